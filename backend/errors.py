@@ -1,0 +1,83 @@
+"""Every error that Weir raises on purpose, with the hint that helps and the exit code of the CLI.
+
+Rule: a foreign exception is mapped to one of these where its library enters Weir (`raise … from exc`), never later.
+"""
+
+
+class LakehouseError(Exception):
+    """Base of the tree. `message` says what happened, `hint` what to do next."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class SettingsError(LakehouseError):
+    """A setting is missing, misspelled or has a value that cannot work."""
+
+    exit_code = 2
+
+
+class TableError(LakehouseError):
+    """A table cannot be read as asked."""
+
+
+class TableNotFoundError(TableError):
+    """No table of this name or URI under the allowed roots."""
+
+    exit_code = 3
+
+
+class VersionNotFoundError(TableError):
+    """The version does not exist or can no longer be reconstructed from the log."""
+
+    exit_code = 3
+
+
+class TableCorruptError(TableError):
+    """The log holds something the Delta protocol does not allow; names the file."""
+
+
+class UnsupportedFeatureError(TableError):
+    """The table needs a reader feature that Weir does not have; names the feature."""
+
+
+class DataFileMissingError(TableError):
+    """A data, change or deletion-vector file named by the log is gone (vacuumed, deleted)."""
+
+
+class PathRefusedError(TableError):
+    """A path lies outside its table and outside every allowed root."""
+
+    exit_code = 4
+
+
+class StorageError(LakehouseError):
+    """The disk or object store did not answer as expected (permission, time-out, network)."""
+
+
+class DiffError(LakehouseError):
+    """The difference between two versions cannot be computed by the method asked for."""
+
+
+class StreamError(LakehouseError):
+    """A stream cannot do what was asked."""
+
+
+class StreamNotFoundError(StreamError):
+    """No stream of this name is declared."""
+
+    exit_code = 3
+
+
+class StreamRefusedError(StreamError):
+    """The act is refused: wrong state, owned by another host, read-only front end, or no reason given."""
+
+    exit_code = 4
+
+
+class StoreError(LakehouseError):
+    """The control store did not answer as expected."""

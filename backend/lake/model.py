@@ -1,0 +1,206 @@
+"""The values that describe a Delta table: immutable, typed, in the protocol's own words.
+
+Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Sizes are bytes, times are aware UTC datetimes,
+an unknown number is None and never 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """Where a table is. `name` is unique in the catalog (its path below the root, with the root in front on a clash)."""
+
+    uri: str
+    name: str
+    root: str
+    layer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.reader_features, *self.writer_features}))
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """`schema_json` is Spark's StructType JSON as the log holds it; `configuration` are the table properties."""
+
+    id: str
+    schema_json: str
+    partition_columns: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+    description: str | None = None
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationMetrics:
+    """What a commit did, in one vocabulary for every writer. None: the commit does not say."""
+
+    rows_inserted: int | None = None
+    rows_updated: int | None = None
+    rows_deleted: int | None = None
+    rows_copied: int | None = None
+    files_added: int | None = None
+    files_removed: int | None = None
+    bytes_added: int | None = None
+    bytes_removed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOrigin:
+    """Which stream wrote a commit: Spark's queryId/epochId, or Weir's stamp in userMetadata."""
+
+    stream: str | None
+    query_id: str | None
+    run_id: str | None
+    batch_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised."""
+
+    version: int
+    committed_at: datetime | None
+    operation: str | None
+    parameters: Mapping[str, Any]
+    metrics: OperationMetrics
+    raw_metrics: Mapping[str, Any]
+    user: str | None
+    engine: str | None
+    user_metadata: str | None
+    origin: StreamOrigin | None = None
+    isolation_level: str | None = None
+    read_version: int | None = None
+    is_blind_append: bool | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionTotals:
+    """The table's totals after one version. `num_rows` is None where a file has no statistics (rows unknown)."""
+
+    version: int
+    committed_at: datetime | None
+    operation: str | None
+    num_files: int
+    size_bytes: int
+    num_rows: int | None
+    small_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Totals per version, oldest first. `first_version` is the oldest the log can still reconstruct."""
+
+    totals: tuple[VersionTotals, ...]
+    first_version: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A table at one version. `files` is an Arrow table, one row a live data file (see `FILES_SCHEMA`)."""
+
+    ref: TableRef
+    version: int
+    committed_at: datetime | None
+    protocol: Protocol
+    metadata: Metadata
+    files: pa.Table
+    findings: tuple[str, ...] = ()
+
+    @property
+    def num_files(self) -> int:
+        return int(self.files.num_rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return _sum(self.files["size_bytes"])
+
+    @property
+    def num_rows(self) -> int | None:
+        """Live rows: statistics' rows less deletion-vector rows; None when any file has no row count."""
+        rows = self.files["num_records"]
+        if rows.null_count:
+            return None
+        return _sum(rows) - _sum(self.files["deleted_rows"])
+
+
+FILES_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),  # as in the log, percent-decoded
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("num_records", pa.int64()),  # physical rows in the file, from statistics
+        pa.field("deleted_rows", pa.int64(), nullable=False),  # rows marked by the deletion vector
+        pa.field("modified_at", pa.timestamp("ms", tz="UTC")),
+        pa.field("partition", pa.string(), nullable=False),  # "day=2026-01-01/country=NL", "" when unpartitioned
+        pa.field("dv_id", pa.string()),  # unique id of the deletion vector; a file is (path, dv_id)
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField:
+    """One column or nested field. `path` is dotted ("address.city"); `type` is Spark's simple string."""
+
+    path: str
+    type: str
+    nullable: bool
+    comment: str | None
+    is_partition: bool
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableCard:
+    """What a list shows of a table."""
+
+    ref: TableRef
+    version: int
+    num_files: int
+    size_bytes: int
+    num_rows: int | None
+    small_files: int
+    last_commit_at: datetime | None
+    last_operation: str | None
+    owner: str | None = None
+    classification: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableTable:
+    """A table that could not be read, with the reason for its row in the list."""
+
+    ref: TableRef
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowPage:
+    """Rows of a table. `truncated` says that the limit cut; `total_rows` is the exact count when it is known."""
+
+    rows: pa.Table
+    truncated: bool
+    total_rows: int | None
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    return int(pc.sum(column).as_py() or 0)

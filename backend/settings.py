@@ -1,0 +1,177 @@
+"""One `Settings`, strict, every key documented here and in docs/settings.md.
+
+Precedence: flag > environment (`WEIR_SECTION__KEY`) > `weir.toml` > default.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from backend.errors import SettingsError
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LakeSettings(Section):
+    roots: Annotated[
+        list[str],
+        Field(
+            description="URIs or folders that may be read; nothing outside is ever opened. Empty: the demo lake `$WEIR_HOME/lake`."
+        ),
+    ] = []
+    storage_options: Annotated[
+        dict[str, dict[str, SecretStr]],
+        Field(description="Per root URI: options for its object store (endpoint, region, credentials)."),
+    ] = {}
+    preview_rows: Annotated[int, Field(ge=1, le=10_000, description="Most rows a data preview shows.")] = 200
+    diff_rows: Annotated[
+        int, Field(ge=1, le=1_000_000, description="Most changed rows a diff returns; the counts are always whole.")
+    ] = 1_000
+    refresh_s: Annotated[
+        float, Field(gt=0, description="How old a listing of the lake may be before a page reads it again, in seconds.")
+    ] = 5.0
+
+
+class StoreSettings(Section):
+    url: Annotated[
+        SecretStr,
+        Field(
+            description="SQLAlchemy URL of the control store (SQLite or PostgreSQL). Empty: `sqlite:///$WEIR_HOME/store/weir.db`."
+        ),
+    ] = SecretStr("")
+    progress_retention_days: Annotated[
+        float, Field(gt=0, description="Progress older than this is deleted by the host, in days.")
+    ] = 7.0
+
+
+class SparkSettings(Section):
+    master: Annotated[str, Field(description="Spark master of the stream host.")] = "local[2]"
+    driver_memory: Annotated[str, Field(description="Heap of the host's JVM, as Spark writes it.")] = "2g"
+    conf: Annotated[dict[str, str], Field(description="More Spark settings; they win over Weir's own.")] = {}
+
+
+class HostSettings(Section):
+    pipelines: Annotated[
+        list[str],
+        Field(description="Python modules with a `register(registry, settings)` function that declare streams."),
+    ] = ["pipelines.demo"]
+    reconcile_interval_s: Annotated[
+        float, Field(gt=0, description="Pause between two reconciliations, in seconds.")
+    ] = 1.0
+    heartbeat_stale_s: Annotated[
+        float, Field(gt=0, description="A host silent for longer counts as gone; its streams show UNKNOWN, in seconds.")
+    ] = 15.0
+    lease_ttl_s: Annotated[
+        float, Field(gt=0, description="How long a lease on a stream outlives its host, in seconds.")
+    ] = 15.0
+    stop_timeout_s: Annotated[
+        float, Field(gt=0, description="How long a graceful stop waits for the running micro-batch, in seconds.")
+    ] = 30.0
+    max_restarts: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Failures within `restart_window_s` after which a stream is FAILED and waits for a person.",
+        ),
+    ] = 5
+    restart_window_s: Annotated[float, Field(gt=0, description="Window in which failures are counted, in seconds.")] = (
+        600.0
+    )
+    backoff_initial_s: Annotated[
+        float, Field(gt=0, description="Pause before the first restart; doubles with each failure, in seconds.")
+    ] = 1.0
+    backoff_max_s: Annotated[float, Field(gt=0, description="Longest pause before a restart, in seconds.")] = 60.0
+
+
+class UiSettings(Section):
+    address: Annotated[str, Field(description="Address the UI listens on.")] = "127.0.0.1"
+    allow_remote_writes: Annotated[
+        bool, Field(description="Let viewers act although the UI is served beyond loopback without a login.")
+    ] = False
+    live_interval_s: Annotated[
+        float, Field(gt=0, description="Pause between two updates of a live panel, in seconds.")
+    ] = 2.0
+
+
+class HealthSettings(Section):
+    target_file_bytes: Annotated[
+        int | None,
+        Field(
+            gt=0,
+            description="Target file size for tables that set none, in bytes. Unset: by table size (256 MB below 2.56 TB, up to 1 GB at 10 TB).",
+        ),
+    ] = None
+    small_file_ratio: Annotated[
+        float, Field(gt=0, le=1, description="A file is small below this share of the target size.")
+    ] = 0.5
+    min_files: Annotated[int, Field(ge=1, description="A partition with fewer files is not judged.")] = 16
+    stale_after_s: Annotated[
+        float, Field(gt=0, description="A table without a commit for longer is called stale, in seconds.")
+    ] = 86_400.0
+
+
+class DemoSettings(Section):
+    enabled: Annotated[bool, Field(description="Whether `weir up` starts the demo generator.")] = True
+    seed: Annotated[int, Field(description="Seed of the demo generator.")] = 7
+    events_per_s: Annotated[float, Field(gt=0, description="Events landed per second.")] = 20.0
+    orders_per_s: Annotated[float, Field(gt=0, description="Order changes landed per second.")] = 5.0
+    landing_interval_s: Annotated[
+        float, Field(gt=0, description="Pause between two landed files of a kind, in seconds.")
+    ] = 2.0
+
+
+class Settings(BaseSettings):
+    """All settings. Build with `load_settings`; frozen afterwards."""
+
+    model_config = SettingsConfigDict(env_prefix="WEIR_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    home: Annotated[Path, Field(description="Folder of lake, checkpoints, store and logs.")] = Path(".weir")
+    port: Annotated[int, Field(ge=1, le=65_535, description="Port of the UI.")] = 8501
+    lake: LakeSettings = LakeSettings()
+    store: StoreSettings = StoreSettings()
+    spark: SparkSettings = SparkSettings()
+    host: HostSettings = HostSettings()
+    ui: UiSettings = UiSettings()
+    health: HealthSettings = HealthSettings()
+    demo: DemoSettings = DemoSettings()
+
+    @model_validator(mode="after")
+    def _absolute_home(self) -> "Settings":
+        object.__setattr__(self, "home", self.home.expanduser().absolute())
+        return self
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The allowed roots, never empty; local ones as absolute paths."""
+        return tuple(self.lake.roots) or (str(self.home / "lake"),)
+
+    @property
+    def store_url(self) -> str:
+        """SQLAlchemy URL with its password: for the store alone, never for logs."""
+        return self.store.url.get_secret_value() or f"sqlite:///{self.home / 'store' / 'weir.db'}"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        toml = TomlConfigSettingsSource(settings_cls, Path(os.environ.get("WEIR_CONFIG", "weir.toml")))
+        return (init_settings, env_settings, toml)
+
+
+def load_settings(**flags: object) -> Settings:
+    """Settings from flags, environment, `weir.toml` and defaults; raises `SettingsError` naming each wrong key."""
+    try:
+        return Settings(**flags)  # type: ignore[arg-type]
+    except ValidationError as exc:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors(include_input=False))
+        raise SettingsError(f"settings are wrong: {wrong}", hint="docs/settings.md lists every key") from exc

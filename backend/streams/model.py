@@ -1,0 +1,175 @@
+"""The values that describe streams: what is declared, desired, observed and measured.
+
+Status is computed from observation, never remembered as truth: `Observed` is what a host last saw, and
+`backend.streams.verdict` decides what that means now.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class StreamState(StrEnum):
+    STOPPED = "STOPPED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    BACKOFF = "BACKOFF"
+    FAILED = "FAILED"
+    COMPLETED = "COMPLETED"
+    UNKNOWN = "UNKNOWN"  # the host's heartbeat is stale: nobody looks
+
+
+class DesiredState(StrEnum):
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDeclaration:
+    """What a host says of a stream it can run, for people and for pages. `sink_uri` is the table it writes."""
+
+    name: str
+    description: str
+    source: str
+    sink_uri: str
+    sink_table: str
+    source_tables: tuple[str, ...]
+    layer: str | None
+    trigger_interval_ms: int
+    checkpoint_location: str
+    expectations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a person wants. `generation` grows with every request, so a restart of a RUNNING stream is seen too."""
+
+    name: str
+    state: DesiredState
+    generation: int
+    reason: str
+    actor: str
+    requested_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFailure:
+    """Why a query ended: the error's class, its first line, the batch it was in, and when."""
+
+    error_class: str
+    message: str
+    batch_id: int | None
+    failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the owning host last saw. `generation` is the desired generation that it has carried out."""
+
+    name: str
+    state: StreamState
+    host_id: str
+    generation: int
+    observed_at: datetime
+    query_id: str | None = None
+    run_id: str | None = None
+    started_at: datetime | None = None
+    next_start_at: datetime | None = None
+    failures: tuple[StreamFailure, ...] = ()  # those inside the restart window, oldest first
+
+    @property
+    def last_failure(self) -> StreamFailure | None:
+        return self.failures[-1] if self.failures else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectationCount:
+    """How many rows of one batch met and broke one expectation. None: Spark did not say."""
+
+    name: str
+    passed: int | None
+    failed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One StreamingQueryProgress. Rates are rows per second, durations milliseconds by Spark's phase name."""
+
+    stream: str
+    query_id: str
+    run_id: str
+    batch_id: int
+    progressed_at: datetime
+    num_input_rows: int
+    input_rows_per_s: float | None
+    processed_rows_per_s: float | None
+    batch_duration_ms: int | None
+    durations_ms: Mapping[str, int] = field(default_factory=dict)
+    watermark: datetime | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    rows_dropped_by_watermark: int | None = None
+    output_rows: int | None = None
+    expectations: tuple[ExpectationCount, ...] = ()
+    raw_json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostHeartbeat:
+    host_id: str
+    hostname: str
+    pid: int
+    started_at: datetime
+    beat_at: datetime
+    spark_version: str | None = None
+    spark_ui_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run one resource until `expires_at`. `token` grows with every new owner (fencing)."""
+
+    resource: str
+    owner: str
+    token: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who asked for what, why and when; written before the act takes effect."""
+
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    reason: str
+    detail: str = ""
+
+
+class Verdict(StrEnum):
+    """How a stream does, in one word."""
+
+    OK = "OK"
+    IDLE = "IDLE"
+    CATCHING_UP = "CATCHING UP"
+    SLOW = "SLOW"
+    STALLED = "STALLED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it."""
+
+    declaration: StreamDeclaration
+    desired: Desired | None
+    observed: Observed | None
+    state: StreamState
+    progress: Progress | None
+    verdict: Verdict
+    because: str
