@@ -20,9 +20,7 @@ class Section(BaseModel):
 class LakeSettings(Section):
     roots: Annotated[
         list[str],
-        Field(
-            description="URIs or folders that may be read; nothing outside is ever opened. Empty: the demo lake `$WEIR_HOME/lake`."
-        ),
+        Field(description="URIs or folders that may be read, nothing outside is opened. Empty: `$WEIR_HOME/lake`."),
     ] = []
     storage_options: Annotated[
         dict[str, dict[str, SecretStr]],
@@ -103,7 +101,7 @@ class HealthSettings(Section):
         int | None,
         Field(
             gt=0,
-            description="Target file size for tables that set none, in bytes. Unset: by table size (256 MB below 2.56 TB, up to 1 GB at 10 TB).",
+            description="Target file size where a table sets none, in bytes. Unset: by table size, 256 MB to 1 GB.",
         ),
     ] = None
     small_file_ratio: Annotated[
