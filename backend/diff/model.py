@@ -1,0 +1,209 @@
+"""What a diff of two versions is: a value that pages, the CLI and exports read alike.
+
+Rule: net (state to state) and gross (per commit) are apart and named; a number that cannot be known is None, and
+`reasons` say how everything else is known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from backend.lake.model import Commit, TableRef
+
+
+class DiffMethod(StrEnum):
+    """How changed rows were found."""
+
+    CHANGE_FEED = "change_feed"
+    SAME_VERSION = "same_version"  # from = to: nothing to find
+    UNAVAILABLE = "unavailable"  # `reasons` say why; everything but rows is still there
+
+
+class KeySource(StrEnum):
+    """Where a key comes from, strongest first."""
+
+    GIVEN = "given"
+    PROPERTY = "weir.primaryKey"
+    MERGE = "merge predicate"
+
+
+class RowKind(StrEnum):
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class SetApart(StrEnum):
+    """Why a changed row could not be paired by its key."""
+
+    DUPLICATE_KEY = "duplicate key"
+    NULL_KEY = "null key"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChoice:
+    """The columns that name a row across versions, and who says so."""
+
+    columns: tuple[str, ...]
+    source: KeySource
+
+
+@dataclass(frozen=True, slots=True)
+class NetCounts:
+    """Rows that differ between the two states. `inserted - deleted` is always the change of the row count.
+
+    Without a key `updated` may be None: an updated row is then one of `deleted` (before) and one of `inserted` (after).
+    """
+
+    inserted: int | None
+    updated: int | None
+    deleted: int | None
+
+    @property
+    def total(self) -> int | None:
+        """Changed rows; None when nothing is known."""
+        if self.inserted is None or self.deleted is None:
+            return None
+        return self.inserted + self.deleted + (self.updated or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitChanges:
+    """What one commit in between did (gross). None where the method cannot tell."""
+
+    commit: Commit
+    inserted: int | None
+    updated: int | None
+    deleted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApartCounts:
+    """Net rows whose key is null or occurs more than once. They are part of `NetCounts`, as inserted and deleted."""
+
+    duplicate_keys: int = 0
+    duplicate_inserted: int = 0
+    duplicate_deleted: int = 0
+    null_inserted: int = 0
+    null_deleted: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.duplicate_inserted + self.duplicate_deleted + self.null_inserted + self.null_deleted
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One changed row, before and after side by side; `before` is None for an insert, `after` for a delete.
+
+    `changed` names the columns whose values differ (updates only). `copies` counts identical rows that changed alike.
+    """
+
+    kind: RowKind
+    key: Mapping[str, Any] | None
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    changed: tuple[str, ...] = ()
+    set_apart: SetApart | None = None
+    copies: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FieldState:
+    """A column or nested field as one version has it; `path` is dotted, `type` Spark's simple string."""
+
+    path: str
+    type: str
+    nullable: bool
+    comment: str | None = None
+    field_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One trait of a field that differs. `what` is "type", "nullability" or "comment"."""
+
+    path: str
+    what: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDiff:
+    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add."""
+
+    added: tuple[FieldState, ...] = ()
+    dropped: tuple[FieldState, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    changed: tuple[FieldChange, ...] = ()
+    partitioning: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.dropped or self.renamed or self.changed or self.partitioning)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyChange:
+    """One table property, protocol version, feature or description that differs; None: not set."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FilesDiff:
+    """Data files of one state and not of the other, by (path, deletion vector)."""
+
+    added: int = 0
+    removed: int = 0
+    bytes_added: int = 0
+    bytes_removed: int = 0
+    new_deletion_vectors: int = 0  # of the added: same path, other deletion vector
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDiff:
+    """The answer to "what changed between these two versions?". Counts are always whole; `rows` may be cut.
+
+    `is_reverse`: from is the newer version, so this is what going back would change; `commits` would be undone.
+    `arrow_schema` types the values in `rows`. `changed_cells` counts, per column, the updates that touch it.
+    """
+
+    ref: TableRef
+    from_version: int
+    to_version: int
+    method: DiffMethod
+    reasons: tuple[str, ...]
+    exact: bool
+    key: KeyChoice | None
+    net: NetCounts
+    apart: ApartCounts
+    commits: tuple[CommitChanges, ...]
+    rows: tuple[RowChange, ...]
+    truncated: bool
+    changed_cells: Mapping[str, int]
+    arrow_schema: pa.Schema
+    schema: SchemaDiff
+    properties: tuple[PropertyChange, ...]
+    files: FilesDiff
+    first_covered_version: int | None = None
+    hint: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The compared columns, in the table's order."""
+        return tuple(self.arrow_schema.names)
+
+    @property
+    def is_available(self) -> bool:
+        return self.method is not DiffMethod.UNAVAILABLE
+
+    @property
+    def is_reverse(self) -> bool:
+        return self.from_version > self.to_version

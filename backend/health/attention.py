@@ -1,0 +1,140 @@
+"""What needs a person now, over all tables, streams and hosts, most urgent first.
+
+Rule: pure; the clock is a parameter; every item names its next step.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from backend.health.model import AttentionItem, Severity
+from backend.lake.model import TableCard, UnreadableTable
+from backend.settings import Settings
+from backend.streams.model import DesiredState, HostHeartbeat, StreamState, StreamStatus, Verdict
+
+MANY_SMALL_SHARE = 0.5  # of the table's files; below, small files are the health page's business alone
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRules:
+    """The limits by which something needs attention."""
+
+    stale_after_s: float
+    min_files: int
+    heartbeat_stale_s: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> "AttentionRules":
+        return cls(settings.health.stale_after_s, settings.health.min_files, settings.host.heartbeat_stale_s)
+
+
+def attention(
+    tables: Iterable[TableCard | UnreadableTable],
+    streams: Sequence[StreamStatus],
+    hosts: Iterable[HostHeartbeat],
+    *,
+    now: datetime,
+    rules: AttentionRules,
+) -> tuple[AttentionItem, ...]:
+    """Failed streams, dead hosts, unreadable and stale tables, many small files; most urgent first, then by name."""
+    items = [*_stream_items(streams), *_host_items(hosts, streams, now, rules)]
+    fed = {_plain(s.declaration.sink_uri): s for s in streams}
+    for table in tables:
+        if isinstance(table, UnreadableTable):
+            items.append(_unreadable(table))
+        else:
+            items.extend(_table_items(table, fed.get(_plain(table.ref.uri)), now, rules))
+    order = list(Severity)
+    return tuple(sorted(items, key=lambda item: (order.index(item.severity), item.kind, item.subject)))
+
+
+def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
+    for status in streams:
+        name, failure = status.declaration.name, status.observed.last_failure if status.observed else None
+        if status.state is StreamState.FAILED:
+            yield AttentionItem(
+                Severity.CRITICAL,
+                "stream",
+                name,
+                f"{name} failed: {failure.error_class}: {failure.message}" if failure else f"{name} failed.",
+                "Read the error on the stream's page, remove its cause, then restart it.",
+                failure.failed_at if failure else None,
+            )
+        elif status.state is StreamState.BACKOFF:
+            yield AttentionItem(
+                Severity.WARNING,
+                "stream",
+                name,
+                f"{name} keeps failing and is restarted by its host: {failure.error_class if failure else 'no error'}.",
+                "Read the error on the stream's page before the host gives up.",
+                failure.failed_at if failure else None,
+            )
+        elif status.verdict in (Verdict.STALLED, Verdict.SLOW):
+            yield AttentionItem(
+                Severity.WARNING,
+                "stream",
+                name,
+                f"{name} is {status.verdict.value.lower()}: {status.because}",
+                "Look at input, batch duration and state on the stream's page.",
+                status.progress.progressed_at if status.progress else None,
+            )
+
+
+def _host_items(
+    hosts: Iterable[HostHeartbeat], streams: Sequence[StreamStatus], now: datetime, rules: AttentionRules
+) -> Iterator[AttentionItem]:
+    """One item, and only when no host is alive: a dead host whose work another one took over is nobody's concern."""
+    beats = sorted(hosts, key=lambda host: host.beat_at)
+    if any((now - host.beat_at).total_seconds() <= rules.heartbeat_stale_s for host in beats):
+        return
+    wanted = [s.declaration.name for s in streams if s.desired and s.desired.state is DesiredState.RUNNING]
+    if not beats and not streams:
+        return
+    last = beats[-1] if beats else None
+    what = f"The stream host {last.host_id} is silent." if last else "No stream host has ever reported."
+    if wanted:
+        what += f" {len(wanted)} streams should run and nobody runs them."
+    step = "Start it: `weir host` (or `weir up` for everything)."
+    severity = Severity.CRITICAL if wanted else Severity.NOTE
+    yield AttentionItem(severity, "host", last.host_id if last else "host", what, step, last.beat_at if last else None)
+
+
+def _unreadable(table: UnreadableTable) -> AttentionItem:
+    step = table.hint or "Check that the folder still holds a `_delta_log` and may be read."
+    return AttentionItem(Severity.CRITICAL, "table", table.ref.name, f"Cannot be read: {table.reason}", step)
+
+
+def _table_items(
+    card: TableCard, feeder: StreamStatus | None, now: datetime, rules: AttentionRules
+) -> Iterator[AttentionItem]:
+    stale = _stale(card, feeder, now, rules)
+    if stale:
+        yield stale
+    if card.num_files >= rules.min_files and card.small_files / card.num_files >= MANY_SMALL_SHARE:
+        share = 100 * card.small_files / card.num_files
+        yield AttentionItem(
+            Severity.WARNING,
+            "table",
+            card.ref.name,
+            f"{card.small_files:,} of {card.num_files:,} files ({share:.0f} %) are small.",
+            "See the Health page for where they come from; OPTIMIZE merges them.",
+        )
+
+
+def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, rules: AttentionRules) -> AttentionItem | None:
+    """A table that a wanted stream feeds and that has no fresh commit. Without a feeder quiet may be meant: a note."""
+    if card.last_commit_at is None or (now - card.last_commit_at).total_seconds() <= rules.stale_after_s:
+        return None
+    days = (now - card.last_commit_at).total_seconds() / 86_400
+    age = f"{days:.0f} days" if days >= 2 else f"{days * 24:.0f} hours"
+    if feeder and feeder.desired and feeder.desired.state is DesiredState.RUNNING:
+        name = feeder.declaration.name
+        what, step = f"No commit for {age} although {name} should write it.", f"Look at the stream {name}."
+        return AttentionItem(Severity.WARNING, "table", card.ref.name, what, step, card.last_commit_at)
+    what, step = f"No commit for {age}.", "Nothing to do if it is not written any more; otherwise look at its writer."
+    return AttentionItem(Severity.NOTE, "table", card.ref.name, what, step, card.last_commit_at)
+
+
+def _plain(uri: str) -> str:
+    """A URI for comparing: without `file://` and the last slash."""
+    return uri.removeprefix("file://").rstrip("/")

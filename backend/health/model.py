@@ -1,0 +1,140 @@
+"""What health says of one table and of the whole: findings with their rule, and the next step in plain words.
+
+Rule: every judgement carries the rule it was made by; unknown is None and never counted as fine.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from backend.lake.model import TableRef
+
+
+class Severity(StrEnum):
+    """How urgent, most urgent first."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    NOTE = "note"
+    FINE = "fine"
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFileRule:
+    """Which files count as small. `text` is the rule in one sentence."""
+
+    target_bytes: int
+    target_source: str
+    ratio: float
+    small_limit_bytes: int
+    min_files: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """File counts after one version."""
+
+    version: int
+    committed_at: datetime | None
+    operation: str | None
+    num_files: int
+    small_files: int
+
+    @property
+    def small_share(self) -> float | None:
+        return self.small_files / self.num_files if self.num_files else None
+
+
+@dataclass(frozen=True, slots=True)
+class Offender:
+    """Who or where small files come from. `kind` is "partition", "stream" or "engine".
+
+    For a partition: its live small files. For a stream or engine: small files written by the commits looked at.
+    """
+
+    kind: str
+    name: str
+    small_files: int
+    files: int
+    bytes: int
+
+    @property
+    def average_bytes(self) -> int | None:
+        return self.bytes // self.files if self.files else None
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRun:
+    """The last commit of one maintenance operation."""
+
+    version: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """How long the log is and how old its last checkpoint. None: there is none, or it cannot be told."""
+
+    first_version: int
+    latest_version: int
+    oldest_commit_at: datetime | None
+    checkpoint_version: int | None
+    checkpoint_at: datetime | None
+    checkpoint_interval: int
+
+    @property
+    def commits_since_checkpoint(self) -> int:
+        start = self.first_version - 1 if self.checkpoint_version is None else self.checkpoint_version
+        return self.latest_version - start
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """One thing to do (or to leave alone): what is the case, and the next step. Both are whole sentences."""
+
+    subject: str
+    severity: Severity
+    finding: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """The health of one table at its latest version."""
+
+    ref: TableRef
+    version: int
+    num_files: int
+    size_bytes: int
+    small_files: int
+    rule: SmallFileRule
+    trend: tuple[TrendPoint, ...]
+    trend_truncated: bool
+    offenders: tuple[Offender, ...]
+    last_optimize: MaintenanceRun | None
+    last_vacuum: MaintenanceRun | None
+    log: LogState
+    recommendations: tuple[Recommendation, ...]
+
+    @property
+    def small_share(self) -> float | None:
+        return self.small_files / self.num_files if self.num_files else None
+
+    @property
+    def severity(self) -> Severity:
+        """The most urgent of the recommendations."""
+        order = list(Severity)
+        return min((item.severity for item in self.recommendations), key=order.index, default=Severity.FINE)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionItem:
+    """One line of "needs attention": what, since when, and the next step. `kind` is "stream", "table" or "host"."""
+
+    severity: Severity
+    kind: str
+    subject: str
+    what: str
+    next_step: str
+    since: datetime | None = None
