@@ -4,13 +4,18 @@ Precedence: flag > environment (`WEIR_SECTION__KEY`) > `weir.toml` > default.
 """
 
 import os
+import re
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings.exceptions import SettingsError as SourceError
 
 from backend.errors import SettingsError
+
+_HINT = "docs/settings.md lists every key"
 
 
 class Section(BaseModel):
@@ -162,14 +167,32 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        toml = TomlConfigSettingsSource(settings_cls, Path(os.environ.get("WEIR_CONFIG", "weir.toml")))
+        toml = TomlConfigSettingsSource(settings_cls, _config_file())
         return (init_settings, env_settings, toml)
 
 
 def load_settings(**flags: object) -> Settings:
     """Settings from flags, environment, `weir.toml` and defaults; raises `SettingsError` naming each wrong key."""
+    _refuse_unknown_variables()
     try:
         return Settings(**flags)  # type: ignore[arg-type]
     except ValidationError as exc:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors(include_input=False))
-        raise SettingsError(f"settings are wrong: {wrong}", hint="docs/settings.md lists every key") from exc
+        raise SettingsError(f"settings are wrong: {wrong}", hint=_HINT) from exc
+    except SourceError as exc:
+        raise SettingsError(f"{exc}: lists and maps are written as JSON", hint=_HINT) from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise SettingsError(f"{_config_file()} is not TOML: {exc}", hint=_HINT) from exc
+
+
+def _config_file() -> Path:
+    return Path(os.environ.get("WEIR_CONFIG", "weir.toml"))
+
+
+def _refuse_unknown_variables() -> None:
+    """The library checks keys inside a section but ignores a misspelled section or top-level key."""
+    known = {*Settings.model_fields, "config", "test"}
+    for variable in os.environ:
+        first = re.split("__|_", variable.removeprefix("WEIR_"), maxsplit=1)[0].lower()
+        if variable.startswith("WEIR_") and first not in known:
+            raise SettingsError(f"{variable} is not a setting", hint=_HINT)
