@@ -1,0 +1,89 @@
+"""The JARs that Weir adds to pyspark: pinned in ivy.xml, resolved once with the Ivy that pyspark ships.
+
+Rule: the folder counts as complete only when every pinned file is there and whole; a half-finished run is finished by
+the next one.
+"""
+
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+
+import pyspark
+
+from backend.errors import LakehouseError
+from pipelines.jars.java import find_java
+
+HERE = Path(__file__).parent
+LIB = HERE / "lib"
+CENTRAL = ""  # Ivy knows where Maven Central is
+RESOLVE_TIMEOUT_S = 600
+
+
+class JarError(LakehouseError):
+    """The JARs are not there or cannot be fetched."""
+
+
+def pinned_files() -> tuple[str, ...]:
+    """File names that ivy.xml asks for."""
+    dependencies = ET.parse(HERE / "ivy.xml").getroot().iter("dependency")
+    return tuple(f"{d.attrib['name']}-{d.attrib['rev']}.jar" for d in dependencies)
+
+
+def missing_files(lib: Path = LIB) -> tuple[str, ...]:
+    """Pinned files that are absent from `lib` or are no whole archives."""
+    return tuple(name for name in pinned_files() if not zipfile.is_zipfile(lib / name))
+
+
+def jar_paths(lib: Path = LIB) -> tuple[Path, ...]:
+    """The JARs for `spark.jars`; raises `JarError` when one is missing."""
+    if missing := missing_files(lib):
+        raise JarError(f"JARs are missing: {', '.join(missing)}", hint="fetch them with: python -m pipelines.jars")
+    return tuple(lib / name for name in pinned_files())
+
+
+def resolve(lib: Path = LIB, *, repository: str = CENTRAL) -> bool:
+    """Fetch what is missing into `lib`; False when nothing was. Raises `JavaError` or `JarError`."""
+    if not missing_files(lib):
+        return False
+    java = find_java()
+    lib.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".resolve-", dir=lib) as folder:
+        _run_ivy(java, Path(folder), repository)
+        for name in pinned_files():
+            fetched = Path(folder) / "retrieved" / name
+            fetched.replace(lib / name)  # same disk: each file appears whole or not
+    return True
+
+
+def _run_ivy(java: Path, folder: Path, repository: str) -> None:
+    command = [
+        str(java),
+        f"-Dweir.ivy.cache={folder / 'cache'}",
+        f"-Dweir.ivy.repository={repository}",
+        *("-cp", f"{Path(pyspark.__file__).parent / 'jars'}/*", "org.apache.ivy.Main"),
+        *("-settings", str(HERE / "ivysettings.xml"), "-ivy", str(HERE / "ivy.xml"), "-confs", "delta"),
+        *("-retrieve", f"{folder}/retrieved/[artifact]-[revision].[ext]"),
+    ]
+    try:
+        ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as exc:
+        raise JarError(f"fetching JARs from {repository} took over {RESOLVE_TIMEOUT_S} s", hint=_HINT) from exc
+    if ivy.returncode != 0 or missing_files(folder / "retrieved"):
+        raise JarError(f"JARs cannot be fetched from {repository}: {_reason(ivy.stdout + ivy.stderr)}", hint=_HINT)
+
+
+_HINT = (
+    "check the network and start again; "
+    "with a mirror: python -m pipelines.jars --repository URL; with a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…"
+)
+
+
+def _reason(output: str) -> str:
+    """The line of Ivy's report that says most."""
+    lines = [line.strip() for line in output.splitlines()]
+    for mark in ("UnknownHost", "Exception", "not found", "FAILED", "unresolved"):
+        if found := next((line for line in lines if mark in line), None):
+            return found
+    return lines[-1] if lines else "Ivy said nothing"

@@ -1,0 +1,119 @@
+"""One SparkSession from one table of settings.
+
+Rule: nothing here is secret knowledge of a caller: every Spark setting that Weir needs stands in `spark_conf`, and
+`WEIR_SPARK__CONF` wins over it. What the JVM prints goes to `$WEIR_HOME/logs`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from backend.errors import LakehouseError
+from backend.settings import Settings
+from pipelines.jars import jar_paths
+from pipelines.jars.java import find_java
+
+_LOG4J = """\
+# Written by Weir at each start; change the level with WEIR_SPARK__CONF (spark.log.level).
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {folder}/spark.log
+appender.file.filePattern = {folder}/spark.%i.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSSXXX}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+
+
+class SparkStartError(LakehouseError):
+    """The JVM did not come up."""
+
+
+def spark_conf(settings: Settings) -> dict[str, str]:
+    """Every Spark setting of the host, the user's own last."""
+    local = settings.spark.master.startswith("local")
+    return {
+        **_DELTA,
+        **_STREAMING,
+        **(_LOCAL if local else {}),
+        "spark.jars": ",".join(str(path) for path in jar_paths()),
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties",
+        "spark.sql.warehouse.dir": str(settings.home / "warehouse"),
+        **settings.spark.conf,
+    }
+
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_STREAMING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A second start on one checkpoint must fail, not silently stop the first.
+    "spark.sql.streaming.stopActiveRunOnRestart": "false",
+    "spark.sql.streaming.stopTimeout": "30s",  # the default, 0, waits for ever
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    # Delta replays a snapshot in 50 tasks by default: 3 s of every micro-batch on two cores.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def open_session(settings: Settings) -> SparkSession:
+    """The session, started when there is none; raises `JavaError`, `JarError`, `SparkStartError`."""
+    find_java()
+    conf = spark_conf(settings)
+    folder = _log_folder(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "log4j2.properties").write_text(_LOG4J.format(folder=folder), encoding="utf-8")
+    if settings.spark.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName("weir").master(settings.spark.master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        with _standard_streams_to(folder / "jvm.log"):
+            return builder.getOrCreate()
+    except PySparkException as exc:
+        raise SparkStartError(f"Spark did not start: {exc}", hint=f"see {folder / 'jvm.log'}") from exc
+
+
+def _log_folder(settings: Settings) -> Path:
+    return settings.home / "logs"
+
+
+@contextmanager
+def _standard_streams_to(path: Path) -> Iterator[None]:
+    """Let a child that starts meanwhile (the JVM) inherit `path` as its standard output and error.
+
+    pyspark offers no way to hand them over, and what a JVM prints before log4j is up would land in the terminal.
+    """
+    saved = (os.dup(1), os.dup(2))
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(saved[0], 1)
+        os.dup2(saved[1], 2)
+        for descriptor in (*saved, target):
+            os.close(descriptor)
