@@ -1,0 +1,248 @@
+"""`weir up` with real processes: restart, shutdown, a second start, a busy port, and a killed supervisor."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.supervise import LONGEST_PAUSE_S, ending_text, restart_pause_s
+from app.up import demo_services, page_url
+from backend.settings import load_settings
+
+WAIT_S = 20.0
+
+PAGE = """
+    import http.server, os, sys
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200); self.end_headers(); self.wfile.write(b"ok")
+    http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["WEIR_PORT"])), Page).serve_forever()
+"""
+# Ignores SIGTERM and has a child of its own that does too: only the end of the whole group ends them.
+STUBBORN_PAIR = """
+    import os, signal, subprocess, sys, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # " + os.environ["WEIR_HOME"]])
+    print("two of us", os.getpid(), flush=True)
+    time.sleep(600)
+"""
+POLITE = """
+    import signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: (print("goodbye", flush=True), sys.exit(0)))
+    print("hello", flush=True)
+    time.sleep(600)
+"""
+DIES_TWICE = """
+    import os, pathlib, sys, time
+    lives = pathlib.Path(os.environ["WEIR_HOME"], "lives")
+    lives.write_text(lives.read_text() + "x" if lives.exists() else "x")
+    sys.exit(3) if len(lives.read_text()) < 3 else time.sleep(600)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(what: Callable[[], bool], why: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not what():
+        assert time.monotonic() < deadline, f"waited {WAIT_S:.0f} s: {why}"
+        time.sleep(0.05)
+
+
+def processes_of(home: Path) -> list[int]:
+    """Every live process (zombies are not) that was started with this WEIR_HOME."""
+    mark, found = f"WEIR_HOME={home}".encode(), []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z" and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # it ended while we looked
+    return found
+
+
+class Up:
+    """One `weir up` in its own process, on its own home and port, with small programs as services."""
+
+    def __init__(self, home: Path, port: int, **programs: str) -> None:
+        services = [
+            f"Service({name!r}, (sys.executable, '-c', {textwrap.dedent(code)!r}))" for name, code in programs.items()
+        ]
+        script = f"""
+            import sys
+            from app.supervise import Service
+            from app.up import main
+            from backend.errors import LakehouseError
+            try:
+                sys.exit(main(services=[{", ".join(services)}]))
+            except LakehouseError as exc:
+                print("error:", exc.message, "hint:", exc.hint)
+                sys.exit(exc.exit_code)
+        """
+        self.home, self.port, self.output = home, port, home.parent / f"out-{time.monotonic_ns()}.txt"
+        env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "PYTHONUNBUFFERED": "1"}
+        with self.output.open("wb") as out:
+            argv = [sys.executable, "-c", textwrap.dedent(script)]
+            self.process = subprocess.Popen(argv, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def log(self, name: str) -> str:
+        path = self.home / "logs" / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for_text(self, text: str) -> None:
+        wait_until(lambda: text in self.text(), f"{text!r} in the output of weir up")
+
+    def stop(self, signum: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(signum)
+        return self.process.wait(timeout=30)
+
+
+@contextmanager
+def running(home: Path, **programs: str) -> Iterator[Up]:
+    up = Up(home, free_port(), **programs)
+    try:
+        yield up
+    finally:
+        up.process.kill()
+        up.process.wait()
+        wait_until(lambda: not processes_of(home), "the guard to end what the test left")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "weir"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_says_where_the_page_is_and_stops_on_a_signal(home: Path, signum: signal.Signals) -> None:
+    with running(home, ui=PAGE, host=POLITE) as up:
+        up.wait_for_text(f"ready at http://127.0.0.1:{up.port}")
+        wait_until(lambda: "hello" in up.log("host"), "the host's log")
+
+        assert up.stop(signum) == 0
+
+        assert "goodbye" in up.log("host")
+        assert processes_of(home) == []
+        assert up.text().count("ready at") == 1
+
+
+def test_a_second_ctrl_c_ends_even_the_stubborn_at_once(home: Path) -> None:
+    with running(home, host=STUBBORN_PAIR) as up:
+        wait_until(lambda: "two of us" in up.log("host"), "the pair")
+        assert len(processes_of(home)) == 4  # supervisor, guard, and the pair
+
+        up.process.send_signal(signal.SIGINT)
+        up.wait_for_text("stopping")
+        asked_at = time.monotonic()
+        assert up.stop(signal.SIGINT) == 0
+
+        assert time.monotonic() - asked_at < 5
+        assert processes_of(home) == []
+
+
+def test_a_child_that_dies_starts_again_and_the_terminal_says_so(home: Path) -> None:
+    with running(home, ui=PAGE, host=DIES_TWICE) as up:
+        wait_until(lambda: (home / "lives").exists() and len((home / "lives").read_text()) == 3, "three lives")
+
+        assert "host ended (exit code 3), starting it again in 1 s" in up.text()
+        assert "host ended (exit code 3), starting it again in 2 s" in up.text()
+        assert "ui ended" not in up.text()
+
+
+def test_a_killed_child_takes_its_own_children_along(home: Path) -> None:
+    with running(home, host=STUBBORN_PAIR) as up:
+        wait_until(lambda: "two of us" in up.log("host"), "the pair")
+        first = int(up.log("host").split()[3])
+        os.kill(first, signal.SIGKILL)
+        up.wait_for_text("host ended (killed by SIGKILL)")
+        wait_until(lambda: up.log("host").count("two of us") == 2, "the second life")
+
+        assert len(processes_of(home)) == 4  # nothing of the first pair is left beside the second
+
+
+def test_a_killed_supervisor_leaves_no_child_and_the_next_start_waits_for_that(home: Path) -> None:
+    with running(home, ui=PAGE, host=POLITE) as up:
+        up.wait_for_text("ready at")
+        wait_until(lambda: "hello" in up.log("host"), "the host's log")
+        up.process.kill()
+        up.process.wait()
+
+        again = Up(home, up.port, ui=PAGE)
+        again.wait_for_text("ready at")
+
+        assert "goodbye" in up.log("host")  # asked to stop before anyone was killed
+        assert again.stop() == 0
+        assert processes_of(home) == []
+
+
+def test_a_second_up_on_the_same_home_is_refused_and_names_the_first(home: Path) -> None:
+    with running(home, ui=PAGE) as up:
+        up.wait_for_text("ready at")
+
+        second = Up(home, free_port(), ui=PAGE)
+
+        assert second.process.wait(timeout=20) == 4
+        assert f"Weir already runs on {home} (process {up.process.pid})" in second.text()
+        assert up.process.poll() is None
+
+
+def test_a_busy_port_is_refused_before_anything_starts(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = int(taken.getsockname()[1])
+        up = Up(home, port, host=POLITE)
+
+        assert up.process.wait(timeout=20) == 2
+        assert f"port {port} on 127.0.0.1 is taken" in up.text()
+        assert f"WEIR_PORT={port + 1}" in up.text()
+        assert up.log("host") == ""
+
+
+def test_the_pause_before_a_restart_doubles_up_to_a_limit() -> None:
+    assert [restart_pause_s(deaths) for deaths in (1, 2, 3)] == [1, 2, 4]
+    assert restart_pause_s(1_000) == LONGEST_PAUSE_S
+
+
+def test_an_ending_is_told_in_words() -> None:
+    assert ending_text(3) == "exit code 3"
+    assert ending_text(-9) == "killed by SIGKILL"
+    assert ending_text(-1000) == "killed by signal 1000"
+
+
+def test_the_generator_runs_only_with_the_demo_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [service.name for service in demo_services(load_settings())] == ["ui", "host", "generator"]
+    monkeypatch.setenv("WEIR_HOST__PIPELINES", '["mine.streams"]')
+    assert [service.name for service in demo_services(load_settings())] == ["ui", "host"]
+    monkeypatch.delenv("WEIR_HOST__PIPELINES")
+    monkeypatch.setenv("WEIR_DEMO__ENABLED", "false")
+    assert [service.name for service in demo_services(load_settings())] == ["ui", "host"]
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [("127.0.0.1", "http://127.0.0.1:8501"), ("0.0.0.0", "http://127.0.0.1:8501"), ("::1", "http://[::1]:8501")],
+)
+def test_the_announced_url_is_one_a_browser_here_can_open(
+    address: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_UI__ADDRESS", address)
+    monkeypatch.setenv("WEIR_PORT", "8501")
+    assert page_url(load_settings()) == url
