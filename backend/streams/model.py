@@ -78,6 +78,7 @@ class Observed:
     started_at: datetime | None = None
     next_start_at: datetime | None = None
     failures: tuple[StreamFailure, ...] = ()  # those inside the restart window, oldest first
+    last_trigger_at: datetime | None = None  # the last batch or idle event that Spark reported
 
     @property
     def last_failure(self) -> StreamFailure | None:

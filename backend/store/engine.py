@@ -1,0 +1,116 @@
+"""The one door to SQLAlchemy's connections: opens engines, begins transactions, maps their errors.
+
+Rule: a write begins with the write lock (SQLite: BEGIN IMMEDIATE), so it never fails half-way on a stale read; a
+database error leaves here as `StoreError` without the URL's password.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from backend.errors import SettingsError, StoreError
+
+BUSY_TIMEOUT_S = 10
+SUPPORTED = ("sqlite", "postgresql")
+
+
+class Database:
+    """One engine and the two ways to use it: `reading()` and `writing()`. Thread-safe."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _parse(url)
+        self.shown_url = self.url.render_as_string(hide_password=True)
+        self._engine = _engine(self.url)
+        self._reader = self._engine.execution_options(weir_reads=True)
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._mapped(), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self._mapped(), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def autocommit(self) -> Iterator[Connection]:
+        """Outside any transaction, for SQLite's journal mode."""
+        with self._mapped(), self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            yield connection
+
+    def dispose(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as exc:
+            cause = getattr(exc, "orig", None) or exc
+            raise StoreError(
+                f"the control store at {self.shown_url} did not answer: {type(cause).__name__}: {_first_line(cause)}",
+                hint="check that it runs and that WEIR_STORE__URL is right",
+            ) from exc
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as exc:
+        raise SettingsError("store.url is not a SQLAlchemy URL", hint="e.g. sqlite:////var/lib/weir/weir.db") from exc
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in SUPPORTED:
+        raise SettingsError(f"store.url: {parsed.get_backend_name()} is not supported", hint="SQLite or PostgreSQL")
+    return parsed
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        return _sqlite_engine(url)
+    try:
+        return sa.create_engine(
+            url, hide_parameters=True, pool_pre_ping=True, pool_timeout=10, connect_args={"connect_timeout": 5}
+        )
+    except (NoSuchModuleError, ImportError) as exc:
+        raise SettingsError(f"store.url: no driver for {url.drivername}", hint="postgresql+psycopg://…") from exc
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise SettingsError("store.url: SQLite needs a file, both processes open it", hint="sqlite:////path/weir.db")
+    try:
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise StoreError(f"the folder of the control store cannot be made: {exc}") from exc
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_S})
+    sa.event.listen(engine, "connect", _on_sqlite_connect)
+    sa.event.listen(engine, "begin", _on_sqlite_begin)
+    return engine
+
+
+def _on_sqlite_connect(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver must not begin on its own: `_on_sqlite_begin` does
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000}")
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _on_sqlite_begin(connection: Connection) -> None:
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        return
+    reads = connection.get_execution_options().get("weir_reads")
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).strip().splitlines() or ["no message"])[0]

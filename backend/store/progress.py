@@ -1,0 +1,54 @@
+"""The progress rows of the store: every micro-batch that Spark reported, until retention takes it.
+
+Rule: adding the same event twice keeps one row, so a writer may retry a batch that it is not sure of.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from backend.store import rows
+from backend.store.schema import observed, progress
+from backend.store.upsert import insert
+from backend.streams.model import Progress
+
+NEWEST_FIRST = (progress.c.progressed_at.desc(), progress.c.id.desc())
+
+
+def add(connection: Connection, items: Sequence[Progress]) -> None:
+    statement = insert(connection, progress).on_conflict_do_nothing()
+    connection.execute(statement, [rows.progress_row(item) for item in items])
+
+
+def touch(connection: Connection, name: str, at: datetime) -> None:
+    """Notes that Spark reported on the stream at `at`; never moves back."""
+    later = sa.or_(observed.c.last_trigger_at.is_(None), observed.c.last_trigger_at < at)
+    connection.execute(sa.update(observed).where(observed.c.name == name, later).values(last_trigger_at=at))
+
+
+def of_stream(connection: Connection, stream: str, *, since: datetime | None, limit: int) -> list[Progress]:
+    """The newest `limit` of one stream, oldest first."""
+    query = sa.select(progress).where(progress.c.stream == stream).order_by(*NEWEST_FIRST).limit(limit)
+    if since is not None:
+        query = query.where(progress.c.progressed_at >= since)
+    return [rows.progress_of(row) for row in reversed(connection.execute(query).mappings().all())]
+
+
+def latest(connection: Connection) -> dict[str, Progress]:
+    """The newest of each stream; one index seek a stream, however many rows there are."""
+    return {name: found for name in _streams(connection) for found in of_stream(connection, name, since=None, limit=1)}
+
+
+def prune(connection: Connection, *, before: datetime) -> int:
+    return int(connection.execute(sa.delete(progress).where(progress.c.progressed_at < before)).rowcount)
+
+
+def _streams(connection: Connection) -> Iterable[str]:
+    """The distinct names by hopping through the index (a loose index scan; DISTINCT would read every row)."""
+    first = sa.select(sa.func.min(progress.c.stream).label("stream"))
+    names = first.cte("names", recursive=True)
+    following = sa.select(sa.func.min(progress.c.stream)).where(progress.c.stream > names.c.stream).scalar_subquery()
+    names = names.union_all(sa.select(following).where(names.c.stream.is_not(None)))
+    return connection.execute(sa.select(names.c.stream).where(names.c.stream.is_not(None))).scalars().all()

@@ -1,0 +1,86 @@
+"""Values of `backend.streams.model` to rows of the store and back.
+
+Rule: a round trip gives an equal value; nothing here touches a database.
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from backend.streams.model import (
+    AuditEntry,
+    Desired,
+    DesiredState,
+    ExpectationCount,
+    HostHeartbeat,
+    Lease,
+    Observed,
+    Progress,
+    StreamDeclaration,
+    StreamFailure,
+    StreamState,
+)
+
+Row = Mapping[Any, Any]  # keys are column names; SQLAlchemy types them more widely
+
+
+def desired_of(row: Row) -> Desired:
+    return Desired(**{**row, "state": DesiredState(row["state"])})
+
+
+def declaration_body(value: StreamDeclaration) -> dict[str, Any]:
+    return asdict(value)
+
+
+def declaration_of(body: Row) -> StreamDeclaration:
+    lists = {key: tuple(body.get(key, ())) for key in ("source_tables", "expectations")}
+    return StreamDeclaration(**{**body, **lists})
+
+
+def observed_row(value: Observed) -> dict[str, Any]:
+    """Without `last_trigger_at`: the listener owns that column."""
+    row = {name: getattr(value, name) for name in value.__dataclass_fields__ if name != "last_trigger_at"}
+    return {**row, "state": str(value.state), "failures": [_failure_row(failure) for failure in value.failures]}
+
+
+def observed_of(row: Row) -> Observed:
+    failures = tuple(_failure_of(failure) for failure in row["failures"])
+    return Observed(**{**row, "state": StreamState(row["state"]), "failures": failures})
+
+
+def progress_row(value: Progress) -> dict[str, Any]:
+    row = {name: getattr(value, name) for name in value.__dataclass_fields__ if name != "raw_json"}
+    return {
+        **row,
+        "durations_ms": dict(value.durations_ms),
+        "expectations": [asdict(count) for count in value.expectations],
+        "raw": zlib.compress(value.raw_json.encode(), 6),
+    }
+
+
+def progress_of(row: Row) -> Progress:
+    fields = {key: value for key, value in row.items() if key not in ("id", "raw")}
+    expectations = tuple(ExpectationCount(**count) for count in row["expectations"])
+    return Progress(**{**fields, "expectations": expectations, "raw_json": zlib.decompress(row["raw"]).decode()})
+
+
+def host_of(row: Row) -> HostHeartbeat:
+    return HostHeartbeat(**row)
+
+
+def lease_of(row: Row) -> Lease:
+    return Lease(**row)
+
+
+def audit_of(row: Row) -> AuditEntry:
+    return AuditEntry(**{key: value for key, value in row.items() if key != "id"})
+
+
+def _failure_row(failure: StreamFailure) -> dict[str, Any]:
+    return {**asdict(failure), "failed_at": failure.failed_at.isoformat()}
+
+
+def _failure_of(row: Row) -> StreamFailure:
+    return StreamFailure(**{**row, "failed_at": datetime.fromisoformat(row["failed_at"])})

@@ -1,0 +1,131 @@
+"""The tables of the control store, as SQLAlchemy sees them after the newest migration.
+
+Rule: a change here comes with a migration; a test compares both.
+"""
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware UTC datetime; SQLite keeps it without its zone, PostgreSQL as `timestamptz`."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("the store takes aware datetimes only")
+        utc = value.astimezone(UTC)
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+metadata = sa.MetaData()
+BigId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up INTEGER keys only
+
+desired = sa.Table(
+    "desired",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("requested_at", UtcDateTime, nullable=False),
+)
+
+declaration = sa.Table(
+    "declaration",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("body", sa.JSON, nullable=False),
+    sa.Column("declared_at", UtcDateTime, nullable=False),
+)
+
+observed = sa.Table(
+    "observed",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("host_id", sa.Text, nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("observed_at", UtcDateTime, nullable=False),
+    sa.Column("query_id", sa.Text),
+    sa.Column("run_id", sa.Text),
+    sa.Column("started_at", UtcDateTime),
+    sa.Column("next_start_at", UtcDateTime),
+    sa.Column("failures", sa.JSON, nullable=False),
+    sa.Column("last_trigger_at", UtcDateTime),
+)
+
+progress = sa.Table(
+    "progress",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("stream", sa.Text, nullable=False),
+    sa.Column("query_id", sa.Text, nullable=False),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("batch_id", sa.BigInteger, nullable=False),
+    sa.Column("progressed_at", UtcDateTime, nullable=False),
+    sa.Column("num_input_rows", sa.BigInteger, nullable=False),
+    sa.Column("input_rows_per_s", sa.Float(53)),
+    sa.Column("processed_rows_per_s", sa.Float(53)),
+    sa.Column("batch_duration_ms", sa.BigInteger),
+    sa.Column("durations_ms", sa.JSON, nullable=False),
+    sa.Column("watermark", UtcDateTime),
+    sa.Column("state_rows", sa.BigInteger),
+    sa.Column("state_bytes", sa.BigInteger),
+    sa.Column("rows_dropped_by_watermark", sa.BigInteger),
+    sa.Column("output_rows", sa.BigInteger),
+    sa.Column("expectations", sa.JSON, nullable=False),
+    sa.Column("raw", sa.LargeBinary, nullable=False),  # zlib of Spark's JSON: a fifth of the text
+    sa.UniqueConstraint("run_id", "batch_id", "progressed_at", name="uq_progress_event"),
+    sa.Index("ix_progress_stream", "stream", "progressed_at"),
+    sa.Index("ix_progress_age", "progressed_at"),
+)
+
+host = sa.Table(
+    "host",
+    metadata,
+    sa.Column("host_id", sa.Text, primary_key=True),
+    sa.Column("hostname", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("started_at", UtcDateTime, nullable=False),
+    sa.Column("beat_at", UtcDateTime, nullable=False),
+    sa.Column("spark_version", sa.Text),
+    sa.Column("spark_ui_url", sa.Text),
+)
+
+lease = sa.Table(
+    "lease",
+    metadata,
+    sa.Column("resource", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),  # "" once released: the row keeps the token
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", UtcDateTime, nullable=False),
+)
+
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+    sa.Index("ix_audit_subject", "subject", "at"),
+)

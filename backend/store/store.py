@@ -1,0 +1,239 @@
+"""The control store: what people want of streams and what hosts observed, shared by UI, CLI and hosts.
+
+Rule: an act is in the audit trail in the same transaction that makes it visible, and an observation counts only
+under the current lease token.
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Literal, Self
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from backend.errors import StreamNotFoundError, StreamRefusedError
+from backend.settings import Settings
+from backend.store import leases, progress, rows, schema
+from backend.store.engine import Database
+from backend.store.leases import stream_resource
+from backend.store.migrate import migrate
+from backend.store.upsert import insert, upsert
+from backend.streams.model import (
+    AuditEntry,
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    Lease,
+    Observed,
+    Progress,
+    StreamDeclaration,
+    StreamState,
+)
+
+Action = Literal["start", "stop", "restart"]
+FLOWING = (StreamState.RUNNING, StreamState.STARTING)
+
+
+class ControlStore:
+    """Thread-safe. Every method raises `StoreError` when the database does not answer."""
+
+    def __init__(self, url: str) -> None:
+        self._database = Database(url)
+        migrate(self._database)
+
+    @classmethod
+    def open(cls, settings: Settings) -> Self:
+        """Opens the store of the settings; creates its folder and brings its schema up to date."""
+        return cls(settings.store_url)
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password, for people."""
+        return self._database.shown_url
+
+    def close(self) -> None:
+        self._database.dispose()
+
+    # desired ---------------------------------------------------------------------------------------------------
+
+    def request(self, name: str, action: Action, *, reason: str, actor: str, now: datetime) -> Desired:
+        """Writes who wants what and why, then the desired state.
+
+        Every request grows the generation, which also clears a FAILED or BACKOFF state; only starting what is wanted
+        and flows already keeps it, because a new generation of a running stream means a restart.
+        """
+        if not reason.strip():
+            raise StreamRefusedError(f"{action} {name}: a reason is required", hint="say why, for those who come after")
+        with self._database.writing() as connection:
+            before = _desired(connection, name)
+            if before is None and not _is_declared(connection, name):
+                raise _unknown(connection, name)
+            asked = Desired(name, _STATE_OF[action], 0, reason.strip(), actor, now)
+            after = _wanted(connection, before, asked, action)
+            detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
+            _write_audit(connection, AuditEntry(now, actor, action, name, reason.strip(), detail))
+            upsert(connection, schema.desired, _desired_row(after))
+            return after
+
+    def ensure_desired(self, name: str, state: DesiredState, *, now: datetime) -> None:
+        """Registers a stream's default; what a person asked for stays."""
+        first = Desired(name, state, 1, "declared", "host", now)
+        with self._database.writing() as connection:
+            connection.execute(
+                insert(connection, schema.desired).values(**_desired_row(first)).on_conflict_do_nothing()
+            )
+
+    def desired(self) -> dict[str, Desired]:
+        with self._database.reading() as connection:
+            found = connection.execute(sa.select(schema.desired).order_by(schema.desired.c.name)).mappings()
+            return {row["name"]: rows.desired_of(row) for row in found}
+
+    # declared and observed -------------------------------------------------------------------------------------
+
+    def declare(self, declarations: Sequence[StreamDeclaration], *, now: datetime) -> None:
+        with self._database.writing() as connection:
+            for item in declarations:
+                row = {"name": item.name, "body": rows.declaration_body(item), "declared_at": now}
+                upsert(connection, schema.declaration, row)
+
+    def declarations(self) -> dict[str, StreamDeclaration]:
+        with self._database.reading() as connection:
+            found = connection.execute(sa.select(schema.declaration).order_by(schema.declaration.c.name)).mappings()
+            return {row["name"]: rows.declaration_of(row["body"]) for row in found}
+
+    def observe(self, observed: Observed, *, token: int) -> None:
+        """Writes what the owning host saw; `StreamRefusedError` when the lease has gone to another host."""
+        with self._database.writing() as connection:
+            if not leases.is_current(connection, stream_resource(observed.name), token):
+                raise StreamRefusedError(
+                    f"{observed.name}: the lease of {observed.host_id} is no longer current",
+                    hint="another host runs the stream now",
+                )
+            upsert(connection, schema.observed, rows.observed_row(observed))
+
+    def observed(self) -> dict[str, Observed]:
+        with self._database.reading() as connection:
+            found = connection.execute(sa.select(schema.observed).order_by(schema.observed.c.name)).mappings()
+            return {row["name"]: rows.observed_of(row) for row in found}
+
+    # progress --------------------------------------------------------------------------------------------------
+
+    def add_progress(self, items: Sequence[Progress]) -> None:
+        """Adds micro-batches; one that is there already is kept once."""
+        if items:
+            with self._database.writing() as connection:
+                progress.add(connection, items)
+
+    def touch(self, name: str, *, at: datetime) -> None:
+        """Notes that Spark reported on the stream (a batch or "idle") at `at`: `Observed.last_trigger_at`."""
+        with self._database.writing() as connection:
+            progress.touch(connection, name, at)
+
+    def progress(self, stream: str, *, since: datetime | None = None, limit: int = 500) -> list[Progress]:
+        """The newest `limit` micro-batches, oldest first."""
+        with self._database.reading() as connection:
+            return progress.of_stream(connection, stream, since=since, limit=limit)
+
+    def latest_progress(self) -> dict[str, Progress]:
+        with self._database.reading() as connection:
+            return progress.latest(connection)
+
+    def prune_progress(self, *, before: datetime) -> int:
+        with self._database.writing() as connection:
+            return progress.prune(connection, before=before)
+
+    # hosts, leases, audit --------------------------------------------------------------------------------------
+
+    def beat(self, heartbeat: HostHeartbeat) -> None:
+        row = {name: getattr(heartbeat, name) for name in heartbeat.__dataclass_fields__}
+        with self._database.writing() as connection:
+            upsert(connection, schema.host, row)
+
+    def hosts(self) -> list[HostHeartbeat]:
+        """Newest heartbeat first; hosts that ended stay until `prune_hosts`."""
+        with self._database.reading() as connection:
+            found = connection.execute(sa.select(schema.host).order_by(schema.host.c.beat_at.desc())).mappings()
+            return [rows.host_of(row) for row in found]
+
+    def prune_hosts(self, *, before: datetime) -> int:
+        with self._database.writing() as connection:
+            return int(connection.execute(sa.delete(schema.host).where(schema.host.c.beat_at < before)).rowcount)
+
+    def acquire(self, resource: str, owner: str, *, ttl_s: float, now: datetime) -> Lease | None:
+        """The lease with a new token, or None while another owner holds it."""
+        wanted = Lease(resource, owner, 0, now + timedelta(seconds=ttl_s))
+        with self._database.writing() as connection:
+            return leases.acquire(connection, wanted, now=now)
+
+    def renew(self, lease: Lease, *, ttl_s: float, now: datetime) -> Lease | None:
+        """The lease with a later end, or None when it has a new owner."""
+        with self._database.writing() as connection:
+            return leases.renew(connection, lease, ttl_s=ttl_s, now=now)
+
+    def release(self, lease: Lease) -> None:
+        with self._database.writing() as connection:
+            leases.release(connection, lease)
+
+    def leases(self) -> dict[str, Lease]:
+        """By resource, also expired ones that nobody took yet."""
+        with self._database.reading() as connection:
+            return leases.held(connection)
+
+    def audit(self, entry: AuditEntry) -> None:
+        with self._database.writing() as connection:
+            _write_audit(connection, entry)
+
+    def audit_entries(self, *, limit: int = 100, subject: str | None = None) -> list[AuditEntry]:
+        """Newest first."""
+        query = sa.select(schema.audit).order_by(schema.audit.c.at.desc(), schema.audit.c.id.desc()).limit(limit)
+        if subject is not None:
+            query = query.where(schema.audit.c.subject == subject)
+        with self._database.reading() as connection:
+            return [rows.audit_of(row) for row in connection.execute(query).mappings()]
+
+
+_STATE_OF = {"start": DesiredState.RUNNING, "stop": DesiredState.STOPPED, "restart": DesiredState.RUNNING}
+
+
+def _wanted(connection: Connection, before: Desired | None, asked: Desired, action: Action) -> Desired:
+    generation = before.generation if before else 0
+    if action == "start" and before and before.state is asked.state and _flows(connection, before):
+        return replace(asked, generation=generation)
+    return replace(asked, generation=generation + 1)
+
+
+def _flows(connection: Connection, wanted: Desired) -> bool:
+    seen = (
+        connection.execute(sa.select(schema.observed).where(schema.observed.c.name == wanted.name)).mappings().first()
+    )
+    return seen is not None and seen["state"] in FLOWING and seen["generation"] == wanted.generation
+
+
+def _desired(connection: Connection, name: str) -> Desired | None:
+    query = sa.select(schema.desired).where(schema.desired.c.name == name).with_for_update()
+    row = connection.execute(query).mappings().first()
+    return rows.desired_of(row) if row else None
+
+
+def _desired_row(value: Desired) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__} | {"state": str(value.state)}
+
+
+def _is_declared(connection: Connection, name: str) -> bool:
+    return (
+        connection.execute(sa.select(schema.declaration).where(schema.declaration.c.name == name)).first() is not None
+    )
+
+
+def _unknown(connection: Connection, name: str) -> StreamNotFoundError:
+    names = list(connection.execute(sa.select(schema.declaration.c.name)).scalars())
+    near = difflib.get_close_matches(name, names, n=3) or sorted(names)[:5]
+    hint = f"known: {', '.join(near)}" if near else "no host has declared a stream yet: start one with `weir host`"
+    return StreamNotFoundError(f"no stream is called {name!r}", hint=hint)
+
+
+def _write_audit(connection: Connection, entry: AuditEntry) -> None:
+    row = {name: getattr(entry, name) for name in entry.__dataclass_fields__}
+    connection.execute(sa.insert(schema.audit).values(**row))

@@ -1,0 +1,160 @@
+"""The control store keeps what it is given, on every database it supports."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.errors import SettingsError, StoreError, StreamNotFoundError, StreamRefusedError
+from backend.settings import load_settings
+from backend.store.store import ControlStore
+from backend.streams.model import AuditEntry, DesiredState, HostHeartbeat, StreamState
+from tests.store.values import DECLARATION, NOW, held, observed, progress
+
+
+@pytest.fixture
+def declared(store: ControlStore) -> ControlStore:
+    store.declare([DECLARATION], now=NOW)
+    return store
+
+
+def ask(store: ControlStore, action: str, *, reason: str = "because") -> int:
+    return store.request("silver_orders", action, reason=reason, actor="ann", now=NOW).generation  # type: ignore[arg-type]
+
+
+def test_an_empty_store_answers_every_read_with_nothing(store: ControlStore) -> None:
+    assert store.desired() == store.observed() == store.declarations() == store.latest_progress() == {}
+    assert store.progress("nobody") == store.hosts() == store.audit_entries() == []
+
+
+def test_declaring_twice_keeps_the_later(declared: ControlStore) -> None:
+    later = replace(DECLARATION, trigger_interval_ms=7_000)
+    declared.declare([later], now=NOW)
+    assert declared.declarations() == {"silver_orders": later}
+
+
+def test_a_request_is_audited_and_grows_the_generation(declared: ControlStore) -> None:
+    assert (ask(declared, "start"), ask(declared, "stop", reason=" upgrade "), ask(declared, "restart")) == (1, 2, 3)
+    wanted = declared.desired()["silver_orders"]
+    assert (wanted.state, wanted.actor, wanted.requested_at) == (DesiredState.RUNNING, "ann", NOW)
+    assert [(entry.action, entry.reason) for entry in declared.audit_entries(subject="silver_orders")] == [
+        ("restart", "because"),
+        ("stop", "upgrade"),
+        ("start", "because"),
+    ]
+
+
+def test_starting_what_flows_does_not_restart_it(declared: ControlStore) -> None:
+    generation = ask(declared, "start")
+    declared.observe(observed(generation=generation), token=held(declared).token)
+    assert ask(declared, "start") == generation
+    assert ask(declared, "restart") == generation + 1
+    assert len(declared.audit_entries()) == 3
+
+
+@pytest.mark.parametrize("state", [StreamState.FAILED, StreamState.BACKOFF, StreamState.STOPPED])
+def test_starting_what_does_not_flow_is_a_new_generation(declared: ControlStore, state: StreamState) -> None:
+    generation = ask(declared, "start")
+    declared.observe(observed(generation=generation, state=state), token=held(declared).token)
+    assert ask(declared, "start") == generation + 1
+
+
+def test_a_request_without_a_reason_changes_nothing(declared: ControlStore) -> None:
+    with pytest.raises(StreamRefusedError, match="reason"):
+        ask(declared, "stop", reason="  ")
+    assert declared.desired() == {}
+    assert declared.audit_entries() == []
+
+
+def test_an_unknown_stream_is_refused_and_the_nearest_named(declared: ControlStore) -> None:
+    with pytest.raises(StreamNotFoundError) as refused:
+        declared.request("silver_order", "stop", reason="x", actor="ann", now=NOW)
+    assert "silver_orders" in refused.value.hint
+    assert declared.audit_entries() == []
+
+
+def test_the_default_never_overwrites_a_wish(declared: ControlStore) -> None:
+    ask(declared, "stop")
+    declared.ensure_desired("silver_orders", DesiredState.RUNNING, now=NOW)
+    declared.ensure_desired("other", DesiredState.RUNNING, now=NOW)
+    states = {name: wanted.state for name, wanted in declared.desired().items()}
+    assert states == {"other": DesiredState.RUNNING, "silver_orders": DesiredState.STOPPED}
+
+
+def test_an_observation_round_trips(store: ControlStore) -> None:
+    seen = observed(next_start_at=NOW)
+    store.observe(seen, token=held(store).token)
+    assert store.observed() == {"silver_orders": seen}
+
+
+def test_touch_moves_forward_only_and_survives_an_observation(store: ControlStore) -> None:
+    token = held(store).token
+    store.observe(observed(), token=token)
+    store.touch("silver_orders", at=NOW)
+    store.touch("silver_orders", at=NOW - timedelta(seconds=9))
+    store.observe(observed(state=StreamState.STOPPING), token=token)
+    seen = store.observed()["silver_orders"]
+    assert (seen.state, seen.last_trigger_at) == (StreamState.STOPPING, NOW)
+
+
+def test_progress_round_trips_oldest_first_and_limited_to_the_newest(store: ControlStore) -> None:
+    batches = [progress(number) for number in range(5)]
+    store.add_progress(batches)
+    assert store.progress("silver_orders") == batches
+    assert store.progress("silver_orders", limit=2) == batches[3:]
+    assert store.progress("silver_orders", since=batches[2].progressed_at) == batches[2:]
+
+
+def test_the_same_progress_twice_is_kept_once(store: ControlStore) -> None:
+    store.add_progress([progress(1)])
+    store.add_progress([progress(1), progress(2)])
+    assert [item.batch_id for item in store.progress("silver_orders")] == [1, 2]
+
+
+def test_latest_progress_and_retention(store: ControlStore) -> None:
+    store.add_progress([progress(number, stream=name) for name in ("a", "b", "c") for number in range(4)])
+    assert {name: item.batch_id for name, item in store.latest_progress().items()} == {"a": 3, "b": 3, "c": 3}
+    assert store.prune_progress(before=progress(3).progressed_at) == 9
+    assert [item.batch_id for item in store.progress("a")] == [3]
+
+
+def test_heartbeats_are_one_row_a_host_newest_first(store: ControlStore) -> None:
+    beat = HostHeartbeat("a", "box", 1, NOW, NOW, "4.2.0", "http://127.0.0.1:4040")
+    other = replace(beat, host_id="b", beat_at=NOW + timedelta(seconds=1))
+    for heartbeat in (beat, other, replace(beat, beat_at=NOW + timedelta(seconds=2))):
+        store.beat(heartbeat)
+    assert [found.host_id for found in store.hosts()] == ["a", "b"]
+    assert store.prune_hosts(before=NOW + timedelta(seconds=2)) == 1
+    assert [found.host_id for found in store.hosts()] == ["a"]
+
+
+def test_the_audit_trail_is_newest_first_and_limited(store: ControlStore) -> None:
+    entries = [AuditEntry(NOW + timedelta(seconds=n), "ann", "stop", f"s{n}", "why") for n in range(3)]
+    for entry in entries:
+        store.audit(entry)
+    assert store.audit_entries(limit=2) == [entries[2], entries[1]]
+    assert store.audit_entries(subject="s0") == [entries[0]]
+
+
+def test_naive_times_are_refused(store: ControlStore) -> None:
+    with pytest.raises(StoreError, match="aware"):
+        store.ensure_desired("x", DesiredState.RUNNING, now=NOW.replace(tzinfo=None))
+
+
+def test_the_store_of_the_settings_is_made_under_home(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("WEIR_HOME", str(tmp_path / "home"))
+    ControlStore.open(load_settings()).close()
+    assert (tmp_path / "home" / "store" / "weir.db").is_file()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "mysql://x/y", "not a url"])
+def test_urls_that_cannot_work_are_settings_errors(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"store\.url"):
+        ControlStore(url)
+
+
+def test_an_unreachable_database_is_a_store_error_without_its_password() -> None:
+    with pytest.raises(StoreError) as unreachable:
+        ControlStore("postgresql://weir:s3cret@127.0.0.1:1/weir")
+    assert "s3cret" not in unreachable.value.message
+    assert "127.0.0.1" in unreachable.value.message
