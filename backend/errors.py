@@ -59,6 +59,10 @@ class StorageError(LakehouseError):
     """The disk or object store did not answer as expected (permission, time-out, network)."""
 
 
+class ObjectMissingError(StorageError):
+    """A file or object does not exist (any more); the reader that asked says what that means."""
+
+
 class DiffError(LakehouseError):
     """The difference between two versions cannot be computed by the method asked for."""
 
