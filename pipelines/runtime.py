@@ -4,12 +4,28 @@ Rule: what happened is answered from the query itself, never from memory; every 
 `LakehouseError` that carries the error's class.
 """
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
 
+from backend.errors import LakehouseError, StreamError
 from backend.settings import Settings
-from pipelines.spec import Registry
+from pipelines.expectations import BROKEN, judge
+from pipelines.failures import SparkLostError, StreamStartError, describe, describe_java
+from pipelines.session import open_session
+from pipelines.sinks import Target
+from pipelines.spec import Registry, StreamSpec
+from pipelines.tables import create_table
+
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +35,7 @@ class RunningQuery:
     run_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueryFailure:
+class QueryFailure(NamedTuple):
     """Why a query ended: the innermost error's class and its first line."""
 
     error_class: str
@@ -29,20 +44,155 @@ class QueryFailure:
 
 @dataclass(frozen=True, slots=True)
 class QueryState:
-    """What the query is now. Not active and no failure: it ended by itself or was stopped."""
+    """What the query is now. Not active and no failure: it ended by itself, was stopped, or was never started.
+
+    `batch_id` is the last batch that was planned: after a failure, the one that failed.
+    """
 
     active: bool
     query_id: str | None = None
     run_id: str | None = None
+    batch_id: int | None = None
     failure: QueryFailure | None = None
 
 
 class Runtime:
-    def __init__(self, settings: Settings, registry: Registry) -> None: ...
-    def open(self) -> None: ...
-    def close(self) -> None: ...
-    def add_listener(self, listener: StreamingQueryListener) -> None: ...
-    def start(self, name: str) -> RunningQuery: ...
-    def stop(self, name: str, *, timeout_s: float) -> None: ...
-    def poll(self, name: str) -> QueryState: ...
-    def cut(self, name: str) -> None: ...
+    """The queries of this process. Open it first; methods may be called from several threads."""
+
+    def __init__(self, settings: Settings, registry: Registry) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._session: SparkSession | None = None
+        self._queries: dict[str, StreamingQuery] = {}
+
+    @property
+    def spark_version(self) -> str | None:
+        return self._session.version if self._session else None
+
+    @property
+    def spark_ui_url(self) -> str | None:
+        return self._session.sparkContext.uiWebUrl if self._session else None
+
+    @property
+    def session(self) -> SparkSession:
+        """The Spark session; raises `StreamError` before `open`."""
+        if self._session is None:
+            raise StreamError("the runtime is not open", hint="call open() first")
+        return self._session
+
+    def open(self) -> None:
+        """Start Spark and create every declared table that is not there yet."""
+        self._session = open_session(self._settings)
+        tables = {table.uri(self._settings): table for spec in self._registry.specs() for table in spec.tables()}
+        with _spark_errors("tables cannot be prepared"):
+            for uri, table in tables.items():
+                create_table(self.session, table, uri)
+        for spec in self._registry.specs():
+            spec.source.prepare()
+
+    def close(self) -> None:
+        """Stop every query at once and Spark with them."""
+        for name in tuple(self._queries):
+            self.cut(name)
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def add_listener(self, listener: StreamingQueryListener) -> None:
+        self.session.streams.addListener(listener)
+
+    def start(self, name: str) -> RunningQuery:
+        """Start a declared stream from its checkpoint; raises `StreamNotFoundError` or `StreamStartError`."""
+        spec = self._registry.get(name)
+        try:
+            query = self._start(spec)
+        except Py4JNetworkError as exc:
+            raise _lost() from exc
+        except LakehouseError:
+            raise
+        except Exception as exc:  # job boundary: the transform is a user's
+            error_class, message = describe(exc)
+            raise StreamStartError(
+                f"stream {name} did not start: {message}", error_class=error_class, hint="see logs/spark.log"
+            ) from exc
+        self._queries[name] = query
+        return RunningQuery(name, str(query.id), str(query.runId))
+
+    def stop(self, name: str, *, timeout_s: float) -> None:
+        """Let the running micro-batch end, up to the limit, then stop. No query of this name: nothing happens."""
+        query = self._queries.get(name)
+        if query is None:
+            return
+        with _spark_errors(f"stream {name} cannot be stopped"):
+            deadline = time.monotonic() + timeout_s
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+        self.cut(name)
+
+    def cut(self, name: str) -> None:
+        """Stop at once; a batch that is under way is replayed by the next start."""
+        query = self._queries.get(name)
+        if query is not None:
+            with _spark_errors(f"stream {name} cannot be stopped"):
+                query.stop()
+
+    def poll(self, name: str) -> QueryState:
+        """What the stream's query is now."""
+        query = self._queries.get(name)
+        if query is None:
+            return QueryState(active=False)
+        with _spark_errors(f"stream {name} does not answer"):
+            active = query.isActive
+            return QueryState(
+                active=active,
+                query_id=str(query.id),
+                run_id=str(query.runId),
+                batch_id=self._planned_batch(name),
+                failure=None if active else _failure(query),
+            )
+
+    def await_end(self, name: str, *, timeout_s: float) -> QueryState:
+        """Wait until the query has ended, up to the limit."""
+        query = self._queries[name]
+        deadline = time.monotonic() + timeout_s
+        while query.isActive and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        return self.poll(name)
+
+    def _start(self, spec: StreamSpec) -> StreamingQuery:
+        judged = judge(spec.transform(spec.source.read(self.session, self._settings)), spec.expectations)
+        rows = judged if spec.sink.wants_broken_names else judged.drop(BROKEN)
+        writer = rows.writeStream.queryName(spec.name)
+        writer = writer.option("checkpointLocation", spec.checkpoint_location(self._settings))
+        if spec.trigger_interval_s is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round(spec.trigger_interval_s * 1_000)} milliseconds")
+        return spec.sink.configure(writer, Target(spec.name, self._settings, spec.quarantining)).start()
+
+    def _planned_batch(self, name: str) -> int | None:
+        offsets = Path(self._registry.get(name).checkpoint_location(self._settings)) / "offsets"
+        batches = [int(path.name) for path in offsets.glob("[0-9]*") if path.name.isdigit()]
+        return max(batches, default=None)
+
+
+def _failure(query: StreamingQuery) -> QueryFailure | None:
+    raised = query._jsq.exception()  # the Python wrapper loses the cause
+    return QueryFailure(*describe_java(raised.get())) if raised.isDefined() else None
+
+
+def _lost() -> SparkLostError:
+    return SparkLostError("Spark's JVM does not answer any more", hint="restart the stream host; see logs/jvm.log")
+
+
+@contextmanager
+def _spark_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as exc:
+        raise _lost() from exc
+    except LakehouseError:
+        raise
+    except Exception as exc:
+        error_class, message = describe(exc)
+        raise StreamError(f"{doing}: {error_class}: {message}", hint="see logs/spark.log") from exc

@@ -70,20 +70,13 @@ def _run_ivy(java: Path, folder: Path, repository: str) -> None:
         ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as exc:
         raise JarError(f"fetching JARs from {repository} took over {RESOLVE_TIMEOUT_S} s", hint=_HINT) from exc
-    if ivy.returncode != 0 or missing_files(folder / "retrieved"):
-        raise JarError(f"JARs cannot be fetched from {repository}: {_reason(ivy.stdout + ivy.stderr)}", hint=_HINT)
+    absent = missing_files(folder / "retrieved")
+    if ivy.returncode != 0 or absent:  # Ivy says "module not found" for a dead network, too
+        names = ", ".join(absent) or "the JARs"
+        raise JarError(f"{repository} cannot be reached or does not offer {names}", hint=_HINT)
 
 
 _HINT = (
     "check the network and start again; "
     "with a mirror: python -m pipelines.jars --repository URL; with a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…"
 )
-
-
-def _reason(output: str) -> str:
-    """The line of Ivy's report that says most."""
-    lines = [line.strip() for line in output.splitlines()]
-    for mark in ("UnknownHost", "Exception", "not found", "FAILED", "unresolved"):
-        if found := next((line for line in lines if mark in line), None):
-            return found
-    return lines[-1] if lines else "Ivy said nothing"
