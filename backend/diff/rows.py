@@ -1,0 +1,174 @@
+"""Changed rows out of the summed-up feed, before and after side by side, never more than asked.
+
+Rule: the limit is shared between the kinds, so that ten thousand inserts do not hide one update.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from backend.diff.model import RowChange, RowKind, SetApart
+from backend.diff.values import same
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
+_APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
+_ORDER = ("update", "delete", "insert", "duplicate", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Net rows of one sort: keys (sorts of rows), distinct rows, rows on the after and on the before side."""
+
+    keys: int
+    entries: int
+    added: int
+    removed: int
+
+    def changes(self, name: str) -> int:
+        """How many `RowChange` the bucket makes."""
+        return self.keys if name == "update" else self.entries
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    rows: tuple[RowChange, ...]
+    truncated: bool
+    changed_cells: Mapping[str, int]
+    arrow_schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where rows come from: the connection, the table's column names, the positions of the key's."""
+
+    connection: "DuckDBPyConnection"
+    columns: Sequence[str]
+    key: Sequence[int]
+
+    def key_of(self, values: Sequence[Any]) -> dict[str, Any] | None:
+        return {self.columns[i]: values[i] for i in self.key} if self.key else None
+
+
+def fetch_rows(
+    connection: "DuckDBPyConnection",
+    columns: Sequence[str],
+    key: Sequence[str],
+    *,
+    buckets: Mapping[str, Bucket],
+    limit: int,
+) -> ChangedRows:
+    """At most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order of the key."""
+    source = _Source(connection, columns, [columns.index(name) for name in key])
+    sizes = {name: buckets[name].changes(name) for name in _ORDER if name in buckets}
+    shares = share_out(limit, sizes)
+    rows = [row for name, share in shares.items() for row in _bucket_rows(source, name, share)]
+    schema = _arrow(connection, f"SELECT {_names(source, 'net')} FROM net LIMIT 0").schema
+    return ChangedRows(
+        tuple(rows),
+        sum(sizes.values()) > len(rows),
+        _changed_cells(source) if "update" in buckets else {},
+        pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)]),
+    )
+
+
+def share_out(limit: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Shares of `limit`: everybody the same, what one does not need goes to the others."""
+    shares, left = dict.fromkeys(sizes, 0), limit
+    hungry = [name for name in sizes if sizes[name] > 0]
+    while left > 0 and hungry:
+        portion = max(left // len(hungry), 1)
+        for name in hungry:
+            given = min(portion, sizes[name] - shares[name], left)
+            shares[name] += given
+            left -= given
+        hungry = [name for name in hungry if shares[name] < sizes[name]]
+    return shares
+
+
+def _bucket_rows(source: _Source, bucket: str, limit: int) -> Iterator[RowChange]:
+    if limit <= 0:
+        return iter(())
+    return _updates(source, limit) if bucket == "update" else _one_sided(source, bucket, limit)
+
+
+def _updates(source: _Source, limit: int) -> Iterator[RowChange]:
+    found = _arrow(
+        source.connection,
+        f"SELECT {_names(source, 'b')}, {_names(source, 'a')} FROM "
+        f"(SELECT * FROM keyed WHERE bucket = 'update' ORDER BY {_key_names(source)} LIMIT {limit}) k "
+        f"{_both_sides(source)} ORDER BY {_key_names(source, 'k.')}",
+    )
+    width = len(source.columns)
+    for values in _tuples(found):
+        before, after = values[:width], values[width:]
+        changed = tuple(n for n, x, y in zip(source.columns, before, after, strict=True) if not same(x, y))
+        yield RowChange(
+            RowKind.UPDATE,
+            source.key_of(after),
+            dict(zip(source.columns, before, strict=True)),
+            dict(zip(source.columns, after, strict=True)),
+            changed,
+        )
+
+
+def _one_sided(source: _Source, bucket: str, limit: int) -> Iterator[RowChange]:
+    """Inserted or deleted rows, and those that cannot be paired: a null or repeated key, or no key at all."""
+    if source.key:
+        on = " AND ".join(f"net.c{i} IS NOT DISTINCT FROM k.c{i}" for i in source.key)
+        rows = f"net JOIN keyed k ON {on} WHERE k.bucket = '{bucket}'"
+    else:
+        rows = f"net WHERE n {'>' if bucket == 'insert' else '<'} 0"
+    found = _arrow(
+        source.connection,
+        f"SELECT {_names(source, 'net')}, net.n FROM {rows} ORDER BY {_order_names(source)}, n LIMIT {limit}",
+    )
+    for *values, n in _tuples(found):
+        cells = dict(zip(source.columns, values, strict=True))
+        yield RowChange(
+            RowKind.INSERT if n > 0 else RowKind.DELETE,
+            source.key_of(values),
+            cells if n < 0 else None,
+            cells if n > 0 else None,
+            set_apart=_APART.get(bucket),
+            copies=abs(n),
+        )
+
+
+def _changed_cells(source: _Source) -> dict[str, int]:
+    """Updates per column that they touch, over all of them."""
+    sums = ", ".join(f"count(*) FILTER (b.c{i} IS DISTINCT FROM a.c{i})" for i in range(len(source.columns)))
+    query = f"SELECT {sums} FROM (SELECT * FROM keyed WHERE bucket = 'update') k {_both_sides(source)}"
+    counts = source.connection.execute(query).fetchone() or ()
+    return {name: count for name, count in zip(source.columns, counts, strict=False) if count}
+
+
+def _both_sides(source: _Source) -> str:
+    before = " AND ".join(f"b.c{i} = k.c{i}" for i in source.key)
+    after = " AND ".join(f"a.c{i} = k.c{i}" for i in source.key)
+    return f"JOIN net b ON {before} AND b.n < 0 JOIN net a ON {after} AND a.n > 0"
+
+
+def _names(source: _Source, table: str) -> str:
+    return ", ".join(f"{table}.c{i} AS {table}_c{i}" for i in range(len(source.columns)))
+
+
+def _key_names(source: _Source, prefix: str = "") -> str:
+    return ", ".join(f"{prefix}c{i}" for i in source.key)
+
+
+def _order_names(source: _Source) -> str:
+    rest = [i for i in range(len(source.columns)) if i not in source.key]
+    return ", ".join(f"net.c{i}" for i in [*source.key, *rest][: len(source.key) + _ORDER_COLUMNS])
+
+
+def _arrow(connection: "DuckDBPyConnection", query: str) -> pa.Table:
+    return connection.sql(query).to_arrow_table()
+
+
+def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)

@@ -1,0 +1,127 @@
+"""The difference of two table schemas and of everything else the metadata holds.
+
+Rule: a field is the same field when its column-mapping id says so; without ids, when its path does.
+Source: Delta protocol, "Schema Serialization Format" and "Column Mapping".
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from backend.diff.model import FieldChange, FieldState, PropertyChange, SchemaDiff
+from backend.lake.model import Metadata, Protocol
+
+_ID = "delta.columnMapping.id"
+
+
+def diff_schemas(before: Metadata, after: Metadata) -> SchemaDiff:
+    """What changed from one version's columns to another's; nested fields by dotted path."""
+    old, new = tuple(_fields(before)), tuple(_fields(after))
+    pairs = _paired(old, new)
+    kept_old, kept_new = {a.path for a, _ in pairs}, {b.path for _, b in pairs}
+    partitioning = (before.partition_columns, after.partition_columns)
+    return SchemaDiff(
+        added=tuple(field for field in new if field.path not in kept_new),
+        dropped=tuple(field for field in old if field.path not in kept_old),
+        renamed=tuple((a.path, b.path) for a, b in pairs if _own_name(a) != _own_name(b)),
+        changed=tuple(change for a, b in pairs for change in _changes(a, b)),
+        partitioning=partitioning if before.partition_columns != after.partition_columns else None,
+    )
+
+
+def diff_properties(before: tuple[Metadata, Protocol], after: tuple[Metadata, Protocol]) -> tuple[PropertyChange, ...]:
+    """Table properties, name, description, protocol versions and features that differ, sorted by key."""
+    old, new = _properties(*before), _properties(*after)
+    return tuple(
+        PropertyChange(key, old.get(key), new.get(key))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    )
+
+
+def column_names(metadata: Metadata) -> tuple[str, ...]:
+    """The top-level columns in the table's order."""
+    return tuple(field.path for field in _struct_fields(_struct(metadata), "", nested=False))
+
+
+def _properties(metadata: Metadata, protocol: Protocol) -> dict[str, str]:
+    found = dict(metadata.configuration)
+    found |= {f"feature: {name}": "supported" for name in protocol.features}
+    found["protocol: minReaderVersion"] = str(protocol.min_reader_version)
+    found["protocol: minWriterVersion"] = str(protocol.min_writer_version)
+    found |= {"table name": metadata.name} if metadata.name else {}
+    found |= {"table description": metadata.description} if metadata.description else {}
+    return found
+
+
+def _paired(old: tuple[FieldState, ...], new: tuple[FieldState, ...]) -> list[tuple[FieldState, FieldState]]:
+    """The fields both versions have: by id where both carry one, else by path without regard to case."""
+    by_id = {field.field_id: field for field in old if field.field_id is not None}
+    by_path = {field.path.lower(): field for field in old}
+    pairs = []
+    for field in new:
+        match = by_id.get(field.field_id) if field.field_id is not None else None
+        candidate = by_path.get(field.path.lower())
+        if match is None and candidate and (candidate.field_id is None or field.field_id is None):
+            match = candidate
+        if match is not None:
+            pairs.append((match, field))
+    return pairs
+
+
+def _changes(a: FieldState, b: FieldState) -> Iterator[FieldChange]:
+    if a.type != b.type:
+        yield FieldChange(b.path, "type", a.type, b.type)
+    if a.nullable != b.nullable:
+        yield FieldChange(b.path, "nullability", _null_word(a), _null_word(b))
+    if a.comment != b.comment:
+        yield FieldChange(b.path, "comment", a.comment, b.comment)
+
+
+def _null_word(field: FieldState) -> str:
+    return "nullable" if field.nullable else "not null"
+
+
+def _own_name(field: FieldState) -> str:
+    """The last part of the path: a renamed struct does not rename its children."""
+    return field.path.rsplit(".", 1)[-1]
+
+
+def _fields(metadata: Metadata) -> Iterator[FieldState]:
+    yield from _struct_fields(_struct(metadata), "")
+
+
+def _struct(metadata: Metadata) -> Mapping[str, Any]:
+    struct = orjson.loads(metadata.schema_json) if metadata.schema_json else {}
+    return struct if isinstance(struct, dict) else {}
+
+
+def _struct_fields(struct: Mapping[str, Any], prefix: str, *, nested: bool = True) -> Iterator[FieldState]:
+    for field in struct.get("fields", ()):
+        path, traits = prefix + str(field["name"]), field.get("metadata") or {}
+        nullable = bool(field.get("nullable", True))
+        yield FieldState(path, _type_word(field["type"]), nullable, traits.get("comment"), traits.get(_ID))
+        if nested:
+            yield from _nested_fields(field["type"], path)
+
+
+def _nested_fields(kind: Any, path: str) -> Iterator[FieldState]:
+    """Fields inside a struct, array or map; elements are called `element`, `key` and `value` as Parquet does."""
+    if not isinstance(kind, dict):
+        return
+    if kind.get("type") == "struct":
+        yield from _struct_fields(kind, f"{path}.")
+    elif kind.get("type") == "array":
+        yield FieldState(f"{path}.element", _type_word(kind["elementType"]), bool(kind.get("containsNull", True)))
+        yield from _nested_fields(kind["elementType"], f"{path}.element")
+    elif kind.get("type") == "map":
+        yield FieldState(f"{path}.key", _type_word(kind["keyType"]), nullable=False)
+        yield from _nested_fields(kind["keyType"], f"{path}.key")
+        yield FieldState(f"{path}.value", _type_word(kind["valueType"]), bool(kind.get("valueContainsNull", True)))
+        yield from _nested_fields(kind["valueType"], f"{path}.value")
+
+
+def _type_word(kind: Any) -> str:
+    """The type's own word; what is inside shows as fields of its own, so that a change is told once."""
+    return str(kind.get("type")) if isinstance(kind, dict) else str(kind)

@@ -1,0 +1,52 @@
+"""Comparing, printing and exporting cell values without losing any of them.
+
+Rule: NaN equals NaN; no number changes its digits on the way out (decimals leave as text, NaN as null).
+"""
+
+import base64
+import math
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two cell values are equal, deep, with NaN = NaN and null = null."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def json_value(value: Any) -> Any:
+    """A cell as JSON can hold it: times ISO 8601 UTC, decimals as text, binary as base64, NaN and infinities null."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Decimal():
+            return str(value)
+        case datetime():
+            return _datetime_text(value)
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(bytes(value)).decode("ascii")
+        case dict():
+            return {str(key): json_value(item) for key, item in value.items()}
+        case list() | tuple() | set():
+            return [json_value(item) for item in value]
+    return str(value)
+
+
+def _datetime_text(value: datetime) -> str:
+    """UTC with a Z; a timestamp without zone stays without."""
+    if value.tzinfo is None:
+        return value.isoformat()
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

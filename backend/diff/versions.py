@@ -1,0 +1,94 @@
+"""Versions as people name them: a number, `latest`, an offset (`-5`), or a time (ISO 8601).
+
+Rule: a time means the newest version committed at or before it; whatever cannot be resolved says what could be.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from backend.errors import DiffError, VersionNotFoundError
+from backend.lake.model import Commit, TableRef
+
+_PAGE = 200
+_FORMS = "a version is a number, `latest`, an offset such as -5, or a time such as 2026-11-20T10:00Z"
+
+
+class VersionedLake(Protocol):
+    """The part of `backend.lake.lake.Lake` that versions need."""
+
+    def latest_version(self, ref: TableRef) -> int: ...
+
+    def history(
+        self,
+        ref: TableRef,
+        *,
+        limit: int | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+    ) -> list[Commit]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """So many versions before the latest."""
+
+    back: int
+
+
+def parse_version(text: str | int) -> int | Offset | datetime:
+    """What `text` names; raises `DiffError` when it names nothing. A time without zone is UTC."""
+    words = str(text).strip()
+    if words.lower() in ("latest", "-0"):
+        return Offset(0)
+    digits = words.removeprefix("latest").removeprefix("v") if words[:1] in "lv" else words
+    try:
+        number = int(digits)
+    except ValueError:
+        return _parse_time(words)
+    return Offset(-number) if number < 0 else number
+
+
+def resolve_version(lake: VersionedLake, ref: TableRef, text: str | int) -> int:
+    """The version that `text` names in this table; raises `VersionNotFoundError` when the table has none such."""
+    wanted = parse_version(text)
+    if isinstance(wanted, datetime):
+        return _at_time(lake, ref, wanted)
+    latest = lake.latest_version(ref)
+    version = latest - wanted.back if isinstance(wanted, Offset) else wanted
+    if not 0 <= version <= latest:
+        raise VersionNotFoundError(f"{ref.name} has no version {text}", hint=f"its versions end at {latest}; {_FORMS}")
+    return version
+
+
+def _parse_time(words: str) -> datetime:
+    try:
+        when = datetime.fromisoformat(words)
+    except ValueError as exc:
+        raise DiffError(f"not a version: {words!r}", hint=_FORMS) from exc
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+
+
+def _at_time(lake: VersionedLake, ref: TableRef, when: datetime) -> int:
+    oldest: Commit | None = None
+    for commit in _newest_first(lake, ref):
+        if commit.committed_at is not None and commit.committed_at <= when:
+            return commit.version
+        oldest = commit
+    first = f"; its log begins with v{oldest.version} of {oldest.committed_at}" if oldest else ""
+    raise VersionNotFoundError(f"{ref.name} has no version at {when.isoformat()}{first}", hint=_FORMS)
+
+
+def _newest_first(lake: VersionedLake, ref: TableRef) -> Iterator[Commit]:
+    """History in pages, so that a recent time does not read the whole log."""
+    ending: int | None = None
+    while page := _page(lake, ref, ending):
+        yield from page
+        ending = page[-1].version - 1
+        if ending < 0 or len(page) < _PAGE:
+            return
+
+
+def _page(lake: VersionedLake, ref: TableRef, ending: int | None) -> Sequence[Commit]:
+    return lake.history(ref, limit=_PAGE, ending_version=ending)
