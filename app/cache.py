@@ -1,0 +1,82 @@
+"""Every `st.cache_data`, with one table of how long each kind of reading may be old.
+
+Rule: what is read at a fixed version never changes and has no ttl; a failed reading is never cached; the lake keeps
+its own caches of logs and snapshots, so nothing big is pickled here.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import streamlit as st
+
+from app import context
+from backend.errors import LakehouseError
+from backend.lake.files import FileDistribution, distribute
+from backend.lake.model import Snapshot, TableCard, UnreadableTable
+from backend.streams.model import HostHeartbeat, StreamStatus
+from backend.streams.status import statuses
+
+STREAMS_TTL_S = 1.0  # hosts write about once a second
+FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
+# The lake's listing: `lake.refresh_s` of the settings.
+
+
+@dataclass(frozen=True, slots=True)
+class LakeReading:
+    """All tables as last listed, in the catalog's order."""
+
+    tables: tuple[TableCard | UnreadableTable, ...]
+    read_at: datetime
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(table.ref.name for table in self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsReading:
+    """All streams and hosts as the store last had them. `problem` says why there are none."""
+
+    streams: tuple[StreamStatus, ...]
+    hosts: tuple[HostHeartbeat, ...]
+    read_at: datetime
+    problem: str | None = None
+
+
+def lake_reading() -> LakeReading:
+    """Every table with its figures, at most `lake.refresh_s` old; raises `LakehouseError` when no root can be listed."""
+    tick = int(context.now().timestamp() // context.settings().lake.refresh_s)
+    return _lake_reading(tick)
+
+
+@st.cache_data(show_spinner="Reading the lake …", max_entries=2)
+def _lake_reading(tick: int) -> LakeReading:  # noqa: ARG001  the tick is the cache's key
+    return LakeReading(tuple(context.lake().cards()), context.now())
+
+
+def streams_reading() -> StreamsReading:
+    """Every stream and host; a store that does not answer is a reading with a `problem`, not an error."""
+    try:
+        return _streams_reading()
+    except LakehouseError as exc:
+        return StreamsReading((), (), context.now(), exc.message)
+
+
+@st.cache_data(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1)
+def _streams_reading() -> StreamsReading:
+    now, store = context.now(), context.store()
+    found = statuses(store, now=now, heartbeat_stale_s=context.settings().host.heartbeat_stale_s)
+    return StreamsReading(tuple(found), tuple(store.hosts()), now)
+
+
+def distribution(snapshot: Snapshot) -> FileDistribution:
+    """The file-size distribution of a snapshot."""
+    key = f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
+    return _distribution(key, snapshot)
+
+
+@st.cache_data(show_spinner="Counting files …", max_entries=FIXED_ENTRIES)
+def _distribution(key: str, _snapshot: Snapshot) -> FileDistribution:  # noqa: ARG001  the snapshot is named by its key
+    health = context.settings().health
+    target = context.lake().target_bytes(_snapshot)
+    return distribute(_snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files)

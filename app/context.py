@@ -1,0 +1,67 @@
+"""The only wiring: one settings object, one lake and one control store per server process.
+
+Rule: pages and routes get their services here and nowhere else; a service that cannot be opened raises its own error.
+"""
+
+import ipaddress
+from datetime import UTC, datetime
+
+import streamlit as st
+
+from app.view.theme import Mode
+from backend.lake.lake import Lake
+from backend.settings import Settings, load_settings
+from backend.store.store import ControlStore
+
+
+@st.cache_resource(show_spinner=False)
+def settings() -> Settings:
+    """The settings this server was started with; raises `SettingsError`."""
+    return load_settings()
+
+
+@st.cache_resource(show_spinner=False)
+def lake() -> Lake:
+    """The lake; thread-safe, shared by all viewers."""
+    return Lake(settings())
+
+
+@st.cache_resource(show_spinner=False, on_release=lambda store: store.close())
+def store() -> ControlStore:
+    """The control store; raises `StoreError` when it does not answer."""
+    return ControlStore.open(settings())
+
+
+def now() -> datetime:
+    """The clock of the pages, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+def mode() -> Mode:
+    """Whether this viewer looks at the light or the dark theme."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def timezone() -> str | None:
+    """The viewer's time zone, None when the browser did not say."""
+    return st.context.timezone
+
+
+def read_only_reason() -> str | None:
+    """Why viewers may not act, None when they may: beyond loopback nobody acts without a login."""
+    ui = settings().ui
+    if ui.allow_remote_writes or _is_loopback(ui.address):
+        return None
+    return (
+        f"Weir is read-only: it listens on {ui.address} and no login is configured. "
+        "`WEIR_UI__ALLOW_REMOTE_WRITES=true` lets every viewer act."
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

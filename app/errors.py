@@ -1,0 +1,82 @@
+"""The error boundary: what happened, what it means, what to do; never a traceback.
+
+Rule: errors of Weir's own tree are shown where they happen; anything else is a bug, which is logged with a reference
+that the viewer can quote.
+"""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import streamlit as st
+import structlog
+
+from app.view.format import markdown_safe
+from backend import errors
+
+_log = structlog.get_logger(__name__)
+
+# The most specific class first.
+_MEANINGS: tuple[tuple[type[errors.LakehouseError], str], ...] = (
+    (errors.TableNotFoundError, "There is no such table under the roots that Weir may read."),
+    (errors.VersionNotFoundError, "This version is not there, or the log can no longer rebuild it."),
+    (errors.TableCorruptError, "The table's log breaks the Delta protocol, so no figure of it would be safe to show."),
+    (errors.UnsupportedFeatureError, "The table uses a feature that Weir cannot read yet; other readers may."),
+    (errors.DataFileMissingError, "The log still names a data file that is gone, most often after VACUUM."),
+    (errors.PathRefusedError, "The path leads outside the roots that Weir may read. Nothing was opened."),
+    (errors.StorageError, "The storage did not answer, so this is not known right now."),
+    (errors.DiffError, "These versions cannot be compared this way."),
+    (errors.StreamNotFoundError, "No host has declared such a stream."),
+    (errors.StreamRefusedError, "Nothing was changed."),
+    (errors.StoreError, "The control store did not answer: streams cannot be shown or steered right now."),
+    (errors.SettingsError, "Weir cannot work with these settings."),
+)
+
+
+@contextmanager
+def boundary() -> Iterator[None]:
+    """Shows a `LakehouseError` where it happened and goes on after the block."""
+    try:
+        yield
+    except errors.LakehouseError as exc:
+        _log.warning("shown to a viewer", error=type(exc).__name__, message=exc.message)
+        show(exc)
+
+
+def show(exc: errors.LakehouseError) -> None:
+    """An error as a panel: what happened, what it means, what to do; details folded."""
+    meaning = next((text for kind, text in _MEANINGS if isinstance(exc, kind)), "")
+    lines = [f"**{markdown_safe(sentence(exc.message))}**", meaning]
+    if exc.hint:
+        lines.append(f":material/arrow_forward: {markdown_safe(sentence(exc.hint))}")
+    st.error("\n\n".join(line for line in lines if line), icon=":material/error:")
+    if exc.__cause__ is not None:
+        with st.expander("Details"):
+            st.code(f"{type(exc).__name__}: {exc.message}\ncaused by {_cause(exc.__cause__)}", language=None)
+
+
+def sentence(text: str) -> str:
+    """Text with a capital first letter (a name keeps its own) and a full stop."""
+    text = text.strip()
+    first = text.split(" ", 1)[0]
+    if first.isalpha() and first.islower():
+        text = text[:1].upper() + text[1:]
+    return text if not text or text[-1] in ".!?…`" else f"{text}."
+
+
+def report_bug(exc: Exception) -> bool:
+    """Handler of the server for an error outside the tree: logs it whole, shows only a reference."""
+    reference = secrets.token_hex(4)
+    _log.error("page failed", reference=reference, exc_info=exc)
+    st.error(
+        f"**This page met an error that Weir did not expect.**\n\nNothing was changed. The server's log has the "
+        f"details under `{reference}`.\n\n:material/arrow_forward: Reload the page; if it comes back, report it with "
+        "this reference.",
+        icon=":material/bug_report:",
+    )
+    return True
+
+
+def _cause(exc: BaseException) -> str:
+    first_line = (str(exc).splitlines() or [""])[0]
+    return f"{type(exc).__name__}: {first_line[:500]}"

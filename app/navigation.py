@@ -1,0 +1,74 @@
+"""The pages, their groups, and links to them that carry what was chosen.
+
+Rule: pages are files; a link is made here, so that a page's path and its parameters are written once.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import streamlit as st
+from streamlit.navigation.page import Page
+
+_FOLDER = Path(__file__).resolve().parents[1] / "pages"
+
+# group → (file, title, icon)
+_GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "Lake": (("overview", "Overview", ":material/dashboard:"),),
+    "Table": (
+        ("table", "Summary", ":material/table:"),
+        ("history", "History", ":material/history:"),
+        ("files", "Files", ":material/folder_copy:"),
+        ("properties", "Properties", ":material/tune:"),
+        ("changes", "Changes", ":material/difference:"),
+        ("health", "Health", ":material/monitor_heart:"),
+    ),
+    "Streams": (
+        ("streams", "Streams", ":material/water:"),
+        ("stream", "One stream", ":material/waves:"),
+    ),
+}
+
+
+def pages() -> dict[str, list[Page]]:
+    """Every page that exists, by group, for `st.navigation`."""
+    return {
+        group: [_page(name) for name, _, _ in entries if _path(name).is_file()] for group, entries in _GROUPS.items()
+    }
+
+
+def title(name: str) -> str:
+    """The title of a page."""
+    return _entry(name)[1]
+
+
+def page_link(page: str, label: str, *, help: str | None = None, **params: str | int | None) -> None:
+    """A link to a page with its query parameters; None leaves one out."""
+    st.page_link(_page(page), label=label, help=help, query_params=_given(params))
+
+
+def table_link(table: str, label: str | None = None, *, page: str = "table", **params: str | int | None) -> None:
+    """A link to a page of a table."""
+    page_link(page, label or table, table=table, **params)
+
+
+def go(page: str, **params: str | int | None) -> NoReturn:
+    """Leaves for another page with its query parameters."""
+    st.switch_page(_page(page), query_params=_given(params))
+
+
+def _given(params: Mapping[str, str | int | None]) -> dict[str, str]:
+    return {key.rstrip("_"): str(value) for key, value in params.items() if value is not None}
+
+
+def _entry(name: str) -> tuple[str, str, str]:
+    return next(entry for entries in _GROUPS.values() for entry in entries if entry[0] == name)
+
+
+def _path(name: str) -> Path:
+    return _FOLDER / f"{name}.py"
+
+
+def _page(name: str) -> Page:
+    _, label, icon = _entry(name)
+    return st.Page(_path(name), title=label, icon=icon, url_path=name, default=name == "overview")

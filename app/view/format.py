@@ -1,0 +1,151 @@
+"""Numbers and times as people read them.
+
+Rule: pure, units always, at most three significant digits in prose, an unknown value is "–" and never 0.
+"""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+UNKNOWN = "–"
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_COUNTS = ("", " k", " M", " G", " T")
+_EXACT_COUNT_LIMIT = 100_000  # below, the grouped count is as short as a rounded one
+
+
+def _three_digits(number: float) -> str:
+    """`number` with at most three significant digits, never in scientific notation: 1.2, 38.2, 382."""
+    magnitude = abs(number)
+    decimals = 0 if magnitude >= 100 else 1 if magnitude >= 10 else 2
+    text = f"{number:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _scaled(number: float, units: tuple[str, ...]) -> tuple[str, str]:
+    """The digits and the 1000-based unit; 999,950 is 1 M and not 1000 k."""
+    step = 0
+    while abs(number) >= 999.5 and step < len(units) - 1:
+        number /= 1000
+        step += 1
+    return _three_digits(number), units[step]
+
+
+def bytes_text(size_bytes: float | None) -> str:
+    """A size, 1000-based: 38.2 MB."""
+    if size_bytes is None:
+        return UNKNOWN
+    digits, unit = _scaled(size_bytes, _BYTES)
+    return f"{digits} {unit}"
+
+
+def bytes_exact(size_bytes: int | None) -> str:
+    """A size for details and hovers: 38,214,551 bytes."""
+    return UNKNOWN if size_bytes is None else f"{size_bytes:,} byte{'' if abs(size_bytes) == 1 else 's'}"
+
+
+def count_text(count: float | None) -> str:
+    """A count: 1,204 as it is, from 100,000 on rounded to 1.2 M."""
+    if count is None:
+        return UNKNOWN
+    if abs(count) < _EXACT_COUNT_LIMIT and float(count).is_integer():
+        return f"{int(count):,}"
+    digits, unit = _scaled(count, _COUNTS)
+    return f"{digits}{unit}"
+
+
+def count_exact(count: int | None) -> str:
+    """A count for details and hovers: 1,204,331."""
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def things(count: int | None, one: str, many: str | None = None) -> str:
+    """A count with its noun: "1 file", "1,204 files", "– files"."""
+    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
+
+
+def signed(count: int | None) -> str:
+    """A change: +1,204, −3, ±0."""
+    if count is None:
+        return UNKNOWN
+    return "±0" if count == 0 else f"{'+' if count > 0 else '−'}{count_text(abs(count))}"
+
+
+def signed_bytes(size_bytes: int | None) -> str:
+    """A change of size: +38.2 MB."""
+    if size_bytes is None:
+        return UNKNOWN
+    return "±0 B" if size_bytes == 0 else f"{'+' if size_bytes > 0 else '−'}{bytes_text(abs(size_bytes))}"
+
+
+def percent(share: float | None) -> str:
+    """A share of one as a percentage: 0.3 %, 92 %. Neither end is reached by rounding: 99.97 % is "> 99.9 %"."""
+    if share is None:
+        return UNKNOWN
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    if 0.999 < share < 1:
+        return "> 99.9 %"
+    return f"{_three_digits(100 * share) if 100 * share < 10 else f'{100 * share:.0f}'} %"
+
+
+def rate_text(per_s: float | None, unit: str = "rows") -> str:
+    """A rate: 1.2 M rows/s."""
+    return UNKNOWN if per_s is None else f"{count_text(per_s)} {unit}/s"
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration in its two largest units: 850 ms, 2.4 s, 2 min 10 s, 2 h 10 min, 3 d 4 h."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 0:
+        return f"−{duration_text(-seconds)}"
+    if seconds < 0.9995:
+        return f"{_three_digits(seconds * 1000)} ms" if seconds else "0 s"
+    if seconds < 59.95:
+        return f"{_three_digits(seconds)} s" if seconds < 10 else f"{seconds:.0f} s"
+    return _two_units(round(seconds))
+
+
+def _two_units(seconds: int) -> str:
+    for size, unit, smaller_size, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            rest = seconds % size // smaller_size
+            return f"{seconds // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{seconds} s"
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """How long since: 2 h 10 min ago. A moment ahead of this clock says so instead of hiding it."""
+    if moment is None:
+        return UNKNOWN
+    seconds = (now - moment).total_seconds()
+    if abs(seconds) < 1:
+        return "just now"
+    whole = round(seconds) if abs(seconds) < 60 else seconds
+    return f"{duration_text(whole)} ago" if seconds > 0 else f"in {duration_text(-whole)}"
+
+
+def utc_text(moment: datetime | None) -> str:
+    """The exact moment: 2026-11-20 10:04:31 UTC."""
+    return UNKNOWN if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def local_text(moment: datetime | None, zone: str | None) -> str:
+    """The exact moment in the viewer's time zone; in UTC when the zone is unknown."""
+    if moment is None or not zone or zone == "UTC":
+        return utc_text(moment)
+    try:
+        return moment.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+    except (ZoneInfoNotFoundError, ValueError):
+        return utc_text(moment)
+
+
+def moment_help(moment: datetime | None, zone: str | None = None) -> str:
+    """What a hover says of a relative time: UTC, and the viewer's own clock where it differs."""
+    exact, local = utc_text(moment), local_text(moment, zone)
+    return exact if local == exact else f"{exact} · {local}"
+
+
+def markdown_safe(text: str) -> str:
+    """Text of a user or a log, shown literally where Markdown is read."""
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:" else c for c in text)
+    return escaped.replace("\n", " ")

@@ -1,0 +1,210 @@
+"""The list of streams and what may be done to each, as words and frames.
+
+Rule: pure; desired (what a person wants) and observed (what a host saw) stay two columns, never one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pandas as pd
+
+from app.view.format import ago, rate_text, utc_text
+from backend.streams.model import (
+    AuditEntry,
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    StreamState,
+    StreamStatus,
+    Verdict,
+)
+
+URGENCY = (
+    Verdict.FAILED,
+    Verdict.UNKNOWN,
+    Verdict.STALLED,
+    Verdict.SLOW,
+    Verdict.CATCHING_UP,
+    Verdict.OK,
+    Verdict.IDLE,
+    Verdict.STOPPED,
+)
+# In a table's cells, where icons cannot be drawn.
+GLYPHS = {
+    StreamState.STOPPED: "■",
+    StreamState.STARTING: "◔",
+    StreamState.RUNNING: "▶",
+    StreamState.STOPPING: "◑",
+    StreamState.BACKOFF: "↻",
+    StreamState.FAILED: "✕",
+    StreamState.COMPLETED: "✓",
+    StreamState.UNKNOWN: "?",
+}
+MESSAGE_LENGTH = 120
+ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One thing a person can ask of a stream. `blocked` says why not, None when it may be asked."""
+
+    action: str
+    label: str
+    icon: str
+    effect: str
+    blocked: str | None
+
+
+def by_urgency(statuses: Iterable[StreamStatus]) -> list[StreamStatus]:
+    """Those that need a person first, then by name."""
+    return sorted(statuses, key=lambda status: (URGENCY.index(status.verdict), status.declaration.name))
+
+
+def state_text(state: StreamState) -> str:
+    """Icon and word, so that the state is never colour alone."""
+    return f"{GLYPHS[state]} {state.value}"
+
+
+def wanted_text(desired: Desired | None) -> str:
+    """What a person wants, or that nobody has said."""
+    return state_text(StreamState(desired.state.value)) if desired else "–"
+
+
+def last_batch_at(status: StreamStatus) -> datetime | None:
+    return status.progress.progressed_at if status.progress else None
+
+
+def error_text(status: StreamStatus) -> str:
+    """The last error in one line, "–" without any."""
+    failure = status.observed.last_failure if status.observed else None
+    return f"{failure.error_class}: {failure.message}"[:MESSAGE_LENGTH] if failure else "–"
+
+
+def build_stream_frame(
+    statuses: Sequence[StreamStatus], *, now: datetime, rates: Mapping[str, Sequence[float]] | None = None
+) -> pd.DataFrame:
+    """One row a stream, in the order given. `rates` are recent input rates (rows/s) for the small chart."""
+    return pd.DataFrame(
+        {
+            "Stream": [status.declaration.name for status in statuses],
+            "Layer": [status.declaration.layer or "–" for status in statuses],
+            "Verdict": [status.verdict.value for status in statuses],
+            "Wanted": [wanted_text(status.desired) for status in statuses],
+            "Observed": [state_text(status.state) for status in statuses],
+            "Why": [status.because for status in statuses],
+            "Input": pd.array([_input_rate(status) for status in statuses], dtype="Float64"),
+            "Recent input": [list((rates or {}).get(status.declaration.name, ())) for status in statuses],
+            "Last batch": [ago(last_batch_at(status), now) for status in statuses],
+            "Last error": [error_text(status) for status in statuses],
+            "Last batch (UTC)": [utc_text(last_batch_at(status)) for status in statuses],
+        }
+    )
+
+
+def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
+    """ "6 streams: 5 running, 1 failed · 132 rows/s in"."""
+    states = Counter(status.state for status in statuses)
+    parts = ", ".join(f"{states[state]} {state.value.lower()}" for state in StreamState if states[state])
+    noun = "stream" if len(statuses) == 1 else "streams"
+    rate = sum(_input_rate(status) or 0.0 for status in statuses if status.state is StreamState.RUNNING)
+    return f"{len(statuses)} {noun}: {parts} · {rate_text(rate)} in"
+
+
+def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: float) -> str | None:
+    """What is wrong with the hosts; None when one is alive."""
+    if not hosts:
+        return "No stream host has ever reported: nothing runs the streams."
+    last = max(hosts, key=lambda host: host.beat_at)
+    if (now - last.beat_at).total_seconds() <= stale_s:
+        return None
+    return f"Host not seen since {last.beat_at:%H:%M} UTC ({ago(last.beat_at, now)}): what it ran is unknown now."
+
+
+def acts(status: StreamStatus, *, refused: str | None) -> tuple[Act, ...]:
+    """Start, stop and restart with what each does and why it may not be asked. `refused`: why nobody may act here."""
+    name = status.declaration.name
+    return (
+        Act("start", "Start", ":material/play_arrow:", _start_effect(status), refused or _start_blocked(status)),
+        Act("stop", "Stop", ":material/stop:", _stop_effect(name), refused or _stop_blocked(status)),
+        Act("restart", "Restart", ":material/restart_alt:", _restart_effect(name), refused or _restart_blocked(status)),
+    )
+
+
+def acts_on_all(statuses: Sequence[StreamStatus], *, refused: str | None) -> tuple[Act, ...]:
+    """The same for several streams at once: an act is blocked when it is for each of them."""
+    merged = []
+    for options in zip(*(acts(status, refused=refused) for status in statuses), strict=True):
+        open_ = next((act for act in options if act.blocked is None), None)
+        merged.append(open_ or options[0])
+    return tuple(merged)
+
+
+def allowed(statuses: Iterable[StreamStatus], action: str) -> list[StreamStatus]:
+    """Those of the streams that `action` may be asked of now."""
+    return [s for s in statuses if any(a.action == action and a.blocked is None for a in acts(s, refused=None))]
+
+
+def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.DataFrame:
+    """The audit trail, newest first: when, who, what, why."""
+    newest = sorted(entries, key=lambda entry: entry.at, reverse=True)
+    return pd.DataFrame(
+        {
+            "When": [ago(entry.at, now) for entry in newest],
+            "Who": [entry.actor for entry in newest],
+            "Act": [entry.action for entry in newest],
+            "Stream": [entry.subject for entry in newest],
+            "Reason": [entry.reason for entry in newest],
+            "Detail": [entry.detail or "–" for entry in newest],
+            "At (UTC)": [utc_text(entry.at) for entry in newest],
+        }
+    )
+
+
+def _input_rate(status: StreamStatus) -> float | None:
+    """Now, not then: a stream that does not run takes in nothing that we know of."""
+    if status.progress is None or status.state is not StreamState.RUNNING:
+        return None
+    return status.progress.input_rows_per_s
+
+
+def _wants(status: StreamStatus, state: DesiredState) -> bool:
+    return status.desired is not None and status.desired.state is state
+
+
+def _start_blocked(status: StreamStatus) -> str | None:
+    if not _wants(status, DesiredState.RUNNING) or status.state in (StreamState.FAILED, StreamState.COMPLETED):
+        return None
+    if status.state in ACTIVE:
+        return f"It is {status.state.value.lower()} already."
+    if status.state is StreamState.BACKOFF:
+        return "Its host starts it again after the pause; Restart does it now."
+    return "It is wanted running already; a host has yet to start it."
+
+
+def _stop_blocked(status: StreamStatus) -> str | None:
+    if not _wants(status, DesiredState.STOPPED):
+        return None
+    if status.state is StreamState.STOPPED:
+        return "It is stopped already."
+    return "It is wanted stopped already; its host finishes the running micro-batch first."
+
+
+def _restart_blocked(status: StreamStatus) -> str | None:
+    if _wants(status, DesiredState.STOPPED):
+        return "It is wanted stopped: use Start."
+    return None
+
+
+def _start_effect(status: StreamStatus) -> str:
+    place = "It goes on where its checkpoint ends" if status.progress else "It begins where its checkpoint says"
+    return f"The host starts {status.declaration.name}. {place}; nothing is read twice and nothing is skipped."
+
+
+def _stop_effect(name: str) -> str:
+    return f"The host lets the running micro-batch of {name} end, then stops it. Its checkpoint stays."
+
+
+def _restart_effect(name: str) -> str:
+    return f"The host stops {name} after the running micro-batch and starts it again from its checkpoint."

@@ -1,0 +1,167 @@
+"""One visual language: Plotly templates, palette, and the colour and glyph of every operation, state and layer.
+
+Rule: pure; a colour never speaks alone, it comes with a glyph, an icon or a word. Categories are Okabe–Ito.
+"""
+
+from typing import Literal, NamedTuple
+
+import plotly.graph_objects as go
+import plotly.io as pio
+
+Mode = Literal["light", "dark"]
+MAX_POINTS = 2_000  # a figure above this is binned or thinned before it is drawn
+
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
+_DARK_CATEGORIES = ("#56B4E9", "#E69F00", "#2FC295", "#DE9BC2", "#F0813A", "#7FC7EE", "#F0E442", "#D0D7DC")
+LAYER_COLOURS = {"bronze": "#A9744F", "silver": "#7C8A97", "gold": "#C29A2B"}
+
+
+class Surface(NamedTuple):
+    """The neutral colours of one mode."""
+
+    background: str
+    panel: str
+    text: str
+    muted: str
+    grid: str
+
+
+SURFACES: dict[Mode, Surface] = {
+    "light": Surface("#FFFFFF", "#F3F5F7", "#1B2329", "#5A6670", "#E3E8EC"),
+    "dark": Surface("#12181D", "#1C242B", "#E4EAEE", "#9AA8B3", "#2B353D"),
+}
+
+
+class OperationStyle(NamedTuple):
+    """How an operation looks everywhere: `glyph` is a character, `symbol` Plotly's marker of the same shape."""
+
+    colour: str
+    glyph: str
+    symbol: str
+
+
+class StateStyle(NamedTuple):
+    """How a state looks everywhere: `badge` is Streamlit's colour name, `icon` a material icon."""
+
+    colour: str
+    icon: str
+    badge: Literal["green", "orange", "red", "blue", "gray"]
+
+
+# family → (light, dark, glyph, Plotly symbol)
+_OPERATION_FAMILIES = {
+    "write": ("#0072B2", "#56B4E9", "●", "circle"),
+    "merge": ("#9A4FB0", "#C79BD6", "◆", "diamond"),
+    "update": ("#0F8B8D", "#3CC4C0", "▲", "triangle-up"),
+    "delete": ("#C2410C", "#F0813A", "✕", "x"),
+    "optimize": ("#00795A", "#2FC295", "■", "square"),
+    "vacuum": ("#6B7680", "#9AA8B3", "▽", "triangle-down-open"),
+    "restore": ("#B87400", "#E69F00", "◀", "triangle-left"),
+    "schema": ("#8F7F00", "#F0E442", "★", "star"),
+    "other": ("#6B7680", "#9AA8B3", "○", "circle-open"),
+}
+
+_STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]] = {
+    "RUNNING": ("green", ":material/play_circle:"),
+    "OK": ("green", ":material/check_circle:"),
+    "FINE": ("green", ":material/check_circle:"),
+    "COMPLETED": ("green", ":material/task_alt:"),
+    "STARTING": ("blue", ":material/hourglass_top:"),
+    "IDLE": ("blue", ":material/bedtime:"),
+    "CATCHING UP": ("blue", ":material/fast_forward:"),
+    "NOTE": ("blue", ":material/info:"),
+    "STOPPING": ("orange", ":material/hourglass_bottom:"),
+    "BACKOFF": ("orange", ":material/replay:"),
+    "SLOW": ("orange", ":material/speed:"),
+    "STALLED": ("orange", ":material/pending:"),
+    "WARNING": ("orange", ":material/warning:"),
+    "FAILED": ("red", ":material/error:"),
+    "CRITICAL": ("red", ":material/error:"),
+    "STOPPED": ("gray", ":material/stop_circle:"),
+    "UNKNOWN": ("gray", ":material/help:"),
+}
+
+_STATE_COLOURS: dict[Mode, dict[str, str]] = {
+    "light": {"green": "#00795A", "orange": "#B26A00", "red": "#B3261E", "blue": "#0072B2", "gray": "#5A6670"},
+    "dark": {"green": "#2FC295", "orange": "#F0A93A", "red": "#F2776E", "blue": "#56B4E9", "gray": "#9AA8B3"},
+}
+
+
+def categories(mode: Mode = "light") -> tuple[str, ...]:
+    """The category colours in their fixed order, chosen to keep contrast on the mode's background."""
+    return OKABE_ITO if mode == "light" else _DARK_CATEGORIES
+
+
+def operation_family(operation: str | None) -> str:
+    """The kind of operation that decides colour and glyph: write, merge, update, delete, optimize, …"""
+    name = (operation or "").upper()
+    starts = {
+        "STREAMING UPDATE": "write",
+        "MERGE": "merge",
+        "UPDATE": "update",
+        "DELETE": "delete",
+        "TRUNCATE": "delete",
+        "OPTIMIZE": "optimize",
+        "VACUUM": "vacuum",
+        "RESTORE": "restore",
+        "WRITE": "write",
+        "CREATE TABLE AS": "write",
+        "CREATE OR REPLACE TABLE AS": "write",
+        "REPLACE TABLE AS": "write",
+    }
+    schema_words = ("SET ", "UNSET ", "ADD ", "CHANGE ", "DROP ", "RENAME ", "REPLACE ", "UPGRADE", "CREATE", "CLUSTER")
+    found = next((family for start, family in starts.items() if name.startswith(start)), None)
+    return found or ("schema" if name.startswith(schema_words) else "other")
+
+
+def operation_style(operation: str | None, mode: Mode = "light") -> OperationStyle:
+    """Colour and glyph of a commit's operation."""
+    light, dark, glyph, symbol = _OPERATION_FAMILIES[operation_family(operation)]
+    return OperationStyle(light if mode == "light" else dark, glyph, symbol)
+
+
+def state_style(state: str, mode: Mode = "light") -> StateStyle:
+    """Colour and icon of a stream state, verdict or severity (their values, in any case)."""
+    badge, icon = _STATES.get(str(state).upper(), _STATES["UNKNOWN"])
+    return StateStyle(_STATE_COLOURS[mode][badge], icon, badge)
+
+
+def template_name(mode: Mode) -> str:
+    """The name of the Plotly template of a mode."""
+    return f"weir_{mode}"
+
+
+def _template(mode: Mode) -> go.layout.Template:
+    surface = SURFACES[mode]
+    axis = {
+        "gridcolor": surface.grid,
+        "linecolor": surface.grid,
+        "zerolinecolor": surface.grid,
+        "tickfont": {"color": surface.muted, "size": 12},
+        "title": {"font": {"color": surface.muted, "size": 12}, "standoff": 8},
+        "automargin": True,
+    }
+    return go.layout.Template(
+        layout={
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "colorway": list(categories(mode)),
+            "font": {"family": "Source Sans, Source Sans Pro, sans-serif", "color": surface.text, "size": 13},
+            "title": {"x": 0, "xanchor": "left", "xref": "container", "font": {"size": 15, "color": surface.text}},
+            "margin": {"l": 8, "r": 8, "t": 48, "b": 8},
+            "xaxis": axis,
+            "yaxis": axis,
+            "hoverlabel": {
+                "bgcolor": surface.panel,
+                "bordercolor": surface.grid,
+                "font": {"color": surface.text, "size": 12},
+            },
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1, "x": 1, "xanchor": "right"},
+            "hovermode": "closest",
+            "dragmode": False,
+        }
+    )
+
+
+pio.templates["weir_light"] = _template("light")
+pio.templates["weir_dark"] = _template("dark")
