@@ -1,0 +1,124 @@
+"""Spark's StreamingQueryProgress, as JSON, to `Progress`.
+
+Rule: what Spark leaves out, writes as NaN or marks as unknown (−1) becomes None, never 0 and never an error.
+Source: https://spark.apache.org/docs/latest/structured-streaming-programming-guide.html (monitoring queries).
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from backend.errors import StreamError
+from backend.streams.model import ExpectationCount, Progress
+
+OBSERVATION = "expectations"  # the name under which pipelines observe their expectations
+PASSED, FAILED = "__passed", "__failed"
+
+
+def parse_progress(text: str) -> Progress:
+    """Raises `StreamError` when the event does not say which query, batch and time it is about."""
+    event = _object(text)
+    sink = _mapping(event.get("sink"))
+    operators = [_mapping(operator) for operator in _list(event.get("stateOperators"))]
+    try:
+        return Progress(
+            stream=str(event.get("name") or ""),
+            query_id=str(event["id"]),
+            run_id=str(event["runId"]),
+            batch_id=int(event["batchId"]),
+            progressed_at=_required_time(event["timestamp"]),
+            num_input_rows=_input_rows(event),
+            input_rows_per_s=_number(event.get("inputRowsPerSecond")),
+            processed_rows_per_s=_number(event.get("processedRowsPerSecond")),
+            batch_duration_ms=_batch_duration(event),
+            durations_ms=_durations(event),
+            watermark=_watermark(event),
+            state_rows=_sum(operators, "numRowsTotal"),
+            state_bytes=_sum(operators, "memoryUsedBytes"),
+            rows_dropped_by_watermark=_sum(operators, "numRowsDroppedByWatermark"),
+            output_rows=_count(sink.get("numOutputRows")),
+            expectations=_expectations(event),
+            raw_json=text,
+        )
+    except (KeyError, TypeError, ValueError) as exc:
+        raise StreamError(f"a progress event cannot be read: {type(exc).__name__}: {exc}") from exc
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text, parse_constant=lambda _: None)  # NaN, Infinity, -Infinity
+    except ValueError as exc:
+        raise StreamError(f"a progress event is not JSON: {exc}") from exc
+    if not isinstance(found, dict):
+        raise StreamError("a progress event is not a JSON object")
+    return found
+
+
+def _input_rows(event: Mapping[str, Any]) -> int:
+    total = _count(event.get("numInputRows"))
+    if total is None:
+        total = _sum([_mapping(source) for source in _list(event.get("sources"))], "numInputRows")
+    return total or 0
+
+
+def _durations(event: Mapping[str, Any]) -> dict[str, int]:
+    found = {phase: _count(value) for phase, value in _mapping(event.get("durationMs")).items()}
+    return {phase: value for phase, value in found.items() if value is not None}
+
+
+def _batch_duration(event: Mapping[str, Any]) -> int | None:
+    direct = _count(event.get("batchDuration"))
+    return direct if direct is not None else _durations(event).get("triggerExecution")
+
+
+def _watermark(event: Mapping[str, Any]) -> datetime | None:
+    """Spark says 1970-01-01 until it has seen an event time."""
+    try:
+        found = _required_time(_mapping(event.get("eventTime")).get("watermark"))
+    except (TypeError, ValueError):
+        return None
+    return found if found.timestamp() > 0 else None
+
+
+def _expectations(event: Mapping[str, Any]) -> tuple[ExpectationCount, ...]:
+    metrics = _mapping(_mapping(event.get("observedMetrics")).get(OBSERVATION))
+    names = dict.fromkeys(
+        key.removesuffix(PASSED).removesuffix(FAILED) for key in metrics if key.endswith((PASSED, FAILED))
+    )
+    return tuple(
+        ExpectationCount(name, _count(metrics.get(name + PASSED)), _count(metrics.get(name + FAILED))) for name in names
+    )
+
+
+def _sum(items: list[Mapping[str, Any]], key: str) -> int | None:
+    known = [value for value in (_count(item.get(key)) for item in items) if value is not None]
+    return sum(known) if known else None
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; Spark may also write it as the text "NaN"."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _count(value: Any) -> int | None:
+    number = None if isinstance(value, bool) else _number(value)
+    return int(number) if number is not None and number >= 0 else None
+
+
+def _required_time(value: Any) -> datetime:
+    found = datetime.fromisoformat(value)
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
