@@ -1,0 +1,45 @@
+# `make run` and `make test` need Python 3.11, a Java 17 runtime and nothing else.
+PYTHON ?= python3.11
+BIN := .venv/bin
+ARGS ?=
+PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
+
+.PHONY: help run test check soak setup setup-test lock docs clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+run: setup ## set up what is missing, then start the demo lake, the streams and the page
+	@$(BIN)/weir up
+
+test: setup-test ## run the whole suite (ARGS="-k name" for a part)
+	@$(BIN)/python -m pytest -m "not soak" $(ARGS)
+
+soak: setup-test ## run the long fault tests
+	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+check: setup-test ## format, lint, types and import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+setup: ## make .venv and fetch the JARs (steps already done are skipped)
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON_MISSING)" >&2; exit 1; }
+	@$(PYTHON) -I app/setup_env.py run
+
+setup-test: ## the same with what the tests need
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON_MISSING)" >&2; exit 1; }
+	@$(PYTHON) -I app/setup_env.py test
+
+lock: setup ## pin requirements.in and requirements-dev.in anew
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements.in -o requirements.txt
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements-dev.in -o requirements-dev.txt
+
+docs: setup ## write docs/settings.md from the settings
+	@$(BIN)/python -m backend.settings_docs > docs/settings.md
+
+clean: ## remove what can be made again; .weir (the demo lake) stays
+	rm -rf .venv *.egg-info pipelines/jars/lib test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	find app backend pages pipelines tests -name __pycache__ -type d -prune -exec rm -rf {} +
