@@ -13,6 +13,7 @@ import structlog
 
 from app.view.format import markdown_safe
 from backend import errors
+from backend.logs import redact_text
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +53,9 @@ def show(exc: errors.LakehouseError) -> None:
     st.error("\n\n".join(line for line in lines if line), icon=":material/error:")
     if exc.__cause__ is not None:
         with st.expander("Details"):
-            st.code(f"{type(exc).__name__}: {exc.message}\ncaused by {_cause(exc.__cause__)}", language=None)
+            st.code(
+                f"{type(exc).__name__}: {redact_text(exc.message)}\ncaused by {_cause(exc.__cause__)}", language=None
+            )
 
 
 def sentence(text: str) -> str:
@@ -79,4 +82,4 @@ def report_bug(exc: Exception) -> bool:
 
 def _cause(exc: BaseException) -> str:
     first_line = (str(exc).splitlines() or [""])[0]
-    return f"{type(exc).__name__}: {first_line[:500]}"
+    return f"{type(exc).__name__}: {redact_text(first_line[:500])}"
