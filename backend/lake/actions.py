@@ -1,0 +1,206 @@
+"""One line of a log read as an action: the shapes of PROTOCOL.md, checked.
+
+Rule: a file action whose path, size or deletion vector is not what the protocol says makes its commit unreadable (a
+wrong number is worse than none); everything else that is odd (statistics, commitInfo) hides only itself.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+
+from backend.lake.model import Metadata, Protocol
+from backend.lake.partitions import encode_partition
+
+MAX_INT64 = 2**63 - 1
+NUM_RECORDS = re.compile(r'^\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
+
+
+class Kind(IntEnum):
+    REMOVE = 0
+    ADD = 1
+    CDC = 2
+
+
+# A file as the reader keeps it: model.FILES_SCHEMA with the partition encoded, and the key that identifies it.
+FILE_FIELDS = (
+    pa.field("key", pa.string(), nullable=False),
+    pa.field("path", pa.string(), nullable=False),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("num_records", pa.int64()),
+    pa.field("deleted_rows", pa.int64(), nullable=False),
+    pa.field("modified_at", pa.timestamp("ms", tz="UTC")),
+    pa.field("encoded_partition", pa.string(), nullable=False),
+    pa.field("dv_id", pa.string()),
+    pa.field("dv_path", pa.string()),
+)
+FILES = pa.schema(FILE_FIELDS)
+ACTIONS = pa.schema((pa.field("version", pa.int64()), pa.field("kind", pa.int8()), *FILE_FIELDS))
+
+
+class BadActionError(ValueError):
+    """An action that the protocol does not allow; the log reader adds file and line."""
+
+
+@dataclass(slots=True)
+class ActionColumns:
+    """The file actions of many commits, gathered column by column."""
+
+    columns: tuple[list[Any], ...] = field(default_factory=lambda: tuple([] for _ in ACTIONS))
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def cut(self, length: int) -> None:
+        for column in self.columns:
+            del column[length:]
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+
+    def table(self) -> pa.Table:
+        arrays = [pa.array(c, f.type) for c, f in zip(self.columns, ACTIONS, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=ACTIONS)
+
+
+def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
+    """A row of `ACTIONS`; raises `BadActionError`."""
+    if not isinstance(action, Mapping):
+        raise BadActionError(f"{kind.name.lower()} is not an object")
+    path = action.get("path")
+    if not isinstance(path, str) or not path:
+        raise BadActionError(f"{kind.name.lower()} without a path")
+    path = unquote(path)
+    dv_id, dv_path, deleted_rows = deletion_vector(action.get("deletionVector"))
+    return (
+        version,
+        int(kind),
+        file_key(path, dv_id),
+        path,
+        _size(action, kind),
+        stats_rows(action.get("stats")) if kind is Kind.ADD else None,
+        deleted_rows,
+        epoch_ms(action.get("modificationTime")),
+        encode_partition(_partition_values(action.get("partitionValues"))),
+        dv_id,
+        dv_path,
+    )
+
+
+def file_key(path: str, dv_id: str | None) -> str:
+    return path if dv_id is None else f"{path}\x00{dv_id}"
+
+
+def deletion_vector(value: Any) -> tuple[str | None, str | None, int]:
+    """Unique id, the path of an absolute one, and how many rows it marks (PROTOCOL.md, "Deletion Vectors")."""
+    if value is None:
+        return None, None, 0
+    try:
+        kind, text, offset, marked = (
+            value["storageType"],
+            value["pathOrInlineDv"],
+            value.get("offset"),
+            value["cardinality"],
+        )
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise BadActionError("a deletion vector without storageType, pathOrInlineDv or cardinality") from exc
+    if not _is_count(marked) or not isinstance(text, str) or kind not in ("u", "i", "p"):
+        raise BadActionError("a deletion vector with wrong types")
+    unique = f"{kind}{text}" if offset is None else f"{kind}{text}@{offset}"
+    return unique, unquote(text) if kind == "p" else None, marked
+
+
+def stats_rows(stats: Any) -> int | None:
+    """`numRecords` of a file's statistics, None where they are absent or not what they should be."""
+    if isinstance(stats, str):
+        match = NUM_RECORDS.match(stats)
+        if match is not None:
+            return int(match.group(1))
+        try:
+            stats = orjson.loads(stats)
+        except orjson.JSONDecodeError:
+            return None
+    rows = stats.get("numRecords") if isinstance(stats, Mapping) else None
+    return rows if _is_count(rows) else None
+
+
+def read_protocol(action: Any) -> Protocol:
+    try:
+        reader, writer = action["minReaderVersion"], action["minWriterVersion"]
+    except (KeyError, TypeError) as exc:
+        raise BadActionError("protocol without its versions") from exc
+    if not _is_count(reader) or not _is_count(writer):
+        raise BadActionError("protocol with wrong types")
+    return Protocol(reader, writer, _names(action.get("readerFeatures")), _names(action.get("writerFeatures")))
+
+
+def read_metadata(action: Any) -> Metadata:
+    if not isinstance(action, Mapping) or not isinstance(action.get("schemaString"), str):
+        raise BadActionError("metaData without a schema")
+    configuration = action.get("configuration")
+    created_ms = epoch_ms(action.get("createdTime"))
+    return Metadata(
+        id=str(action.get("id") or ""),
+        schema_json=action["schemaString"],
+        partition_columns=_names(action.get("partitionColumns")),
+        configuration={str(k): str(v) for k, v in dict(configuration or {}).items()},
+        name=optional_text(action.get("name")),
+        description=optional_text(action.get("description")),
+        created_at=None if created_ms is None else utc_from_ms(created_ms),
+    )
+
+
+def load_json(line: bytes) -> Any:
+    """Strict JSON first; Python's reader takes what some writers also leave (NaN, lone surrogates)."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)
+
+
+def epoch_ms(value: Any) -> int | None:
+    """Milliseconds since 1970 when the value is such a number and a date can hold it."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 253_402_300_800_000:
+        return None
+    return value
+
+
+def utc_from_ms(value: int) -> datetime:
+    return datetime.fromtimestamp(value / 1000, UTC)
+
+
+def optional_text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _size(action: Mapping[str, Any], kind: Kind) -> int | None:
+    size = action.get("size")
+    if _is_count(size):
+        return int(size)
+    if kind is Kind.ADD:
+        raise BadActionError(f"add without a size: {action.get('path')!r}")
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INT64
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in value) if isinstance(value, list) else ()
+
+
+def _partition_values(value: Any) -> dict[str, str | None]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise BadActionError("partitionValues is not an object")
+    return {str(k): None if v is None else str(v) for k, v in value.items()}

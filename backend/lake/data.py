@@ -1,0 +1,103 @@
+"""Rows of a table, read by deltalake: exact about deletion vectors and column mapping.
+
+Rule: the only module that imports deltalake; rows come from `DeltaTable.scan` and `load_cdf` alone, every path is
+checked before, and its bare errors are mapped here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from backend.errors import DataFileMissingError, LakehouseError, StorageError, TableError, UnsupportedFeatureError
+from backend.errors import TableNotFoundError as NoTableError
+
+
+def read_rows(
+    uri: str, version: int, *, columns: Sequence[str] | None, limit: int, options: Mapping[str, str]
+) -> tuple[pa.Table, bool]:
+    """At most `limit` rows of a version, and whether there were more."""
+    with delta_errors(uri):
+        table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
+        reader = pa.RecordBatchReader.from_stream(table.scan(columns=None if columns is None else list(columns)))
+        batches: list[pa.RecordBatch] = []
+        found = 0
+        for batch in reader:
+            batches.append(batch)
+            found += batch.num_rows
+            if found > limit:
+                break
+        rows = pa.Table.from_batches(batches, schema=reader.schema)
+    return plain(rows.slice(0, limit)), found > limit
+
+
+def read_changes(
+    uri: str, first: int, last: int, *, columns: Sequence[str] | None, options: Mapping[str, str]
+) -> pa.RecordBatchReader:
+    """The change feed of commits `first … last` with `_change_type`, `_commit_version`, `_commit_timestamp`."""
+    with delta_errors(uri):
+        table = DeltaTable(uri, version=last, storage_options=dict(options) or None)
+        wanted = None if columns is None else [*columns, "_change_type", "_commit_version", "_commit_timestamp"]
+        reader = pa.RecordBatchReader.from_stream(
+            table.load_cdf(starting_version=first, ending_version=last, columns=wanted)
+        )
+    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+
+
+@contextmanager
+def delta_errors(uri: str) -> Iterator[None]:
+    """Map what deltalake raises: its own errors, and the plain `Exception` of a failed read."""
+    try:
+        yield
+    except LakehouseError:
+        raise
+    except TableNotFoundError as exc:
+        raise NoTableError(f"{uri} is not a Delta table", hint="it may have been deleted") from exc
+    except (DeltaError, OSError, ValueError, pa.ArrowException) as exc:
+        raise _mapped(uri, exc) from exc
+    except Exception as exc:  # noqa: BLE001 - a read of a vacuumed file raises a bare Exception
+        if type(exc) is not Exception:
+            raise
+        raise _mapped(uri, exc) from exc
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """String views as strings: not everything downstream knows views."""
+    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in table.schema])
+    return table.cast(schema)
+
+
+def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, uri: str) -> Iterator[pa.RecordBatch]:
+    with delta_errors(uri):
+        for batch in reader:
+            yield batch.cast(schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _plain_type(f.type), f.nullable) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    return kind
+
+
+def _mapped(uri: str, exc: Exception) -> LakehouseError:
+    text = str(exc).strip()
+    line = (text.splitlines() or [type(exc).__name__])[0][:300]
+    lower = text.lower()
+    if "not found" in lower or "no such file" in lower or "notfound" in lower:
+        return DataFileMissingError(f"a data file of {uri} is gone: {line}", hint="it was vacuumed or deleted by hand")
+    if "permission" in lower or "access" in lower and "denied" in lower:
+        return StorageError(f"the data of {uri} cannot be read: {line}", hint="check permissions and credentials")
+    if "unsupported" in lower or "not supported" in lower or "reader feature" in lower:
+        return UnsupportedFeatureError(f"the rows of {uri} cannot be read: {line}", hint="the log's numbers still hold")
+    return TableError(f"the rows of {uri} cannot be read: {line}", hint="its log can still be read")

@@ -1,0 +1,164 @@
+"""Commits as people read them: who, when, what, with the metrics of every writer in one vocabulary.
+
+Rule: `commitInfo` is free text by protocol; whatever is odd in it becomes None and hides nothing else. Counts of files
+and bytes that a writer left out are taken from the commit's own actions, which are exact.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.lake.actions import Kind, epoch_ms, optional_text, utc_from_ms
+from backend.lake.commits import CommitSlice
+from backend.lake.model import Commit, OperationMetrics, StreamOrigin
+
+# One of ours ← the names that writers use, first found wins. Spark: camelCase text; delta-rs: numbers in either case.
+_INSERTED = ("numTargetRowsInserted", "num_target_rows_inserted", "numOutputRows", "num_added_rows", "num_output_rows")
+_UPDATED = ("numTargetRowsUpdated", "num_target_rows_updated", "numUpdatedRows", "num_updated_rows")
+_DELETED = ("numTargetRowsDeleted", "num_target_rows_deleted", "numDeletedRows", "num_deleted_rows")
+_COPIED = ("numTargetRowsCopied", "num_target_rows_copied", "numCopiedRows", "num_copied_rows")
+_MERGE_INSERTED = ("numTargetRowsInserted", "num_target_rows_inserted")
+_INSERTING = frozenset(
+    {
+        "WRITE",
+        "STREAMING UPDATE",
+        "CREATE TABLE AS SELECT",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "COPY INTO",
+        "INSERT",
+        "UNKNOWN",
+    }
+)
+_METADATA_ONLY = frozenset({"VACUUM START", "VACUUM END"})
+
+
+def read_commit(commit: CommitSlice, modified_at: datetime | None) -> Commit:
+    """A commit for people. `modified_at` is the file's time, used when the commit names none."""
+    record = commit.record
+    info = record.commit_info if isinstance(record.commit_info, Mapping) else {}
+    raw = info.get("operationMetrics")
+    raw_metrics: Mapping[str, Any] = dict(raw) if isinstance(raw, Mapping) else {}
+    operation = optional_text(info.get("operation"))
+    parameters = info.get("operationParameters")
+    return Commit(
+        version=record.version,
+        committed_at=committed_at(info) or modified_at,
+        operation=operation,
+        parameters=dict(parameters) if isinstance(parameters, Mapping) else {},
+        metrics=normalise_metrics(operation, raw_metrics, None if record.problem else commit.actions),
+        raw_metrics=raw_metrics,
+        user=optional_text(info.get("userName")) or optional_text(info.get("userId")),
+        engine=optional_text(info.get("engineInfo")) or optional_text(info.get("clientVersion")),
+        user_metadata=_user_metadata(info),
+        origin=stream_origin(info),
+        isolation_level=optional_text(info.get("isolationLevel")),
+        read_version=_count(info.get("readVersion")),
+        is_blind_append=info["isBlindAppend"] if isinstance(info.get("isBlindAppend"), bool) else None,
+        problem=record.problem or _info_problem(record.commit_info),
+    )
+
+
+def committed_at(info: Any) -> datetime | None:
+    """When a commit happened: its in-commit timestamp, else the writer's own `timestamp`."""
+    if not isinstance(info, Mapping):
+        return None
+    for key in ("inCommitTimestamp", "timestamp"):
+        millis = epoch_ms(info.get(key))
+        if millis is not None:
+            return utc_from_ms(millis)
+    return None
+
+
+def normalise_metrics(operation: str | None, raw: Mapping[str, Any], actions: pa.Table | None) -> OperationMetrics:
+    """One vocabulary for every writer's metrics; `actions` are the commit's files, None when it is unreadable."""
+    inserted = _first(raw, _INSERTED if operation in _INSERTING else _MERGE_INSERTED)
+    return OperationMetrics(
+        rows_inserted=inserted,
+        rows_updated=_first(raw, _UPDATED),
+        rows_deleted=_first(raw, _DELETED),
+        rows_copied=_first(raw, _COPIED),
+        **_file_metrics(actions),
+    )
+
+
+def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:
+    """Which stream wrote a commit: Weir's stamp in userMetadata, else Spark's queryId and epochId."""
+    stamp = _stamp(info.get("userMetadata"))
+    parameters = info.get("operationParameters")
+    parameters = parameters if isinstance(parameters, Mapping) else {}
+    query_id = optional_text(parameters.get("queryId"))
+    if not stamp and query_id is None:
+        return None
+    return StreamOrigin(
+        stream=optional_text(stamp.get("stream")),
+        query_id=query_id or optional_text(stamp.get("query_id") or stamp.get("query")),
+        run_id=optional_text(stamp.get("run_id") or stamp.get("run")),
+        batch_id=_first(stamp, ("batch_id", "batch")) if stamp else _count(parameters.get("epochId")),
+    )
+
+
+def _file_metrics(actions: pa.Table | None) -> dict[str, int | None]:
+    if actions is None:
+        return {}
+    added = actions.filter(pc.equal(actions["kind"], int(Kind.ADD)))["size_bytes"]
+    removed = actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE)))["size_bytes"]
+    return {
+        "files_added": len(added),
+        "files_removed": len(removed),
+        "bytes_added": int(pc.sum(added).as_py() or 0),
+        "bytes_removed": None if removed.null_count else int(pc.sum(removed).as_py() or 0),
+    }
+
+
+def _first(raw: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((count for name in names if (count := _count(raw.get(name))) is not None), None)
+
+
+def _count(value: Any) -> int | None:
+    """A whole number that a writer left as a number or as text."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if value >= 0 else None
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    return None
+
+
+def _stamp(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, str) or not value.startswith("{"):
+        return {}
+    try:
+        stamp = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return {}
+    return stamp if isinstance(stamp, dict) and "stream" in stamp else {}
+
+
+# What delta-rs and Spark write at the top of commitInfo; anything else there is delta-rs's custom metadata.
+_KNOWN_KEYS = frozenset(
+    """timestamp inCommitTimestamp operation operationParameters operationMetrics userId userName userMetadata clusterId
+    readVersion isolationLevel isBlindAppend engineInfo clientVersion txnId tags notebook job queryHistoryId
+    version""".split()
+)
+
+
+def _user_metadata(info: Mapping[str, Any]) -> str | None:
+    value = info.get("userMetadata")
+    if isinstance(value, str):
+        return value or None
+    custom = {str(k): v for k, v in info.items() if k not in _KNOWN_KEYS and v is not None}
+    if value is not None:
+        custom["userMetadata"] = value
+    return orjson.dumps(custom, default=str).decode() if custom else None
+
+
+def _info_problem(info: Any) -> str | None:
+    if info is None or isinstance(info, Mapping):
+        return None
+    return "its commitInfo is not an object, so who wrote it and why is unknown"

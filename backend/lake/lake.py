@@ -1,0 +1,249 @@
+"""The one door to the lake for pages, CLI, diff and health.
+
+Rule: thread-safe, never writes, raises only `LakehouseError`s; what is fixed by a version is read once.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from backend.errors import (
+    DiffError,
+    LakehouseError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from backend.lake import catalog, data
+from backend.lake.changes import ChangeFeedSupport, change_feed_support, require_files
+from backend.lake.files import TargetSize, small_file_count, target_size
+from backend.lake.listing import LOG
+from backend.lake.log import TableLog
+from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline, UnreadableTable, VersionTotals
+from backend.lake.paths import is_remote, normal_uri
+from backend.lake.properties import ownership
+from backend.lake.storage import Storage
+from backend.lake.timeline import RunningTotals, run_totals
+from backend.settings import Settings
+
+LOGS_KEPT = 256
+CARDS_AT_ONCE = 4
+
+
+class Lake:
+    """Every read of the lake. One instance serves all viewers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._storage = Storage(settings)
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[str, TableLog] = OrderedDict()
+        self._cards: dict[str, tuple[tuple[int, int, TableRef], TableCard]] = {}
+        self._timelines: dict[str, tuple[int, Timeline, RunningTotals]] = {}
+        self._listing: tuple[float, catalog.Listing] | None = None
+
+    def tables(self) -> list[TableRef]:
+        """Every table below the roots, sorted by name; raises `StorageError` when no root can be listed."""
+        listing = self._list(self._settings.lake.refresh_s)
+        return list(listing.refs)
+
+    def find(self, name_or_uri: str) -> TableRef:
+        """The table of a name (or its last part, where only one has it) or of a URI below a root."""
+        if is_uri(name_or_uri):
+            return self._find_uri(normal_uri(name_or_uri))
+        for max_age_s in (self._settings.lake.refresh_s, 0.0):
+            refs = self._list(max_age_s).refs
+            named = [ref for ref in refs if ref.name == name_or_uri]
+            short = [ref for ref in refs if ref.name.rpartition("/")[2] == name_or_uri]
+            if len(named or short) == 1:
+                return (named or short)[0]
+            if short:
+                both = " and ".join(ref.name for ref in short[:3])
+                raise TableNotFoundError(f"{name_or_uri!r} names several tables", hint=f"say which: {both}")
+        raise catalog.nearest_names(name_or_uri, refs)
+
+    def card(self, ref: TableRef) -> TableCard:
+        """What a list shows of a table at its latest version; raises `LakehouseError`."""
+        log = self._log(ref)
+        key = (log.latest(), log.generation(), ref)
+        kept = self._cards.get(ref.uri)
+        if kept is None or kept[0] != key:
+            kept = (key, self._make_card(ref))
+            self._cards[ref.uri] = kept
+        return kept[1]
+
+    def cards(self) -> list[TableCard | UnreadableTable]:
+        """A card for every table; one that cannot be read shows its reason and hides no other."""
+        listing = self._list(self._settings.lake.refresh_s)
+        with ThreadPoolExecutor(CARDS_AT_ONCE) as pool:
+            cards = list(pool.map(self._card_or_reason, listing.refs))
+        return cards + list(listing.problems)
+
+    def latest_version(self, ref: TableRef) -> int:
+        return self._log(ref).latest()
+
+    def versions(self, ref: TableRef) -> list[tuple[int, int]]:
+        """Runs of versions that can be reconstructed, first and last, oldest first."""
+        return self._log(ref).listing().spans()
+
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
+        """A table at a version, None for the latest.
+
+        Raises `VersionNotFoundError`, `TableCorruptError`, `UnsupportedFeatureError`, `PathRefusedError` or a
+        `StorageError`.
+        """
+        return self._log(ref).snapshot(version)
+
+    def history(
+        self,
+        ref: TableRef,
+        *,
+        limit: int | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+    ) -> list[Commit]:
+        """Commits newest first, both ends included; those cleaned away are not there."""
+        log = self._log(ref)
+        low = 0 if starting_version is None else starting_version
+        versions = [
+            v for v in log.listing().newest_commits if v >= low and (ending_version is None or v <= ending_version)
+        ]
+        return log.history(versions if limit is None else versions[: max(0, limit)])
+
+    def timeline(self, ref: TableRef) -> Timeline:
+        """Totals after every version of the newest unbroken run; `truncated` when older runs or commits are left out."""
+        log = self._log(ref)
+        first, last = self._newest_span(log)
+        kept = self._timelines.get(ref.uri)
+        if kept and kept[0] == log.generation() and kept[1].first_version == first:
+            timeline, running = kept[1], kept[2]
+        else:
+            base = None if first == 0 and 0 in log.listing().commits else log.state(first)
+            running = RunningTotals(base, self._settings.health)
+            start = () if base is None else (self._first_totals(log, running, first),)
+            timeline = Timeline(start, first)
+        return self._extend(ref, log, timeline, running, last)
+
+    def rows(
+        self, ref: TableRef, *, version: int | None = None, columns: Sequence[str] | None = None, limit: int
+    ) -> RowPage:
+        """At most `limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
+        snapshot = self.snapshot(ref, version)
+        require_files(self._storage, snapshot, snapshot.files["path"].to_pylist(), exist=False)
+        rows, truncated = data.read_rows(
+            ref.uri, snapshot.version, columns=columns, limit=limit, options=self._storage.options(ref.uri)
+        )
+        return RowPage(rows, truncated, snapshot.num_rows if truncated else rows.num_rows)
+
+    def target_bytes(self, snapshot: Snapshot) -> TargetSize:
+        return target_size(snapshot, self._settings.health)
+
+    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport:
+        """Whether the change feed covers commits `from_version + 1 … to_version`, and if not from where it does."""
+        return change_feed_support(self._log(ref), from_version, to_version)
+
+    def changes(
+        self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """Changed rows of commits `from_version + 1 … to_version`, with `_change_type`, `_commit_version` and
+        `_commit_timestamp`; raises `DiffError` where the feed does not cover them."""
+        support = self.cdf_support(ref, from_version, to_version)
+        if not support.covered:
+            raise DiffError(support.reason, hint=support.hint)
+        snapshot = self.snapshot(ref, to_version)
+        log = self._log(ref)
+        paths: list[str] = []
+        for commit in log.commits(range(from_version + 1, to_version + 1)):
+            paths += commit.actions["path"].to_pylist()
+        require_files(self._storage, snapshot, paths, exist=False)
+        return data.read_changes(
+            ref.uri, from_version + 1, to_version, columns=columns, options=self._storage.options(ref.uri)
+        )
+
+    def _find_uri(self, uri: str) -> TableRef:
+        for ref in self._list(self._settings.lake.refresh_s).refs:
+            if ref.uri == uri:
+                return ref
+        root = self._storage.root_of(uri)
+        if not any(entry.name == LOG for entry in self._storage.folder(uri).list("")):
+            raise TableNotFoundError(f"{uri} is not a Delta table", hint="it has no _delta_log folder")
+        for ref in self._list(0.0).refs:
+            if ref.uri == uri:
+                return ref
+        name = uri.removeprefix(root).strip("/") or uri.rpartition("/")[2]
+        return TableRef(uri, name, root, catalog.layer_of(name))
+
+    def _list(self, max_age_s: float) -> catalog.Listing:
+        kept = self._listing
+        if kept is None or time.monotonic() - kept[0] > max_age_s:
+            kept = (time.monotonic(), catalog.list_tables(self._storage))
+            self._listing = kept
+        return kept[1]
+
+    def _log(self, ref: TableRef) -> TableLog:
+        with self._lock:
+            log = self._logs.get(ref.uri)
+            if log is None or log.ref != ref:
+                log = TableLog(ref, self._storage.folder(ref.uri), self._storage.roots)
+                self._logs[ref.uri] = log
+            self._logs.move_to_end(ref.uri)
+            while len(self._logs) > LOGS_KEPT:
+                self._logs.popitem(last=False)
+            return log
+
+    def _make_card(self, ref: TableRef) -> TableCard:
+        health = self._settings.health
+        snapshot = self.snapshot(ref)
+        newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
+        owner = ownership(snapshot.metadata)
+        return TableCard(
+            ref=ref,
+            version=snapshot.version,
+            num_files=snapshot.num_files,
+            size_bytes=snapshot.size_bytes,
+            num_rows=snapshot.num_rows,
+            small_files=small_file_count(
+                snapshot, self.target_bytes(snapshot), ratio=health.small_file_ratio, min_files=health.min_files
+            ),
+            last_commit_at=snapshot.committed_at,
+            last_operation=newest[0].operation if newest else None,
+            owner=owner.team,
+            classification=owner.classification,
+        )
+
+    def _card_or_reason(self, ref: TableRef) -> TableCard | UnreadableTable:
+        try:
+            return self.card(ref)
+        except LakehouseError as exc:
+            return UnreadableTable(ref, exc.message, exc.hint)
+
+    def _newest_span(self, log: TableLog) -> tuple[int, int]:
+        listing = log.listing()
+        spans = listing.spans()
+        if not spans or spans[-1][1] != listing.latest:
+            listing.segments(listing.latest)  # raises with what is missing
+            raise VersionNotFoundError("the latest version cannot be reconstructed", hint="commits are missing")
+        return spans[-1]
+
+    def _first_totals(self, log: TableLog, running: RunningTotals, first: int) -> VersionTotals:
+        operation = None
+        if first in log.listing().commits:
+            operation = log.history([first])[0].operation
+        return running.totals(first, log.committed_at(first), operation)
+
+    def _extend(self, ref: TableRef, log: TableLog, timeline: Timeline, running: RunningTotals, last: int) -> Timeline:
+        done = timeline.totals[-1].version if timeline.totals else timeline.first_version - 1
+        truncated = timeline.first_version > 0
+        if done < last:
+            more = tuple(run_totals(running, log.commits(range(done + 1, last + 1))))
+            timeline = Timeline((*timeline.totals, *more), timeline.first_version, truncated)
+        self._timelines[ref.uri] = (log.generation(), timeline, running)
+        return timeline
+
+
+def is_uri(text: str) -> bool:
+    """Whether a person wrote an address rather than a table's name."""
+    return is_remote(text) or text.lower().startswith("file:") or text.startswith(("/", "./", "../", "~"))

@@ -1,0 +1,91 @@
+"""What a path in a log means, and whether it stays where it belongs.
+
+Rule: pure text. A log's path is percent-decoded once (PROTOCOL.md, "Add File"); one that leaves its table and every
+allowed root, in any encoding, is refused before anything is opened. Symlinks are the storage's part.
+"""
+
+import posixpath
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from backend.errors import PathRefusedError
+
+SUSPICIOUS = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|^(?i:file):|\\|\x00|(^|/)\.\.(/|$)|(?i:%2e|%2f|%5c|%00)"
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", "adl": "az"}
+_MAX_DECODINGS = 5
+
+
+def is_remote(uri: str) -> bool:
+    match = _SCHEME.match(uri)
+    return match is not None and match.group(1).lower() != "file"
+
+
+def normal_uri(uri: str) -> str:
+    """One spelling per place: an absolute path for local folders, `scheme://bucket/prefix` for the rest."""
+    match = _SCHEME.match(uri)
+    if match is None and not uri.lower().startswith("file:"):
+        return str(Path(uri).expanduser().absolute()) if ".." not in uri else _collapse(uri)
+    if not is_remote(uri):
+        return _collapse(unquote(re.sub(r"^(?i:file):(//(localhost)?)?", "", uri)) or "/")
+    assert match is not None
+    scheme = match.group(1).lower()
+    bucket, _, key = uri[match.end() :].partition("/")
+    if ".." in key.split("/"):
+        raise PathRefusedError(f"{uri} climbs out of its folder", hint="write the address without ..")
+    return f"{_ALIASES.get(scheme, scheme)}://{bucket}/{posixpath.normpath(key) if key.strip('/') else ''}".rstrip("/")
+
+
+def _collapse(path: str) -> str:
+    return posixpath.normpath(str(Path(path).expanduser().absolute()))
+
+
+def is_within(uri: str, folder: str) -> bool:
+    """Whether a normal URI is a folder or lies below it."""
+    return uri == folder or uri.startswith(folder if folder.endswith("/") else folder + "/")
+
+
+def resolve_log_path(path: str, table: str, allowed: Sequence[str]) -> str:
+    """The normal URI of a decoded log path; raises `PathRefusedError` when it leaves the table and the roots."""
+    place = _place(path, table)
+    folders = (table, *allowed)
+    if "\x00" in path or not any(is_within(place, f) for f in folders):
+        raise refused(path, table)
+    twice = _fully_decoded(path)
+    if twice != path and not any(is_within(_place(twice, table), f) for f in folders):
+        raise refused(path, table)
+    return place
+
+
+def refused(path: str, table: str) -> PathRefusedError:
+    return PathRefusedError(
+        f"the log of {table} names {path!r}, outside the table and every allowed root",
+        hint="do not read this table unless you trust who wrote it; WEIR_LAKE__ROOTS lists what may be opened",
+    )
+
+
+def _place(path: str, table: str) -> str:
+    slashed = path.replace("\\", "/")
+    if _SCHEME.match(slashed) or slashed.lower().startswith("file:"):
+        try:
+            return normal_uri(slashed)
+        except PathRefusedError:
+            return ""
+    if slashed.startswith("/"):
+        return "" if is_remote(table) else posixpath.normpath(slashed)
+    head, sep, key = table.partition("://") if is_remote(table) else ("", "", table)
+    bucket, slash, prefix = key.partition("/")
+    joined = posixpath.normpath(f"/{prefix}/{slashed}")
+    climbs = posixpath.normpath(f"{prefix}/{slashed}").startswith("..")
+    return "" if climbs else f"{head}{sep}{bucket}{joined}" if slash or sep else joined
+
+
+def _fully_decoded(path: str) -> str:
+    for _ in range(_MAX_DECODINGS):
+        decoded = unquote(path)
+        if decoded == path:
+            break
+        path = decoded
+    return path
