@@ -21,7 +21,6 @@ POLL_S = 0.2
 STEADY_S = 60.0  # a child that lived this long starts again at the shortest pause
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-LOG_LIMIT_BYTES = 20_000_000
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -124,7 +123,7 @@ class Supervisor:
                 self._bury(child, now)
 
     def _start(self, child: Child, now: float) -> None:
-        with self._log(child.service.name).open("ab") as log:
+        with self._log(child).open("ab") as log:  # the child bounds its size, see backend.logs
             child.process = subprocess.Popen(
                 child.service.argv,
                 stdin=subprocess.DEVNULL,
@@ -145,8 +144,8 @@ class Supervisor:
         child.deaths = 1 if now - child.started_at >= STEADY_S else child.deaths + 1
         pause_s = restart_pause_s(child.deaths)
         child.process, child.due_at = None, now + pause_s
-        log = self._logs / f"{child.service.name}.log"
-        say(f"{child.service.name} ended ({ending_text(returncode)}), starting it again in {pause_s:.0f} s; see {log}")
+        ending = f"{child.service.name} ended ({ending_text(returncode)})"
+        say(f"{ending}, starting it again in {pause_s:.0f} s; see {self._log(child)}")
 
     def _stop_all(self) -> None:
         alive = [child.process for child in self._children if child.process is not None]
@@ -163,11 +162,8 @@ class Supervisor:
             self._guard.forget(process.pid)
         say("stopped")
 
-    def _log(self, name: str) -> Path:
-        path = self._logs / f"{name}.log"
-        if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
-            path.replace(path.with_suffix(".log.1"))
-        return path
+    def _log(self, child: Child) -> Path:
+        return self._logs / f"{child.service.name}.log"
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import ipaddress
+import json
 import os
 import socket
 import sys
@@ -21,7 +22,7 @@ from backend.errors import LakehouseError, SettingsError
 from backend.settings import Settings, load_settings
 
 DEMO = "pipelines.demo"
-PROBE_TIMEOUT_S = 0.5
+PROBE_TIMEOUT_S = 2.0
 SLOW_START_S = 30.0
 
 
@@ -130,11 +131,11 @@ def page_url(settings: Settings) -> str:
 
 
 def answers(url: str) -> bool:
-    """Whether the UI serves. The body decides: Streamlit answers 200 on every path."""
+    """Whether Weir's page is served. The body decides: Streamlit answers 200 on every path."""
     try:
         with urllib.request.urlopen(f"{url}/healthz", timeout=PROBE_TIMEOUT_S) as reply:
-            return b"<html" not in reply.read(2_000).lower()
-    except OSError:
+            return "status" in json.load(reply)
+    except (OSError, ValueError):
         return False
 
 

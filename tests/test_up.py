@@ -23,9 +23,10 @@ PAGE = """
     import http.server, os, sys
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200); self.end_headers(); self.wfile.write(b"ok")
+            self.send_response(200); self.end_headers(); self.wfile.write(b'{"status": "ok"}')
     http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["WEIR_PORT"])), Page).serve_forever()
 """
+ANY_PAGE = PAGE.replace('{"status": "ok"}', "<html>any path is the app</html>")
 # Ignores SIGTERM and has a child of its own that does too: only the end of the whole group ends them.
 STUBBORN_PAIR = """
     import os, signal, subprocess, sys, time
@@ -143,6 +144,13 @@ def test_says_where_the_page_is_and_stops_on_a_signal(home: Path, signum: signal
         assert "goodbye" in up.log("host")
         assert processes_of(home) == []
         assert up.text().count("ready at") == 1
+
+
+def test_a_page_that_only_answers_is_not_announced(home: Path) -> None:
+    with running(home, ui=ANY_PAGE) as up:
+        wait_until(lambda: up.log("ui").count("GET /healthz") >= 3, "three probes")
+
+        assert "ready at" not in up.text()
 
 
 def test_a_second_ctrl_c_ends_even_the_stubborn_at_once(home: Path) -> None:

@@ -1,0 +1,119 @@
+"""Renders docs/settings.md from `Settings`: `make docs` writes it, a test compares.
+
+Rule: nothing about a setting is written anywhere but in its Field; this module only lays it out.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from backend.settings import Settings
+
+INTRO = """\
+# Settings
+
+<!-- Written by `make docs` from backend/settings.py; a test fails when the two differ. -->
+
+A setting comes from the first of these that has it: a command-line flag, the environment, `weir.toml` in the working
+folder (or the file that `WEIR_CONFIG` names), the default. Lists and maps are JSON in the environment:
+
+```sh
+WEIR_PORT=8502
+WEIR_LAKE__ROOTS='["/data/lake", "s3://bucket/lake"]'
+```
+```toml
+# weir.toml
+port = 8502
+[lake]
+roots = ["/data/lake", "s3://bucket/lake"]
+```
+
+A key that does not exist or a value that cannot work stops every command with a sentence that names it.
+Secrets are never logged or shown: set them in the environment rather than in a file that others read.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One documented key: `lake.roots`, settable as `WEIR_LAKE__ROOTS`."""
+
+    key: str
+    type: str
+    default: str
+    description: str
+
+    @property
+    def variable(self) -> str:
+        return "WEIR_" + self.key.upper().replace(".", "__")
+
+
+def documented_settings(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[Setting]:
+    """Every leaf of the settings, in the order of the source."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from documented_settings(field.annotation, f"{prefix}{name}.")
+        else:
+            text = type_text(field.annotation) + bounds_text(field)
+            yield Setting(f"{prefix}{name}", text, default_text(field.default), field.description or "")
+
+
+def type_text(annotation: Any) -> str:
+    """A type in words: "list of text", "number or unset"."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return " or ".join("unset" if kind is NoneType else type_text(kind) for kind in arguments)
+    if origin is list:
+        return f"list of {type_text(arguments[0])}"
+    if origin is dict:
+        return f"map of {type_text(arguments[0])} to {type_text(arguments[1])}"
+    words = {
+        str: "text",
+        int: "whole number",
+        float: "number",
+        bool: "true or false",
+        Path: "path",
+        SecretStr: "secret",
+    }
+    return words[annotation]
+
+
+def bounds_text(field: FieldInfo) -> str:
+    """The limits of a number: ", 1 to 65535", ", above 0"."""
+    limits = {
+        name: getattr(rule, name) for rule in field.metadata for name in ("gt", "ge", "lt", "le") if hasattr(rule, name)
+    }
+    if "ge" in limits and "le" in limits:
+        return f", {limits['ge']} to {limits['le']}"
+    words = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+    return "".join(f", {words[name]} {limit}" for name, limit in limits.items())
+
+
+def default_text(default: Any) -> str:
+    if default is None:
+        return "unset"
+    value = default.get_secret_value() if isinstance(default, SecretStr) else default
+    return f"`{json.dumps(value) if not isinstance(value, str | Path) else value}`" if value != "" else "empty"
+
+
+def render() -> str:
+    """The whole page."""
+    blocks, section = [INTRO], None
+    for setting in documented_settings():
+        name = setting.key.rpartition(".")[0] or "General"
+        if name != section:
+            section = name
+            blocks.append(f"\n## {name}\n\n| key | variable | type | default | meaning |\n|---|---|---|---|---|\n")
+        cells = (f"`{setting.key}`", f"`{setting.variable}`", setting.type, setting.default, setting.description)
+        blocks.append(f"| {' | '.join(cells)} |\n")
+    return "".join(blocks)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
