@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from app.view.batches import WORK_PHASE, Bin, ExpectationTotal, Run, sum_known
 from app.view.format import ago, bytes_text, count_text, duration_text, percent, rate_text, utc_text
+from app.view.streams import last_batch_at
 from app.view.theme import Mode, categories, template_name
 from backend.streams.model import Progress, StreamStatus
 
@@ -44,7 +45,7 @@ class KeyFigure:
 
 def key_figures(status: StreamStatus, bins: Sequence[Bin], *, now: datetime) -> list[KeyFigure]:
     """Input, processing, batch duration, rows and last batch: the five that say whether a stream flows."""
-    last = status.progress
+    last, ended_at = status.progress, last_batch_at(status)
     missing = " No batch has been reported yet." if last is None else ""
     return [
         KeyFigure(
@@ -75,9 +76,9 @@ def key_figures(status: StreamStatus, bins: Sequence[Bin], *, now: datetime) -> 
         ),
         KeyFigure(
             "Last batch",
-            ago(last.progressed_at, now) if last else "–",
-            f"{utc_text(last.progressed_at)}" if last else missing.strip(),
-            note=utc_text(last.progressed_at) if last else "",
+            ago(ended_at, now),
+            f"When the last batch ended.{missing}",
+            note=utc_text(ended_at) if ended_at else "",
         ),
     ]
 

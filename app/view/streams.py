@@ -20,6 +20,7 @@ from backend.streams.model import (
     StreamStatus,
     Verdict,
 )
+from backend.streams.verdict import batch_end
 
 URGENCY = (
     Verdict.FAILED,
@@ -43,6 +44,7 @@ GLYPHS = {
     StreamState.UNKNOWN: "?",
 }
 MESSAGE_LENGTH = 120
+ICONS = {"start": ":material/play_arrow:", "stop": ":material/stop:", "restart": ":material/restart_alt:"}
 ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
 
 
@@ -73,7 +75,14 @@ def wanted_text(desired: Desired | None) -> str:
 
 
 def last_batch_at(status: StreamStatus) -> datetime | None:
-    return status.progress.progressed_at if status.progress else None
+    """When the last batch ended."""
+    return batch_end(status.progress) if status.progress else None
+
+
+def why_text(status: StreamStatus) -> str:
+    """The sentence behind the verdict without the stream's name, for a row that names it already."""
+    text = status.because.removeprefix(status.declaration.name).strip()
+    return text[:1].upper() + text[1:]
 
 
 def error_text(status: StreamStatus) -> str:
@@ -83,9 +92,9 @@ def error_text(status: StreamStatus) -> str:
 
 
 def build_stream_frame(
-    statuses: Sequence[StreamStatus], *, now: datetime, rates: Mapping[str, Sequence[float]] | None = None
+    statuses: Sequence[StreamStatus], *, now: datetime, recent_rows: Mapping[str, Sequence[int]] | None = None
 ) -> pd.DataFrame:
-    """One row a stream, in the order given. `rates` are recent input rates (rows/s) for the small chart."""
+    """One row a stream, in the order given. `recent_rows` are rows per recent batch for the small chart."""
     return pd.DataFrame(
         {
             "Stream": [status.declaration.name for status in statuses],
@@ -93,9 +102,9 @@ def build_stream_frame(
             "Verdict": [status.verdict.value for status in statuses],
             "Wanted": [wanted_text(status.desired) for status in statuses],
             "Observed": [state_text(status.state) for status in statuses],
-            "Why": [status.because for status in statuses],
+            "Why": [why_text(status) for status in statuses],
             "Input": pd.array([_input_rate(status) for status in statuses], dtype="Float64"),
-            "Recent input": [list((rates or {}).get(status.declaration.name, ())) for status in statuses],
+            "Recent input": [list((recent_rows or {}).get(status.declaration.name, ())) for status in statuses],
             "Last batch": [ago(last_batch_at(status), now) for status in statuses],
             "Last error": [error_text(status) for status in statuses],
             "Last batch (UTC)": [utc_text(last_batch_at(status)) for status in statuses],
@@ -126,14 +135,17 @@ def acts(status: StreamStatus, *, refused: str | None) -> tuple[Act, ...]:
     """Start, stop and restart with what each does and why it may not be asked. `refused`: why nobody may act here."""
     name = status.declaration.name
     return (
-        Act("start", "Start", ":material/play_arrow:", _start_effect(status), refused or _start_blocked(status)),
-        Act("stop", "Stop", ":material/stop:", _stop_effect(name), refused or _stop_blocked(status)),
-        Act("restart", "Restart", ":material/restart_alt:", _restart_effect(name), refused or _restart_blocked(status)),
+        Act("start", "Start", ICONS["start"], _start_effect(status), refused or _start_blocked(status)),
+        Act("stop", "Stop", ICONS["stop"], _stop_effect(name), refused or _stop_blocked(status)),
+        Act("restart", "Restart", ICONS["restart"], _restart_effect(name), refused or _restart_blocked(status)),
     )
 
 
 def acts_on_all(statuses: Sequence[StreamStatus], *, refused: str | None) -> tuple[Act, ...]:
     """The same for several streams at once: an act is blocked when it is for each of them."""
+    if not statuses:
+        blank = "Tick a stream first."
+        return tuple(Act(action, action.capitalize(), icon, blank, refused or blank) for action, icon in ICONS.items())
     merged = []
     for options in zip(*(acts(status, refused=refused) for status in statuses), strict=True):
         open_ = next((act for act in options if act.blocked is None), None)
