@@ -183,8 +183,8 @@ def optional_text(value: Any) -> str | None:
 
 def _size(action: Mapping[str, Any], kind: Kind) -> int | None:
     size = action.get("size")
-    if _is_count(size):
-        return int(size)
+    if isinstance(size, int) and _is_count(size):
+        return size
     if kind is Kind.ADD:
         raise BadActionError(f"add without a size: {action.get('path')!r}")
     return None

@@ -28,7 +28,8 @@ def simple_type(kind: Any) -> str:
     if isinstance(kind, str):
         return _SHORT.get(kind, kind)
     if kind["type"] == "struct":
-        return f"struct<{','.join(f'{f["name"]}:{simple_type(f["type"])}' for f in kind['fields'])}>"
+        inside = ",".join(f"{item['name']}:{simple_type(item['type'])}" for item in kind["fields"])
+        return f"struct<{inside}>"
     if kind["type"] == "array":
         return f"array<{simple_type(kind['elementType'])}>"
     if kind["type"] == "map":
@@ -57,13 +58,13 @@ def _inside(kind: Any, path: str, depth: int) -> Iterator[SchemaField]:
     if kind["type"] == "struct":
         yield from _struct(kind, f"{path}.", depth, frozenset())
     elif kind["type"] == "array":
-        yield from _element(f"{path}.element", kind["elementType"], depth, bool(kind.get("containsNull", True)))
+        yield from _element(f"{path}.element", kind["elementType"], depth, nullable=bool(kind.get("containsNull", True)))
     elif kind["type"] == "map":
-        yield from _element(f"{path}.key", kind["keyType"], depth, False)  # noqa: FBT003
-        yield from _element(f"{path}.value", kind["valueType"], depth, bool(kind.get("valueContainsNull", True)))
+        yield from _element(f"{path}.key", kind["keyType"], depth, nullable=False)
+        yield from _element(f"{path}.value", kind["valueType"], depth, nullable=bool(kind.get("valueContainsNull", True)))
 
 
-def _element(path: str, kind: Any, depth: int, nullable: bool) -> Iterator[SchemaField]:
+def _element(path: str, kind: Any, depth: int, *, nullable: bool) -> Iterator[SchemaField]:
     """The inside of an array or map, only where it is nested itself: a plain element says nothing new."""
     if not isinstance(kind, str):
         yield SchemaField(path, simple_type(kind), nullable, None, is_partition=False, depth=depth)

@@ -206,7 +206,7 @@ def _object_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
         else:
             config[key.lower()] = value
     try:
-        return from_url(root, config=config, client_options=client, retry_config={"max_retries": MAX_RETRIES})  # type: ignore[arg-type, call-overload]
+        return from_url(root, config=config, client_options=client, retry_config={"max_retries": MAX_RETRIES})  # type: ignore[call-overload]
     except (BaseError, ValueError) as exc:
         raise SettingsError(
             f"the root {root} cannot be opened: {_first_line(exc)}", hint="check WEIR_LAKE__STORAGE_OPTIONS"
