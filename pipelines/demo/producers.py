@@ -1,0 +1,203 @@
+"""What the demo's producers send: events, and order changes in Debezium's envelope. No clock, no disk, no Spark.
+
+Rule: a producer's whole memory is its `state`, and what it sends depends on state, file number, time and seed alone:
+stored with each landed file, the next file is the same one whether or not the process died in between.
+"""
+
+import json
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Protocol
+
+EVENT_TYPES = ("view", "view", "view", "cart", "cart", "purchase", "refund")
+STATUSES = ("placed", "paid", "shipped", "delivered")
+LATE = (timedelta(minutes=2), timedelta(minutes=20))  # inside the watermark's 30 minutes
+RETRIED_WITHIN = timedelta(minutes=5)  # a late event's double is still inside the watermark
+BEYOND = (timedelta(hours=3), timedelta(hours=6))
+_RECENT = 100
+_OPEN_ORDERS = 150
+
+
+class Kind(StrEnum):
+    """What a record is, as the ledger labels it."""
+
+    GOOD = "good"
+    LATE = "late"
+    BEYOND = "beyond"
+    MALFORMED = "malformed"
+    UNTYPED = "untyped"
+    NOT_POSITIVE = "not_positive"
+    DUPLICATE = "duplicate"
+    CHANGE = "change"
+    HELD = "held"  # an order change that lands after newer ones
+    REPLAY = "replay"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    kind: Kind
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One file to make: its number, when it lands, how many records, and whether it tells of the past."""
+
+    number: int
+    landed_at: datetime
+    records: int
+    seed: int
+    backfill: bool = False
+
+    def random(self, topic: str) -> random.Random:
+        return random.Random(f"{self.seed}:{topic}:{self.number}")
+
+
+class Producer(Protocol):
+    topic: str
+
+    def produce(self, delivery: Delivery) -> list[Record]: ...
+
+    def state(self) -> dict[str, Any]:
+        """All it must know to go on, as JSON."""
+
+
+@dataclass(slots=True)
+class EventProducer:
+    next_number: int = 1
+    recent: list[tuple[float, str]] = field(default_factory=list)  # landed when (epoch seconds), line
+    topic: str = "events"
+
+    def state(self) -> dict[str, Any]:
+        return {"next_number": self.next_number, "recent": self.recent}
+
+    def produce(self, delivery: Delivery) -> list[Record]:
+        rng = delivery.random(self.topic)
+        oldest_s = (delivery.landed_at - RETRIED_WITHIN).timestamp()
+        self.recent = [(landed_s, line) for landed_s, line in self.recent if landed_s > oldest_s]
+        records: list[Record] = []
+        for _ in range(delivery.records):
+            records.append(self._event(rng, delivery))
+            if self.recent and rng.random() < 0.02:
+                records.append(Record(Kind.DUPLICATE, rng.choice(self.recent)[1]))
+        return records
+
+    def _event(self, rng: random.Random, delivery: Delivery) -> Record:
+        kind = _event_kind(rng, delivery)
+        line = _event_line(rng, kind, number=self.next_number, landed_at=delivery.landed_at)
+        self.next_number += 1
+        if kind in (Kind.GOOD, Kind.LATE, Kind.NOT_POSITIVE):
+            self.recent = [*self.recent, (delivery.landed_at.timestamp(), line)][-_RECENT:]
+        return Record(kind, line)
+
+
+def _event_kind(rng: random.Random, delivery: Delivery) -> Kind:
+    shares = {Kind.MALFORMED: 0.008, Kind.UNTYPED: 0.002, Kind.NOT_POSITIVE: 0.01, Kind.LATE: 0.02, Kind.BEYOND: 0.004}
+    roll = rng.random()
+    for kind, share in shares.items():
+        if roll < share:
+            # The past is told without stragglers, so that later ones meet a watermark that has moved on.
+            return Kind.GOOD if kind is Kind.BEYOND and delivery.backfill else kind
+        roll -= share
+    return Kind.GOOD
+
+
+def _event_line(rng: random.Random, kind: Kind, *, number: int, landed_at: datetime) -> str:
+    cents = rng.randint(-5_000, 0) if kind is Kind.NOT_POSITIVE else rng.randint(100, 25_000)
+    event = {
+        "event_id": f"evt-{number:09d}",
+        "user_id": f"user-{rng.randint(1, 400):04d}",
+        "event_type": None if kind is Kind.UNTYPED else rng.choice(EVENT_TYPES),
+        "amount": cents / 100,
+        "timestamp": _iso(landed_at - _age(rng, kind)),
+    }
+    line = json.dumps(event)
+    return _spoiled(rng, line) if kind is Kind.MALFORMED else line
+
+
+def _age(rng: random.Random, kind: Kind) -> timedelta:
+    shortest, longest = {Kind.LATE: LATE, Kind.BEYOND: BEYOND}.get(kind, (timedelta(0), timedelta(seconds=60)))
+    return shortest + (longest - shortest) * rng.random()
+
+
+def _spoiled(rng: random.Random, line: str) -> str:
+    """A line that is no event: cut off, not JSON at all, or with words where a number belongs."""
+    worded = json.dumps({**json.loads(line), "amount": "n/a"})
+    return rng.choice((line[: len(line) // 2], f"ERROR {line[1:20]}", worded))
+
+
+@dataclass(slots=True)
+class OrderProducer:
+    """A shop database's change stream: orders move through STATUSES, some are cancelled, delivered ones are deleted."""
+
+    next_order: int = 1
+    next_lsn: int = 1_000
+    open_orders: dict[str, dict[str, Any]] = field(default_factory=dict)
+    held: list[str] = field(default_factory=list)
+    recent: list[str] = field(default_factory=list)
+    topic: str = "orders"
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "next_order": self.next_order,
+            "next_lsn": self.next_lsn,
+            "open_orders": self.open_orders,
+            "held": self.held,
+            "recent": self.recent,
+        }
+
+    def produce(self, delivery: Delivery) -> list[Record]:
+        rng = delivery.random(self.topic)
+        overdue, self.held = self.held, []
+        records = []
+        for _ in range(delivery.records):
+            line = self._change(rng, delivery.landed_at)
+            self.recent = [*self.recent, line][-_RECENT:]
+            if rng.random() < 0.04:
+                self.held.append(line)
+            else:
+                records.append(Record(Kind.CHANGE, line))
+            if rng.random() < 0.02:
+                records.append(Record(Kind.REPLAY, rng.choice(self.recent[:-1] or self.recent)))
+        # Held lines land last: newer changes of the same orders stand before them, in this file or the one before.
+        return [*records, *(Record(Kind.HELD, line) for line in overdue)]
+
+    def _change(self, rng: random.Random, landed_at: datetime) -> str:
+        if len(self.open_orders) < 20 or (len(self.open_orders) < _OPEN_ORDERS and rng.random() < 0.4):
+            return self._envelope("c", None, self._new_order(rng), landed_at)
+        order_id = rng.choice(list(self.open_orders))
+        before = self.open_orders.pop(order_id)
+        if before["status"] in ("delivered", "cancelled"):
+            return self._envelope("d", before, None, landed_at)
+        after = {**before, "status": _next_status(rng, before["status"])}
+        self.open_orders[order_id] = after
+        return self._envelope("u", before, after, landed_at)
+
+    def _new_order(self, rng: random.Random) -> dict[str, Any]:
+        order = {
+            "order_id": f"ord-{self.next_order:07d}",
+            "customer_id": f"user-{rng.randint(1, 400):04d}",
+            "status": STATUSES[0],
+            "amount": rng.randint(500, 50_000) / 100,
+        }
+        self.next_order += 1
+        self.open_orders[str(order["order_id"])] = order
+        return order
+
+    def _envelope(self, op: str, before: Any, after: Any, landed_at: datetime) -> str:
+        lsn, self.next_lsn = self.next_lsn, self.next_lsn + 8
+        ts_ms = int(landed_at.timestamp() * 1_000)
+        source = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "orders", "lsn": lsn}
+        return json.dumps({"op": op, "before": before, "after": after, "ts_ms": ts_ms, "source": source})
+
+
+def _next_status(rng: random.Random, status: str) -> str:
+    if rng.random() < 0.08:
+        return "cancelled"
+    return STATUSES[STATUSES.index(status) + 1]
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
