@@ -61,7 +61,8 @@ def load_checkpoint(folder: Folder, checkpoint: Checkpoint) -> LogState:
     name = f"{LOG}/{checkpoint.files[0]}"
     if found.protocol is None or found.metadata is None:
         raise TableCorruptError(f"checkpoint {name} holds no protocol or no metaData", hint=_hint())
-    names = list(physical_names(found.metadata).get(c, c) for c in found.metadata.partition_columns)
+    physical = physical_names(found.metadata)
+    names = [physical.get(column, column) for column in found.metadata.partition_columns]
     tables = [_decoded(table, names, name) for table in found.adds] + found.files
     files = pa.concat_tables(tables) if tables else FILES.empty_table()
     return LogState(checkpoint.version, found.protocol, found.metadata, files)

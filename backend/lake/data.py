@@ -58,7 +58,7 @@ def delta_errors(uri: str) -> Iterator[None]:
         raise NoTableError(f"{uri} is not a Delta table", hint="it may have been deleted") from exc
     except (DeltaError, OSError, ValueError, pa.ArrowException) as exc:
         raise _mapped(uri, exc) from exc
-    except Exception as exc:  # noqa: BLE001 - a read of a vacuumed file raises a bare Exception
+    except Exception as exc:  # a read of a vacuumed file raises a bare Exception
         if type(exc) is not Exception:
             raise
         raise _mapped(uri, exc) from exc
@@ -96,7 +96,7 @@ def _mapped(uri: str, exc: Exception) -> LakehouseError:
     lower = text.lower()
     if "not found" in lower or "no such file" in lower or "notfound" in lower:
         return DataFileMissingError(f"a data file of {uri} is gone: {line}", hint="it was vacuumed or deleted by hand")
-    if "permission" in lower or "access" in lower and "denied" in lower:
+    if "permission" in lower or "access denied" in lower:
         return StorageError(f"the data of {uri} cannot be read: {line}", hint="check permissions and credentials")
     if "unsupported" in lower or "not supported" in lower or "reader feature" in lower:
         return UnsupportedFeatureError(f"the rows of {uri} cannot be read: {line}", hint="the log's numbers still hold")

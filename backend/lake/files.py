@@ -19,7 +19,7 @@ TB = 1_000_000 * MB
 SMALL_TARGET, LARGE_TARGET = 256 * MB, 1_000 * MB
 SMALL_TABLE, LARGE_TABLE = 2_560_000 * MB, 10 * TB
 EXTREMES = 20
-_UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30, "t": 2**40, "tb": 2**40}  # fmt: skip
+_UNITS = {unit + end: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) for end in ("", "b")}
 
 
 @dataclass(frozen=True, slots=True)

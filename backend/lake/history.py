@@ -34,7 +34,6 @@ _INSERTING = frozenset(
         "UNKNOWN",
     }
 )
-_METADATA_ONLY = frozenset({"VACUUM START", "VACUUM END"})
 
 
 def read_commit(commit: CommitSlice, modified_at: datetime | None) -> Commit:
@@ -140,19 +139,41 @@ def _stamp(value: Any) -> Mapping[str, Any]:
     return stamp if isinstance(stamp, dict) and "stream" in stamp else {}
 
 
-# What delta-rs and Spark write at the top of commitInfo; anything else there is delta-rs's custom metadata.
-_KNOWN_KEYS = frozenset(
-    """timestamp inCommitTimestamp operation operationParameters operationMetrics userId userName userMetadata clusterId
-    readVersion isolationLevel isBlindAppend engineInfo clientVersion txnId tags notebook job queryHistoryId
-    version""".split()
+# What Spark and delta-rs write at the top of commitInfo themselves; any text beside it is delta-rs's custom metadata.
+_OWN_KEYS = frozenset(
+    (
+        "timestamp",
+        "inCommitTimestamp",
+        "operation",
+        "operationParameters",
+        "operationMetrics",
+        "userId",
+        "userName",
+        "userMetadata",
+        "clusterId",
+        "readVersion",
+        "isolationLevel",
+        "isBlindAppend",
+        "engineInfo",
+        "clientVersion",
+        "txnId",
+        "tags",
+        "queryHistoryId",
+        "version",
+    )
 )
+_OWN_OBJECTS = frozenset(("job", "notebook"))
 
 
 def _user_metadata(info: Mapping[str, Any]) -> str | None:
     value = info.get("userMetadata")
     if isinstance(value, str):
         return value or None
-    custom = {str(k): v for k, v in info.items() if k not in _KNOWN_KEYS and v is not None}
+    custom = {
+        str(key): text
+        for key, text in info.items()
+        if key not in _OWN_KEYS and text is not None and not (key in _OWN_OBJECTS and isinstance(text, Mapping))
+    }
     if value is not None:
         custom["userMetadata"] = value
     return orjson.dumps(custom, default=str).decode() if custom else None

@@ -114,7 +114,7 @@ class Lake:
         return log.history(versions if limit is None else versions[: max(0, limit)])
 
     def timeline(self, ref: TableRef) -> Timeline:
-        """Totals after every version of the newest unbroken run; `truncated` when older runs or commits are left out."""
+        """Totals after every version of the newest unbroken run; `truncated` when it does not begin at 0."""
         log = self._log(ref)
         first, last = self._newest_span(log)
         kept = self._timelines.get(ref.uri)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """Where a table is. `name` is unique in the catalog (its path below the root, with the root in front on a clash)."""
+    """Where a table is. `name` is unique in the catalog: its path below the root, the root in front on a clash."""
 
     uri: str
     name: str

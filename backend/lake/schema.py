@@ -58,10 +58,14 @@ def _inside(kind: Any, path: str, depth: int) -> Iterator[SchemaField]:
     if kind["type"] == "struct":
         yield from _struct(kind, f"{path}.", depth, frozenset())
     elif kind["type"] == "array":
-        yield from _element(f"{path}.element", kind["elementType"], depth, nullable=bool(kind.get("containsNull", True)))
+        yield from _element(
+            f"{path}.element", kind["elementType"], depth, nullable=bool(kind.get("containsNull", True))
+        )
     elif kind["type"] == "map":
         yield from _element(f"{path}.key", kind["keyType"], depth, nullable=False)
-        yield from _element(f"{path}.value", kind["valueType"], depth, nullable=bool(kind.get("valueContainsNull", True)))
+        yield from _element(
+            f"{path}.value", kind["valueType"], depth, nullable=bool(kind.get("valueContainsNull", True))
+        )
 
 
 def _element(path: str, kind: Any, depth: int, *, nullable: bool) -> Iterator[SchemaField]:
