@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from backend.diff.engine import engine
 from backend.diff.model import ApartCounts, NetCounts, RowChange
 from backend.diff.rows import Bucket, fetch_rows
-from backend.errors import DiffError
+from backend.errors import DiffError, LakehouseError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -26,9 +26,13 @@ _PLUS, _MINUS = ("insert", "update_postimage"), ("delete", "update_preimage")
 
 @dataclass(slots=True)
 class Gross:
-    """Rows of the feed per (commit version, change type), counted while they stream past."""
+    """Rows of the feed per (commit version, change type), counted while they stream past.
+
+    `failure` keeps what broke the stream: DuckDB would pass on no more than its text.
+    """
 
     counts: dict[tuple[int, str], int] = field(default_factory=dict)
+    failure: LakehouseError | None = None
 
     def add(self, versions: pa.Array, types: pa.Array) -> None:
         table = pa.table({"v": versions.cast(pa.int64()), "t": types})
@@ -74,7 +78,11 @@ def sum_up(feed: pa.RecordBatchReader | pa.Table, *, key: Sequence[str], row_lim
     columns = tuple(n for n in reader.schema.names if n not in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
     gross = Gross()
     with engine() as connection:
-        _cancel(connection, _signed(reader, columns, gross), len(columns))
+        try:
+            _cancel(connection, _signed(reader, columns, gross), len(columns))
+        finally:
+            if gross.failure is not None:
+                raise gross.failure
         _classify(connection, [columns.index(name) for name in key])
         buckets = _buckets(connection)
         page = fetch_rows(connection, columns, key, buckets=buckets, limit=row_limit)
@@ -88,6 +96,13 @@ def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross) 
     schema = pa.schema([*fields, pa.field("sign", pa.int8())])
 
     def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from signed()
+        except LakehouseError as exc:
+            gross.failure = exc
+            raise
+
+    def signed() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             types = batch.column(CHANGE_TYPE).cast(pa.string())
             gross.add(batch.column(COMMIT_VERSION), types)

@@ -173,6 +173,7 @@ class VersionDiff:
 
     `is_reverse`: from is the newer version, so this is what going back would change; `commits` would be undone.
     `arrow_schema` types the values in `rows`. `changed_cells` counts, per column, the updates that touch it.
+    `first_covered_version` is the oldest version that could be compared with the range's end; None: unknown or none.
     """
 
     ref: TableRef

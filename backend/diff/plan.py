@@ -76,7 +76,7 @@ def _uncovered(request: DiffRequest, feed: FeedSupport | None) -> DiffPlan:
         hint = "set delta.enableChangeDataFeed = true on the table: changes from then on can be compared row by row"
         return DiffPlan(DiffMethod.UNAVAILABLE, None, (reason,), None, hint)
     low = min(request.from_version, request.to_version)
-    says = f"the change feed covers commits from v{first}: compare from v{max(first - 1, 0)} or later, not from v{low}"
+    says = f"the change feed answers from v{first} on: compare v{first} or later, not v{low}"
     return DiffPlan(DiffMethod.UNAVAILABLE, None, (reason,), first, says)
 
 

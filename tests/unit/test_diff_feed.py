@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from backend.diff.feed import FeedAnswer, sum_up
 from backend.diff.model import NetCounts, RowKind, SetApart
 from backend.diff.rows import share_out
-from backend.errors import DiffError
+from backend.errors import DataFileMissingError, DiffError
 
 Event = tuple[int, str, tuple[Any, ...]]
 INS, PRE, POST, DEL = "insert", "update_preimage", "update_postimage", "delete"
@@ -219,6 +220,17 @@ def test_columns_that_are_called_like_our_own_do_not_clash() -> None:
 def test_an_unknown_change_type_is_an_error_and_not_a_delete() -> None:
     with pytest.raises(DiffError, match="unknown change type"):
         summed([(3, "truncate", (1, "a"))])
+
+
+def test_what_breaks_the_feed_is_told_as_it_is() -> None:
+    whole = feed([(1, INS, (1, "a"))])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from whole.to_batches()
+        raise DataFileMissingError("cdc-1.parquet is gone", hint="vacuumed")
+
+    with pytest.raises(DataFileMissingError, match=r"cdc-1.parquet"):
+        sum_up(pa.RecordBatchReader.from_batches(whole.schema, batches()), key=("id",), row_limit=1)
 
 
 # -- property: replaying net changes of a → b over a gives b ----------------------------------------------------------

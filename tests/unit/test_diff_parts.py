@@ -207,7 +207,7 @@ def test_the_plan_takes_the_feed_when_it_covers_the_range() -> None:
 def test_the_plan_says_from_which_version_the_feed_covers() -> None:
     plan = plan_diff(DiffRequest(0, 9), DiffFacts("t", "t", Feed(False, 4, "off until v4"), NO_KEY))
     assert (plan.method, plan.reasons, plan.first_covered_version) == (DiffMethod.UNAVAILABLE, ("off until v4",), 4)
-    assert "from v3" in plan.hint
+    assert "from v4" in plan.hint
     never = plan_diff(DiffRequest(0, 9), DiffFacts("t", "t", Feed(False, None, "never on"), NO_KEY))
     assert "delta.enableChangeDataFeed" in never.hint
 
