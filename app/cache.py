@@ -10,9 +10,11 @@ from datetime import datetime
 import streamlit as st
 
 from app import context
+from backend.diff.diff import diff
+from backend.diff.model import VersionDiff
 from backend.errors import LakehouseError
 from backend.lake.files import FileDistribution, distribute
-from backend.lake.model import Snapshot, TableCard, UnreadableTable
+from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
 from backend.streams.model import HostHeartbeat, StreamStatus
 from backend.streams.status import statuses
 
@@ -69,6 +71,11 @@ def _streams_reading() -> StreamsReading:
     return StreamsReading(tuple(found), tuple(store.hosts()), now)
 
 
+def forget_streams() -> None:
+    """After an act: the next reading sees it."""
+    _streams_reading.clear()
+
+
 def distribution(snapshot: Snapshot) -> FileDistribution:
     """The file-size distribution of a snapshot."""
     key = f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
@@ -80,3 +87,15 @@ def _distribution(key: str, _snapshot: Snapshot) -> FileDistribution:  # noqa: A
     health = context.settings().health
     target = context.lake().target_bytes(_snapshot)
     return distribute(_snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files)
+
+
+def difference(snapshot: Snapshot, from_version: int, to_version: int) -> VersionDiff:
+    """What changed between two versions of the table of `snapshot`; raises what `diff` raises."""
+    key = f"{snapshot.ref.uri}|{snapshot.metadata.id}"
+    return _difference(key, from_version, to_version, snapshot.ref)
+
+
+@st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES)
+def _difference(key: str, from_version: int, to_version: int, _ref: TableRef) -> VersionDiff:  # noqa: ARG001
+    row_limit = context.settings().lake.diff_rows
+    return diff(context.lake(), _ref, from_version, to_version, row_limit=row_limit)

@@ -9,7 +9,8 @@ from datetime import datetime
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.view.format import ago, bytes_text, count_text, duration_text, signed_bytes, things, utc_text
+from app.view.format import ago, bytes_text, count_text, duration_text, signed, signed_bytes, things, utc_text
+from app.view.stream import KeyFigure
 from app.view.theme import Mode, categories, operation_style, template_name
 from backend.diff.model import (
     CommitChanges,
@@ -17,6 +18,7 @@ from backend.diff.model import (
     FilesDiff,
     NetCounts,
     PropertyChange,
+    RowChange,
     SchemaDiff,
     VersionDiff,
 )
@@ -56,6 +58,48 @@ def counts_text(counts: NetCounts) -> str:
     """ "1,204 inserted, 310 updated, 12 deleted"."""
     named = ((counts.inserted, "inserted"), (counts.updated, "updated"), (counts.deleted, "deleted"))
     return ", ".join(f"{count_text(count)} {word}" for count, word in named)
+
+
+def net_figures(diff: VersionDiff) -> list[KeyFigure]:
+    """Net rows and files, as key figures."""
+    files, unknown = diff.files, "Without a key an update cannot be told from a delete and an insert."
+    size = bytes_text(files.bytes_added)
+    return [
+        KeyFigure("Inserted (net)", signed(diff.net.inserted), "Rows that only the second state has"),
+        KeyFigure(
+            "Updated (net)",
+            count_text(diff.net.updated),
+            "Rows that both states have, with other values" if diff.net.updated is not None else unknown,
+        ),
+        KeyFigure(
+            "Deleted (net)",
+            signed(None if diff.net.deleted is None else -diff.net.deleted),
+            "Rows that only the first state has",
+        ),
+        KeyFigure("Files added", count_text(files.added), "Data files that only the second state has", note=size),
+        KeyFigure(
+            "Files removed",
+            count_text(files.removed),
+            "Data files that only the first state has",
+            note=bytes_text(files.bytes_removed),
+        ),
+    ]
+
+
+def rows_known_text(diff: VersionDiff) -> str:
+    """ "1,526 changed rows"."""
+    return things(diff.net.total, "changed row")
+
+
+def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
+    """How many rows are listed of how many there are, and what the marks mean."""
+    fetched = len(diff.rows)
+    parts = [f"{count_text(len(found))} of {count_text(fetched)} rows listed" if len(found) < fetched else ""]
+    if diff.truncated:
+        parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}; the counts above are whole")
+    if any(row.changed for row in found):
+        parts.append("● marks a changed cell")
+    return " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
 
 
 def files_text(files: FilesDiff) -> str:

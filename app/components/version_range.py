@@ -1,0 +1,83 @@
+"""Two version pickers bound to the URL: `from` and `to`.
+
+Rule: the URL is the truth and holds what the viewer wrote (`118`, `latest`, `-5`, a time), so that a link keeps its
+meaning; without it the range is the last ten commits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import streamlit as st
+
+from app import context, state
+from app.components.frame import OpenTable
+from app.view.changes import operation_text
+from app.view.format import ago
+from backend.diff.versions import resolve_version
+from backend.lake.model import Commit
+
+CHOICES = 200
+DEFAULT_COMMITS = 10
+_HELP = "A version, `latest`, an offset such as `-5`, or a time such as `2026-11-20T10:00Z`"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """The two versions to compare; `from_version` may be the newer one."""
+
+    from_version: int
+    to_version: int
+
+
+def version_range(opened: OpenTable) -> VersionRange:
+    """Draws the pickers and returns the range; raises what `resolve_version` raises for a version that is not there."""
+    commits = {str(each.version): each for each in context.lake().history(opened.ref, limit=CHOICES)}
+    oldest = min((int(version) for version in commits), default=0)
+    defaults = {
+        state.FROM: str(max(oldest, opened.latest_version - DEFAULT_COMMITS)),
+        state.TO: str(opened.latest_version),
+    }
+    with st.container(horizontal=True, vertical_alignment="bottom", key="range"):
+        for key, label in ((state.FROM, "From version"), (state.TO, "To version")):
+            _picker(key, label, defaults[key], commits)
+        st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
+    asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
+    return VersionRange(*(resolve_version(context.lake(), opened.ref, text) for text in asked))
+
+
+def choose_range(from_version: int, to_version: int) -> None:
+    """Callback of buttons that lead to another range."""
+    state.put({state.FROM: from_version, state.TO: to_version})
+
+
+def _picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) -> None:
+    chosen, widget, now = state.text(key) or default, f"pick_{key}", context.now()
+    options = list(commits) if chosen in commits else [chosen, *commits]
+    st.session_state[widget] = chosen
+    st.selectbox(
+        label,
+        options,
+        key=widget,
+        format_func=lambda version: _label(version, commits, now),
+        accept_new_options=True,
+        on_change=_picked,
+        args=(key,),
+        help=_HELP,
+    )
+
+
+def _label(version: str, commits: Mapping[str, Commit], now: datetime) -> str:
+    commit = commits.get(version)
+    if commit is None:
+        return version
+    return f"v{version} · {operation_text(commit)} · {ago(commit.committed_at, now)}"
+
+
+def _picked(key: str) -> None:
+    state.put({key: st.session_state[f"pick_{key}"]})
+
+
+def _swap(defaults: Mapping[str, str]) -> None:
+    first, second = (state.text(key) or defaults[key] for key in (state.FROM, state.TO))
+    state.put({state.FROM: second, state.TO: first})

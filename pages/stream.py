@@ -1,0 +1,40 @@
+"""One stream: how does it flow, since when, why, and what now."""
+
+import streamlit as st
+
+from app import cache, navigation, state
+from app.components.badges import layer_badge
+from app.components.live import live
+from app.components.stream_controls import act_dialog
+from app.components.stream_panel import stream_panel
+from app.errors import boundary, show
+from app.view.format import markdown_safe
+from backend.errors import StreamNotFoundError
+
+with boundary():
+    reading = cache.streams_reading()
+    declared = {status.declaration.name: status.declaration for status in reading.streams}
+    chosen = state.stream() or (min(declared) if declared else None)
+    if reading.problem:
+        st.title(navigation.title("stream"), anchor=False)
+        st.error(f"**The control store does not answer.** {markdown_safe(reading.problem)}", icon=":material/error:")
+    elif chosen is None:
+        st.title(navigation.title("stream"), anchor=False)
+        st.info("**No stream is declared yet.** A stream host declares its streams when it starts:")
+        st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
+    elif chosen not in declared:
+        st.title(chosen, anchor=False)
+        show(StreamNotFoundError(f"no stream is called {chosen!r}", hint="open one of these"))
+        for name in sorted(declared):
+            navigation.page_link("stream", name, stream=name)
+    else:
+        state.choose_stream(chosen)
+        declaration = declared[chosen]
+        st.set_page_config(page_title=f"{chosen} · Weir")
+        navigation.page_link("streams", "All streams")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.title(chosen, anchor=False, width="content")
+            layer_badge(declaration.layer)
+        st.caption(markdown_safe(declaration.description))
+        act_dialog()
+        live(lambda: stream_panel(chosen), key="stream_live")

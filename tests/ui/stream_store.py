@@ -1,0 +1,141 @@
+"""A real SQLite control store filled with streams in the states that pages must answer for."""
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.streams.model import (
+    DesiredState,
+    ExpectationCount,
+    HostHeartbeat,
+    Observed,
+    Progress,
+    StreamDeclaration,
+    StreamFailure,
+    StreamState,
+)
+
+HOST = "host-a"
+TRIGGER_MS = 5_000
+
+
+def open_store(home: Path) -> ControlStore:
+    """The store that pages with this WEIR_HOME open."""
+    (home / "store").mkdir(parents=True, exist_ok=True)
+    return ControlStore(f"sqlite:///{home / 'store' / 'weir.db'}")
+
+
+def beat(store: ControlStore, at: datetime) -> None:
+    store.beat(HostHeartbeat(HOST, "machine", 4711, at - timedelta(hours=3), at, "4.2.0", None))
+
+
+def declare(store: ControlStore, name: str, now: datetime, *, expectations: tuple[str, ...] = ()) -> None:
+    layer = name.split("_")[0]
+    declaration = StreamDeclaration(
+        name=name,
+        description=f"Fills {name} for the tests",
+        source="files in landing/events",
+        sink_uri=f"/lake/{layer}/{name}",
+        sink_table=f"{layer}/{name}",
+        source_tables=(),
+        layer=layer,
+        trigger_interval_ms=TRIGGER_MS,
+        checkpoint_location=f"/checkpoints/{name}",
+        expectations=expectations,
+    )
+    store.declare([declaration], now=now)
+    store.ensure_desired(name, DesiredState.RUNNING, now=now)
+
+
+def observe(
+    store: ControlStore,
+    name: str,
+    state: StreamState,
+    now: datetime,
+    *,
+    failure: StreamFailure | None = None,
+    run_id: str = "run-2",
+) -> None:
+    """What the host saw, written under a lease as the host does."""
+    lease = store.acquire(stream_resource(name), HOST, ttl_s=3600, now=now)
+    assert lease is not None
+    observed = Observed(
+        name=name,
+        state=state,
+        host_id=HOST,
+        generation=1,
+        observed_at=now,
+        query_id=f"query-{name}",
+        run_id=run_id,
+        started_at=now - timedelta(hours=1),
+        failures=(failure,) if failure else (),
+        last_trigger_at=now,
+    )
+    store.observe(observed, token=lease.token)
+
+
+def batch(name: str, number: int, at: datetime, *, run_id: str = "run-2", rows: int = 100) -> Progress:
+    """One micro-batch with every field that Spark may report."""
+    add_ms, offset_ms = 900 + 40 * (number % 7), 120
+    durations = {
+        "latestOffset": offset_ms,
+        "queryPlanning": 60,
+        "walCommit": 80,
+        "addBatch": add_ms,
+        "commitOffsets": 70,
+        "triggerExecution": add_ms + 400,
+    }
+    return Progress(
+        stream=name,
+        query_id=f"query-{name}",
+        run_id=run_id,
+        batch_id=number,
+        progressed_at=at,
+        num_input_rows=rows,
+        input_rows_per_s=rows / 5,
+        processed_rows_per_s=rows / ((add_ms + 400) / 1000),
+        batch_duration_ms=add_ms + 400,
+        durations_ms=durations,
+        watermark=at - timedelta(minutes=10),
+        state_rows=5_000 + 13 * number,
+        state_bytes=1_200_000 + 900 * number,
+        rows_dropped_by_watermark=number % 3,
+        output_rows=rows - 3,
+        expectations=(
+            ExpectationCount("event_type_not_null", rows - 2, 2),
+            ExpectationCount("amount_positive", rows, 0),
+        ),
+        raw_json=json.dumps({"name": name, "batchId": number, "numInputRows": rows}, indent=2),
+    )
+
+
+def batches(name: str, now: datetime, *, count: int = 60) -> list[Progress]:
+    """`count` batches, one a trigger, the last one just now; the run changes after the first third."""
+    return [
+        batch(
+            name,
+            number,
+            now - timedelta(milliseconds=TRIGGER_MS * (count - number)),
+            run_id="run-1" if number < count // 3 else "run-2",
+            rows=100 + 7 * (number % 5),
+        )
+        for number in range(count)
+    ]
+
+
+def flowing(store: ControlStore, name: str, now: datetime, *, expectations: tuple[str, ...] = ()) -> None:
+    """A stream that runs and keeps up."""
+    declare(store, name, now, expectations=expectations)
+    observe(store, name, StreamState.RUNNING, now)
+    store.add_progress(batches(name, now))
+
+
+def failed(store: ControlStore, name: str, now: datetime) -> None:
+    """A stream that its host has given up on."""
+    declare(store, name, now)
+    store.add_progress(batches(name, now - timedelta(minutes=2), count=20))
+    message = "division by zero in the transform of row 17"
+    failure = StreamFailure("ZeroDivisionError", message, 20, now - timedelta(minutes=1))
+    observe(store, name, StreamState.FAILED, now, failure=failure)
