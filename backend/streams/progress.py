@@ -28,7 +28,7 @@ def parse_progress(text: str) -> Progress:
             query_id=str(event["id"]),
             run_id=str(event["runId"]),
             batch_id=int(event["batchId"]),
-            progressed_at=_required_time(event["timestamp"]),
+            progressed_at=parse_time(event["timestamp"]),
             num_input_rows=_input_rows(event),
             input_rows_per_s=_number(event.get("inputRowsPerSecond")),
             processed_rows_per_s=_number(event.get("processedRowsPerSecond")),
@@ -76,7 +76,7 @@ def _batch_duration(event: Mapping[str, Any]) -> int | None:
 def _watermark(event: Mapping[str, Any]) -> datetime | None:
     """Spark says 1970-01-01 until it has seen an event time."""
     try:
-        found = _required_time(_mapping(event.get("eventTime")).get("watermark"))
+        found = parse_time(_mapping(event.get("eventTime")).get("watermark"))
     except (TypeError, ValueError):
         return None
     return found if found.timestamp() > 0 else None
@@ -111,7 +111,8 @@ def _count(value: Any) -> int | None:
     return int(number) if number is not None and number >= 0 else None
 
 
-def _required_time(value: Any) -> datetime:
+def parse_time(value: Any) -> datetime:
+    """Spark's timestamp, aware; raises `TypeError` or `ValueError`."""
     found = datetime.fromisoformat(value)
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 

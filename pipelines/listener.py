@@ -1,0 +1,158 @@
+"""Spark's streaming events to the control store, without ever holding up a query.
+
+Rule: a callback neither blocks nor raises: it queues, and a thread writes. While the store is silent the newest events
+are kept and the others counted as dropped.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from backend.errors import LakehouseError, StoreError
+from backend.streams.model import Progress
+from backend.streams.progress import parse_progress, parse_time
+from backend.streams.verdict import batch_end
+
+CAPACITY = 5_000
+FLUSH_S = 0.5
+RETRY_S = 2.0
+
+log = structlog.get_logger()
+
+
+class ProgressStore(Protocol):
+    def add_progress(self, items: list[Progress]) -> None: ...
+    def touch(self, name: str, *, at: datetime) -> None: ...
+
+
+class ProgressWriter:
+    """A bounded queue and the thread that empties it into the store."""
+
+    def __init__(self, store: ProgressStore, *, capacity: int = CAPACITY, retry_s: float = RETRY_S) -> None:
+        self._store, self._capacity, self._retry_s = store, capacity, retry_s
+        self._queue: deque[str] = deque()
+        self._signs: dict[str, datetime] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress-writer", daemon=True)
+        self._silent = False
+        self.dropped = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, event_json: str) -> None:
+        """Queues one progress event; drops the oldest when the queue is full."""
+        with self._lock:
+            self._queue.append(event_json)
+            self._trim()
+
+    def sign(self, stream: str, at: datetime) -> None:
+        """Notes that Spark reported on the stream, though it had nothing to read."""
+        with self._lock:
+            self._signs[stream] = at
+
+    def close(self, *, timeout_s: float = 2.0) -> None:
+        """Writes what is queued, within the limit."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._retry_s if self._silent else FLUSH_S):
+            self.flush()
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what is queued; what the store did not take is queued again."""
+        with self._lock:
+            events, signs = list(self._queue), dict(self._signs)
+            self._queue.clear()
+            self._signs.clear()
+        if not events and not signs:
+            return
+        try:
+            self._write(events, signs)
+        except StoreError as exc:
+            self._keep(events, signs)
+            self._say_silent(exc)
+        except Exception:  # the thread must live: later events may be fine
+            log.exception("progress_lost", events=len(events))
+        else:
+            self._say_back()
+
+    def _write(self, events: list[str], signs: Mapping[str, datetime]) -> None:
+        batches = [batch for batch in map(_parse, events) if batch is not None]
+        if batches:
+            self._store.add_progress(batches)
+        ends = {batch.stream: batch_end(batch) for batch in batches}
+        for stream, at in {**ends, **signs}.items():
+            self._store.touch(stream, at=at)
+
+    def _keep(self, events: list[str], signs: Mapping[str, datetime]) -> None:
+        with self._lock:
+            self._queue.extendleft(reversed(events))
+            self._signs = {**signs, **self._signs}
+            self._trim()
+
+    def _trim(self) -> None:
+        while len(self._queue) > self._capacity:
+            self._queue.popleft()
+            self.dropped += 1
+
+    def _say_silent(self, exc: StoreError) -> None:
+        if not self._silent:
+            log.error("progress_waits_for_store", error=exc.message)
+        self._silent = True
+
+    def _say_back(self) -> None:
+        if self._silent:
+            log.info("progress_written_again", dropped=self.dropped)
+        self._silent = False
+
+
+class ProgressListener(StreamingQueryListener):
+    """Receives Spark's events on Spark's thread and hands them on."""
+
+    def __init__(self, writer: ProgressWriter) -> None:
+        self._writer = writer
+        self._names: dict[str, str] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        self._names[str(event.runId)] = event.name or ""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        try:
+            self._writer.put(event.progress.json)
+        except Exception:  # a listener that raises is removed by Spark
+            log.exception("progress_event_failed")
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        try:
+            name = self._names.get(str(event.runId))
+            if name:
+                self._writer.sign(name, parse_time(event.timestamp))
+        except Exception:
+            log.exception("idle_event_failed")
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._names.pop(str(event.runId), None)
+
+
+def _parse(event_json: str) -> Progress | None:
+    try:
+        return parse_progress(event_json)
+    except LakehouseError as exc:
+        log.warning("progress_unreadable", error=exc.message)
+        return None
