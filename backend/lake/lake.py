@@ -15,18 +15,17 @@ from backend.errors import (
     DiffError,
     LakehouseError,
     TableNotFoundError,
-    VersionNotFoundError,
 )
 from backend.lake import catalog, data
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, require_files
 from backend.lake.files import TargetSize, small_file_count, target_size
 from backend.lake.listing import LOG
 from backend.lake.log import TableLog
-from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline, UnreadableTable, VersionTotals
+from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline, UnreadableTable
 from backend.lake.paths import is_remote, normal_uri
 from backend.lake.properties import ownership
 from backend.lake.storage import Storage
-from backend.lake.timeline import RunningTotals, run_totals
+from backend.lake.timeline import TableTimeline
 from backend.settings import Settings
 
 LOGS_KEPT = 256
@@ -42,7 +41,7 @@ class Lake:
         self._lock = threading.Lock()
         self._logs: OrderedDict[str, TableLog] = OrderedDict()
         self._cards: dict[str, tuple[tuple[int, int, TableRef], TableCard]] = {}
-        self._timelines: dict[str, tuple[int, Timeline, RunningTotals]] = {}
+        self._timelines: dict[str, tuple[TableLog, TableTimeline]] = {}
         self._listing: tuple[float, catalog.Listing] | None = None
 
     def tables(self) -> list[TableRef]:
@@ -89,6 +88,10 @@ class Lake:
         """Runs of versions that can be reconstructed, first and last, oldest first."""
         return self._log(ref).listing().spans()
 
+    def last_checkpoint(self, ref: TableRef) -> int | None:
+        """The version of the newest complete checkpoint; None when there is none."""
+        return max(self._log(ref).listing().checkpoints, default=None)
+
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
         """A table at a version, None for the latest.
 
@@ -116,16 +119,12 @@ class Lake:
     def timeline(self, ref: TableRef) -> Timeline:
         """Totals after every version of the newest unbroken run; `truncated` when it does not begin at 0."""
         log = self._log(ref)
-        first, last = self._newest_span(log)
-        kept = self._timelines.get(ref.uri)
-        if kept and kept[0] == log.generation() and kept[1].first_version == first:
-            timeline, running = kept[1], kept[2]
-        else:
-            base = None if first == 0 and 0 in log.listing().commits else log.state(first)
-            running = RunningTotals(base, self._settings.health)
-            start = () if base is None else (self._first_totals(log, running, first),)
-            timeline = Timeline(start, first)
-        return self._extend(ref, log, timeline, running, last)
+        with self._lock:
+            kept = self._timelines.get(ref.uri)
+            if kept is None or kept[0] is not log:
+                kept = (log, TableTimeline(log, self._settings.health))
+                self._timelines[ref.uri] = kept
+        return kept[1].read()
 
     def rows(
         self, ref: TableRef, *, version: int | None = None, columns: Sequence[str] | None = None, limit: int
@@ -219,29 +218,6 @@ class Lake:
             return self.card(ref)
         except LakehouseError as exc:
             return UnreadableTable(ref, exc.message, exc.hint)
-
-    def _newest_span(self, log: TableLog) -> tuple[int, int]:
-        listing = log.listing()
-        spans = listing.spans()
-        if not spans or spans[-1][1] != listing.latest:
-            listing.segments(listing.latest)  # raises with what is missing
-            raise VersionNotFoundError("the latest version cannot be reconstructed", hint="commits are missing")
-        return spans[-1]
-
-    def _first_totals(self, log: TableLog, running: RunningTotals, first: int) -> VersionTotals:
-        operation = None
-        if first in log.listing().commits:
-            operation = log.history([first])[0].operation
-        return running.totals(first, log.committed_at(first), operation)
-
-    def _extend(self, ref: TableRef, log: TableLog, timeline: Timeline, running: RunningTotals, last: int) -> Timeline:
-        done = timeline.totals[-1].version if timeline.totals else timeline.first_version - 1
-        truncated = timeline.first_version > 0
-        if done < last:
-            more = tuple(run_totals(running, log.commits(range(done + 1, last + 1))))
-            timeline = Timeline((*timeline.totals, *more), timeline.first_version, truncated)
-        self._timelines[ref.uri] = (log.generation(), timeline, running)
-        return timeline
 
 
 def is_uri(text: str) -> bool:
