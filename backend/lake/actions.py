@@ -42,7 +42,15 @@ FILE_FIELDS = (
     pa.field("dv_path", pa.string()),
 )
 FILES = pa.schema(FILE_FIELDS)
-ACTIONS = pa.schema((pa.field("version", pa.int64()), pa.field("kind", pa.int8()), *FILE_FIELDS))
+ACTIONS = pa.schema(
+    (
+        pa.field("version", pa.int64()),
+        pa.field("kind", pa.int8()),
+        pa.field("data_change", pa.bool_()),
+        *FILE_FIELDS,
+    )
+)
+UUID_CHARS = 20  # a deletion vector's file is named by a base85 uuid of this length, behind an optional folder
 
 
 class BadActionError(ValueError):
@@ -83,6 +91,7 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
     return (
         version,
         int(kind),
+        action.get("dataChange") is not False,
         file_key(path, dv_id),
         path,
         _size(action, kind),
@@ -100,7 +109,8 @@ def file_key(path: str, dv_id: str | None) -> str:
 
 
 def deletion_vector(value: Any) -> tuple[str | None, str | None, int]:
-    """Unique id, the path of an absolute one, and how many rows it marks (PROTOCOL.md, "Deletion Vectors")."""
+    """Unique id, its path (or the folder before a relative one), how many rows it marks (PROTOCOL.md, "Deletion
+    Vectors")."""
     if value is None:
         return None, None, 0
     try:
@@ -115,7 +125,12 @@ def deletion_vector(value: Any) -> tuple[str | None, str | None, int]:
     if not _is_count(marked) or not isinstance(text, str) or kind not in ("u", "i", "p"):
         raise BadActionError("a deletion vector with wrong types")
     unique = f"{kind}{text}" if offset is None else f"{kind}{text}@{offset}"
-    return unique, unquote(text) if kind == "p" else None, marked
+    return unique, unquote(text) if kind == "p" else _prefix(kind, text), marked
+
+
+def _prefix(kind: str, text: str) -> str | None:
+    prefix = text[:-UUID_CHARS] if kind == "u" else ""
+    return prefix or None
 
 
 def stats_rows(stats: Any) -> int | None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.errors import LakehouseError, TableNotFoundError
+from backend.errors import LakehouseError, StorageError, TableNotFoundError
 from backend.lake.listing import LOG
 from backend.lake.model import TableRef, UnreadableTable
 from backend.lake.storage import Folder, Storage
@@ -69,9 +69,24 @@ def _walk(folder: Folder) -> tuple[list[str], list[tuple[str, LakehouseError]]]:
         if any(entry.name == LOG for entry in entries):
             tables.append(path)
         elif depth < MAX_DEPTH and not is_link:
-            below = [entry for entry in entries if not entry.name.startswith(".")]
-            todo += [(f"{path}/{e.name}" if path else e.name, depth + 1, e.is_link) for e in below]
+            for entry in entries:
+                place = f"{path}/{entry.name}" if path else entry.name
+                if not _is_text(entry.name):
+                    problems.append((place.encode(errors="replace").decode(), _not_text()))
+                elif not entry.name.startswith("."):
+                    todo.append((place, depth + 1, entry.is_link))
     return tables, problems
+
+
+def _is_text(name: str) -> bool:
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _not_text() -> LakehouseError:
+    return StorageError("the folder's name is not UTF-8 text", hint="rename it to read the tables in it")
 
 
 def _named(places: dict[str, tuple[str, str]]) -> tuple[TableRef, ...]:

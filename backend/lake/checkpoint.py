@@ -16,6 +16,7 @@ from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.actions import (
     FILES,
     NUM_RECORDS,
+    UUID_CHARS,
     ActionColumns,
     BadActionError,
     Kind,
@@ -152,7 +153,7 @@ def _to_files(adds: pa.Table, partition_columns: list[str]) -> pa.Table:
 def _unquoted(paths: pa.Array) -> pa.Array:
     if not pc.any(pc.match_substring(paths, "%")).as_py():
         return paths
-    return pa.array([unquote(path) for path in paths.to_pylist()], pa.string())
+    return pa.array([None if path is None else unquote(path) for path in paths.to_pylist()], pa.string())
 
 
 def _num_records(adds: pa.Table, count: int) -> pa.Array:
@@ -184,7 +185,9 @@ def _deletion_vectors(adds: pa.Table, count: int) -> tuple[pa.Array, pa.Array, p
     marked = pc.struct_field(vectors, "cardinality").cast(pa.int64())
     if pc.any(pc.and_(pc.is_valid(unique), pc.is_null(marked))).as_py():
         raise ValueError("a deletion vector without its cardinality")
-    return unique, pc.if_else(pc.equal(kind, "p"), text, pa.scalar(None, pa.string())), pc.fill_null(marked, 0)
+    folder = pc.utf8_slice_codeunits(text, 0, -UUID_CHARS)
+    path = pc.if_else(pc.equal(kind, "p"), _unquoted(text), pc.if_else(pc.equal(kind, "u"), folder, None))
+    return unique, pc.if_else(pc.equal(path, ""), None, path), pc.fill_null(marked, 0)
 
 
 def _partitions(adds: pa.Table, names: list[str], count: int) -> pa.Array:

@@ -58,8 +58,8 @@ def delta_errors(uri: str) -> Iterator[None]:
         raise NoTableError(f"{uri} is not a Delta table", hint="it may have been deleted") from exc
     except (DeltaError, OSError, ValueError, pa.ArrowException) as exc:
         raise _mapped(uri, exc) from exc
-    except Exception as exc:  # a read of a vacuumed file raises a bare Exception
-        if type(exc) is not Exception:
+    except BaseException as exc:  # a read of a vacuumed file raises a bare Exception, a bug of the reader a panic
+        if type(exc) is not Exception and type(exc).__name__ != "PanicException":
             raise
         raise _mapped(uri, exc) from exc
 
@@ -90,7 +90,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _mapped(uri: str, exc: Exception) -> LakehouseError:
+def _mapped(uri: str, exc: BaseException) -> LakehouseError:
     text = str(exc).strip()
     line = (text.splitlines() or [type(exc).__name__])[0][:300]
     lower = text.lower()

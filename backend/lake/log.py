@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 import orjson
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import (
@@ -86,8 +87,7 @@ class TableLog:
             if version not in self._snapshots:
                 state = self.state(version)
                 check_readable(state.protocol)
-                check_paths(state.files["path"], self.ref.uri, self._allowed)
-                check_paths(state.files["dv_path"].drop_null(), self.ref.uri, self._allowed)
+                self._check(state.files)
                 findings = self._compare_checksum(state)
                 built = snapshot_of(self.ref, state, self.committed_at(version), findings)
                 _keep(self._snapshots, version, built, SNAPSHOTS_KEPT)
@@ -111,6 +111,7 @@ class TableLog:
         return read_commit(commit, None if committed_at(record.commit_info) else self._modified_at(record.version))
 
     def _modified_at(self, version: int) -> datetime | None:
+        """The commit file's own time: all there is where a writer left none."""
         entry = self._folder.stat(f"{LOG}/{commit_name(version)}")
         return entry.modified_at if entry else None
 
@@ -195,8 +196,12 @@ class TableLog:
         commits = self.commits(versions)
         for commit in commits:
             if commit.length:
-                check_paths(commit.actions["path"], self.ref.uri, self._allowed)
+                self._check(commit.actions)
         return replay(base, commits)
+
+    def _check(self, files: pa.Table) -> None:
+        check_paths(files["path"], self.ref.uri, self._allowed)
+        check_paths(files["dv_path"].drop_null(), self.ref.uri, self._allowed)
 
     def _nearest_state(self, version: int) -> LogState | None:
         listed = self._listed().commits

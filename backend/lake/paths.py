@@ -4,10 +4,10 @@ Rule: pure text. A log's path is percent-decoded once (PROTOCOL.md, "Add File");
 allowed root, in any encoding, is refused before anything is opened. Symlinks are the storage's part.
 """
 
+import os
 import posixpath
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import unquote
 
 from backend.errors import PathRefusedError
@@ -27,7 +27,7 @@ def normal_uri(uri: str) -> str:
     """One spelling per place: an absolute path for local folders, `scheme://bucket/prefix` for the rest."""
     match = _SCHEME.match(uri)
     if match is None and not uri.lower().startswith("file:"):
-        return str(Path(uri).expanduser().absolute()) if ".." not in uri else _collapse(uri)
+        return _collapse(uri)
     if not is_remote(uri):
         return _collapse(unquote(re.sub(r"^(?i:file):(//(localhost)?)?", "", uri)) or "/")
     assert match is not None
@@ -39,7 +39,7 @@ def normal_uri(uri: str) -> str:
 
 
 def _collapse(path: str) -> str:
-    return posixpath.normpath(str(Path(path).expanduser().absolute()))
+    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - pathlib raises for an unknown ~user
 
 
 def is_within(uri: str, folder: str) -> bool:

@@ -118,7 +118,7 @@ KNOWN: Mapping[str, KnownProperty] = {
     ),
     "delta.enableIcebergCompatV1": _switch("false", "Writers keep to what Iceberg readers understand (first form)."),
     "delta.enableIcebergCompatV2": _switch("false", "Writers keep to what Iceberg readers understand (second form)."),
-    "delta.enableRowTracking": _switch("false", "Every row keeps an identity across rewrites, so changes can be traced."),
+    "delta.enableRowTracking": _switch("false", "Rows keep an identity across rewrites, so changes can be traced."),
     "delta.enableTypeWidening": _switch("false", "A column's type may be widened without rewriting the data."),
     "delta.enableVariantShredding": _switch("false", "Parts of variant values are stored as columns of their own."),
     "delta.inCommitTimestampEnablementVersion": _number(None, "The version from which commits carry their own time."),

@@ -170,7 +170,10 @@ class ObjectFolder:
 
 def real(path: str) -> str:
     """A local path with every symlink followed."""
-    return os.path.realpath(path)
+    try:
+        return os.path.realpath(path)
+    except ValueError as exc:  # a null byte
+        raise PathRefusedError(f"{path!r} is no path", hint="it holds a character that no path can hold") from exc
 
 
 def _is_really_within(uri: str, root: str) -> bool:
@@ -206,7 +209,12 @@ def _object_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
         else:
             config[key.lower()] = value
     try:
-        return from_url(root, config=config, client_options=client, retry_config={"max_retries": MAX_RETRIES})  # type: ignore[call-overload]
+        return from_url(
+            root,
+            config=config,
+            client_options=client,
+            retry_config={"max_retries": MAX_RETRIES, "retry_timeout": TIME_OUT},
+        )  # type: ignore[call-overload]
     except (BaseError, ValueError) as exc:
         raise SettingsError(
             f"the root {root} cannot be opened: {_first_line(exc)}", hint="check WEIR_LAKE__STORAGE_OPTIONS"

@@ -3,7 +3,8 @@
 Rule: each commit is applied once, as its adds and removes; no version is replayed from its checkpoint.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from backend.errors import TableCorruptError
@@ -11,8 +12,8 @@ from backend.lake.actions import Kind
 from backend.lake.checkpoint import LogState
 from backend.lake.commits import CommitSlice
 from backend.lake.files import small_limit, target_for
-from backend.lake.history import committed_at
-from backend.lake.model import VersionTotals
+from backend.lake.log import TableLog
+from backend.lake.model import Timeline, VersionTotals
 from backend.settings import HealthSettings
 
 File = tuple[int, int | None, str]  # size in bytes, live rows, partition
@@ -97,15 +98,44 @@ class RunningTotals:
         self._small = sum(self._judged(counts) for counts in self._partitions.values())
 
 
-def run_totals(running: RunningTotals, commits: Iterable[CommitSlice]) -> Iterator[VersionTotals]:
-    """Totals after each commit, as the log goes."""
-    for commit in commits:
-        running.apply(commit)
-        info = commit.record.commit_info
+class TableTimeline:
+    """One table's timeline, kept and moved forward by the new commits alone. Thread-safe."""
+
+    def __init__(self, log: TableLog, health: HealthSettings) -> None:
+        self._log = log
+        self._health = health
+        self._lock = threading.Lock()
+        self._start: tuple[int, int] | None = None  # generation of the log, first version
+        self._totals: list[VersionTotals] = []
+        self._running = RunningTotals(None, health)
+
+    def read(self) -> Timeline:
+        """Totals of the newest unbroken run of versions; raises `TableCorruptError` when a commit cannot be read."""
+        with self._lock:
+            listing = self._log.listing()
+            listing.segments(listing.latest)  # raises, with what is missing, when there is nothing to show
+            first, last = listing.spans()[-1]
+            if self._start != (self._log.generation(), first):
+                self._begin(first)
+            for commit in self._log.commits(range(first + len(self._totals), last + 1)):
+                self._running.apply(commit)
+                self._append(commit.record.version, commit)
+            return Timeline(tuple(self._totals), first, truncated=first > 0)
+
+    def _begin(self, first: int) -> None:
+        listing = self._log.listing()
+        base = self._log.state(first) if listing.checkpoints.get(first) else None
+        self._running = RunningTotals(base, self._health)
+        self._totals = []
+        self._start = (self._log.generation(), first)
+        if base is not None:
+            self._append(first, self._log.commits([first])[0] if first in listing.commits else None)
+
+    def _append(self, version: int, commit: CommitSlice | None) -> None:
+        info = commit.record.commit_info if commit else None
         operation = info.get("operation") if isinstance(info, Mapping) else None
-        yield running.totals(
-            commit.record.version, committed_at(info), operation if isinstance(operation, str) else None
-        )
+        at = self._log.committed_at(version)
+        self._totals.append(self._running.totals(version, at, operation if isinstance(operation, str) else None))
 
 
 def _actions(commit: CommitSlice) -> Iterator[tuple[int, str, File]]:
