@@ -1,0 +1,83 @@
+"""What a fresh interpreter really loads: the front ends no Spark, the domain no screen, the views no Streamlit."""
+
+import ast
+import json
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import app
+import backend
+
+SPARK = ("pyspark", "delta", "py4j")
+SCREEN = ("streamlit", "plotly")
+DOORS = ("deltalake", "duckdb", "obstore", "sqlalchemy")
+
+
+def modules_of(package: object) -> Iterator[str]:
+    """Every module of a package, itself included; programs (`__main__`) and migrations are not for importing."""
+    yield package.__name__
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not found.name.endswith("__main__") and ".migrations" not in found.name:
+            yield found.name
+
+
+def imports_of(script: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def loaded_by(modules: list[str]) -> set[str]:
+    """Top-level names in `sys.modules` of a new interpreter after importing these modules."""
+    code = (
+        "import importlib, json, sys; "
+        "[importlib.import_module(name) for name in json.loads(sys.argv[1])]; "
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(modules)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2_000:]
+    return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+def test_the_probe_sees_spark_where_it_is() -> None:
+    assert {"pyspark", "delta"} <= loaded_by(["pipelines.sinks"])
+
+
+def test_the_backend_loads_neither_spark_nor_a_screen_nor_a_front_end() -> None:
+    modules = list(modules_of(backend))
+    assert "backend.lake.model" in modules
+    assert loaded_by(modules) & {*SPARK, *SCREEN, "app", "pipelines"} == set()
+
+
+def test_the_front_ends_load_neither_spark_nor_the_pipelines() -> None:
+    modules = [name for name in modules_of(app) if name != "app.main"]  # app.main is Streamlit's script
+    assert {"app.up", "app.asgi", "app.cli"} <= set(modules)
+    assert loaded_by(modules) & {*SPARK, "pipelines"} == set()
+
+
+def test_the_views_load_no_streamlit() -> None:
+    modules = [name for name in modules_of(app) if name.startswith("app.view")]
+    assert len(modules) > 3
+    assert loaded_by(modules) & {"streamlit", *SPARK} == set()
+
+
+def test_the_pages_import_nothing_below_the_front_end() -> None:
+    scripts = sorted((Path(app.__file__).parents[1] / "pages").glob("*.py"))
+    assert scripts
+    for script in scripts:
+        imported = {name.partition(".")[0] for name in imports_of(script)}
+        assert imported & {*SPARK, *DOORS, "pipelines"} == set(), script.name
+
+
+@pytest.mark.parametrize("module", ["app.cli", "app.up", "app.guard"])
+def test_what_a_terminal_starts_is_light(module: str) -> None:
+    assert loaded_by([module]) & {*SPARK, *SCREEN, "pandas", "pyarrow", "duckdb", "sqlalchemy"} == set()
