@@ -1,0 +1,172 @@
+"""Recommendations in plain words: what is the case, what to do next.
+
+Rule: pure; a table in order says so in one sentence; nothing is recommended without the number behind it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from backend.health.model import LogState, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
+from backend.health.words import age, count, percent, size
+
+MANY_SMALL = 0.5
+SOME_SMALL = 0.2
+DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
+CHECKPOINT_LATE = 2  # times the interval
+PARTITION_BYTES = 1_000_000_000
+PARTITION_TABLE_BYTES = 1_000_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that recommendations are drawn from."""
+
+    now: datetime
+    num_files: int
+    size_bytes: int
+    small_files: int
+    files_after_optimize: int
+    rule: SmallFileRule
+    partition_columns: tuple[str, ...]
+    num_partitions: int
+    deleted_rows: int
+    physical_rows: int | None
+    files_without_stats: int
+    offenders: Sequence[Offender]
+    last_optimize: MaintenanceRun | None
+    last_vacuum: MaintenanceRun | None
+    files_removed: int  # by the commits looked at, so that VACUUM could free them
+    oldest_removal_at: datetime | None
+    retention_s: float
+    log: LogState
+
+
+def recommend(evidence: Evidence) -> tuple[Recommendation, ...]:
+    """Most urgent first; never empty."""
+    found = [
+        *_small_files(evidence),
+        *_partitioning(evidence),
+        *_deleted_rows(evidence),
+        *_statistics(evidence),
+        *_vacuum(evidence),
+        *_log(evidence),
+    ]
+    order = list(Severity)
+    if not any(item.severity is not Severity.FINE for item in found):
+        return (_fine(evidence),)
+    return tuple(sorted(found, key=lambda item: order.index(item.severity)))
+
+
+def _small_files(e: Evidence) -> Iterator[Recommendation]:
+    share = e.small_files / e.num_files if e.num_files else 0.0
+    if share < SOME_SMALL:
+        return
+    severity = Severity.WARNING if share >= MANY_SMALL else Severity.NOTE
+    finding = (
+        f"{e.small_files:,} of {count(e.num_files, 'file')} ({percent(share)}) are under "
+        f"{size(e.rule.small_limit_bytes)}; {_optimize_words(e)}."
+    )
+    gain = f"OPTIMIZE would leave about {count(e.files_after_optimize, 'file')} of {e.num_files:,}."
+    yield Recommendation("small files", severity, finding, f"{gain}{_cause(e)}")
+
+
+def _optimize_words(e: Evidence) -> str:
+    if e.last_optimize is None:
+        return "OPTIMIZE is not in the history"
+    when = f" {age((e.now - e.last_optimize.at).total_seconds())} ago" if e.last_optimize.at else ""
+    return f"the last OPTIMIZE was v{e.last_optimize.version}{when}"
+
+
+def _cause(e: Evidence) -> str:
+    """Who writes them, and what would stop it."""
+    writers = [o for o in e.offenders if o.kind != "partition"]
+    if not writers:
+        return ""
+    top = max(writers, key=lambda o: o.small_files)
+    average = f" of {size(top.average_bytes)} on average" if top.average_bytes is not None else ""
+    said = f" Most come from {'the stream ' if top.kind == 'stream' else ''}{top.name}{average}"
+    if top.kind == "stream":
+        return f"{said}: a longer trigger interval, or delta.autoOptimize.autoCompact = true, would write fewer."
+    return f"{said}: larger batches, or delta.autoOptimize.autoCompact = true, would write fewer."
+
+
+def _partitioning(e: Evidence) -> Iterator[Recommendation]:
+    if not e.partition_columns or e.num_partitions < 2 or e.size_bytes >= PARTITION_TABLE_BYTES:
+        return
+    average = e.size_bytes / e.num_partitions
+    if average >= PARTITION_BYTES:
+        return
+    yield Recommendation(
+        "partitioning",
+        Severity.NOTE,
+        f"{e.num_partitions:,} partitions by {', '.join(e.partition_columns)} hold {size(average)} on average; "
+        "under 1 TB a table is usually faster without partitions, and a partition should hold 1 GB.",
+        "Leave it if queries always filter by it; otherwise write the table anew without, or with coarser partitions.",
+    )
+
+
+def _deleted_rows(e: Evidence) -> Iterator[Recommendation]:
+    if not e.physical_rows or e.deleted_rows / e.physical_rows < DELETED_ROWS:
+        return
+    yield Recommendation(
+        "deletion vectors",
+        Severity.NOTE,
+        f"{e.deleted_rows:,} rows ({percent(e.deleted_rows / e.physical_rows)}) are only marked as deleted; every "
+        "reader skips over them.",
+        "REORG TABLE … APPLY (PURGE) rewrites those files.",
+    )
+
+
+def _statistics(e: Evidence) -> Iterator[Recommendation]:
+    if not e.files_without_stats:
+        return
+    yield Recommendation(
+        "statistics",
+        Severity.NOTE,
+        f"{count(e.files_without_stats, 'file')} of {e.num_files:,} carry no row count: the table's rows are unknown "
+        "and readers cannot skip those files.",
+        "OPTIMIZE or ANALYZE TABLE … COMPUTE DELTA STATISTICS writes them.",
+    )
+
+
+def _vacuum(e: Evidence) -> Iterator[Recommendation]:
+    """Only where files that were removed before the retention period can really be freed."""
+    since = e.last_vacuum.at if e.last_vacuum else None
+    oldest = e.oldest_removal_at
+    if not e.files_removed or oldest is None or (e.now - oldest).total_seconds() <= e.retention_s:
+        return
+    if since is not None and (e.now - since).total_seconds() <= e.retention_s:
+        return
+    ran = f"VACUUM last ran {age((e.now - since).total_seconds())} ago" if since else "VACUUM is not in the history"
+    waiting = age((e.now - oldest).total_seconds())
+    yield Recommendation(
+        "vacuum",
+        Severity.NOTE,
+        f"{ran}; commits since removed {count(e.files_removed, 'file')}, the first {waiting} ago.",
+        f"VACUUM frees what was removed more than {age(e.retention_s)} ago. Versions that need those files cannot be "
+        "read after it.",
+    )
+
+
+def _log(e: Evidence) -> Iterator[Recommendation]:
+    waiting, interval = e.log.commits_since_checkpoint, max(e.log.checkpoint_interval, 1)
+    if waiting <= CHECKPOINT_LATE * interval:
+        return
+    last = f"since the checkpoint at v{e.log.checkpoint_version}" if e.log.checkpoint_version is not None else "ever"
+    yield Recommendation(
+        "log",
+        Severity.WARNING,
+        f"No checkpoint {last}: {count(waiting, 'commit')} are read one by one by whoever opens the table; "
+        f"the interval is {interval:,}.",
+        "See whether the writer can write checkpoints (permission, engine); any Spark write at the interval makes one.",
+    )
+
+
+def _fine(e: Evidence) -> Recommendation:
+    if not e.num_files:
+        return Recommendation("table", Severity.FINE, "The table has no data files.", "Nothing to do.")
+    share = e.small_files / e.num_files
+    small = f"{percent(share)} of {count(e.num_files, 'file')} are small" if e.small_files else "no file is small"
+    judged = "" if e.num_files >= e.rule.min_files else f" (fewer than {e.rule.min_files} files are not judged)"
+    return Recommendation("table", Severity.FINE, f"In order: {small}{judged}.", "Nothing to do.")

@@ -1,0 +1,100 @@
+"""Findings about one table, drawn from its snapshot, log and history.
+
+Rule: pure; "small" is `backend.lake.files`' definition and no second one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from backend.health.model import MaintenanceRun, Offender, SmallFileRule, TrendPoint
+from backend.health.words import size
+from backend.lake.files import PartitionFiles, TargetSize
+from backend.lake.model import Commit, Timeline, VersionTotals
+from backend.settings import HealthSettings
+
+TREND_POINTS = 500  # a figure shows no more
+TOP = 5
+_NOT_WRITES = ("OPTIMIZE", "VACUUM", "RESTORE", "REORG", "CLONE")
+
+
+def small_file_rule(target: TargetSize, settings: HealthSettings) -> SmallFileRule:
+    """The rule in numbers and in one sentence."""
+    limit = int(target.bytes * settings.small_file_ratio)
+    text = (
+        f"A file is small below {size(limit)}, {100 * settings.small_file_ratio:.0f} % of the target of "
+        f"{size(target.bytes)} (from {target.source}), in partitions of at least {settings.min_files} files."
+    )
+    return SmallFileRule(target.bytes, target.source, settings.small_file_ratio, limit, settings.min_files, text)
+
+
+def trend(timeline: Timeline, *, points: int = TREND_POINTS) -> tuple[TrendPoint, ...]:
+    """File counts over versions, oldest first; thinned evenly to `points`, the last one always kept."""
+    totals = timeline.totals
+    if len(totals) > points:
+        step = len(totals) / points
+        totals = tuple(totals[int((i + 1) * step) - 1] for i in range(points))
+    return tuple(TrendPoint(t.version, t.committed_at, t.operation, t.num_files, t.small_files) for t in totals)
+
+
+def last_run(commits: Iterable[Commit], operation: str) -> MaintenanceRun | None:
+    """The newest commit of an operation ("VACUUM" also finds VACUUM END); commits come newest first."""
+    for commit in commits:
+        if (commit.operation or "").upper().startswith(operation):
+            return MaintenanceRun(commit.version, commit.committed_at)
+    return None
+
+
+def partition_offenders(partitions: Sequence[PartitionFiles]) -> tuple[Offender, ...]:
+    """The partitions with most small files; nothing for a table without partitions."""
+    if len(partitions) <= 1 and not any(p.partition for p in partitions):
+        return ()
+    worst = sorted((p for p in partitions if p.small_files), key=lambda p: (-p.small_files, p.partition))[:TOP]
+    return tuple(Offender("partition", p.partition, p.small_files, p.num_files, p.size_bytes) for p in worst)
+
+
+def writer_offenders(commits: Iterable[Commit], timeline: Timeline, *, small_limit_bytes: int) -> tuple[Offender, ...]:
+    """The streams, and for commits of no stream the engines, that wrote most small files."""
+    sizes = {totals.version: totals for totals in timeline.totals}
+    tallies: dict[tuple[str, str], _Tally] = {}
+    for commit in commits:
+        written = _written(commit, sizes)
+        if written is not None:
+            tallies.setdefault(_writer(commit), _Tally()).add(written, small_limit_bytes)
+    found = [Offender(kind, name, t.small_files, t.files, t.bytes) for (kind, name), t in tallies.items()]
+    worst = sorted((o for o in found if o.small_files), key=lambda o: (-o.small_files, o.name))
+    return tuple(worst[:TOP])
+
+
+@dataclass(slots=True)
+class _Tally:
+    small_files: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def add(self, written: tuple[int, int], limit: int) -> None:
+        files, size_bytes = written
+        self.files += files
+        self.bytes += size_bytes
+        self.small_files += files if size_bytes / files < limit else 0
+
+
+def _writer(commit: Commit) -> tuple[str, str]:
+    origin = commit.origin
+    if origin and (name := origin.stream or origin.query_id):
+        return "stream", name
+    return "engine", commit.engine or "unknown engine"
+
+
+def _written(commit: Commit, totals: Mapping[int, VersionTotals]) -> tuple[int, int] | None:
+    """Files and bytes that a commit wrote; where it does not say, what the table grew by if nothing was removed."""
+    metrics, operation = commit.metrics, (commit.operation or "").upper()
+    if not metrics.files_added or operation.startswith(_NOT_WRITES):
+        return None
+    if metrics.bytes_added is not None:
+        return metrics.files_added, metrics.bytes_added
+    now, before = totals.get(commit.version), totals.get(commit.version - 1)
+    if now is None or metrics.files_removed:
+        return None
+    if before is None and commit.version > 0:
+        return None
+    return metrics.files_added, now.size_bytes - (before.size_bytes if before else 0)
