@@ -46,7 +46,7 @@ class StreamsReading:
 
 
 def lake_reading() -> LakeReading:
-    """Every table with its figures, at most `lake.refresh_s` old; raises `LakehouseError` when no root can be listed."""
+    """Every table with its figures, at most `lake.refresh_s` old; raises `LakehouseError` when roots fail."""
     tick = int(context.now().timestamp() // context.settings().lake.refresh_s)
     return _lake_reading(tick)
 

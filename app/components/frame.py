@@ -12,7 +12,7 @@ from app import cache, context, errors, navigation, state
 from app.components.badges import classification_badge, layer_badge
 from app.view.format import ago, bytes_text, moment_help, things
 from app.view.frame import HostFreshness, LakeFreshness, place, state_line, version_label
-from backend.errors import LakehouseError, TableNotFoundError, VersionNotFoundError
+from backend.errors import LakehouseError, TableNotFoundError
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
 from backend.lake.properties import ownership
 
@@ -126,10 +126,14 @@ def _open(name: str, version: int | None, page: str) -> OpenTable:
     except TableNotFoundError as exc:
         _gone(name, exc, page)
     except LakehouseError as exc:
-        st.title(name, anchor=False)
-        errors.show(exc)
-        if version is not None or isinstance(exc, VersionNotFoundError):
-            st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
+        _unreadable(name, version, exc)
+
+
+def _unreadable(name: str, version: int | None, exc: LakehouseError) -> NoReturn:
+    st.title(name, anchor=False)
+    errors.show(exc)
+    if version is not None:
+        st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
     st.stop()
 
 

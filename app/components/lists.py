@@ -1,0 +1,99 @@
+"""Lists people scan: one way to show a frame with units, and to learn which row was chosen.
+
+Rule: cells keep their numbers, so that sorting works, and show words; an unknown cell is a dash.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.view.format import UNKNOWN, bytes_text, count_exact, count_text, duration_text, rate_text
+from app.view.theme import LAYER_COLOURS
+
+ROW_PX, HEAD_PX = 35, 38
+MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "bytes": bytes_text,
+    "count": count_text,
+    "exact": lambda number: count_exact(int(number)),
+    "ago": lambda seconds: f"{duration_text(round(seconds))} ago",
+    "rate": rate_text,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a list looks: a format of `FORMATS` per column, column configuration, columns that hold layers or states."""
+
+    formats: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    layer_column: str | None = None
+    alt: str | None = None
+
+
+def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
+    """A list to read."""
+    st.dataframe(
+        styled(frame, look),
+        key=key,
+        column_config=dict(look.config),
+        hide_index=True,
+        height=height(frame),
+        alt=look.alt,
+    )
+
+
+def choose(frame: pd.DataFrame, look: Look, *, key: str) -> int | None:
+    """A list of which one row leads on: the position of the row or cell clicked, None before."""
+    event = st.dataframe(
+        styled(frame, look),
+        key=key,
+        column_config=dict(look.config),
+        hide_index=True,
+        height=height(frame),
+        on_select="rerun",
+        selection_mode=["single-row", "single-cell"],
+        alt=look.alt,
+    )
+    return chosen_row(event)
+
+
+def chosen_row(event: Mapping[str, Any]) -> int | None:
+    """The position of the row or cell that an event of `st.dataframe` names."""
+    selection = event.get("selection", {})
+    rows: Sequence[int] = selection.get("rows", ())
+    cells: Sequence[tuple[int, str]] = selection.get("cells", ())
+    return rows[0] if rows else cells[0][0] if cells else None
+
+
+def styled(frame: pd.DataFrame, look: Look) -> Any:
+    """The frame with its words; sorting still goes by the numbers underneath."""
+    formats = {column: FORMATS[name] for column, name in look.formats.items() if column in frame.columns}
+    style = frame.style.format(formats, na_rep=UNKNOWN)
+    if look.layer_column:
+        style = style.map(_layer_css, subset=[look.layer_column])
+    return style
+
+
+def height(frame: pd.DataFrame) -> int:
+    """As high as its rows, up to a limit: an empty list keeps one line."""
+    return HEAD_PX + ROW_PX * max(1, min(len(frame), MOST_ROWS_HIGH))
+
+
+def facts(values: Mapping[str, str]) -> None:
+    """Names and values in two columns, every value as it is."""
+    st.table(
+        pd.DataFrame({"Name": values.keys(), "Value": values.values()}),
+        border="horizontal",
+        hide_index=True,
+        hide_header=True,
+    )
+
+
+def _layer_css(layer: str | None) -> str:
+    colour = LAYER_COLOURS.get(layer or "")
+    return f"color: {colour}; font-weight: 600" if colour else ""

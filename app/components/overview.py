@@ -1,0 +1,107 @@
+"""Widgets of the overview: key figures, and the list of what needs attention.
+
+Rule: at most five figures; every item of the list leads to the page that helps.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import streamlit as st
+
+from app import context, errors, navigation
+from app.components.badges import state_badge
+from app.components.lists import Look
+from app.view.format import (
+    bytes_exact,
+    bytes_text,
+    count_exact,
+    count_text,
+    markdown_safe,
+    moment_help,
+    percent,
+    things,
+)
+from app.view.overview import LakeTotals, attention_destination, since_text
+from backend.health.model import AttentionItem
+from backend.streams.model import StreamState, StreamStatus
+
+MOST_ITEMS = 6
+
+_small = st.column_config.ProgressColumn(
+    "Small files", format="percent", min_value=0, max_value=1, help="Share of files below half of the target size."
+)
+TABLES = Look(
+    formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
+    config={
+        "Table": st.column_config.TextColumn(pinned=True),
+        "Small files": _small,
+        "State": st.column_config.TextColumn(help="The latest version, or why the table cannot be read."),
+        "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
+    },
+    layer_column="Layer",
+    alt="Every table with its layer, rows, files, size, small files and last commit",
+)
+STREAMS = Look(
+    formats={"Rows in": "rate", "Last batch": "ago", "Batch": "exact"},
+    config={
+        "Stream": st.column_config.TextColumn(pinned=True),
+        "Wanted": st.column_config.TextColumn(help="What a person asked for. State is what a host observed."),
+    },
+    alt="Every stream with its verdict, state and rate",
+)
+
+
+def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> None:
+    """Five figures: tables, rows, files, size, streams."""
+    running = sum(status.state is StreamState.RUNNING for status in streams)
+    readable = totals.num_tables - totals.unreadable
+    unknown = f" Unknown in {things(totals.rows_unknown_in, 'table')} whose files lack statistics." * bool(
+        totals.rows_unknown_in
+    )
+    figures = (
+        ("Tables", count_text(totals.num_tables), f"{count_exact(readable)} can be read."),
+        ("Rows", count_text(totals.num_rows) if readable else "–", f"{count_exact(totals.num_rows)} rows.{unknown}"),
+        ("Files", count_text(totals.num_files), f"{percent(totals.small_share)} of them are small."),
+        (
+            "Size",
+            bytes_text(totals.size_bytes),
+            f"{bytes_exact(totals.size_bytes)} in data files of the latest versions.",
+        ),
+        ("Streams running", f"{running} of {len(streams)}" if streams else "–", "Observed by a live host."),
+    )
+    for column, (label, value, help_text) in zip(st.columns(len(figures)), figures, strict=True):
+        column.metric(label, value, help=help_text, border=True)
+
+
+def attention_list(items: Sequence[AttentionItem], now: datetime) -> None:
+    """What needs a person, most urgent first, each with its next step and a link."""
+    if not items:
+        st.success(
+            "Every table could be read and is fresh, and every wanted stream flows.", icon=":material/check_circle:"
+        )
+    for item in items[:MOST_ITEMS]:
+        _item(item, now)
+    rest = items[MOST_ITEMS:]
+    if rest:
+        with st.expander(f"{things(len(rest), 'more')}"):
+            for item in rest:
+                _item(item, now)
+
+
+def _item(item: AttentionItem, now: datetime) -> None:
+    destination = attention_destination(item)
+    with st.container(
+        border=True,
+        horizontal=True,
+        vertical_alignment="center",
+        key=f"attention_{item.kind}_{item.subject}_{item.what[:24]}",
+    ):
+        state_badge(item.severity.value)
+        with st.container(gap=None):
+            since = f" · {since_text(item, now)}" if item.since else ""
+            st.markdown(
+                f"**{markdown_safe(item.subject)}** · {markdown_safe(errors.sentence(item.what))}{since}",
+                help=moment_help(item.since, context.timezone()) if item.since else None,
+            )
+            st.caption(markdown_safe(item.next_step))
+        navigation.page_link(destination.page, destination.label, **destination.params)

@@ -1,0 +1,143 @@
+"""Widgets of a table's summary: key figures, whether to trust it, schema, rows, details.
+
+Rule: figures are those of the version looked at; only the trend and the age speak of now.
+"""
+
+from dataclasses import dataclass
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import cache, context, errors
+from app.components import lists
+from app.components.frame import OpenTable
+from app.view import table as view
+from app.view.format import (
+    ago,
+    bytes_exact,
+    bytes_text,
+    count_exact,
+    count_text,
+    markdown_safe,
+    moment_help,
+    signed,
+    signed_bytes,
+)
+from backend.lake.schema import fields
+
+RECENT_COMMITS = 20
+SCHEMA = lists.Look(config={"Column": st.column_config.TextColumn(pinned=True)}, alt="The columns of the table")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One key figure; `field` names it in `VersionTotals`."""
+
+    label: str
+    value: str
+    help: str
+    field: str
+
+
+def key_figures(opened: OpenTable) -> None:
+    """Rows, files, size and small files with their trend over versions, and the age of the version."""
+    snapshot, now = opened.snapshot, context.now()
+    timeline = context.lake().timeline(opened.ref)
+    small = cache.distribution(snapshot).small_files
+    share = view.small_share_text(small, snapshot.num_files)
+    of_files = f"{count_exact(small)} of {count_exact(snapshot.num_files)} files are small."
+    figures = (
+        Figure("Rows", count_text(snapshot.num_rows), _rows_help(snapshot.num_rows), "num_rows"),
+        Figure("Files", count_text(snapshot.num_files), f"{count_exact(snapshot.num_files)} files", "num_files"),
+        Figure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes), "size_bytes"),
+        Figure("Small files", share, of_files, "small_files"),
+    )
+    *columns, last = st.columns(len(figures) + 1)
+    for column, figure in zip(columns, figures, strict=True):
+        _metric(column, figure, view.trend(timeline, figure.field, now) if opened.is_latest else None)
+    last.metric(
+        "Last commit" if opened.is_latest else "Committed",
+        ago(snapshot.committed_at, now),
+        delta=_last_operation(opened),
+        delta_color="off",
+        delta_arrow="off",
+        help=moment_help(snapshot.committed_at, context.timezone()),
+        border=True,
+        height="stretch",
+    )
+
+
+def _metric(column: DeltaGenerator, figure: Figure, trend: view.Trend | None) -> None:
+    change = trend.change if trend else None
+    text = signed_bytes(change) if figure.field == "size_bytes" else signed(change)
+    column.metric(
+        figure.label,
+        figure.value,
+        delta=text.replace("−", "-") if change is not None else None,  # Streamlit reads the sign
+        delta_color="off",
+        delta_description="in 24 h" if change is not None else None,
+        help=figure.help,
+        chart_data=list(trend.points) if trend and len(trend.points) > 1 else None,
+        border=True,
+        height="stretch",
+    )
+
+
+def _rows_help(num_rows: int | None) -> str:
+    if num_rows is None:
+        return "Not known: at least one file has no statistics, and Weir does not count rows by reading them all."
+    return f"{count_exact(num_rows)} rows, by the statistics of every file less rows deleted by deletion vectors."
+
+
+def _last_operation(opened: OpenTable) -> str | None:
+    version = opened.snapshot.version
+    commits = context.lake().history(opened.ref, limit=1, starting_version=version, ending_version=version)
+    return commits[0].operation if commits else None
+
+
+def trust(opened: OpenTable) -> None:
+    """Who writes the table, and what the reading of its log found odd."""
+    version = opened.snapshot.version
+    commits = context.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
+    st.markdown(markdown_safe(view.writers_sentence(commits)))
+    for finding in opened.snapshot.findings:
+        st.warning(markdown_safe(errors.sentence(finding)), icon=":material/warning:")
+
+
+def schema(opened: OpenTable) -> None:
+    """Columns with types, nullability, partition keys and comments."""
+    found = fields(opened.snapshot.metadata)
+    st.caption(f"{view.schema_sentence(found)}.")
+    frame = view.schema_frame(found)
+    empty = [name for name in ("Partition", "Comment") if not frame[name].any()]
+    lists.show(frame.drop(columns=empty), SCHEMA, key="schema")
+
+
+def data(opened: OpenTable, *, limit: int) -> None:
+    """Rows at the version looked at, as they are, up to the cap."""
+    columns = _columns(opened)
+    shown = st.multiselect(
+        "Columns",
+        columns,
+        key="columns",
+        bind="query-params",
+        placeholder=f"All {len(columns)} columns"
+        if len(columns) <= view.MOST_COLUMNS
+        else f"First {view.MOST_COLUMNS}",
+    )
+    with st.spinner(f"Reading rows of {opened.ref.name} v{opened.snapshot.version} …", show_time=True):
+        page = context.lake().rows(
+            opened.ref, version=opened.snapshot.version, columns=shown or columns[: view.MOST_COLUMNS], limit=limit
+        )
+    st.caption(view.preview_sentence(page, opened.snapshot.version))
+    frame = view.preview_frame(page.rows)
+    st.dataframe(frame, key="rows", hide_index=True, height=lists.height(frame), alt=f"Rows of {opened.ref.name}")
+
+
+def details(opened: OpenTable) -> None:
+    """What the log says of the table itself."""
+    lists.facts(view.facts(opened.snapshot) | {"Created": moment_help(opened.snapshot.metadata.created_at)})
+
+
+def _columns(opened: OpenTable) -> list[str]:
+    return [field.path for field in fields(opened.snapshot.metadata) if field.depth == 0]

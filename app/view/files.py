@@ -1,0 +1,219 @@
+"""The files of a version: distribution over log-2 buckets, partitions, extremes, and the rule they are judged by.
+
+Rule: pure; the figure draws buckets and never files, a list shows a part and says of how many.
+"""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from app.view.format import bytes_exact, bytes_text, count_text, percent, things, utc_text
+from app.view.theme import SURFACES, Mode, categories, state_style, template_name
+from backend.lake.files import Bucket, FileDistribution
+
+MOST_FILES = 200
+MOST_PARTITIONS = 500
+MOST_TICKS = 9
+
+
+def files_finding(found: FileDistribution) -> str:
+    """The figure's title: "92 % of 1,204 files are small (under 64 MB)"."""
+    limit = bytes_text(found.small_limit_bytes)
+    if not found.num_files:
+        return "This version has no data files"
+    if not found.small_files:
+        below = sum(bucket.files for bucket in found.buckets if bucket.to_bytes <= found.small_limit_bytes)
+        few = " in partitions with enough files to judge" if below else ""
+        return f"None of {things(found.num_files, 'file')} is small (under {limit}){few}"
+    verb = "is" if found.small_files == 1 else "are"
+    share = percent(found.small_files / found.num_files)
+    return f"{share} of {things(found.num_files, 'file')} {verb} small (under {limit})"
+
+
+def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> str:
+    """The rule by which files count as small, with where the target comes from."""
+    return (
+        f"Small: under {percent(ratio)} of the target of {bytes_text(found.target.bytes)} "
+        f"(from {found.target.source}), in partitions with at least {things(min_files, 'file')}."
+    )
+
+
+def distribution_figure(found: FileDistribution, *, mode: Mode = "light", selected: int | None = None) -> go.Figure:
+    """Bars: files per half-open log-2 bucket; line: share of bytes up to a size; target and small limit marked."""
+    chart = go.Figure()
+    if found.buckets:
+        chart.add_trace(_bars(found, mode, selected))
+        chart.add_trace(_share_line(found, mode))
+    chart.update_layout(template=template_name(mode), height=380, title_text=files_finding(found), bargap=0.04)
+    chart.update_layout(showlegend=False, margin_t=80)
+    _size_axis(chart, found)
+    _mark(chart, found.small_limit_bytes, f"small under {bytes_text(found.small_limit_bytes)}", mode)
+    _mark(chart, found.target.bytes, f"target {bytes_text(found.target.bytes)}", mode)
+    return chart
+
+
+def _position(size_bytes: int) -> float:
+    """Where a size stands on the axis: log2, with an own place for the empty file."""
+    return math.log2(size_bytes) if size_bytes else -1.0
+
+
+def bucket_label(bucket: Bucket) -> str:
+    """ "1.05 MB to under 2.1 MB"."""
+    return f"{bytes_text(bucket.from_bytes)} to under {bytes_text(bucket.to_bytes)}"
+
+
+def _bars(found: FileDistribution, mode: Mode, selected: int | None) -> go.Bar:
+    small, usual = state_style("WARNING", mode).colour, categories(mode)[0]
+    colours = [small if b.to_bytes <= found.small_limit_bytes else usual for b in found.buckets]
+    faded = [1.0 if selected is None or b.from_bytes == selected else 0.35 for b in found.buckets]
+    return go.Bar(
+        x=[_position(b.from_bytes) + 0.5 for b in found.buckets],
+        y=[b.files for b in found.buckets],
+        width=[0.94] * len(found.buckets),
+        marker={"color": colours, "opacity": faded},
+        name="files",
+        customdata=[[b.from_bytes, bucket_label(b), count_text(b.files), bytes_exact(b.bytes)] for b in found.buckets],
+        hovertemplate="<b>%{customdata[1]}</b><br>%{y:,} files · %{customdata[3]}<extra></extra>",
+    )
+
+
+def _share_line(found: FileDistribution, mode: Mode) -> go.Scatter:
+    """How much of the table's bytes lies in files below a size."""
+    total = found.size_bytes or 1
+    below, shares = 0, [0.0]
+    for bucket in found.buckets:
+        below += bucket.bytes
+        shares.append(100 * below / total)
+    edges = [_position(found.buckets[0].from_bytes), *(_position(b.to_bytes) for b in found.buckets)]
+    return go.Scatter(
+        x=edges,
+        y=shares,
+        yaxis="y2",
+        mode="lines+markers",
+        line={"color": categories(mode)[3], "width": 2},
+        marker={"size": 5},
+        name="share of bytes",
+        customdata=[bytes_text(round(2**edge)) if edge >= 0 else "0 B" for edge in edges],
+        hovertemplate="%{y:.1f} % of the bytes are in files under %{customdata}<extra></extra>",
+    )
+
+
+def _size_axis(chart: go.Figure, found: FileDistribution) -> None:
+    edges = [b.from_bytes for b in found.buckets] + [b.to_bytes for b in found.buckets[-1:]]
+    low = min([_position(edge) for edge in edges] + [_position(found.small_limit_bytes)])
+    high = max([_position(edge) for edge in edges] + [_position(found.target.bytes)])
+    step = max(1, math.ceil((high - low) / MOST_TICKS))
+    ticks = list(range(math.ceil(low), math.ceil(high) + 1, step))
+    chart.update_layout(
+        xaxis={
+            "title_text": "File size (log scale, each bar doubles)",
+            "range": [low - 0.3, high + 0.3],
+            "tickvals": ticks,
+            "ticktext": [bytes_text(2**tick) if tick >= 0 else "0 B" for tick in ticks],
+            "showgrid": False,
+        },
+        yaxis={"title_text": "files", "rangemode": "tozero", "tickformat": "~s"},
+        yaxis2={
+            "title_text": "share of bytes below this size",
+            "overlaying": "y",
+            "side": "right",
+            "range": [0, 104],
+            "ticksuffix": " %",
+            "showgrid": False,
+            "tickvals": [0, 25, 50, 75, 100],
+        },
+    )
+
+
+def _mark(chart: go.Figure, size_bytes: int, label: str, mode: Mode) -> None:
+    chart.add_vline(x=_position(size_bytes), line={"color": SURFACES[mode].muted, "width": 1.5, "dash": "dash"})
+    chart.add_annotation(
+        x=_position(size_bytes),
+        y=1.0,
+        yref="paper",
+        yanchor="bottom",
+        text=label,
+        showarrow=False,
+        font={"size": 12, "color": SURFACES[mode].muted},
+        xanchor="right",
+    )
+
+
+def partitions_frame(found: FileDistribution) -> pd.DataFrame:
+    """One row a partition, those with the most small files first; at most `MOST_PARTITIONS`."""
+    ordered = sorted(found.partitions, key=lambda p: (-p.small_files, -p.num_files, p.partition))
+    rows = [
+        {
+            "Partition": part.partition or "(whole table)",
+            "Files": part.num_files,
+            "Small files": part.small_files,
+            "Small share": part.small_files / part.num_files if part.num_files else None,
+            "Size": part.size_bytes,
+            "Average file": part.size_bytes // part.num_files if part.num_files else None,
+            "Rows": part.num_rows,
+        }
+        for part in ordered[:MOST_PARTITIONS]
+    ]
+    return pd.DataFrame(
+        rows, columns=["Partition", "Files", "Small files", "Small share", "Size", "Average file", "Rows"]
+    )
+
+
+def partitions_sentence(found: FileDistribution) -> str:
+    """ "12 partitions; the 3 with small files hold 80 % of all files"."""
+    if len(found.partitions) <= 1 and (not found.partitions or not found.partitions[0].partition):
+        return "The table is not partitioned."
+    worst = [part for part in found.partitions if part.small_files]
+    text = things(len(found.partitions), "partition")
+    if len(found.partitions) > MOST_PARTITIONS:
+        text += f", the first {count_text(MOST_PARTITIONS)} shown"
+    if not worst:
+        return f"{text}; none has small files."
+    share = percent(sum(part.num_files for part in worst) / found.num_files)
+    return f"{text}; {count_text(len(worst))} with small files hold {share} of all files."
+
+
+def files_frame(files: pa.Table) -> pd.DataFrame:
+    """Files as rows, at most `MOST_FILES`, in the order given."""
+    part = files.slice(0, MOST_FILES)
+    rows = [
+        {
+            "Size": row["size_bytes"],
+            "Rows": None if row["num_records"] is None else row["num_records"] - row["deleted_rows"],
+            "Deleted rows": row["deleted_rows"] or None,
+            "Partition": row["partition"],
+            "Modified": utc_text(row["modified_at"]),
+            "Path": row["path"],
+        }
+        for row in part.to_pylist()
+    ]
+    frame = pd.DataFrame(rows, columns=["Size", "Rows", "Deleted rows", "Partition", "Modified", "Path"])
+    empty = [
+        name for name in ("Deleted rows", "Partition") if not frame[name].astype(bool).any() or frame[name].isna().all()
+    ]
+    return frame.drop(columns=empty)
+
+
+def bucket_files(files: pa.Table, bucket: Bucket) -> pa.Table:
+    """The files of one bucket, smallest first, at most `MOST_FILES`."""
+    sizes = files["size_bytes"]
+    inside = pc.and_(pc.greater_equal(sizes, bucket.from_bytes), pc.less(sizes, bucket.to_bytes))
+    return files.filter(inside).sort_by("size_bytes").slice(0, MOST_FILES)
+
+
+def find_bucket(buckets: Sequence[Bucket], from_bytes: int | None) -> Bucket | None:
+    """The bucket that begins at `from_bytes`; None when the version has none such."""
+    return next((bucket for bucket in buckets if bucket.from_bytes == from_bytes), None)
+
+
+def shown_sentence(shown: int, total: int, what: str) -> str:
+    """ "200 of 9,000 files, the smallest first"."""
+    return (
+        f"All {things(total, 'file')}, {what}."
+        if shown >= total
+        else f"{count_text(shown)} of {things(total, 'file')}, {what}."
+    )

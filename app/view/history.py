@@ -1,0 +1,136 @@
+"""The history of a table: commits as rows, and one commit in full.
+
+Rule: pure; what a commit does not say is left out and never shown as 0.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+
+from app.view.format import (
+    UNKNOWN,
+    bytes_exact,
+    bytes_text,
+    count_exact,
+    count_text,
+    duration_text,
+    things,
+    utc_text,
+)
+from app.view.theme import operation_style
+from backend.lake.model import Commit, OperationMetrics
+
+# commits ---------------------------------------------------------------------------------------------------------
+
+COMMIT_COLUMNS = ("Version", "When", "Operation", "Rows", "Files", "Bytes", "Who", "Engine", "Note", "Committed at")
+
+
+def commits_frame(commits: Sequence[Commit], now: datetime) -> pd.DataFrame:
+    """One row a commit, in the order given; what the commit does not say is left out, never 0."""
+    return pd.DataFrame([_commit_row(commit, now) for commit in commits], columns=list(COMMIT_COLUMNS))
+
+
+def _commit_row(commit: Commit, now: datetime) -> dict[str, object]:
+    age_s = (now - commit.committed_at).total_seconds() if commit.committed_at else None
+    return {
+        "Version": commit.version,
+        "When": age_s,
+        "Operation": f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}",
+        "Rows": rows_text(commit.metrics),
+        "Files": plus_minus(commit.metrics.files_added, commit.metrics.files_removed),
+        "Bytes": bytes_plus_minus(commit.metrics),
+        "Who": who(commit),
+        "Engine": commit.engine or UNKNOWN,
+        "Note": commit.problem or commit.user_metadata or "",
+        "Committed at": utc_text(commit.committed_at),
+    }
+
+
+def rows_text(metrics: OperationMetrics) -> str:
+    """ "+120 ~4 −3": rows inserted, updated, deleted; "–" when the commit says none of them."""
+    parts = (("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))
+    known = [(sign, count) for sign, count in parts if count is not None]
+    some = [f"{sign}{count_text(count)}" for sign, count in known if count]
+    return " ".join(some) or ("±0" if known else UNKNOWN)
+
+
+def plus_minus(added: int | None, removed: int | None) -> str:
+    """ "+3 −12", "±0", or "–" when neither is known."""
+    if added is None and removed is None:
+        return UNKNOWN
+    some = [f"{sign}{count_text(count)}" for sign, count in (("+", added), ("−", removed)) if count]
+    return " ".join(some) or "±0"
+
+
+def bytes_plus_minus(metrics: OperationMetrics) -> str:
+    """ "+38.2 MB −12 kB", or "–" when neither is known."""
+    if metrics.bytes_added is None and metrics.bytes_removed is None:
+        return UNKNOWN
+    pairs = (("+", metrics.bytes_added), ("−", metrics.bytes_removed))
+    return " ".join(f"{sign}{bytes_text(size)}" for sign, size in pairs if size) or "±0"
+
+
+def who(commit: Commit) -> str:
+    """The stream and batch when one wrote it, else the user, else a dash."""
+    origin = commit.origin
+    if origin and (origin.stream or origin.query_id):
+        name = origin.stream or f"query {str(origin.query_id)[:8]}"
+        return f"{name} · batch {origin.batch_id}" if origin.batch_id is not None else name
+    return commit.user or UNKNOWN
+
+
+def history_sentence(commits: Sequence[Commit]) -> str:
+    """What the listed commits come to: "100 commits over 2 h: 96 STREAMING UPDATE, 4 OPTIMIZE"."""
+    counts = Counter(commit.operation or "not named" for commit in commits)
+    moments = [commit.committed_at for commit in commits if commit.committed_at]
+    span = f" over {duration_text(round((max(moments) - min(moments)).total_seconds()))}" if len(moments) > 1 else ""
+    kinds = ", ".join(f"{count_text(count)} {name}" for name, count in counts.most_common(4))
+    return f"{things(len(commits), 'commit')}{span}: {kinds}" if commits else "No commit is left in the log"
+
+
+# one commit ------------------------------------------------------------------------------------------------------
+
+
+def commit_facts(commit: Commit) -> dict[str, str]:
+    """What one commit says of itself, for a two-column list; what it does not say is left out."""
+    origin = commit.origin
+    facts: dict[str, str | None] = {
+        "Committed": utc_text(commit.committed_at) if commit.committed_at else None,
+        "User": commit.user,
+        "Engine": commit.engine,
+        "Stream": origin.stream if origin else None,
+        "Query id": origin.query_id if origin else None,
+        "Run id": origin.run_id if origin else None,
+        "Batch": str(origin.batch_id) if origin and origin.batch_id is not None else None,
+        "Read version": str(commit.read_version) if commit.read_version is not None else None,
+        "Isolation": commit.isolation_level,
+        "Blind append": None if commit.is_blind_append is None else ("yes" if commit.is_blind_append else "no"),
+        "User metadata": commit.user_metadata,
+        "Problem": commit.problem,
+    }
+    return {key: value for key, value in facts.items() if value}
+
+
+def metrics_facts(metrics: OperationMetrics) -> dict[str, str]:
+    """The normalised metrics that are known, exact."""
+    counts = {
+        "Rows inserted": metrics.rows_inserted,
+        "Rows updated": metrics.rows_updated,
+        "Rows deleted": metrics.rows_deleted,
+        "Rows copied": metrics.rows_copied,
+        "Files added": metrics.files_added,
+        "Files removed": metrics.files_removed,
+    }
+    facts = {key: count_exact(value) for key, value in counts.items() if value is not None}
+    sizes = {"Bytes added": metrics.bytes_added, "Bytes removed": metrics.bytes_removed}
+    return facts | {key: bytes_exact(value) for key, value in sizes.items() if value is not None}
+
+
+def key_values_frame(values: Mapping[str, Any], key: str = "Name", value: str = "Value") -> pd.DataFrame:
+    """A mapping as a two-column frame of text; nested values as JSON."""
+    rows = [(name, item if isinstance(item, str) else json.dumps(item, default=str)) for name, item in values.items()]
+    return pd.DataFrame(rows, columns=[key, value])

@@ -1,0 +1,22 @@
+"""Files: why is it slow, where are the small files? Sizes as a distribution, then partitions or single files."""
+
+import streamlit as st
+
+from app import cache, context, errors, state
+from app.components import files
+from app.components.frame import table_header
+
+opened = table_header("files")
+with errors.boundary():
+    found = cache.distribution(opened.snapshot)
+    files.key_figures(found)
+    bucket = files.chart(found, context.settings().health)
+    view = st.segmented_control(
+        "Show", files.VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params"
+    )
+    if bucket:
+        files.of_bucket(opened.snapshot, bucket)
+    elif view == "By partition":
+        files.partitions(found)
+    else:
+        files.extremes(found, smallest=view == "Smallest")

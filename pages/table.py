@@ -1,0 +1,23 @@
+"""Summary: what is this table, how fresh, how big, who writes it, can I trust it? Then its schema and its rows."""
+
+import streamlit as st
+
+from app import context, errors, state
+from app.components import summary
+from app.components.frame import table_header
+
+opened = table_header("table")
+with errors.boundary():
+    summary.key_figures(opened)
+with errors.boundary():
+    summary.trust(opened)
+view = st.segmented_control(
+    "Show", ["Schema", "Data", "Details"], default="Schema", required=True, key=state.VIEW, bind="query-params"
+)
+with errors.boundary():
+    if view == "Data":
+        summary.data(opened, limit=context.settings().lake.preview_rows)
+    elif view == "Details":
+        summary.details(opened)
+    else:
+        summary.schema(opened)
