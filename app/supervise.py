@@ -16,7 +16,7 @@ from typing import IO
 
 from app.guard import end_groups
 
-GRACE_S = 15.0  # with the 2 s of a SIGKILL this stays under the 20 s that people wait
+GRACE_S = 14.0  # with what is left behind and a SIGKILL (2 s each) this stays under the 20 s that people wait
 POLL_S = 0.2
 STEADY_S = 60.0  # a child that lived this long starts again at the shortest pause
 FIRST_PAUSE_S = 1.0
