@@ -1,7 +1,7 @@
 """Partition values as one text per file, for grouping and for people.
 
-Rule: inside, `physical=escaped value` joined by "/" in the order of names, a null as the bare name; shown, the table's
-own column names in the table's order with Hive's word for null.
+Rule: inside, `physical=escaped value` joined by "/" in the order of names, a null (the protocol writes it as null or as
+an empty text) as the bare name; shown, the table's own column names in the table's order with Hive's word for null.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,7 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 def encode_partition(values: Mapping[str, str | None]) -> str:
     return "/".join(
-        _escape(name) if value is None else f"{_escape(name)}={_escape(value)}"
-        for name, value in sorted(values.items())
+        f"{_escape(name)}={_escape(value)}" if value else _escape(name) for name, value in sorted(values.items())
     )
 
 
@@ -63,6 +62,7 @@ def physical_names(metadata: Metadata) -> dict[str, str]:
 
 def _encoded_column(maps: pa.Array, name: str) -> pa.Array:
     values = pc.map_lookup(maps, pa.scalar(name, pa.string()), "first")
+    values = pc.if_else(pc.equal(values, ""), None, values)
     for plain, escaped in (("%", "%25"), ("/", "%2F")):
         values = pc.replace_substring(values, plain, escaped)
     return pc.fill_null(pc.binary_join_element_wise(_escape(name) + "=", values, ""), _escape(name))

@@ -1,0 +1,27 @@
+"""What the lake's tests share: a `Lake` over the test's own folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backend.lake.lake import Lake
+from backend.settings import load_settings
+
+
+@pytest.fixture
+def open_lake(tmp_path: Path) -> Callable[..., Lake]:
+    """`open_lake()` reads tmp_path/lake; `open_lake(a, b, health={…})` other roots and settings."""
+
+    def build(*roots: Path, **sections: object) -> Lake:
+        chosen = [str(root) for root in roots] or [str(tmp_path / "lake")]
+        return Lake(load_settings(home=tmp_path, lake={"roots": chosen, "refresh_s": 0.001}, **sections))
+
+    return build
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    return folder
