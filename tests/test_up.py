@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,8 +16,7 @@ import pytest
 from app.supervise import LONGEST_PAUSE_S, ending_text, restart_pause_s
 from app.up import demo_services, page_url
 from backend.settings import load_settings
-
-WAIT_S = 20.0
+from tests.processes import free_port, processes_of, wait_until
 
 PAGE = """
     import http.server, os, sys
@@ -47,33 +46,6 @@ DIES_TWICE = """
     lives.write_text(lives.read_text() + "x" if lives.exists() else "x")
     sys.exit(3) if len(lives.read_text()) < 3 else time.sleep(600)
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_until(what: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < deadline, f"waited {WAIT_S:.0f} s: {why}"
-        time.sleep(0.05)
-
-
-def processes_of(home: Path) -> list[int]:
-    """Every live process (zombies are not) that was started with this WEIR_HOME."""
-    mark, found = f"WEIR_HOME={home}".encode(), []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                if state != "Z" and mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue  # it ended while we looked
-    return found
 
 
 class Up:
