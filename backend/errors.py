@@ -37,6 +37,12 @@ class VersionNotFoundError(TableError):
     exit_code = 3
 
 
+class VersionFormatError(TableError):
+    """What was given as a version is neither a number, `latest`, an offset nor a time."""
+
+    exit_code = 2
+
+
 class TableCorruptError(TableError):
     """The log holds something the Delta protocol does not allow; names the file."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from backend.errors import DiffError, VersionNotFoundError
+from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.lake.model import Commit, TableRef
 
 _PAGE = 200
@@ -38,7 +38,7 @@ class Offset:
 
 
 def parse_version(text: str | int) -> int | Offset | datetime:
-    """What `text` names; raises `DiffError` when it names nothing. A time without zone is UTC."""
+    """What `text` names; raises `VersionFormatError` when it names nothing. A time without zone is UTC."""
     words = str(text).strip()
     if words.lower() in ("latest", "-0"):
         return Offset(0)
@@ -66,7 +66,7 @@ def _parse_time(words: str) -> datetime:
     try:
         when = datetime.fromisoformat(words)
     except ValueError as exc:
-        raise DiffError(f"not a version: {words!r}", hint=_FORMS) from exc
+        raise VersionFormatError(f"not a version: {words!r}", hint=_FORMS) from exc
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 

@@ -16,7 +16,7 @@ from backend.diff.plan import DiffFacts, DiffRequest, plan_diff
 from backend.diff.schema import diff_properties, diff_schemas
 from backend.diff.values import json_value, same
 from backend.diff.versions import Offset, parse_version, resolve_version
-from backend.errors import DiffError, VersionNotFoundError
+from backend.errors import DiffError, VersionFormatError, VersionNotFoundError
 from backend.lake.model import FILES_SCHEMA, Commit, Metadata, OperationMetrics, Protocol, TableRef
 
 REF = TableRef("/lake/t", "t", "/lake")
@@ -88,7 +88,7 @@ def test_versions_are_named_in_four_ways(text: str | int, meaning: object) -> No
 
 @pytest.mark.parametrize("text", ["", "banana", "1.5", "v", "2026-13-01", "latest+1x"])
 def test_what_names_no_version_is_refused_with_the_forms_that_do(text: str) -> None:
-    with pytest.raises(DiffError) as caught:
+    with pytest.raises(VersionFormatError) as caught:
         parse_version(text)
     assert "latest" in caught.value.hint
 

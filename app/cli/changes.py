@@ -1,0 +1,165 @@
+"""`weir diff`: what changed between two versions.
+
+Rule: counts are told in words that hold; where rows cannot be compared the rest is printed and the exit code is 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.cli import documents
+from app.cli.errors import fail
+from app.cli.lake import opened, services
+from app.cli.output import one_line, print_json, print_table, say
+from app.view.format import bytes_text, count_text, utc_text
+from backend.diff.diff import diff as compare
+from backend.diff.export import to_csv, to_json, to_parquet
+from backend.diff.key import parse_names
+from backend.diff.model import RowChange, RowKind, VersionDiff
+from backend.diff.values import json_value
+from backend.diff.versions import resolve_version
+from backend.errors import DiffError
+
+SHOWN = 20  # rows on a terminal
+_FORMATS: dict[str, Callable[[VersionDiff], bytes]] = {".csv": to_csv, ".json": to_json, ".parquet": to_parquet}
+_SIGNS = {RowKind.INSERT: "+", RowKind.UPDATE: "~", RowKind.DELETE: "−"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`weir diff` as typed."""
+
+    table: str
+    from_version: str
+    to_version: str
+    key: str | None
+    columns: str | None
+    rows: int | None
+    output: Path | None
+
+
+def diff(request: Request, *, as_json: bool) -> int:
+    settings, _ = services()
+    write = _writer(request.output)
+    lake, ref = opened(request.table)
+    found = compare(
+        lake,
+        ref,
+        resolve_version(lake, ref, request.from_version),
+        resolve_version(lake, ref, request.to_version),
+        key=parse_names(request.key) if request.key else None,
+        columns=parse_names(request.columns) if request.columns else None,
+        row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
+    )
+    if write and found.is_available:
+        write(found)
+    if as_json:
+        print_json(documents.diff(found))
+    else:
+        _print(found, SHOWN if request.rows is None else request.rows)
+    if not found.is_available:
+        return fail(f"rows cannot be compared: {'; '.join(found.reasons)}", found.hint)
+    return 0
+
+
+def _writer(path: Path | None) -> Callable[[VersionDiff], None] | None:
+    """Refuses a format before anything is computed."""
+    if path is None:
+        return None
+    form = _FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise DiffError(f"cannot write {path.name}", hint="the file's name ends with .csv, .json or .parquet")
+
+    def write(found: VersionDiff) -> None:
+        try:
+            path.write_bytes(form(found))
+        except OSError as exc:
+            raise DiffError(f"cannot write {path}: {exc.strerror}", hint="name a file in a folder of yours") from exc
+
+    return write
+
+
+def _print(found: VersionDiff, shown: int) -> None:
+    say(f"{found.ref.name} · v{found.from_version} → v{found.to_version} · {len(found.commits)} commits", style="bold")
+    if found.is_available:
+        say(net_words(found))
+    for reason in found.reasons:
+        say(f"  {one_line(reason)}", style="dim")
+    files = found.files
+    say(
+        f"files: {count_text(files.added)} added ({bytes_text(files.bytes_added)}), "
+        f"{count_text(files.removed)} removed ({bytes_text(files.bytes_removed)})"
+    )
+    _print_metadata(found)
+    if found.commits:
+        say()
+        _print_commits(found)
+    if found.rows and shown:
+        say()
+        _print_rows(found, shown)
+
+
+def net_words(found: VersionDiff) -> str:
+    """The net counts in one line; without a key the pairs are named as such."""
+    net = found.net
+    words = f"net: {count_text(net.inserted)} rows inserted, "
+    words += "updates unknown, " if net.updated is None else f"{count_text(net.updated)} updated, "
+    words += f"{count_text(net.deleted)} deleted"
+    return words if found.exact else f"{words} (not exact, see below)"
+
+
+def _print_metadata(found: VersionDiff) -> None:
+    schema = found.schema
+    for sign, fields in (("+", schema.added), ("−", schema.dropped)):
+        for field in fields:
+            say(f"schema: {sign} {field.path} {field.type}")
+    for before, after in schema.renamed:
+        say(f"schema: {before} renamed to {after}")
+    for change in schema.changed:
+        say(f"schema: {change.path}: {change.what} {change.before or 'none'} → {change.after or 'none'}")
+    for prop in found.properties:
+        say(one_line(f"property: {prop.key}: {prop.before or 'unset'} → {prop.after or 'unset'}"))
+
+
+def _print_commits(found: VersionDiff) -> None:
+    print_table(
+        ("version", "when", "operation", "inserted", "updated", "deleted", "who"),
+        (
+            (
+                f"v{c.commit.version}",
+                utc_text(c.commit.committed_at),
+                c.commit.operation or "–",
+                count_text(c.inserted),
+                count_text(c.updated),
+                count_text(c.deleted),
+                (c.commit.origin.stream if c.commit.origin and c.commit.origin.stream else c.commit.user) or "–",
+            )
+            for c in found.commits
+        ),
+        right=("version", "inserted", "updated", "deleted"),
+    )
+
+
+def _print_rows(found: VersionDiff, shown: int) -> None:
+    print_table(
+        ("", "copies", *found.columns),
+        (
+            (_SIGNS[row.kind], count_text(row.copies), *(_cell(row, name) for name in found.columns))
+            for row in found.rows[:shown]
+        ),
+        right=("copies",),
+    )
+    if len(found.rows) > shown or found.truncated:
+        say("More rows changed: --rows N shows them, --output FILE writes them.", style="dim")
+
+
+def _cell(row: RowChange, name: str) -> str:
+    """A value, or "before → after" where it changed."""
+    if row.before is not None and row.after is not None and name in row.changed:
+        return f"{_text(row.before[name])} → {_text(row.after[name])}"
+    return _text((row.after if row.after is not None else row.before or {}).get(name))
+
+
+def _text(value: object) -> str:
+    plain = json_value(value)
+    return "null" if plain is None else str(plain)

@@ -1,0 +1,184 @@
+"""The commands of `weir` and their options.
+
+Rule: a command parses, calls, prints; what is behind it is imported when it runs, so that `weir` starts fast.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="weir",
+    help="See, explain and operate a Delta lakehouse.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+READ, ACT, RUN = "Read", "Act", "Run"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+TableName = Annotated[str, typer.Argument(metavar="T", help="Name of a table, or its URI under a root.")]
+StreamName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
+At = Annotated[str | None, typer.Option("--version", help="A version, `latest`, -5, or a time (ISO 8601).")]
+
+
+@app.callback(invoke_without_command=True)
+def weir(
+    version: Annotated[bool, typer.Option("--version", help="Print Weir's version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"weir {installed('weir')}")
+        raise typer.Exit
+
+
+@app.command(rich_help_panel=READ)
+def tables(as_json: AsJson = False) -> int:
+    """Every table of the lake: rows, files, size, small files, last commit."""
+    from app.cli import lake
+
+    return lake.tables(as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def table(name: TableName, at: At = None, as_json: AsJson = False) -> int:
+    """One table: what it is, how big, its schema."""
+    from app.cli import lake
+
+    return lake.table(name, at, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def history(
+    name: TableName,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many of the newest commits.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """The commits, newest first (30 on a terminal, all with --json, unless --limit says otherwise)."""
+    from app.cli import lake
+
+    return lake.history(name, limit, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def properties(name: TableName, as_json: AsJson = False) -> int:
+    """Table properties and features, explained."""
+    from app.cli import lake
+
+    return lake.properties(name, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def files(name: TableName, at: At = None, as_json: AsJson = False) -> int:
+    """File sizes, small files and partitions of one version."""
+    from app.cli import lake
+
+    return lake.files(name, at, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def diff(
+    name: TableName,
+    from_version: Annotated[str, typer.Option("--from", help="A version, `latest`, -5, or a time (ISO 8601).")],
+    to_version: Annotated[str, typer.Option("--to", help="The same; the older one shows what going back changes.")],
+    key: Annotated[str | None, typer.Option("--key", help="Columns that name a row: a,b.")] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", min=0, help="Most changed rows to show.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write the changed rows to a .csv, .json or .parquet file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """What changed between two versions: counts, rows, schema, properties, files."""
+    from app.cli import changes
+
+    request = changes.Request(name, from_version, to_version, key, columns, rows, output)
+    return changes.diff(request, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def health(
+    name: Annotated[str | None, typer.Argument(metavar="[T]", help="Name or URI of one table; none: all.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """What needs attention and what maintenance would help."""
+    from app.cli import health
+
+    return health.one(name, as_json=as_json) if name else health.everything(as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def streams(as_json: AsJson = False) -> int:
+    """Every stream: desired and observed state, rate, error."""
+    from app.cli import streams
+
+    return streams.everything(as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def stream(name: StreamName, as_json: AsJson = False) -> int:
+    """One stream: how it flows, why it does not, who asked for what."""
+    from app.cli import streams
+
+    return streams.one(name, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def start(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
+    """Ask for a stream to run."""
+    from app.cli import streams
+
+    return streams.request(name, "start", reason, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def stop(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
+    """Ask for a stream to stop after its running micro-batch."""
+    from app.cli import streams
+
+    return streams.request(name, "stop", reason, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def restart(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
+    """Ask for a stream to stop and start again."""
+    from app.cli import streams
+
+    return streams.request(name, "restart", reason, as_json=as_json)
+
+
+@app.command(rich_help_panel=RUN)
+def up() -> int:
+    """UI, stream host and demo generator together."""
+    from app.cli import processes
+
+    return processes.up()
+
+
+@app.command(rich_help_panel=RUN)
+def ui() -> int:
+    """The UI alone."""
+    from app.cli import processes
+
+    return processes.ui()
+
+
+@app.command(rich_help_panel=RUN)
+def host() -> int:
+    """The stream host alone (Spark)."""
+    from app.cli import processes
+
+    return processes.become("pipelines.host")
+
+
+@app.command(rich_help_panel=RUN)
+def demo() -> int:
+    """The demo's generator alone."""
+    from app.cli import processes
+
+    return processes.become("pipelines.demo.generator")

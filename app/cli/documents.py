@@ -1,0 +1,280 @@
+"""What `--json` prints of each value.
+
+Rule: pure; keys are a contract with scripts: add, never rename.
+"""
+
+from typing import Any
+
+from backend.diff.export import row_document
+from backend.diff.model import CommitChanges, FieldState, VersionDiff
+from backend.health.model import AttentionItem, TableHealth
+from backend.lake.files import FileDistribution
+from backend.lake.model import Commit, Protocol, SchemaField, Snapshot, TableCard, UnreadableTable
+from backend.streams.model import Progress, StreamFailure, StreamState, StreamStatus
+
+Document = dict[str, Any]
+
+_TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)  # a stream that runs again has no error any more
+
+
+def card(value: TableCard | UnreadableTable) -> Document:
+    named = {"name": value.ref.name, "uri": value.ref.uri}
+    if isinstance(value, UnreadableTable):
+        return named | {"reason": value.reason, "hint": value.hint}
+    return named | {
+        "layer": value.ref.layer,
+        "version": value.version,
+        "num_rows": value.num_rows,
+        "num_files": value.num_files,
+        "size_bytes": value.size_bytes,
+        "small_files": value.small_files,
+        "last_commit_at": value.last_commit_at,
+        "last_operation": value.last_operation,
+        "owner": value.owner,
+        "classification": value.classification,
+    }
+
+
+def snapshot(value: Snapshot, schema: tuple[SchemaField, ...]) -> Document:
+    return {
+        "name": value.ref.name,
+        "uri": value.ref.uri,
+        "layer": value.ref.layer,
+        "version": value.version,
+        "committed_at": value.committed_at,
+        "num_rows": value.num_rows,
+        "num_files": value.num_files,
+        "size_bytes": value.size_bytes,
+        "table_id": value.metadata.id,
+        "description": value.metadata.description,
+        "created_at": value.metadata.created_at,
+        "partition_columns": list(value.metadata.partition_columns),
+        "protocol": protocol(value.protocol),
+        "schema": [_schema_field(field) for field in schema],
+        "findings": list(value.findings),
+    }
+
+
+def protocol(value: Protocol) -> Document:
+    return {
+        "min_reader_version": value.min_reader_version,
+        "min_writer_version": value.min_writer_version,
+        "reader_features": list(value.reader_features),
+        "writer_features": list(value.writer_features),
+    }
+
+
+def _schema_field(value: SchemaField) -> Document:
+    return {
+        "path": value.path,
+        "type": value.type,
+        "nullable": value.nullable,
+        "comment": value.comment,
+        "is_partition": value.is_partition,
+    }
+
+
+def commit(value: Commit) -> Document:
+    found = {
+        "version": value.version,
+        "committed_at": value.committed_at,
+        "operation": value.operation,
+        "user": value.user,
+        "engine": value.engine,
+        "parameters": value.parameters,
+        "metrics": {name: getattr(value.metrics, name) for name in value.metrics.__dataclass_fields__},
+        "raw_metrics": value.raw_metrics,
+        "user_metadata": value.user_metadata,
+        "read_version": value.read_version,
+        "isolation_level": value.isolation_level,
+        "is_blind_append": value.is_blind_append,
+        "stream": None,
+        "problem": value.problem,
+    }
+    if value.origin:
+        origin = value.origin
+        found["stream"] = {
+            "name": origin.stream,
+            "query_id": origin.query_id,
+            "run_id": origin.run_id,
+            "batch_id": origin.batch_id,
+        }
+    return found
+
+
+def files(version: int, value: FileDistribution) -> Document:
+    return {
+        "version": version,
+        "num_files": value.num_files,
+        "size_bytes": value.size_bytes,
+        "target_bytes": value.target.bytes,
+        "target_source": value.target.source,
+        "small_limit_bytes": value.small_limit_bytes,
+        "small_files": value.small_files,
+        "median_bytes": value.median_bytes,
+        "histogram": [
+            {"from_bytes": b.from_bytes, "to_bytes": b.to_bytes, "files": b.files, "bytes": b.bytes}
+            for b in value.buckets
+        ],
+        "partitions": [
+            {
+                "partition": p.partition,
+                "num_files": p.num_files,
+                "size_bytes": p.size_bytes,
+                "small_files": p.small_files,
+                "num_rows": p.num_rows,
+            }
+            for p in value.partitions
+        ],
+    }
+
+
+def diff(value: VersionDiff) -> Document:
+    return {
+        "name": value.ref.name,
+        "uri": value.ref.uri,
+        "from_version": value.from_version,
+        "to_version": value.to_version,
+        "method": value.method.value,
+        "reasons": list(value.reasons),
+        "hint": value.hint or None,
+        "exact": value.exact,
+        "key": {"columns": list(value.key.columns), "source": value.key.source.value} if value.key else None,
+        "first_covered_version": value.first_covered_version,
+        "net": {"inserted": value.net.inserted, "updated": value.net.updated, "deleted": value.net.deleted},
+        "set_apart": {name: getattr(value.apart, name) for name in value.apart.__dataclass_fields__},
+        "commits": [_commit_changes(changes) for changes in value.commits],
+        "changed_cells": dict(value.changed_cells),
+        "rows": [row_document(row) for row in value.rows],
+        "truncated": value.truncated,
+        "schema": _schema_diff(value),
+        "properties": [{"key": p.key, "before": p.before, "after": p.after} for p in value.properties],
+        "files": {name: getattr(value.files, name) for name in value.files.__dataclass_fields__},
+    }
+
+
+def _commit_changes(value: CommitChanges) -> Document:
+    counts = {"inserted": value.inserted, "updated": value.updated, "deleted": value.deleted}
+    return commit(value.commit) | {"changes": counts}
+
+
+def _schema_diff(value: VersionDiff) -> Document:
+    schema = value.schema
+    return {
+        "added": [_field(field) for field in schema.added],
+        "dropped": [_field(field) for field in schema.dropped],
+        "renamed": [{"before": before, "after": after} for before, after in schema.renamed],
+        "changed": [{"path": c.path, "what": c.what, "before": c.before, "after": c.after} for c in schema.changed],
+        "partitioning": (
+            {"before": list(schema.partitioning[0]), "after": list(schema.partitioning[1])}
+            if schema.partitioning
+            else None
+        ),
+    }
+
+
+def _field(value: FieldState) -> Document:
+    return {"path": value.path, "type": value.type, "nullable": value.nullable, "comment": value.comment}
+
+
+def health(value: TableHealth, *, whole: bool) -> Document:
+    """`whole` adds the trend over versions."""
+    found: Document = {
+        "name": value.ref.name,
+        "uri": value.ref.uri,
+        "version": value.version,
+        "severity": value.severity.value,
+        "num_files": value.num_files,
+        "size_bytes": value.size_bytes,
+        "small_files": value.small_files,
+        "small_share": value.small_share,
+        "rule": {name: getattr(value.rule, name) for name in value.rule.__dataclass_fields__},
+        "last_optimize": {"version": value.last_optimize.version, "at": value.last_optimize.at}
+        if value.last_optimize
+        else None,
+        "last_vacuum": {"version": value.last_vacuum.version, "at": value.last_vacuum.at}
+        if value.last_vacuum
+        else None,
+        "log": {name: getattr(value.log, name) for name in value.log.__dataclass_fields__}
+        | {"commits_since_checkpoint": value.log.commits_since_checkpoint},
+        "offenders": [
+            {"kind": o.kind, "name": o.name, "small_files": o.small_files, "files": o.files, "bytes": o.bytes}
+            for o in value.offenders
+        ],
+        "recommendations": [
+            {"subject": r.subject, "severity": r.severity.value, "finding": r.finding, "next_step": r.next_step}
+            for r in value.recommendations
+        ],
+    }
+    if whole:
+        found["trend_truncated"] = value.trend_truncated
+        found["trend"] = [
+            {name: getattr(point, name) for name in point.__dataclass_fields__} | {"small_share": point.small_share}
+            for point in value.trend
+        ]
+    return found
+
+
+def attention_item(value: AttentionItem) -> Document:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def stream(value: StreamStatus) -> Document:
+    observed, progress = value.observed, value.progress
+    failure = observed.last_failure if observed and observed.state in _TROUBLED else None
+    return {
+        "name": value.declaration.name,
+        "desired": value.desired.state.value if value.desired else None,
+        "state": value.state.value,
+        "verdict": value.verdict.value,
+        "because": value.because,
+        "query_id": observed.query_id if observed else None,
+        "run_id": observed.run_id if observed else None,
+        "batch_id": progress.batch_id if progress else None,
+        "last_progress_at": progress.progressed_at if progress else None,
+        "input_rows_per_s": progress.input_rows_per_s if progress else None,
+        "processed_rows_per_s": progress.processed_rows_per_s if progress else None,
+        "error": f"{failure.error_class}: {failure.message}" if failure else None,
+        "host_id": observed.host_id if observed else None,
+        "observed_at": observed.observed_at if observed else None,
+        "layer": value.declaration.layer,
+        "sink_table": value.declaration.sink_table,
+    }
+
+
+def whole_stream(value: StreamStatus) -> Document:
+    declaration, desired, observed = value.declaration, value.desired, value.observed
+    return stream(value) | {
+        "description": declaration.description,
+        "source": declaration.source,
+        "source_tables": list(declaration.source_tables),
+        "sink_uri": declaration.sink_uri,
+        "trigger_interval_ms": declaration.trigger_interval_ms,
+        "checkpoint_location": declaration.checkpoint_location,
+        "expectations": list(declaration.expectations),
+        "request": (
+            {
+                "generation": desired.generation,
+                "reason": desired.reason,
+                "actor": desired.actor,
+                "at": desired.requested_at,
+            }
+            if desired
+            else None
+        ),
+        "started_at": observed.started_at if observed else None,
+        "next_start_at": observed.next_start_at if observed else None,
+        "failures": [_failure(failure) for failure in observed.failures] if observed else [],
+        "progress": _progress(value.progress) if value.progress else None,
+    }
+
+
+def _failure(value: StreamFailure) -> Document:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _progress(value: Progress) -> Document:
+    names = [name for name in value.__dataclass_fields__ if name not in ("raw_json", "expectations", "stream")]
+    found: Document = {name: getattr(value, name) for name in names}
+    counts = [{"name": e.name, "passed": e.passed, "failed": e.failed} for e in value.expectations]
+    return found | {"expectations": counts}

@@ -1,0 +1,113 @@
+"""`weir health`: what needs attention, and what one table needs.
+
+Rule: judges nothing itself; a store that is not there leaves streams out and says so.
+"""
+
+from app.cli import documents
+from app.cli.lake import opened, services
+from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.streams import known_streams
+from app.view.format import ago, bytes_text, count_text, percent
+from backend.errors import LakehouseError
+from backend.health.attention import AttentionRules, attention
+from backend.health.health import table_health
+from backend.health.model import AttentionItem, MaintenanceRun, Severity, TableHealth
+from backend.lake.model import TableCard
+
+_STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
+
+
+def one(name: str, *, as_json: bool) -> int:
+    settings, _ = services()
+    lake, ref = opened(name)
+    found = table_health(lake, ref, now=now(), settings=settings.health)
+    if as_json:
+        print_json(documents.health(found, whole=True))
+        return 0
+    say(f"{found.ref.name} · v{found.version}", style="bold")
+    say(
+        f"{count_text(found.num_files)} files · {bytes_text(found.size_bytes)} · "
+        f"{count_text(found.small_files)} small ({percent(found.small_share)})"
+    )
+    say(found.rule.text, style="dim")
+    say(f"last OPTIMIZE {_run_words(found.last_optimize)} · last VACUUM {_run_words(found.last_vacuum)}")
+    say(_log_words(found))
+    for offender in found.offenders:
+        say(
+            f"  {offender.kind} {one_line(offender.name)}: {count_text(offender.small_files)} small of "
+            f"{count_text(offender.files)} files, {bytes_text(offender.average_bytes)} on average"
+        )
+    for item in found.recommendations:
+        say()
+        say(f"{item.severity.value}: {one_line(item.finding)}", style=_STYLES[item.severity])
+        say(f"  → {one_line(item.next_step)}")
+    return 0
+
+
+def everything(*, as_json: bool) -> int:
+    """Attention items, then every table; a table that cannot be read is an attention item."""
+    settings, lake = services()
+    cards = lake.cards()
+    streams, hosts = known_streams(settings)
+    items = attention(cards, streams, hosts, now=now(), rules=AttentionRules.of(settings))
+    tables = [found for card in cards if isinstance(card, TableCard) and (found := _readable(card))]
+    if as_json:
+        print_json(
+            {
+                "attention": [documents.attention_item(item) for item in items],
+                "tables": [documents.health(found, whole=False) for found in tables],
+            }
+        )
+        return 0
+    _print_attention(items)
+    print_table(
+        ("table", "files", "small", "share", "size", "last optimize", "last vacuum", "most urgent"),
+        (_row(found) for found in tables),
+        right=("files", "small", "share", "size"),
+    )
+    return 0
+
+
+def _readable(card: TableCard) -> TableHealth | None:
+    """None for a table that broke after its card was read; the next look shows it as unreadable."""
+    settings, lake = services()
+    try:
+        return table_health(lake, card.ref, now=now(), settings=settings.health)
+    except LakehouseError as exc:
+        say(f"{card.ref.name}: cannot be judged: {one_line(exc.message)}", style="red", to_stderr=True)
+        return None
+
+
+def _print_attention(items: tuple[AttentionItem, ...]) -> None:
+    if not items:
+        say("Nothing needs attention.", style="green")
+    for item in items:
+        say(f"{item.severity.value}: {item.kind} {item.subject}: {one_line(item.what)}", style=_STYLES[item.severity])
+        say(f"  → {one_line(item.next_step)}")
+    say()
+
+
+def _row(found: TableHealth) -> tuple[str, ...]:
+    return (
+        found.ref.name,
+        count_text(found.num_files),
+        count_text(found.small_files),
+        percent(found.small_share),
+        bytes_text(found.size_bytes),
+        _run_words(found.last_optimize),
+        _run_words(found.last_vacuum),
+        found.recommendations[0].finding,
+    )
+
+
+def _run_words(run: MaintenanceRun | None) -> str:
+    return f"v{run.version}, {ago(run.at, now())}" if run else "not in the history"
+
+
+def _log_words(found: TableHealth) -> str:
+    log = found.log
+    if log.checkpoint_version is None:
+        last = "no checkpoint"
+    else:
+        last = f"checkpoint at v{log.checkpoint_version}, {ago(log.checkpoint_at, now())}"
+    return f"log v{log.first_version}–v{log.latest_version} · {last} · {log.commits_since_checkpoint} commits after it"

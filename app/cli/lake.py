@@ -1,0 +1,210 @@
+"""`weir tables|table|history|properties|files`.
+
+Rule: reads through `Lake` alone; JSON and the human form come from the same value.
+"""
+
+from functools import lru_cache
+
+from app.cli import documents
+from app.cli.output import now, one_line, print_json, print_table, say
+from app.view.format import ago, bytes_text, count_text, percent, utc_text
+from backend.diff.versions import resolve_version
+from backend.lake.files import distribute
+from backend.lake.lake import Lake
+from backend.lake.model import OperationMetrics, Snapshot, TableCard, TableRef, UnreadableTable
+from backend.lake.schema import fields
+from backend.settings import Settings, load_settings
+
+NEWEST = 30  # commits on a terminal
+
+
+@lru_cache(maxsize=1)
+def services() -> tuple[Settings, Lake]:
+    """The settings and the lake of this one command."""
+    settings = load_settings()
+    return settings, Lake(settings)
+
+
+def opened(name: str) -> tuple[Lake, TableRef]:
+    _, lake = services()
+    return lake, lake.find(name)
+
+
+def at_version(name: str, version: str | None) -> Snapshot:
+    lake, ref = opened(name)
+    return lake.snapshot(ref, None if version is None else resolve_version(lake, ref, version))
+
+
+def tables(*, as_json: bool) -> int:
+    settings, lake = services()
+    cards = lake.cards()
+    if as_json:
+        print_json([documents.card(card) for card in cards])
+        return 0
+    if not cards:
+        say(f"No tables under {', '.join(settings.roots)}.")
+        say("`weir up` makes the demo lake; WEIR_LAKE__ROOTS names other folders.", style="dim")
+        return 0
+    good = [card for card in cards if isinstance(card, TableCard)]
+    print_table(
+        ("table", "layer", "version", "rows", "files", "size", "small", "last commit"),
+        (_card_row(card) for card in good),
+        right=("version", "rows", "files", "size", "small"),
+    )
+    for bad in (card for card in cards if isinstance(card, UnreadableTable)):
+        say(f"{bad.ref.name}: cannot be read: {one_line(bad.reason)}", style="red")
+    return 0
+
+
+def _card_row(card: TableCard) -> tuple[str, ...]:
+    return (
+        card.ref.name,
+        card.ref.layer or "–",
+        f"v{card.version}",
+        count_text(card.num_rows),
+        count_text(card.num_files),
+        bytes_text(card.size_bytes),
+        count_text(card.small_files),
+        ago(card.last_commit_at, now()),
+    )
+
+
+def table(name: str, version: str | None, *, as_json: bool) -> int:
+    snapshot = at_version(name, version)
+    schema = fields(snapshot.metadata)
+    if as_json:
+        print_json(documents.snapshot(snapshot, schema))
+        return 0
+    rows = f"{count_text(snapshot.num_rows)} rows · {count_text(snapshot.num_files)} files"
+    say(f"{snapshot.ref.name} · v{snapshot.version} · {utc_text(snapshot.committed_at)}", style="bold")
+    say(f"{snapshot.ref.uri}\n{rows} · {bytes_text(snapshot.size_bytes)}")
+    if snapshot.metadata.description:
+        say(one_line(snapshot.metadata.description))
+    for finding in snapshot.findings:
+        say(f"! {one_line(finding)}", style="yellow")
+    say()
+    print_table(
+        ("column", "type", "null", "comment"),
+        (
+            (
+                "  " * field.depth + field.path.rsplit(".", 1)[-1] if field.depth else field.path,
+                field.type + (" (partition)" if field.is_partition else ""),
+                "yes" if field.nullable else "no",
+                field.comment or "",
+            )
+            for field in schema
+        ),
+    )
+    return 0
+
+
+def history(name: str, limit: int | None, *, as_json: bool) -> int:
+    lake, ref = opened(name)
+    if as_json:
+        print_json([documents.commit(commit) for commit in lake.history(ref, limit=limit)])
+        return 0
+    shown = limit or NEWEST
+    commits = lake.history(ref, limit=shown + 1)
+    print_table(
+        ("version", "when", "operation", "rows", "files", "who", "engine"),
+        (
+            (
+                f"v{c.version}",
+                utc_text(c.committed_at),
+                c.operation or "–",
+                _rows_words(c.metrics),
+                _files_words(c.metrics),
+                (c.origin.stream if c.origin and c.origin.stream else c.user) or "–",
+                c.engine or "–",
+            )
+            for c in commits[:shown]
+        ),
+        right=("version",),
+    )
+    if len(commits) > shown:
+        say(f"Older commits are not shown: --limit {2 * shown}", style="dim")
+    return 0
+
+
+def _rows_words(metrics: OperationMetrics) -> str:
+    parts = (("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))
+    return " ".join(f"{sign}{count_text(count)}" for sign, count in parts if count) or "–"
+
+
+def _files_words(metrics: OperationMetrics) -> str:
+    parts = (("+", metrics.files_added), ("−", metrics.files_removed))
+    return " ".join(f"{sign}{count_text(count)}" for sign, count in parts if count) or "–"
+
+
+def properties(name: str, *, as_json: bool) -> int:
+    from backend.lake.properties import explain_features, explain_properties, ownership
+
+    lake, ref = opened(name)
+    snapshot = lake.snapshot(ref)
+    rows, features = explain_properties(snapshot.metadata), explain_features(snapshot.protocol)
+    owner = ownership(snapshot.metadata)
+    if as_json:
+        print_json(
+            {
+                "version": snapshot.version,
+                "properties": [{name: getattr(row, name) for name in row.__dataclass_fields__} for row in rows],
+                "features": [{name: getattr(row, name) for name in row.__dataclass_fields__} for row in features],
+                "protocol": documents.protocol(snapshot.protocol),
+                "ownership": {name: getattr(owner, name) for name in owner.__dataclass_fields__},
+            }
+        )
+        return 0
+    print_table(
+        ("property", "value", "default", "meaning"),
+        (
+            (
+                row.key,
+                row.value if row.value is not None else "–",
+                row.default if row.default is not None else "–",
+                f"! {row.problem} {row.suggestion or ''}".strip() if row.problem else row.meaning,
+            )
+            for row in sorted(rows, key=lambda row: not row.is_set)
+        ),
+    )
+    say()
+    print_table(
+        ("feature", "reader", "writer", "meaning"),
+        ((f.name, "yes" if f.in_reader else "", "yes" if f.in_writer else "", f.meaning) for f in features),
+    )
+    return 0
+
+
+def files(name: str, version: str | None, *, as_json: bool) -> int:
+    settings, lake = services()
+    snapshot = at_version(name, version)
+    rule = settings.health
+    target = lake.target_bytes(snapshot)
+    found = distribute(snapshot, target, ratio=rule.small_file_ratio, min_files=rule.min_files)
+    if as_json:
+        print_json(documents.files(snapshot.version, found))
+        return 0
+    share = percent(found.small_files / found.num_files) if found.num_files else "–"
+    say(f"{snapshot.ref.name} · v{snapshot.version}", style="bold")
+    say(f"{count_text(found.num_files)} files · {bytes_text(found.size_bytes)} · {found.small_files:,} ({share}) small")
+    say(
+        f"small: under {bytes_text(found.small_limit_bytes)} (target {bytes_text(target.bytes)} from {target.source}), "
+        f"in partitions of at least {rule.min_files} files",
+        style="dim",
+    )
+    say()
+    most = max((bucket.files for bucket in found.buckets), default=1) or 1
+    print_table(
+        ("from", "to", "files", "bytes", ""),
+        (
+            (
+                bytes_text(bucket.from_bytes),
+                bytes_text(bucket.to_bytes),
+                count_text(bucket.files),
+                bytes_text(bucket.bytes),
+                "█" * round(30 * bucket.files / most) or ("▏" if bucket.files else ""),
+            )
+            for bucket in found.buckets
+        ),
+        right=("from", "to", "files", "bytes"),
+    )
+    return 0

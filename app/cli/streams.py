@@ -1,0 +1,170 @@
+"""`weir streams|stream|start|stop|restart`.
+
+Rule: reads and asks through the control store; an act is the wish of a named person with a reason, the host carries it
+out. A store that does not exist is not made by asking for it.
+"""
+
+import getpass
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from app.cli import documents
+from app.cli.lake import services
+from app.cli.output import now, one_line, print_json, print_table, say
+from app.view.format import ago, rate_text, utc_text
+from backend.errors import StreamNotFoundError
+from backend.settings import Settings
+from backend.streams.model import HostHeartbeat, StreamStatus
+
+if TYPE_CHECKING:
+    from backend.store.store import ControlStore
+
+_SQLITE = "sqlite:///"
+_HINT = "start the host with `weir up` or `weir host`; WEIR_HOME or WEIR_STORE__URL say where its store is"
+
+
+def everything(*, as_json: bool) -> int:
+    settings, _ = services()
+    statuses, hosts = known_streams(settings)
+    if as_json:
+        print_json([documents.stream(status) for status in statuses])
+        return 0
+    if not statuses:
+        say("No streams: no host has declared any yet.")
+        say(_HINT, style="dim")
+        return 0
+    print_table(
+        ("stream", "desired", "state", "verdict", "batch", "last batch", "input", "why"),
+        (_row(status) for status in statuses),
+        right=("batch", "input"),
+    )
+    if not _alive(hosts, settings):
+        say("No host is alive: nothing of this moves.", style="yellow")
+    return 0
+
+
+def one(name: str, *, as_json: bool) -> int:
+    settings, _ = services()
+    status = _status(name, known_streams(settings)[0])
+    if as_json:
+        print_json(documents.whole_stream(status))
+        return 0
+    declaration, progress = status.declaration, status.progress
+    desired = status.desired.state.value if status.desired else "–"
+    say(f"{name} · {status.state.value} · {status.verdict.value}", style="bold")
+    say(one_line(declaration.description))
+    say(f"{one_line(status.because)}\n")
+    lines = {
+        "desired": f"{desired}{_asked(status)}",
+        "source": declaration.source,
+        "sink": f"{declaration.sink_table} ({declaration.sink_uri})",
+        "trigger": f"{declaration.trigger_interval_ms / 1000:g} s",
+        "checkpoint": declaration.checkpoint_location,
+        "query id": (status.observed.query_id if status.observed else None) or "–",
+        "batch": f"{progress.batch_id} · {ago(progress.progressed_at, now())}" if progress else "–",
+        "rates": f"in {rate_text(progress.input_rows_per_s)}, out {rate_text(progress.processed_rows_per_s)}"
+        if progress
+        else "–",
+        "watermark": utc_text(progress.watermark) if progress else "–",
+    }
+    for word, text in lines.items():
+        say(f"{word:<11} {one_line(text)}")
+    for failure in status.observed.failures if status.observed else ():
+        say(f"failed {ago(failure.failed_at, now())}: {failure.error_class}: {one_line(failure.message)}", style="red")
+    return 0
+
+
+def request(name: str, action: Literal["start", "stop", "restart"], reason: str, *, as_json: bool) -> int:
+    """Write the wish; the exit code says whether it was accepted, not whether it has been carried out."""
+    settings, _ = services()
+    with _store(settings) as store:
+        if store is None:
+            raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint=_HINT)
+        wish = store.request(name, action, reason=reason, actor=actor(), now=now())
+        alive = _alive(store.hosts(), settings)
+    if as_json:
+        print_json(
+            {
+                "name": wish.name,
+                "desired": wish.state.value,
+                "generation": wish.generation,
+                "reason": wish.reason,
+                "actor": wish.actor,
+                "requested_at": wish.requested_at,
+                "host_alive": alive,
+            }
+        )
+        return 0
+    say(f"{name}: {wish.state.value} asked for by {wish.actor}. `weir stream {name}` shows when it is so.")
+    if not alive:
+        say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
+    return 0
+
+
+def known_streams(settings: Settings) -> tuple[list[StreamStatus], list[HostHeartbeat]]:
+    """Every declared stream and every host; both empty where there is no store yet."""
+    from backend.streams.status import statuses
+
+    with _store(settings) as store:
+        if store is None:
+            return [], []
+        found = statuses(store, now=now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
+        return found, store.hosts()
+
+
+def actor() -> str:
+    """The person at the terminal, as the operating system knows them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+@contextmanager
+def _store(settings: Settings) -> Iterator["ControlStore | None"]:
+    """The control store, closed afterwards; None where its SQLite file does not exist."""
+    file = Path(settings.store_url.removeprefix(_SQLITE).partition("?")[0])
+    if settings.store_url.startswith(_SQLITE) and not file.exists():
+        yield None
+        return
+    from backend.store.store import ControlStore
+
+    store = ControlStore.open(settings)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _status(name: str, statuses: list[StreamStatus]) -> StreamStatus:
+    for status in statuses:
+        if status.declaration.name == name:
+            return status
+    known = ", ".join(status.declaration.name for status in statuses)
+    raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {known}" if known else _HINT)
+
+
+def _alive(hosts: list[HostHeartbeat], settings: Settings) -> bool:
+    return any((now() - host.beat_at).total_seconds() <= settings.host.heartbeat_stale_s for host in hosts)
+
+
+def _asked(status: StreamStatus) -> str:
+    wish = status.desired
+    return f" ({wish.actor}, {ago(wish.requested_at, now())}: {one_line(wish.reason)})" if wish else ""
+
+
+def _row(status: StreamStatus) -> tuple[str, ...]:
+    progress = status.progress
+    return (
+        status.declaration.name,
+        status.desired.state.value if status.desired else "–",
+        status.state.value,
+        status.verdict.value,
+        str(progress.batch_id) if progress else "–",
+        ago(progress.progressed_at, now()) if progress else "–",
+        rate_text(progress.input_rows_per_s) if progress else "–",
+        status.because,
+    )
