@@ -111,8 +111,9 @@ def _install(service: str, handlers: Sequence[logging.Handler]) -> None:
         handler.setFormatter(formatter)
         root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for noisy in ("alembic", "py4j", "sqlalchemy", "watchdog", "urllib3"):
+    for noisy in ("alembic", "sqlalchemy", "watchdog", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it calls every interrupted batch an error; we tell failures
     structlog.configure(
         processors=[*shared, _name(service), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -6,6 +6,7 @@ Source: https://spark.apache.org/docs/latest/structured-streaming-programming-gu
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 from backend.errors import StreamError
 from backend.streams.model import ExpectationCount, Progress
 
-OBSERVATION = "expectations"  # the name under which pipelines observe their expectations
-PASSED, FAILED = "__passed", "__failed"
+OBSERVATION = "expectations"  # the name under which pipelines observe their expectations, two metrics each
+_METRIC = re.compile(r"(?P<name>.+?)_{1,2}(?P<outcome>passed|failed)", re.S)
 
 
 def parse_progress(text: str) -> Progress:
@@ -84,12 +85,11 @@ def _watermark(event: Mapping[str, Any]) -> datetime | None:
 
 def _expectations(event: Mapping[str, Any]) -> tuple[ExpectationCount, ...]:
     metrics = _mapping(_mapping(event.get("observedMetrics")).get(OBSERVATION))
-    names = dict.fromkeys(
-        key.removesuffix(PASSED).removesuffix(FAILED) for key in metrics if key.endswith((PASSED, FAILED))
-    )
-    return tuple(
-        ExpectationCount(name, _count(metrics.get(name + PASSED)), _count(metrics.get(name + FAILED))) for name in names
-    )
+    counts: dict[str, dict[str, int | None]] = {}
+    for key, value in metrics.items():
+        if found := _METRIC.fullmatch(key):
+            counts.setdefault(found["name"], {})[found["outcome"]] = _count(value)
+    return tuple(ExpectationCount(name, of.get("passed"), of.get("failed")) for name, of in counts.items())
 
 
 def _sum(items: list[Mapping[str, Any]], key: str) -> int | None:

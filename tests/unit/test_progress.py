@@ -24,7 +24,7 @@ EVENT = """{
     { "operatorName" : "x", "numRowsTotal" : 5, "memoryUsedBytes" : 10, "numRowsDroppedByWatermark" : 1 } ],
   "sources" : [ { "description" : "DeltaSource[file:/lake/bronze/events]", "numInputRows" : 206 } ],
   "sink" : { "description" : "DeltaSink", "numOutputRows" : -1 },
-  "observedMetrics" : { "expectations" : { "amount_positive__passed" : 204, "amount_positive__failed" : 2,
+  "observedMetrics" : { "expectations" : { "amount_positive__passed" : 204, "amount_positive__failed" : 2, "n_failed_failed" : 1,
                                            "type_known__passed" : null }, "other" : { "n" : 1 } } }"""
 
 
@@ -46,6 +46,7 @@ def test_a_whole_event() -> None:
 def test_expectations_in_order_with_none_for_an_empty_batch() -> None:
     assert parse_progress(EVENT).expectations == (
         ExpectationCount("amount_positive", 204, 2),
+        ExpectationCount("n_failed", None, 1),
         ExpectationCount("type_known", None, None),
     )
 
