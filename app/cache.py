@@ -13,11 +13,14 @@ from app import context
 from backend.diff.diff import diff
 from backend.diff.model import VersionDiff
 from backend.errors import LakehouseError
+from backend.health.health import table_health
+from backend.health.model import TableHealth
 from backend.lake.files import FileDistribution, distribute
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
 from backend.streams.model import HostHeartbeat, StreamStatus
 from backend.streams.status import statuses
 
+HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
 # The lake's listing: `lake.refresh_s` of the settings.
@@ -51,7 +54,7 @@ def lake_reading() -> LakeReading:
     return _lake_reading(tick)
 
 
-@st.cache_data(show_spinner="Reading the lake …", max_entries=2)
+@st.cache_data(show_spinner=False, max_entries=2)  # the routes read it too, where nothing can spin
 def _lake_reading(tick: int) -> LakeReading:  # noqa: ARG001  the tick is the cache's key
     return LakeReading(tuple(context.lake().cards()), context.now())
 
@@ -99,3 +102,13 @@ def difference(snapshot: Snapshot, from_version: int, to_version: int) -> Versio
 def _difference(key: str, from_version: int, to_version: int, _ref: TableRef) -> VersionDiff:  # noqa: ARG001
     row_limit = context.settings().lake.diff_rows
     return diff(context.lake(), _ref, from_version, to_version, row_limit=row_limit)
+
+
+def health(ref: TableRef, version: int) -> TableHealth:
+    """The health of a table whose latest version is `version`; its ages are at most `HEALTH_TTL_S` old."""
+    return _health(ref.uri, version, ref)
+
+
+@st.cache_data(show_spinner=False, ttl=HEALTH_TTL_S, max_entries=512)
+def _health(uri: str, version: int, _ref: TableRef) -> TableHealth:  # noqa: ARG001
+    return table_health(context.lake(), _ref, now=context.now(), settings=context.settings().health)

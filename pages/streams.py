@@ -5,20 +5,26 @@ from datetime import timedelta
 import streamlit as st
 
 from app import cache, context, navigation
+from app.components.lists import Look, height, styled
 from app.components.live import live
 from app.components.stream_controls import act_buttons, act_dialog, blocked_caption, operation_log
 from app.errors import boundary
-from app.view.streams import build_stream_frame, by_urgency, host_sentence, summary_sentence
+from app.view.format import UNKNOWN
+from app.view.streams import build_stream_frame, by_urgency, cell_colour, host_sentence, summary_sentence
 
 RECENT_S = 300
-COLUMNS = {
-    "Input": st.column_config.NumberColumn("Input", format="%.3g rows/s", help="Rows per second in the last batch"),
-    "Recent input": st.column_config.LineChartColumn("Last 5 min", help="Rows read per batch", y_min=0),
-    "Wanted": st.column_config.TextColumn("Wanted", help="What a person asked for"),
-    "Observed": st.column_config.TextColumn("Observed", help="What the host last saw"),
-    "Stream": st.column_config.TextColumn("Stream", pinned=True),
-    "Why": st.column_config.TextColumn("Why", width="large"),
-}
+STREAMS = Look(
+    formats={"Rows in": "rate", "Last batch": "ago"},
+    config={
+        "Stream": st.column_config.TextColumn(pinned=True),
+        "Wanted": st.column_config.TextColumn(help="What a person asked for"),
+        "Observed": st.column_config.TextColumn(help="What the host last saw"),
+        "Rows in": st.column_config.TextColumn(help="Rows per second in the last batch, while it runs"),
+        "Last 5 min": st.column_config.LineChartColumn(help="Rows read per batch", y_min=0),
+        "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),
+    },
+    layer_column="Layer",
+)
 
 
 def streams_region() -> None:
@@ -38,10 +44,13 @@ def streams_region() -> None:
     since = context.now() - timedelta(seconds=RECENT_S)
     names = [status.declaration.name for status in statuses]
     recent = {name: [p.num_input_rows for p in context.store().progress(name, since=since)] for name in names}
+    frame = build_stream_frame(statuses, now=reading.read_at, recent_rows=recent)
     picked = st.dataframe(
-        build_stream_frame(statuses, now=reading.read_at, recent_rows=recent),
-        column_config=COLUMNS,
+        styled(frame, STREAMS).map(cell_colour, mode=context.mode(), subset=["Verdict", "Wanted", "Observed"]),
+        column_config=dict(STREAMS.config),
         hide_index=True,
+        placeholder=UNKNOWN,
+        height=height(frame),
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],
         key="stream_list",

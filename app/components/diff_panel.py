@@ -6,15 +6,24 @@ Rule: net and gross are labelled each time; where rows cannot be compared, files
 import streamlit as st
 
 from app import context
+from app.components.lists import Look, show
 from app.components.live import chart, key_figures
 from app.components.version_range import choose_range
 from app.errors import sentence
 from app.view import changes as view
 from app.view.changed_rows import KIND_TEXTS, PAGE_ROWS, build_row_table, filter_rows, style
-from app.view.format import count_text, markdown_safe
+from app.view.format import UNKNOWN, count_text, markdown_safe
 from backend.diff import export
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 
+_GROSS = "Gross: by this commit alone"
+COMMITS = Look(
+    formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")
+    | {"When": "ago"},
+    config={name: st.column_config.TextColumn(help=_GROSS) for name in ("Inserted", "Updated", "Deleted")}
+    | {"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
+    alt="Commits in between, newest first",
+)
 VIEWS = ("Rows", "Commits", "Schema and properties", "How it knows")
 EXPORTS = (
     ("csv", "CSV", "text/csv", export.to_csv),
@@ -73,7 +82,9 @@ def _rows(diff: VersionDiff) -> None:
         st.info("**No rows to show here.** Files and commits are under Commits.", icon=":material/table_rows:")
         return
     if not diff.rows:
-        st.info("**No row differs between the two states.** What the commits did is under Commits.", icon="＝")
+        st.info(
+            "**No row differs between the two states.** What the commits did is under Commits.", icon=":material/equal:"
+        )
         return
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
         kinds = st.pills(
@@ -89,7 +100,9 @@ def _rows(diff: VersionDiff) -> None:
     st.caption(view.shown_text(diff, found))
     if found:
         table = build_row_table(diff, _page(found))
-        st.dataframe(style(table), hide_index=True, key="changed_rows", alt="Changed rows, before and after")
+        st.dataframe(
+            style(table), hide_index=True, key="changed_rows", placeholder=UNKNOWN, alt="Changed rows, before and after"
+        )
     _exports(diff)
 
 
@@ -126,7 +139,7 @@ def _commits(diff: VersionDiff) -> None:
     if figure:
         chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
     frame = view.build_commit_frame(diff.commits, now=context.now())
-    st.dataframe(frame, hide_index=True, key="commits", column_config=_COMMIT_COLUMNS, alt="Commits in between")
+    show(frame, COMMITS, key="commits")
 
 
 def _metadata(diff: VersionDiff) -> None:
@@ -143,11 +156,3 @@ def _method(diff: VersionDiff) -> None:
     st.markdown(f"**{view.METHOD_WORDS[diff.method]}**")
     st.markdown("\n".join(f"- {markdown_safe(sentence(reason))}" for reason in diff.reasons))
     st.markdown(f"{view.exactness_text(diff)}  \n{markdown_safe(view.key_text(diff))}")
-
-
-_COMMIT_COLUMNS = {
-    "Version": st.column_config.NumberColumn("Version", format="v%d", pinned=True),
-    "Inserted": st.column_config.NumberColumn("Inserted", format="localized", help="Gross: by this commit alone"),
-    "Updated": st.column_config.NumberColumn("Updated", format="localized", help="Gross: by this commit alone"),
-    "Deleted": st.column_config.NumberColumn("Deleted", format="localized", help="Gross: by this commit alone"),
-}

@@ -5,16 +5,25 @@ Rule: cells keep their numbers, so that sorting works, and show words; an unknow
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
 
-from app.view.format import UNKNOWN, bytes_text, count_exact, count_text, duration_text, rate_text
+from app.view.format import (
+    UNKNOWN,
+    bytes_text,
+    count_exact,
+    count_text,
+    duration_text,
+    markdown_safe,
+    percent,
+    rate_text,
+)
 from app.view.theme import LAYER_COLOURS
 
-ROW_PX, HEAD_PX = 35, 38
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
+SCROLLING_PX = 500
 
 FORMATS: dict[str, Callable[[Any], str]] = {
     "bytes": bytes_text,
@@ -22,6 +31,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "exact": lambda number: count_exact(int(number)),
     "ago": lambda seconds: f"{duration_text(round(seconds))} ago",
     "rate": rate_text,
+    "percent": percent,
 }
 
 
@@ -42,7 +52,9 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
         key=key,
         column_config=dict(look.config),
         hide_index=True,
+        placeholder=UNKNOWN,
         height=height(frame),
+        placeholder=UNKNOWN,
         alt=look.alt,
     )
 
@@ -54,9 +66,11 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str) -> int | None:
         key=key,
         column_config=dict(look.config),
         hide_index=True,
+        placeholder=UNKNOWN,
         height=height(frame),
         on_select="rerun",
         selection_mode=["single-row", "single-cell"],
+        placeholder=UNKNOWN,
         alt=look.alt,
     )
     return chosen_row(event)
@@ -79,17 +93,18 @@ def styled(frame: pd.DataFrame, look: Look) -> Any:
     return style
 
 
-def height(frame: pd.DataFrame) -> int:
-    """As high as its rows, up to a limit: an empty list keeps one line."""
-    return HEAD_PX + ROW_PX * max(1, min(len(frame), MOST_ROWS_HIGH))
+def height(frame: pd.DataFrame) -> int | Literal["content"]:
+    """As high as its rows; a long list scrolls inside."""
+    return "content" if len(frame) <= MOST_ROWS_HIGH else SCROLLING_PX
 
 
 def facts(values: Mapping[str, str]) -> None:
     """Names and values in two columns, every value as it is."""
     st.table(
-        pd.DataFrame({"Name": values.keys(), "Value": values.values()}),
+        pd.DataFrame({"Name": values.keys(), "Value": [markdown_safe(value) for value in values.values()]}),
         border="horizontal",
         hide_index=True,
+        placeholder=UNKNOWN,
         hide_header=True,
     )
 

@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import context
 from app.errors import boundary
-from app.view.stream import KeyFigure
+from app.view.key_figure import KeyFigure
 
 CHART_CONFIG = {"displayModeBar": False, "responsive": True}
 
@@ -43,7 +43,6 @@ def key_figures(figures: list[KeyFigure], *, key: str) -> None:
                 delta_arrow="off",
                 help=figure.help,
                 border=True,
-                chart_data=figure.trend,
                 width="stretch",
                 height="stretch",
             )

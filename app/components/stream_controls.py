@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app import cache, context
-from app.errors import show
+from app import cache, context, errors
+from app.components.lists import Look, show
 from app.view.format import markdown_safe
 from app.view.streams import acts, acts_on_all, allowed, build_operation_log, host_sentence
 from backend.errors import LakehouseError
@@ -19,6 +19,7 @@ from backend.store.store import Action
 from backend.streams.model import StreamStatus
 
 MOST_LOG_ENTRIES = 50
+LOG = Look(formats={"When": "ago"}, config={"Reason": st.column_config.TextColumn(width="large")}, alt="Operation log")
 _PENDING = "_pending_act"
 _SAID = "_act_said"
 _REASON = "act_reason"
@@ -75,7 +76,7 @@ def operation_log(*, stream: str | None = None) -> None:
         st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
         return
     frame = build_operation_log(entries, now=context.now())
-    st.dataframe(frame.drop(columns="Stream") if stream else frame, hide_index=True, key="operation_log")
+    show(frame.drop(columns="Stream") if stream else frame, LOG, key="operation_log")
 
 
 def _ask(pending: Pending) -> None:
@@ -107,7 +108,7 @@ def _send(pending: Pending, reason: str) -> None:
         try:
             context.store().request(name, pending.action, reason=reason, actor=actor(), now=context.now())
         except LakehouseError as exc:
-            show(exc)
+            errors.show(exc)
             return
         said.append(f"{pending.action.capitalize()} asked for {markdown_safe(name)}; its host does it next.")
     _forget()

@@ -6,22 +6,35 @@ Rule: everything comes from the store, so the panel is still there after the hos
 from datetime import timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import pandas as pd
 import streamlit as st
 
 from app import cache, context, navigation
 from app.components.badges import state_badge
+from app.components.lists import Look, show
 from app.components.live import chart, key_figures
 from app.components.stream_controls import act_buttons, blocked_caption, operation_log
 from app.errors import sentence
 from app.view import stream as view
+from app.view import stream_figures as figures
 from app.view.batches import Bin, bin_progress, expectation_totals, runs_of
 from app.view.format import markdown_safe, utc_text
-from app.view.streams import host_sentence, wanted_text
+from app.view.streams import host_sentence
 from backend.streams.model import Progress, StreamState, StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
 MOST_EVENTS = 20_000  # a day of five-second batches and some
 VIEWS = ("Expectations", "Runs", "Failures", "Operation log", "Declaration")
+RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream in the window")
+FAILURES = Look(
+    formats={"When": "ago"},
+    config={"Message": st.column_config.TextColumn(width="large")},
+    alt="Failures of this stream",
+)
+EXPECTATIONS = Look(
+    formats={"Passed": "count", "Failed": "count", "Failed share": "percent", "Last failed": "ago"},
+    alt="Rows that met and broke each expectation",
+)
 _TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)
 
 
@@ -45,19 +58,27 @@ def stream_panel(name: str) -> None:
     bins = bin_progress(events)
     _figures(status, events, bins)
     st.caption(view.window_sentence(events, bins, window_s=window_s))
-    _charts(status, bins)
+    if bins:
+        _charts(status, bins)
     _lists(status, events)
 
 
 def _state_row(status: StreamStatus) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="state_row"):
-        state_badge(status.state.value, help="Observed: what the host last reported, judged by its heartbeat")
+        _named("wanted")
+        state_badge(status.desired.state.value if status.desired else "UNKNOWN", help=_wanted_help(status))
+        _named("observed")
+        state_badge(status.state.value, help="What the host last reported, judged by its heartbeat")
+        _named("verdict")
         state_badge(status.verdict.value, help=sentence(status.because))
-        st.markdown(f"wanted **{wanted_text(status.desired)}**", width="content", help=_wanted_help(status))
         st.space("stretch")
         act_buttons([status], key="one")
     st.markdown(f"**{markdown_safe(sentence(status.because))}**")
     blocked_caption([status])
+
+
+def _named(word: str) -> None:
+    st.caption(word, width="content")
 
 
 def _wanted_help(status: StreamStatus) -> str:
@@ -85,27 +106,26 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
 
 def _figures(status: StreamStatus, events: list[Progress], bins: list[Bin]) -> None:
     totals = expectation_totals(events, status.declaration.expectations)
-    key_figures(view.key_figures(status, bins, now=context.now()), key="flow_figures")
+    key_figures(view.key_figures(status, now=context.now()), key="flow_figures")
     key_figures(view.state_figures(status, bins, totals), key="state_figures")
 
 
 def _charts(status: StreamStatus, bins: list[Bin]) -> None:
     mode, zone = context.mode(), _zone()
     trigger_ms = status.declaration.trigger_interval_ms
-    left, right = st.columns(2)
-    with left:
-        figure = view.build_rate_figure(bins, mode=mode, zone=zone)
-        chart(figure, key="rates", alt="Input and processing rate over time")
-        chart(view.build_rows_figure(bins, mode=mode, zone=zone), key="rows", alt="Rows per batch over time")
-    with right:
-        figure = view.build_duration_figure(bins, trigger_interval_ms=trigger_ms, mode=mode)
-        chart(figure, key="durations", alt="Batch duration by phase, with the trigger interval")
-        watermark = view.build_watermark_figure(bins, mode=mode, zone=zone)
-        if watermark:
-            chart(watermark, key="watermark", alt="How far the watermark is behind the clock")
-        state = view.build_state_figure(bins, mode=mode, zone=zone)
-        if state:
-            chart(state, key="state_rows", alt="Rows in the state store over time")
+    drawn = (
+        ("rates", "Input and processing rate over time", figures.build_rate_figure(bins, mode=mode, zone=zone)),
+        ("durations", "Batch duration by phase, with the trigger interval",
+         figures.build_duration_figure(bins, trigger_interval_ms=trigger_ms, mode=mode)),
+        ("rows", "Rows per batch over time", figures.build_rows_figure(bins, mode=mode, zone=zone)),
+        ("watermark", "How far the watermark is behind the clock",
+         figures.build_watermark_figure(bins, mode=mode, zone=zone)),
+        ("state_rows", "Rows in the state store over time", figures.build_state_figure(bins, mode=mode, zone=zone)),
+    )  # fmt: skip
+    columns = st.columns(2)
+    for place, (key, alt, figure) in enumerate(each for each in drawn if each[2] is not None):
+        with columns[place % 2]:
+            chart(figure, key=key, alt=alt)
 
 
 def _lists(status: StreamStatus, events: list[Progress]) -> None:
@@ -115,16 +135,16 @@ def _lists(status: StreamStatus, events: list[Progress]) -> None:
     now = context.now()
     match chosen:
         case "Runs":
-            _table(view.build_run_frame(runs_of(events), now=now), "No run has reported progress in this window.")
+            _table(view.build_run_frame(runs_of(events), now=now), RUNS, "No run has reported progress in this window.")
         case "Failures":
-            _table(view.build_failure_frame(status, now=now), "No failure inside the restart window.")
+            _table(view.build_failure_frame(status, now=now), FAILURES, "No failure inside the restart window.")
         case "Operation log":
             operation_log(stream=status.declaration.name)
         case "Declaration":
             _declaration(status)
         case _:
             totals = expectation_totals(events, status.declaration.expectations)
-            _table(view.build_expectation_frame(totals, now=now), "This stream declares no expectation.")
+            _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
     with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
 
@@ -138,11 +158,11 @@ def _declaration(status: StreamStatus) -> None:
     st.code(f"sink        {declared.sink_uri}\ncheckpoint  {declared.checkpoint_location}", language=None)
 
 
-def _table(frame, empty: str) -> None:  # type: ignore[no-untyped-def]
+def _table(frame: pd.DataFrame, look: Look, empty: str) -> None:
     if frame.empty:
         st.info(empty, icon=":material/info:")
     else:
-        st.dataframe(frame, hide_index=True, key="list")
+        show(frame, look, key="list")
 
 
 def _zone() -> ZoneInfo:

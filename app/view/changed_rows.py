@@ -17,7 +17,7 @@ from backend.diff.model import RowChange, RowKind, VersionDiff
 from backend.diff.values import json_value
 
 PAGE_ROWS = 200
-KIND_TEXTS = {RowKind.INSERT: "＋ insert", RowKind.UPDATE: "≠ update", RowKind.DELETE: "− delete"}
+KIND_TEXTS = {RowKind.INSERT: "+ insert", RowKind.UPDATE: "≠ update", RowKind.DELETE: "− delete"}
 CHANGED_MARK = "● "
 CHANGED_STYLE = "background-color: rgba(230, 159, 0, 0.28); font-weight: 600"
 KIND_STYLES = {

@@ -9,8 +9,9 @@ from datetime import datetime
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.view.format import ago, bytes_text, count_text, duration_text, signed, signed_bytes, things, utc_text
-from app.view.stream import KeyFigure
+from app.view.format import bytes_text, count_text, duration_text, signed, signed_bytes, things, utc_text
+from app.view.key_figure import KeyFigure
+from app.view.streams import ages
 from app.view.theme import Mode, categories, operation_style, template_name
 from backend.diff.model import (
     CommitChanges,
@@ -136,7 +137,7 @@ def build_commit_frame(commits: Sequence[CommitChanges], *, now: datetime) -> pd
     return pd.DataFrame(
         {
             "Version": [each.commit.version for each in listed],
-            "When": [ago(each.commit.committed_at, now) for each in listed],
+            "When": ages([each.commit.committed_at for each in listed], now),
             "Operation": [operation_text(each.commit) for each in listed],
             "By": [writer_text(each.commit) for each in listed],
             "Inserted": pd.array([each.inserted for each in listed], dtype="Int64"),
@@ -144,7 +145,7 @@ def build_commit_frame(commits: Sequence[CommitChanges], *, now: datetime) -> pd
             "Deleted": pd.array([each.deleted for each in listed], dtype="Int64"),
             "Files added": pd.array([each.commit.metrics.files_added for each in listed], dtype="Int64"),
             "Files removed": pd.array([each.commit.metrics.files_removed for each in listed], dtype="Int64"),
-            "At (UTC)": [utc_text(each.commit.committed_at) for each in listed],
+            "At": [utc_text(each.commit.committed_at) for each in listed],
         }
     )
 

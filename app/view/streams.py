@@ -11,6 +11,7 @@ from datetime import datetime
 import pandas as pd
 
 from app.view.format import ago, rate_text, utc_text
+from app.view.theme import Mode, state_style
 from backend.streams.model import (
     AuditEntry,
     Desired,
@@ -43,6 +44,16 @@ GLYPHS = {
     StreamState.COMPLETED: "✓",
     StreamState.UNKNOWN: "?",
 }
+VERDICT_GLYPHS = {
+    Verdict.FAILED: "✕",
+    Verdict.UNKNOWN: "?",
+    Verdict.STALLED: "▲",
+    Verdict.SLOW: "▲",
+    Verdict.CATCHING_UP: "»",
+    Verdict.OK: "✓",
+    Verdict.IDLE: "✓",
+    Verdict.STOPPED: "■",
+}
 MESSAGE_LENGTH = 120
 ICONS = {"start": ":material/play_arrow:", "stop": ":material/stop:", "restart": ":material/restart_alt:"}
 ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
@@ -67,6 +78,15 @@ def by_urgency(statuses: Iterable[StreamStatus]) -> list[StreamStatus]:
 def state_text(state: StreamState) -> str:
     """Icon and word, so that the state is never colour alone."""
     return f"{GLYPHS[state]} {state.value}"
+
+
+def verdict_text(verdict: Verdict) -> str:
+    return f"{VERDICT_GLYPHS[verdict]} {verdict.value}"
+
+
+def cell_colour(text: str, mode: Mode) -> str:
+    """CSS for a cell made by `state_text` or `verdict_text`: the colour of its word."""
+    return f"color: {state_style(text.partition(' ')[2], mode).colour}"
 
 
 def wanted_text(desired: Desired | None) -> str:
@@ -95,21 +115,27 @@ def build_stream_frame(
     statuses: Sequence[StreamStatus], *, now: datetime, recent_rows: Mapping[str, Sequence[int]] | None = None
 ) -> pd.DataFrame:
     """One row a stream, in the order given. `recent_rows` are rows per recent batch for the small chart."""
+    ended = [last_batch_at(status) for status in statuses]
     return pd.DataFrame(
         {
             "Stream": [status.declaration.name for status in statuses],
-            "Layer": [status.declaration.layer or "–" for status in statuses],
-            "Verdict": [status.verdict.value for status in statuses],
+            "Verdict": [verdict_text(status.verdict) for status in statuses],
             "Wanted": [wanted_text(status.desired) for status in statuses],
             "Observed": [state_text(status.state) for status in statuses],
+            "Rows in": pd.array([_input_rate(status) for status in statuses], dtype="Float64"),
+            "Last 5 min": [list((recent_rows or {}).get(status.declaration.name, ())) for status in statuses],
+            "Last batch": ages(ended, now),
             "Why": [why_text(status) for status in statuses],
-            "Input": pd.array([_input_rate(status) for status in statuses], dtype="Float64"),
-            "Recent input": [list((recent_rows or {}).get(status.declaration.name, ())) for status in statuses],
-            "Last batch": [ago(last_batch_at(status), now) for status in statuses],
             "Last error": [error_text(status) for status in statuses],
-            "Last batch (UTC)": [utc_text(last_batch_at(status)) for status in statuses],
+            "Layer": [status.declaration.layer for status in statuses],
+            "Last batch at": [utc_text(moment) for moment in ended],
         }
     )
+
+
+def ages(moments: Iterable[datetime | None], now: datetime) -> pd.Series:
+    """Seconds since each moment, so that sorting goes by age; unknown stays missing."""
+    return pd.Series([(now - moment).total_seconds() if moment else None for moment in moments], dtype="Float64")
 
 
 def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
@@ -163,13 +189,13 @@ def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.D
     newest = sorted(entries, key=lambda entry: entry.at, reverse=True)
     return pd.DataFrame(
         {
-            "When": [ago(entry.at, now) for entry in newest],
-            "Who": [entry.actor for entry in newest],
+            "When": ages([entry.at for entry in newest], now),
             "Act": [entry.action for entry in newest],
             "Stream": [entry.subject for entry in newest],
             "Reason": [entry.reason for entry in newest],
+            "Who": [entry.actor for entry in newest],
             "Detail": [entry.detail or "–" for entry in newest],
-            "At (UTC)": [utc_text(entry.at) for entry in newest],
+            "At": [utc_text(entry.at) for entry in newest],
         }
     )
 

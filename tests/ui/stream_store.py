@@ -56,7 +56,6 @@ def observe(
     now: datetime,
     *,
     failure: StreamFailure | None = None,
-    run_id: str = "run-2",
 ) -> None:
     """What the host saw, written under a lease as the host does."""
     lease = store.acquire(stream_resource(name), HOST, ttl_s=3600, now=now)
@@ -68,7 +67,7 @@ def observe(
         generation=1,
         observed_at=now,
         query_id=f"query-{name}",
-        run_id=run_id,
+        run_id=f"{name}-run-2",
         started_at=now - timedelta(hours=1),
         failures=(failure,) if failure else (),
         last_trigger_at=now,
@@ -76,7 +75,7 @@ def observe(
     store.observe(observed, token=lease.token)
 
 
-def batch(name: str, number: int, at: datetime, *, run_id: str = "run-2", rows: int = 100) -> Progress:
+def batch(name: str, number: int, at: datetime, *, run_id: str, rows: int = 100) -> Progress:
     """One micro-batch with every field that Spark may report."""
     add_ms, offset_ms = 900 + 40 * (number % 7), 120
     durations = {
@@ -118,7 +117,7 @@ def batches(name: str, now: datetime, *, count: int = 60) -> list[Progress]:
             name,
             number,
             now - timedelta(milliseconds=TRIGGER_MS * (count - number)),
-            run_id="run-1" if number < count // 3 else "run-2",
+            run_id=f"{name}-run-{1 if number < count // 3 else 2}",
             rows=100 + 7 * (number % 5),
         )
         for number in range(count)

@@ -1,0 +1,107 @@
+"""Health of the whole lake as a list, and of one table in depth.
+
+Rule: every judgement shows the rule it was made by and the next step; one unreadable table hides no other.
+"""
+
+import streamlit as st
+
+from app import cache, context, state
+from app.components.badges import state_badge
+from app.components.frame import OpenTable, empty_lake
+from app.components.lists import Look, choose, show
+from app.components.live import chart, key_figures
+from app.view import health as view
+from app.view.format import markdown_safe
+from backend.errors import LakehouseError
+from backend.health.model import Recommendation, TableHealth
+from backend.lake.model import UnreadableTable
+
+_SHARE = st.column_config.ProgressColumn("Small share", format="percent", min_value=0, max_value=1)
+LAKE = Look(
+    formats={
+        "Small files": "count", "Files": "count", "Size": "bytes", "Last OPTIMIZE": "ago", "Last VACUUM": "ago",
+        "Since checkpoint": "count",
+    },
+    config={
+        "Table": st.column_config.TextColumn(pinned=True),
+        "Finding": st.column_config.TextColumn(width="large"),
+        "Next step": st.column_config.TextColumn(width="large"),
+        "Small share": _SHARE,
+        "Since checkpoint": st.column_config.TextColumn(help="Commits that readers replay one by one"),
+    },
+    layer_column="Layer",
+    alt="Health of every table, most urgent first",
+)  # fmt: skip
+OFFENDERS = Look(
+    formats={"Small files": "count", "Files": "count", "Average file": "bytes"},
+    config={"Small share": _SHARE},
+    alt="Who or where small files come from",
+)
+
+
+def lake_health() -> None:
+    """Every table, most urgent first; a click opens one."""
+    tables, now = cache.lake_reading().tables, context.now()
+    if not tables:
+        empty_lake()
+        return
+    healths, unjudged = _judge(tables)
+    healths = view.by_urgency(healths)
+    st.markdown(f"**{view.lake_sentence(healths, unjudged)}**")
+    row = choose(view.build_lake_frame(healths, unjudged, now=now), LAKE, key="lake_health")
+    if row is not None:
+        names = [*(health.ref.name for health in healths), *(table.name for table in unjudged)]
+        state.choose_table(names[row])
+        st.rerun()
+    st.caption("Click a row for the table's trend, offenders and every recommendation.")
+
+
+def _judge(tables: tuple) -> tuple[list[TableHealth], list[view.UnjudgedTable]]:  # type: ignore[type-arg]
+    """The health of each table; says how far it is, as a big lake takes a while the first time."""
+    healths, unjudged, bar = [], [], st.empty()
+    for number, table in enumerate(tables):
+        bar.progress(number / len(tables), f"Judging {table.ref.name} ({number + 1} of {len(tables)}) …")
+        if isinstance(table, UnreadableTable):
+            unjudged.append(view.UnjudgedTable(table.ref.name, table.reason))
+            continue
+        try:
+            healths.append(cache.health(table.ref, table.version))
+        except LakehouseError as exc:
+            unjudged.append(view.UnjudgedTable(table.ref.name, exc.message))
+    bar.empty()
+    return healths, unjudged
+
+
+def table_health(opened: OpenTable) -> None:
+    """One table: recommendations, figures, trend, offenders, log."""
+    now = context.now()
+    with st.spinner("Reading the history …", show_time=True):
+        health = cache.health(opened.ref, opened.latest_version)
+    for number, item in enumerate(health.recommendations):
+        _recommendation(item, key=f"advice_{number}")
+    key_figures(view.key_figures(health, now=now), key="health_figures")
+    st.caption(f"{markdown_safe(health.rule.text)} {view.log_sentence(health, now=now)}")
+    chart(view.build_trend_figure(health, mode=context.mode()), key="trend", alt=view.trend_finding(health))
+    if health.trend_truncated:
+        st.caption(f"Older versions than v{health.log.first_version} are no longer in the log.")
+    _offenders(health)
+
+
+def _recommendation(item: Recommendation, *, key: str) -> None:
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key=key):
+        with st.container(width=110):
+            state_badge(item.severity.value)
+        with st.container(gap=None):
+            st.markdown(f"**{item.subject.capitalize()}.** {markdown_safe(item.finding)}")
+            st.markdown(f":material/arrow_forward: {markdown_safe(item.next_step)}")
+
+
+def _offenders(health: TableHealth) -> None:
+    st.subheader("Where small files come from", anchor=False)
+    if not health.offenders:
+        st.info(
+            "**No writer or partition stands out.** No commit in the log wrote small files.", icon=":material/check:"
+        )
+        return
+    show(view.build_offender_frame(health.offenders), OFFENDERS, key="offenders")
+    st.caption("For a partition: its small files now. For a stream or engine: what its commits in the log wrote.")
