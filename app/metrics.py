@@ -99,7 +99,9 @@ def _lake_metrics(now: datetime) -> Iterable[Metric]:
     yield _gauge("weir_lake_up", "1 when the roots can be listed.", 1.0)
     yield _gauge("weir_lake_tables_read", "Tables read in the last listing.", float(readable))
     yield _gauge("weir_lake_tables_unreadable", "Tables that could not be read.", float(len(reading.tables) - readable))
-    yield _gauge("weir_lake_read_age_seconds", "Age of the last listing.", (now - reading.read_at).total_seconds())
+    yield _gauge(
+        "weir_lake_read_age_seconds", "Age of the last listing.", max(0.0, (now - reading.read_at).total_seconds())
+    )
 
 
 def _gauge(name: str, help: str, value: float) -> Metric:

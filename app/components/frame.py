@@ -50,7 +50,8 @@ def sidebar(*, on_table_page: bool) -> None:
 
 def _picker() -> None:
     try:
-        tables = cache.lake_reading().tables
+        with st.spinner("Reading the lake …", show_time=True):
+            tables = cache.lake_reading().tables
     except LakehouseError:
         tables = ()  # the state line and the page say why
     broken = {table.ref.name for table in tables if isinstance(table, UnreadableTable)}

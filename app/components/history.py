@@ -27,6 +27,8 @@ COMMITS = lists.Look(
         "Version": st.column_config.NumberColumn(pinned=True),
         "Rows": st.column_config.TextColumn(help="Inserted +, updated ~, deleted −, as the commit says."),
         "Files": st.column_config.TextColumn(help="Added +, removed −."),
+        "Bytes": st.column_config.TextColumn(width=150),
+        "Operation": st.column_config.TextColumn(width=190),
         "Note": st.column_config.TextColumn(help="User metadata of the commit, or what is wrong with its entry."),
         "Committed at": st.column_config.TextColumn(help="Exact, UTC."),
     },
@@ -102,6 +104,7 @@ def _list(found: Sequence[Commit], chosen: Sequence[int]) -> None:
         on_select=lambda: _on_list(key),
         selection_mode="multi-row",
         selection_default={"selection": {"rows": rows}} if rows else None,
+        placeholder="",
         alt=COMMITS.alt,
     )
 

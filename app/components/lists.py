@@ -52,7 +52,6 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
         key=key,
         column_config=dict(look.config),
         hide_index=True,
-        placeholder=UNKNOWN,
         height=height(frame),
         placeholder=UNKNOWN,
         alt=look.alt,
@@ -66,7 +65,6 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str) -> int | None:
         key=key,
         column_config=dict(look.config),
         hide_index=True,
-        placeholder=UNKNOWN,
         height=height(frame),
         on_select="rerun",
         selection_mode=["single-row", "single-cell"],
@@ -104,7 +102,6 @@ def facts(values: Mapping[str, str]) -> None:
         pd.DataFrame({"Name": values.keys(), "Value": [markdown_safe(value) for value in values.values()]}),
         border="horizontal",
         hide_index=True,
-        placeholder=UNKNOWN,
         hide_header=True,
     )
 

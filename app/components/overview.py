@@ -28,12 +28,17 @@ from backend.streams.model import StreamState, StreamStatus
 MOST_ITEMS = 6
 
 _small = st.column_config.ProgressColumn(
-    "Small files", format="percent", min_value=0, max_value=1, help="Share of files below half of the target size."
+    "Small files",
+    format="percent",
+    width=130,
+    min_value=0,
+    max_value=1,
+    help="Share of files below half of the target size.",
 )
 TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
-        "Table": st.column_config.TextColumn(pinned=True),
+        "Table": st.column_config.TextColumn(pinned=True, width=250),
         "Small files": _small,
         "State": st.column_config.TextColumn(help="The latest version, or why the table cannot be read."),
         "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
@@ -98,7 +103,7 @@ def _item(item: AttentionItem, now: datetime) -> None:
     ):
         state_badge(item.severity.value)
         with st.container(gap=None):
-            since = f" · {since_text(item, now)}" if item.since else ""
+            since = since_text(item, now)
             st.markdown(
                 f"**{markdown_safe(item.subject)}** · {markdown_safe(errors.sentence(item.what))}{since}",
                 help=moment_help(item.since, context.timezone()) if item.since else None,

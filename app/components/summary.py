@@ -74,7 +74,7 @@ def _metric(column: DeltaGenerator, figure: Figure, trend: view.Trend | None) ->
         figure.label,
         figure.value,
         delta=text.replace("−", "-") if change is not None else None,  # Streamlit reads the sign
-        delta_color="off",
+        delta_color="primary",
         delta_description="in 24 h" if change is not None else None,
         help=figure.help,
         chart_data=list(trend.points) if trend and len(trend.points) > 1 else None,

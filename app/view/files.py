@@ -51,8 +51,8 @@ def distribution_figure(found: FileDistribution, *, mode: Mode = "light", select
     chart.update_layout(template=template_name(mode), height=380, title_text=files_finding(found), bargap=0.04)
     chart.update_layout(showlegend=False, margin_t=80)
     _size_axis(chart, found)
-    _mark(chart, found.small_limit_bytes, f"small under {bytes_text(found.small_limit_bytes)}", mode)
-    _mark(chart, found.target.bytes, f"target {bytes_text(found.target.bytes)}", mode)
+    _mark(chart, found.small_limit_bytes, f"small under {bytes_text(found.small_limit_bytes)} ", mode)
+    _mark(chart, found.target.bytes, f" target {bytes_text(found.target.bytes)}", mode)
     return chart
 
 
@@ -68,7 +68,8 @@ def bucket_label(bucket: Bucket) -> str:
 
 def _bars(found: FileDistribution, mode: Mode, selected: int | None) -> go.Bar:
     small, usual = state_style("WARNING", mode).colour, categories(mode)[0]
-    colours = [small if b.to_bytes <= found.small_limit_bytes else usual for b in found.buckets]
+    limit = found.small_limit_bytes if found.small_files else 0  # amber only where something is small by the rule
+    colours = [small if b.to_bytes <= limit else usual for b in found.buckets]
     faded = [1.0 if selected is None or b.from_bytes == selected else 0.35 for b in found.buckets]
     return go.Bar(
         x=[_position(b.from_bytes) + 0.5 for b in found.buckets],
@@ -111,7 +112,7 @@ def _size_axis(chart: go.Figure, found: FileDistribution) -> None:
     chart.update_layout(
         xaxis={
             "title_text": "File size (log scale, each bar doubles)",
-            "range": [low - 0.3, high + 0.3],
+            "range": [low - 0.3, high + max(0.3, 0.12 * (high - low))],
             "tickvals": ticks,
             "ticktext": [bytes_text(2**tick) if tick >= 0 else "0 B" for tick in ticks],
             "showgrid": False,
@@ -122,9 +123,9 @@ def _size_axis(chart: go.Figure, found: FileDistribution) -> None:
             "overlaying": "y",
             "side": "right",
             "range": [0, 104],
-            "ticksuffix": " %",
             "showgrid": False,
             "tickvals": [0, 25, 50, 75, 100],
+            "ticktext": ["0 %", "25 %", "50 %", "75 %", "100 %"],
         },
     )
 
@@ -139,7 +140,7 @@ def _mark(chart: go.Figure, size_bytes: int, label: str, mode: Mode) -> None:
         text=label,
         showarrow=False,
         font={"size": 12, "color": SURFACES[mode].muted},
-        xanchor="right",
+        xanchor="right" if label.endswith(" ") else "left",
     )
 
 

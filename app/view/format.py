@@ -146,6 +146,12 @@ def moment_help(moment: datetime | None, zone: str | None = None) -> str:
 
 
 def markdown_safe(text: str) -> str:
-    """Text of a user or a log, shown literally where Markdown is read."""
-    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:" else c for c in text)
-    return escaped.replace("\n", " ")
+    """Text of a user or a log, shown literally where Markdown is read; `code` between backticks stays code."""
+    parts = text.replace("\n", " ").split("`")
+    if len(parts) % 2 == 0:  # a backtick without its pair
+        return _escaped(text.replace("\n", " "))
+    return "".join(f"`{part}`" if index % 2 else _escaped(part) for index, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:" else c for c in text)

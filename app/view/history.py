@@ -31,7 +31,9 @@ COMMIT_COLUMNS = ("Version", "When", "Operation", "Rows", "Files", "Bytes", "Who
 
 def commits_frame(commits: Sequence[Commit], now: datetime) -> pd.DataFrame:
     """One row a commit, in the order given; what the commit does not say is left out, never 0."""
-    return pd.DataFrame([_commit_row(commit, now) for commit in commits], columns=list(COMMIT_COLUMNS))
+    frame = pd.DataFrame([_commit_row(commit, now) for commit in commits], columns=list(COMMIT_COLUMNS))
+    silent = [name for name in ("Who", "Note") if frame[name].isin(["", UNKNOWN]).all()]
+    return frame.drop(columns=silent)
 
 
 def _commit_row(commit: Commit, now: datetime) -> dict[str, object]:

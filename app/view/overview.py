@@ -163,8 +163,8 @@ def attention_destination(item: AttentionItem) -> Destination:
 
 
 def since_text(item: AttentionItem, now: datetime) -> str:
-    """ "since 2 h ago", empty when unknown."""
-    return f"since {ago(item.since, now)}" if item.since else ""
+    """ " · 2 h ago"; empty when unknown, and for a table, whose sentence says it."""
+    return f" · {ago(item.since, now)}" if item.since and item.kind != "table" else ""
 
 
 def _age_s(moment: datetime | None, now: datetime) -> float | None:

@@ -106,7 +106,8 @@ def properties_sentence(rows: Sequence[PropertyRow]) -> str:
 
 def problem_sentence(row: PropertyRow) -> tuple[str, str]:
     """What is wrong with a property, and what to do."""
-    return f"{row.key}: {row.problem}", row.suggestion or ""
+    repeated = row.suggestion is None or row.suggestion in (row.problem or "")
+    return f"`{row.key}`: {row.problem}.", "" if repeated else f"Write `{row.suggestion}` instead."
 
 
 def features_frame(rows: Iterable[FeatureRow]) -> pd.DataFrame:
