@@ -12,12 +12,29 @@ INTERRUPTED = 130  # what shells expect after Ctrl-C
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code: 0 done, 1 failed, 2 usage, 3 not found, 4 refused."""
+    if args is None:
+        sys.meta_path.insert(0, WithoutPandas)
     code = _guarded(sys.argv[1:] if args is None else args)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         code = _reader_gone()
     sys.exit(code)
+
+
+class WithoutPandas:
+    """Says that pandas is not installed: pyarrow imports it for the first array it builds, a third of the time that
+    `weir tables` takes, and no reading command needs it. For the life of a process, so only where it is the program."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is spared", name=name)
+
+
+def allow_pandas() -> None:
+    """For a command that needs it; must come before anything of pyarrow was used."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not WithoutPandas]
 
 
 def _guarded(args: Sequence[str]) -> int:

@@ -1,9 +1,8 @@
 """From exceptions to `error: …`, `hint: …` and an exit code.
 
-Rule: stderr gets sentences, never a traceback; `WEIR_DEBUG=1` shows it to whoever asks.
+Rule: stderr gets sentences, never a traceback; `PYTHONDEVMODE=1` shows it to whoever asks.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -48,9 +47,9 @@ def _usage_hint(exc: Exception) -> str:
 
 
 def _unexpected(exc: Exception) -> int:
-    if os.environ.get("WEIR_DEBUG"):
+    if sys.flags.dev_mode:
         raise exc
     first_line = (str(exc).strip() or "no message").splitlines()[0]
     return fail(
-        f"unexpected {type(exc).__name__}: {first_line}", "run it again with WEIR_DEBUG=1 and report what it shows"
+        f"unexpected {type(exc).__name__}: {first_line}", "run it again with PYTHONDEVMODE=1 and report what it shows"
     )

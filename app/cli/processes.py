@@ -6,6 +6,7 @@ Rule: Spark's side is another program; it is started by module name and never im
 import os
 import sys
 
+from app.cli import allow_pandas
 from backend.settings import load_settings
 
 
@@ -16,6 +17,7 @@ def up() -> int:
 
 
 def ui() -> int:
+    allow_pandas()
     from app.asgi import main
 
     return main()

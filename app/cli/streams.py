@@ -106,11 +106,11 @@ def request(name: str, action: Literal["start", "stop", "restart"], reason: str,
 
 def known_streams(settings: Settings) -> tuple[list[StreamStatus], list[HostHeartbeat]]:
     """Every declared stream and every host; both empty where there is no store yet."""
-    from backend.streams.status import statuses
-
     with _store(settings) as store:
         if store is None:
             return [], []
+        from backend.streams.status import statuses
+
         found = statuses(store, now=now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
         return found, store.hosts()
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from backend.diff.model import RowChange, VersionDiff
 from backend.diff.values import json_value
@@ -52,6 +51,8 @@ def row_document(row: RowChange) -> dict[str, Any]:
 
 def to_parquet(diff: VersionDiff) -> bytes:
     """The same columns as the CSV, with the table's own types."""
+    import pyarrow.parquet as pq  # late: every CLI command imports this module, few write Parquet
+
     types: list[pa.DataType] = [pa.string(), pa.list_(pa.string()), pa.string(), pa.int64()]
     types += [field.type for field in diff.arrow_schema] * 2
     schema = pa.schema(list(zip(_header(diff), types, strict=True)))
