@@ -6,7 +6,12 @@ Rule: everything is checked before deltalake is asked, because its errors do not
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from backend.errors import DataFileMissingError, LakehouseError
+from backend.lake.actions import Kind
+from backend.lake.commits import CommitSlice
 from backend.lake.log import TableLog
 from backend.lake.model import Metadata, Snapshot
 from backend.lake.paths import is_remote, is_within, resolve_log_path
@@ -35,6 +40,14 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
         return ChangeFeedSupport(
             False, None, f"the change feed was off at version {to_version}", hint=f"set {FEED}=true to record changes"
         )
+    marked = _marked_by_vectors(log, max(enabled, from_version + 1), to_version)
+    if marked is not None:
+        return ChangeFeedSupport(
+            False,
+            marked if marked < to_version else None,
+            f"commit {marked} changed rows by deletion vectors, whose changes this reader cannot tell exactly",
+            hint="compare the two states, or versions after it",
+        )
     first = max(0, enabled - 1)
     if from_version >= first:
         return ChangeFeedSupport(True, first, f"the change feed is on from version {first + 1}")
@@ -46,16 +59,43 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
     )
 
 
-def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str], *, exist: bool) -> None:
-    """Raise `PathRefusedError` for a file that leads outside through a symlink, `DataFileMissingError` if gone."""
+def change_files(commits: Iterable[CommitSlice]) -> list[str]:
+    """The files that the feed of these commits is read from: change files where a commit has them, else its data."""
+    paths: list[str] = []
+    for commit in commits:
+        feed = _of_kind(commit.actions, Kind.CDC)
+        paths += (feed if feed.num_rows else _changed(commit.actions))["path"].to_pylist()
+    return paths
+
+
+def _changed(actions: pa.Table) -> pa.Table:
+    return actions.filter(actions["data_change"]) if actions.num_rows else actions
+
+
+def _of_kind(actions: pa.Table, kind: Kind) -> pa.Table:
+    return actions.filter(pc.equal(actions["kind"], int(kind)))
+
+
+def _marked_by_vectors(log: TableLog, first: int, last: int) -> int | None:
+    """The newest commit whose changes lie in deletion vectors instead of change files."""
+    for version in range(last, first - 1, -1):
+        actions = log.commits([version])[0].actions
+        changed = _changed(actions)
+        if not _of_kind(actions, Kind.CDC).num_rows and changed["dv_id"].null_count < changed.num_rows:
+            return version
+    return None
+
+
+def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
+    """Raise `PathRefusedError` for a local file that leads outside through a symlink, `DataFileMissingError` if gone."""
     table = snapshot.ref.uri
+    here = storage.folder(table)
     for path in paths:
         place = resolve_log_path(path, table, storage.roots)
         if is_remote(place):
             continue
-        inside = is_within(place, table)
-        folder = storage.folder(table if inside else storage.root_of(place))
-        if folder.stat(place.removeprefix(folder.uri).lstrip("/")) is None and exist:
+        folder = here if is_within(place, table) else storage.folder(storage.root_of(place))
+        if folder.stat(place.removeprefix(folder.uri).lstrip("/")) is None:
             raise DataFileMissingError(f"{path} of {table} is gone", hint="it was vacuumed or deleted by hand")
 
 

@@ -17,7 +17,7 @@ from backend.errors import (
     TableNotFoundError,
 )
 from backend.lake import catalog, data
-from backend.lake.changes import ChangeFeedSupport, change_feed_support, require_files
+from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_files
 from backend.lake.files import TargetSize, small_file_count, target_size
 from backend.lake.listing import LOG
 from backend.lake.log import TableLog
@@ -131,7 +131,7 @@ class Lake:
     ) -> RowPage:
         """At most `limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
         snapshot = self.snapshot(ref, version)
-        require_files(self._storage, snapshot, snapshot.files["path"].to_pylist(), exist=False)
+        require_files(self._storage, snapshot, snapshot.files["path"].to_pylist())
         rows, truncated = data.read_rows(
             ref.uri, snapshot.version, columns=columns, limit=limit, options=self._storage.options(ref.uri)
         )
@@ -153,11 +153,8 @@ class Lake:
         if not support.covered:
             raise DiffError(support.reason, hint=support.hint)
         snapshot = self.snapshot(ref, to_version)
-        log = self._log(ref)
-        paths: list[str] = []
-        for commit in log.commits(range(from_version + 1, to_version + 1)):
-            paths += commit.actions["path"].to_pylist()
-        require_files(self._storage, snapshot, paths, exist=False)
+        commits = self._log(ref).commits(range(from_version + 1, to_version + 1))
+        require_files(self._storage, snapshot, change_files(commits))
         return data.read_changes(
             ref.uri, from_version + 1, to_version, columns=columns, options=self._storage.options(ref.uri)
         )

@@ -82,16 +82,13 @@ class LogListing:
         hint = "the log can show " + ", ".join(f"{a}–{b}" if a < b else f"{a}" for a, b in spans[-3:])
         if version > self.latest or version < 0:
             return VersionNotFoundError(f"there is no version {version}; the latest is {self.latest}", hint=hint)
+        if any(first > version for first, _ in spans):
+            return VersionNotFoundError(f"version {version} can no longer be reconstructed from the log", hint=hint)
         missing = next(v for v in range(version, -1, -1) if v not in self.commits)
-        if version == self.latest or missing == version or self._is_gap(missing):
-            return TableCorruptError(
-                f"version {version} cannot be read: commit {missing} is missing from the log",
-                hint=hint if spans else "neither a checkpoint nor the first commit is there",
-            )
-        return VersionNotFoundError(f"version {version} can no longer be reconstructed from the log", hint=hint)
-
-    def _is_gap(self, missing: int) -> bool:
-        return missing - 1 in self.commits or missing - 1 in self.checkpoints
+        return TableCorruptError(
+            f"version {version} cannot be read: commit {missing} is missing from the log",
+            hint=hint if spans else "neither a checkpoint nor the first commit is there",
+        )
 
 
 def read_listing(names: Iterable[str]) -> LogListing:

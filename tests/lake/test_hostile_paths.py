@@ -1,0 +1,191 @@
+"""Whatever a log or a symlink names, nothing outside the table and the roots is read, and the error says so."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from backend.errors import PathRefusedError, TableError
+from backend.lake.model import UnreadableTable
+from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, orders_table, protocol, remove, write
+
+SECRET = "secret/part.parquet"
+ESCAPES = [
+    "../../secret/part.parquet",
+    "day=1/../../../secret/part.parquet",
+    "%2e%2e/%2e%2e/secret/part.parquet",
+    "..%2F..%2Fsecret%2Fpart.parquet",
+    "%252e%252e/%252e%252e/secret/part.parquet",
+    "..\\..\\secret\\part.parquet",
+    "/etc/passwd",
+    "file:///etc/passwd",
+    "file:/etc/passwd",
+    "FILE:///etc/passwd",
+    "file://localhost/etc/passwd",
+    "s3://other-bucket/part.parquet",
+    "part.parquet%00/../../x",
+]
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A real data file outside every root."""
+    path = tmp_path / SECRET
+    path.parent.mkdir()
+    path.write_bytes(b"PAR1")
+    return path
+
+
+def refused(lake, name: str) -> None:
+    ref = lake.find(name)
+    with pytest.raises(PathRefusedError) as caught:
+        lake.snapshot(ref)
+    assert caught.value.hint
+    with pytest.raises(PathRefusedError):
+        lake.rows(ref, limit=1)
+    (row,) = [card for card in lake.cards() if card.ref.name == name]
+    assert isinstance(row, UnreadableTable)
+    assert "outside" in row.reason
+    assert lake.history(ref), "the history opens no data file and stays readable"
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+@pytest.mark.parametrize("kind", ["add", "remove", "cdc"])
+def test_an_action_that_names_a_place_outside_is_refused(root, open_lake, secret, path, kind):
+    action = {"add": add(path), "remove": remove(path), "cdc": {"cdc": add(path)["add"]}}[kind]
+    HandLog(root / "t").start().commit(action, commit_info())
+    refused(open_lake(), "t")
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+def test_a_checkpoint_that_names_a_place_outside_is_refused(root, open_lake, secret, path):
+    log = HandLog(root / "t").start()
+    log.checkpoint(0, [protocol(), metadata(), add(path)])
+    refused(open_lake(), "t")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("p", "file:///etc/passwd"), ("p", "/etc/passwd"), ("p", "s3://x/y"), ("u", "../../secret/" + "a" * 20)],
+)
+@pytest.mark.parametrize("where", ["commit", "checkpoint"])
+def test_a_deletion_vector_outside_is_refused(root, open_lake, secret, kind, text, where):
+    action = add("a", dv=deletion_vector(text, cardinality=1, kind=kind))
+    log = HandLog(root / "t").start()
+    if where == "commit":
+        log.commit(action, commit_info())
+    else:
+        log.checkpoint(0, [protocol(), metadata(), action])
+    refused(open_lake(), "t")
+
+
+@pytest.mark.parametrize("path", [*ESCAPES, "../00000000000000000000.json", "sub/../../x.parquet"])
+def test_a_sidecar_outside_the_sidecar_folder_is_refused(root, open_lake, secret, path):
+    log = HandLog(root / "t")
+    log.raw(
+        f"{0:020d}.checkpoint.00000000-aaaa-aaaa-aaaa-aaaaaaaaaaaa.json",
+        "\n".join(
+            __import__("json").dumps(action)
+            for action in (
+                {"checkpointMetadata": {"version": 0}},
+                protocol(),
+                metadata(),
+                {"sidecar": {"path": path, "sizeInBytes": 1, "modificationTime": 1}},
+            )
+        ),
+    )
+    log.commit(commit_info(), version=1)
+    refused(open_lake(), "t")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["p=..a/part", "a..b", "...", "p=%252e%252e/part", "p=a%253Ab/part", "http-logs/part", "day=2026-01-01 10%3A00"],
+)
+def test_an_odd_path_that_stays_inside_is_read(root, open_lake, path):
+    HandLog(root / "t").start().commit(add(path), commit_info())
+    lake = open_lake()
+    assert lake.snapshot(lake.find("t")).num_files == 1
+
+
+def test_a_file_of_another_allowed_table_is_allowed(root, open_lake):
+    """Shallow clones name the files of the table that they were cloned from."""
+    other = write(root / "other", {"id": [1, 2]})
+    (data,) = other.glob("*.parquet")
+    HandLog(root / "t").start().commit(add(str(data), rows=2), commit_info())
+    lake = open_lake()
+    assert lake.snapshot(lake.find("t")).num_rows == 2
+
+
+def test_a_symlinked_data_file_is_refused_before_it_is_read(root, open_lake, secret):
+    path = write(root / "t", {"id": [1]})
+    (data,) = path.glob("*.parquet")
+    data.rename(secret)
+    data.symlink_to(secret)
+    lake = open_lake()
+    with pytest.raises(PathRefusedError):
+        lake.rows(lake.find("t"), limit=1)
+
+
+def test_a_symlinked_change_file_is_refused_before_it_is_read(root, open_lake, secret):
+    path = orders_table(root / "t")
+    data = next((path / "_change_data").glob("*.parquet"))
+    data.rename(secret)
+    data.symlink_to(secret)
+    lake = open_lake()
+    with pytest.raises(PathRefusedError):
+        lake.changes(lake.find("t"), 1, 3).read_all()
+
+
+def test_a_symlinked_log_folder_is_refused(root, open_lake, tmp_path):
+    outside = write(tmp_path / "outside", {"id": [1]})
+    (root / "t").mkdir()
+    (root / "t" / "_delta_log").symlink_to(outside / "_delta_log")
+    (card,) = open_lake().cards()
+    assert isinstance(card, UnreadableTable)
+    assert "outside every allowed root" in card.reason
+
+
+def test_a_symlinked_commit_is_refused(root, open_lake, tmp_path):
+    outside = write(tmp_path / "outside", {"id": [1]})
+    log = HandLog(root / "t").start()
+    (log.log / f"{1:020d}.json").symlink_to(outside / "_delta_log" / f"{0:020d}.json")
+    lake = open_lake()
+    with pytest.raises(PathRefusedError):
+        lake.snapshot(lake.find("t"))
+
+
+def test_a_symlinked_table_is_shown_with_its_reason_and_one_inside_the_roots_is_read(root, open_lake, tmp_path):
+    outside = write(tmp_path / "outside", {"id": [1]})
+    inside = write(root / "inside", {"id": [1]})
+    (root / "away").symlink_to(outside)
+    (root / "near").symlink_to(inside)
+    (root / "loop").symlink_to(root)
+    cards = {card.ref.name: card for card in open_lake().cards()}
+    assert set(cards) == {"away", "near", "inside"}
+    assert isinstance(cards["away"], UnreadableTable)
+    assert cards["near"].num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "uri", ["/etc", "file:///etc", "{root}/../secret", "file://{root}/%2e%2e/secret", "s3://bucket/x", "/a\x00b"]
+)
+def test_an_address_outside_every_root_is_refused(root, open_lake, secret, uri):
+    with pytest.raises(PathRefusedError) as caught:
+        open_lake().find(uri.replace("{root}", str(root)))
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_table_without_permission_shows_its_reason(root, open_lake):
+    path = write(root / "t", {"id": [1]})
+    (path / "_delta_log").chmod(0)
+    try:
+        (card,) = open_lake().cards()
+        assert "permission" in card.reason
+    finally:
+        (path / "_delta_log").chmod(0o755)
+
+
+def test_refusals_are_table_errors():
+    assert issubclass(PathRefusedError, TableError)
