@@ -38,6 +38,12 @@ def classification_badge(classification: str | None) -> None:
         )
 
 
+def state_mark(state: str) -> str:
+    """A stream state, verdict or severity for the middle of a Markdown line: icon, word and colour."""
+    style = state_style(state)
+    return f":{style.badge}-badge[{style.icon} {str(state).lower().capitalize()}]"
+
+
 def state_badge(state: str, *, help: str | None = None) -> None:
     """A stream state, verdict or severity: icon, word and colour."""
     style = state_style(state)

@@ -7,6 +7,7 @@ import streamlit as st
 
 from app import context, state
 from app.components import lists
+from app.components.figures import figure_row
 from app.view import files as view
 from app.view.format import bytes_exact, bytes_text, count_exact, count_text, percent
 from backend.lake.files import Bucket, FileDistribution
@@ -47,8 +48,9 @@ def key_figures(found: FileDistribution) -> None:
             f"{bytes_exact(found.target.bytes)}, from {found.target.source}",
         ),
     )
-    for column, (label, value, help_text) in zip(st.columns(len(figures)), figures, strict=True):
-        column.metric(label, value, help=help_text, border=True)
+    with figure_row("files_figures"):
+        for label, value, help_text in figures:
+            st.metric(label, value, help=help_text, border=True)
 
 
 def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:

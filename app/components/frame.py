@@ -180,7 +180,7 @@ def _pinned_band(opened: OpenTable) -> None:
     behind = opened.latest_version - snapshot.version
     with st.container(horizontal=True, vertical_alignment="center", border=True, key="pinned_band"):
         st.markdown(
-            f":material/push_pin: You look at **v{snapshot.version}**, committed {ago(snapshot.committed_at, now)}, "
+            f":orange[:material/push_pin:] You look at **v{snapshot.version}**, committed {ago(snapshot.committed_at, now)}, "
             f"{things(behind, 'version')} behind the latest.",
             help=moment_help(snapshot.committed_at, context.timezone()),
             width="content",

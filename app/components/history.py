@@ -12,7 +12,7 @@ from app import context, errors, navigation, state
 from app.components import lists
 from app.components.frame import OpenTable
 from app.view import history as view
-from app.view.format import ago, count_text, markdown_safe, moment_help, things
+from app.view.format import UNKNOWN, ago, count_text, markdown_safe, moment_help, things
 from app.view.history_figure import FIGURES, drawn_sentence, history_figure
 from app.view.theme import operation_style
 from backend.lake.model import Commit
@@ -169,9 +169,11 @@ def _detail(opened: OpenTable, version: int) -> None:
 def _detail_head(opened: OpenTable, commit: Commit) -> None:
     style, now = operation_style(commit.operation, context.mode()), context.now()
     with st.container(horizontal=True, vertical_alignment="center", key="commit_head"):
+        who = view.who(commit)
+        by = f" · {markdown_safe(who)}" if who != UNKNOWN else ""
         st.markdown(
-            f"{style.glyph} **v{commit.version} · {markdown_safe(commit.operation or 'operation not named')}** · "
-            f"{markdown_safe(view.who(commit))} · {ago(commit.committed_at, now)}",
+            f"{style.glyph} **v{commit.version} · {markdown_safe(commit.operation or 'operation not named')}**{by} · "
+            f"{ago(commit.committed_at, now)}",
             help=moment_help(commit.committed_at, context.timezone()),
             width="content",
         )

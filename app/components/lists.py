@@ -59,7 +59,7 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
 
 
 def choose(frame: pd.DataFrame, look: Look, *, key: str) -> int | None:
-    """A list of which one row leads on: the position of the row or cell clicked, None before."""
+    """A list whose rows lead on: the position of the row clicked (anywhere in it), None before."""
     event = st.dataframe(
         styled(frame, look),
         key=key,
@@ -67,7 +67,7 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str) -> int | None:
         hide_index=True,
         height=height(frame),
         on_select="rerun",
-        selection_mode=["single-row", "single-cell"],
+        selection_mode="single-cell",
         placeholder=UNKNOWN,
         alt=look.alt,
     )

@@ -9,7 +9,8 @@ from datetime import datetime
 import streamlit as st
 
 from app import context, errors, navigation
-from app.components.badges import state_badge
+from app.components.badges import state_mark
+from app.components.figures import figure_row
 from app.components.lists import Look
 from app.view.format import (
     bytes_exact,
@@ -38,9 +39,9 @@ _small = st.column_config.ProgressColumn(
 TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
-        "Table": st.column_config.TextColumn(pinned=True, width=250),
+        "Table": st.column_config.TextColumn(pinned=True, width=210),
         "Small files": _small,
-        "State": st.column_config.TextColumn(help="The latest version, or why the table cannot be read."),
+        "State": st.column_config.TextColumn(width=105, help="The latest version, or that the table cannot be read."),
         "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
     },
     layer_column="Layer",
@@ -74,8 +75,9 @@ def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> None:
         ),
         ("Streams running", f"{running} of {len(streams)}" if streams else "–", "Observed by a live host."),
     )
-    for column, (label, value, help_text) in zip(st.columns(len(figures)), figures, strict=True):
-        column.metric(label, value, help=help_text, border=True)
+    with figure_row("overview_figures"):
+        for label, value, help_text in figures:
+            st.metric(label, value, help=help_text, border=True)
 
 
 def attention_list(items: Sequence[AttentionItem], now: datetime) -> None:
@@ -95,18 +97,14 @@ def attention_list(items: Sequence[AttentionItem], now: datetime) -> None:
 
 def _item(item: AttentionItem, now: datetime) -> None:
     destination = attention_destination(item)
-    with st.container(
-        border=True,
-        horizontal=True,
-        vertical_alignment="center",
-        key=f"attention_{item.kind}_{item.subject}_{item.what[:24]}",
-    ):
-        state_badge(item.severity.value)
-        with st.container(gap=None):
-            since = since_text(item, now)
+    with st.container(border=True, key=f"attention_{item.kind}_{item.subject}_{item.what[:24]}"):
+        text, link = st.columns([6, 1], vertical_alignment="center")
+        with text.container(gap="xxsmall"):
             st.markdown(
-                f"**{markdown_safe(item.subject)}** · {markdown_safe(errors.sentence(item.what))}{since}",
+                f"{state_mark(item.severity.value)} **{markdown_safe(item.subject)}** · "
+                f"{markdown_safe(errors.sentence(item.what))}{since_text(item, now)}",
                 help=moment_help(item.since, context.timezone()) if item.since else None,
             )
-            st.caption(markdown_safe(item.next_step))
-        navigation.page_link(destination.page, destination.label, **destination.params)
+            st.caption(markdown_safe(errors.sentence(item.next_step)))
+        with link:
+            navigation.page_link(destination.page, destination.label, **destination.params)

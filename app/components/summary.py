@@ -6,10 +6,10 @@ Rule: figures are those of the version looked at; only the trend and the age spe
 from dataclasses import dataclass
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, context, errors
 from app.components import lists
+from app.components.figures import figure_row
 from app.components.frame import OpenTable
 from app.view import table as view
 from app.view.format import (
@@ -52,25 +52,25 @@ def key_figures(opened: OpenTable) -> None:
         Figure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes), "size_bytes"),
         Figure("Small files", share, of_files, "small_files"),
     )
-    *columns, last = st.columns(len(figures) + 1)
-    for column, figure in zip(columns, figures, strict=True):
-        _metric(column, figure, view.trend(timeline, figure.field, now) if opened.is_latest else None)
-    last.metric(
-        "Last commit" if opened.is_latest else "Committed",
-        ago(snapshot.committed_at, now),
-        delta=_last_operation(opened),
-        delta_color="off",
-        delta_arrow="off",
-        help=moment_help(snapshot.committed_at, context.timezone()),
-        border=True,
-        height="stretch",
-    )
+    with figure_row("summary_figures"):
+        for figure in figures:
+            _metric(figure, view.trend(timeline, figure.field, now) if opened.is_latest else None)
+        st.metric(
+            "Last commit" if opened.is_latest else "Committed",
+            ago(snapshot.committed_at, now),
+            delta=_last_operation(opened),
+            delta_color="off",
+            delta_arrow="off",
+            help=moment_help(snapshot.committed_at, context.timezone()),
+            border=True,
+            height="stretch",
+        )
 
 
-def _metric(column: DeltaGenerator, figure: Figure, trend: view.Trend | None) -> None:
+def _metric(figure: Figure, trend: view.Trend | None) -> None:
     change = trend.change if trend else None
     text = signed_bytes(change) if figure.field == "size_bytes" else signed(change)
-    column.metric(
+    st.metric(
         figure.label,
         figure.value,
         delta=text.replace("−", "-") if change is not None else None,  # Streamlit reads the sign
@@ -131,7 +131,14 @@ def data(opened: OpenTable, *, limit: int) -> None:
         )
     st.caption(view.preview_sentence(page, opened.snapshot.version))
     frame = view.preview_frame(page.rows)
-    st.dataframe(frame, key="rows", hide_index=True, height=lists.height(frame), alt=f"Rows of {opened.ref.name}")
+    st.dataframe(
+        frame,
+        key="rows",
+        hide_index=True,
+        placeholder="NULL",
+        height=lists.height(frame),
+        alt=f"Rows of {opened.ref.name}",
+    )
 
 
 def details(opened: OpenTable) -> None:

@@ -89,7 +89,8 @@ def history_sentence(commits: Sequence[Commit]) -> str:
     """What the listed commits come to: "100 commits over 2 h: 96 STREAMING UPDATE, 4 OPTIMIZE"."""
     counts = Counter(commit.operation or "not named" for commit in commits)
     moments = [commit.committed_at for commit in commits if commit.committed_at]
-    span = f" over {duration_text(round((max(moments) - min(moments)).total_seconds()))}" if len(moments) > 1 else ""
+    span_s = (max(moments) - min(moments)).total_seconds() if moments else 0.0
+    span = f" over {duration_text(span_s)}" if span_s else ""
     kinds = ", ".join(f"{count_text(count)} {name}" for name, count in counts.most_common(4))
     return f"{things(len(commits), 'commit')}{span}: {kinds}" if commits else "No commit is left in the log"
 

@@ -77,8 +77,8 @@ def history_figure(timeline: Timeline, figure: Figure, *, mode: Mode = "light", 
         chart.add_trace(_step_line(totals, figure, x_of, mode))
         for trace in _glyphs(_glyph_totals(timeline.totals), figure, x_of, mode):
             chart.add_trace(trace)
-    chart.update_layout(template=template_name(mode), height=360, title_text=history_finding(timeline.totals, figure))
-    chart.update_layout(showlegend=True, legend={"y": -0.18, "yanchor": "top", "x": 0, "xanchor": "left"}, margin_t=72)
+    chart.update_layout(template=template_name(mode), height=380, title_text=history_finding(timeline.totals, figure))
+    chart.update_layout(showlegend=True, legend={"y": -0.3, "yanchor": "top", "x": 0, "xanchor": "left"}, margin_t=72)
     _axes(chart, totals, figure, by_time=by_time, zone=zone)
     return chart
 

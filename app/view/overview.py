@@ -78,7 +78,7 @@ TABLE_COLUMNS = ("Layer", "Table", "Rows", "Files", "Size", "Small files", "Last
 
 def _table_row(table: TableCard | UnreadableTable, now: datetime) -> dict[str, object]:
     if isinstance(table, UnreadableTable):
-        return {"Layer": table.ref.layer, "Table": table.ref.name, "State": f"⚠ {table.reason}"}
+        return {"Layer": table.ref.layer, "Table": table.ref.name, "State": "⚠ unreadable"}
     return {
         "Layer": table.ref.layer,
         "Table": table.ref.name,

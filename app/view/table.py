@@ -196,7 +196,8 @@ def writers_sentence(commits: Sequence[Commit]) -> str:
     rest = len(counts) - 3
     if rest > 0:
         parts.append(f"{things(rest, 'other')}")
-    return f"Last {things(len(commits), 'commit')} by {', '.join(parts)}."
+    many = f"Last {things(len(commits), 'commit')}" if len(commits) > 1 else "Its only commit is"
+    return f"{many} by {', '.join(parts)}."
 
 
 def _writer(commit: Commit) -> str:
