@@ -36,6 +36,7 @@ class Lake:
     """Every read of the lake. One instance serves all viewers."""
 
     def __init__(self, settings: Settings) -> None:
+        pa.array([""])  # the first conversion looks for pandas, and two threads doing that at once fail
         self._settings = settings
         self._storage = Storage(settings)
         self._lock = threading.Lock()
