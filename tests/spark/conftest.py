@@ -1,0 +1,19 @@
+"""One JVM for all Spark tests of this process; every test has a lake of its own in it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from backend.settings import load_settings
+from pipelines.session import open_session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that every `Runtime` of this process shares; do not close a runtime in tests, cut its queries."""
+    home: Path = tmp_path_factory.mktemp("jvm")
+    session = open_session(load_settings(home=home))
+    yield session
+    session.stop()

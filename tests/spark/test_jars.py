@@ -1,0 +1,93 @@
+"""The JARs: fetched once, whole or not at all, and one sentence when that cannot be."""
+
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pipelines.jars import HERE, LIB, JarError, jar_paths, missing_files, pinned_files, resolve
+from pipelines.jars.java import JavaError, find_java
+
+POM = (
+    "<project><modelVersion>4.0.0</modelVersion>"
+    "<groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></project>"
+)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Maven repository on disk that offers what ivy.xml pins."""
+    root = tmp_path_factory.mktemp("maven")
+    for dependency in ElementTree.parse(HERE / "ivy.xml").getroot().iter("dependency"):
+        org, name, rev = (dependency.attrib[key] for key in ("org", "name", "rev"))
+        folder = root / org.replace(".", "/") / name / rev
+        folder.mkdir(parents=True)
+        (folder / f"{name}-{rev}.pom").write_text(POM.format(org, name, rev))
+        shutil.copy(LIB / f"{name}-{rev}.jar", folder)
+    return f"{root.as_uri()}/"
+
+
+def fake_java(folder: Path, says: str) -> Path:
+    """A JAVA_HOME whose java says this about its version."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+def test_fetches_what_is_pinned_and_only_once(tmp_path: Path, repository: str) -> None:
+    assert resolve(tmp_path / "lib", repository=repository) is True
+    assert sorted(path.name for path in (tmp_path / "lib").iterdir()) == sorted(pinned_files())
+    assert resolve(tmp_path / "lib", repository="http://127.0.0.1:9/") is False  # complete: nobody is asked
+
+
+def test_finishes_what_an_interrupted_run_left(tmp_path: Path, repository: str) -> None:
+    lib = tmp_path / "lib"
+    resolve(lib, repository=repository)
+    first, second, *_ = pinned_files()
+    (lib / first).write_bytes((lib / first).read_bytes()[:1_000])  # cut off
+    (lib / second).unlink()
+    (lib / ".resolve-left-over").mkdir()
+    assert missing_files(lib) == (first, second)
+    assert resolve(lib, repository=repository) is True
+    assert missing_files(lib) == ()
+
+
+def test_no_network_is_one_sentence_and_leaves_nothing_half(tmp_path: Path) -> None:
+    with pytest.raises(JarError, match=r"http://127\.0\.0\.1:9/ cannot be reached") as refused:
+        resolve(tmp_path, repository="http://127.0.0.1:9/")
+    assert "\n" not in refused.value.message
+    assert "network" in refused.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_jars_name_the_command(tmp_path: Path) -> None:
+    with pytest.raises(JarError, match="delta-storage") as refused:
+        jar_paths(tmp_path)
+    assert "python -m pipelines.jars" in refused.value.hint
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JavaError, match="Java is missing"):
+        find_java()
+
+
+@pytest.mark.parametrize(
+    ("says", "complaint"),
+    [('openjdk version "1.8.0_392"', "version 8"), ('openjdk version "11.0.2"', "version 11"), ("hello", "hello")],
+)
+def test_java_that_will_not_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, complaint: str) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, says)))
+    with pytest.raises(JavaError, match=complaint) as refused:
+        find_java()
+    assert "Java 17" in refused.value.hint
+
+
+@pytest.mark.parametrize("says", ['openjdk version "17.0.15" 2025-04-15', 'java version "21" 2023-09-19'])
+def test_java_that_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, says)))
+    assert find_java() == tmp_path / "bin" / "java"
