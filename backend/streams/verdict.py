@@ -22,6 +22,7 @@ from backend.streams.model import (
 
 AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)  # true without anybody looking
 WINDOW = 5  # batches
+LEAST_BATCHES = 3  # to call a stream slow
 LEAST_STALL_S = 30.0
 
 
@@ -103,8 +104,10 @@ def _of_pace(evidence: Evidence, window: Sequence[Progress], now: datetime) -> t
     durations = [batch.batch_duration_ms for batch in window if batch.batch_duration_ms is not None]
     last = window[-1]
     behind = f"is {span((now - last.progressed_at).total_seconds())} behind"
-    if len(durations) >= 3 and trigger_ms > 0 and median(durations) > trigger_ms:
+    if durations and 0 < trigger_ms < median(durations):
         pace = f"batches take {span(median(durations) / 1000)} on a trigger of {span(trigger_ms / 1000)}"
+        if len(durations) < LEAST_BATCHES:
+            return Verdict.CATCHING_UP, f"{behind} after its start: its first {pace}"
         if last.num_input_rows < 0.8 * window[0].num_input_rows:
             return Verdict.CATCHING_UP, f"{behind} and catching up: {pace}, but carry fewer rows each time"
         return Verdict.SLOW, f"{behind}: its {pace}"
@@ -126,7 +129,8 @@ def _failure(observed: Observed, now: datetime) -> str:
         return "failed"
     batch = f" in batch {failure.batch_id}" if failure.batch_id is not None else ""
     ago = span((now - failure.failed_at).total_seconds())
-    return f"failed {ago} ago{batch}: {failure.error_class}: {_short(failure.message)}"
+    message = failure.message.removeprefix(f"[{failure.error_class}] ")  # as Spark begins its messages
+    return f"failed {ago} ago{batch}: {failure.error_class}: {_short(message)}"
 
 
 def _next_try(observed: Observed, now: datetime) -> str:

@@ -16,8 +16,9 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.model import StreamDeclaration, StreamState
 from pipelines.failures import SparkLostError, StreamStartError
-from pipelines.host import Loop, StreamHost, declare, new_heartbeat
+from pipelines.host import Loop
 from pipelines.runtime import QueryFailure, QueryState, RunningQuery
+from pipelines.stream_host import StreamHost, declare, new_heartbeat
 
 NAMES = ("bronze", "silver", "gold")
 

@@ -24,7 +24,8 @@ EVENT = """{
     { "operatorName" : "x", "numRowsTotal" : 5, "memoryUsedBytes" : 10, "numRowsDroppedByWatermark" : 1 } ],
   "sources" : [ { "description" : "DeltaSource[file:/lake/bronze/events]", "numInputRows" : 206 } ],
   "sink" : { "description" : "DeltaSink", "numOutputRows" : -1 },
-  "observedMetrics" : { "expectations" : { "amount_positive__passed" : 204, "amount_positive__failed" : 2, "n_failed_failed" : 1,
+  "observedMetrics" : { "expectations" : { "amount_positive__passed" : 204, "amount_positive__failed" : 2,
+                                           "n_failed_failed" : 1,
                                            "type_known__passed" : null }, "other" : { "n" : 1 } } }"""
 
 

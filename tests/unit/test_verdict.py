@@ -70,8 +70,12 @@ def test_catching_up_when_slow_batches_shrink() -> None:
     assert "is 10 s behind and catching up" in found.because
 
 
-def test_two_slow_batches_are_no_verdict_yet() -> None:
-    assert verdict(seen(), batch(20, took_s=9), batch(10, took_s=9)).verdict is Verdict.OK
+def test_two_slow_batches_after_a_start_do_not_make_a_stream_slow() -> None:
+    found = verdict(seen(), batch(20, took_s=9), batch(10, took_s=9))
+    assert (found.verdict, found.because) == (
+        Verdict.CATCHING_UP,
+        "silver is 10 s behind after its start: its first batches take 9 s on a trigger of 5 s",
+    )
 
 
 def test_idle_when_spark_reported_nothing_to_read_after_the_last_batch() -> None:
@@ -84,7 +88,7 @@ def test_stalled_is_judged_by_its_own_pace() -> None:
     quick, slow = batch(100, took_s=1), batch(100, took_s=40)
     assert verdict(seen(), quick).verdict is Verdict.STALLED
     assert "no batch has ended for 1 min; before, one took 1 s" in verdict(seen(), quick).because
-    assert verdict(seen(), slow).verdict is Verdict.OK
+    assert verdict(seen(), slow).verdict is Verdict.CATCHING_UP
 
 
 def test_batches_of_an_earlier_run_say_nothing_about_this_one() -> None:
@@ -98,6 +102,11 @@ def test_failed_names_batch_class_and_message() -> None:
     assert found.because == (
         "silver failed 1 min ago in batch 7: SparkException: division by zero at x; it waits for a person to start it"
     )
+
+
+def test_the_class_is_not_said_twice() -> None:
+    spark = replace(FAILURE, error_class="DIVIDE_BY_ZERO", message="[DIVIDE_BY_ZERO] Division by zero.")
+    assert "batch 7: DIVIDE_BY_ZERO: Division" in verdict(seen(StreamState.FAILED, failures=(spark,))).because
 
 
 def test_backoff_says_when_it_tries_again() -> None:

@@ -1,0 +1,179 @@
+"""A real stream host, and the demo's generator, as processes on a WEIR_HOME of their own.
+
+Rule: every process that is started is ended, with its JVM; what a test knows, it knows from the store, the log and
+the lake, as any other program would.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from backend.settings import Settings, load_settings
+from backend.store.store import ControlStore
+from backend.streams.model import Observed, StreamState
+from backend.streams.verdict import batch_end
+from pipelines.demo.ledger import Ledger
+
+DEMO = (
+    "bronze_events",
+    "silver_events",
+    "gold_events_hourly",
+    "bronze_orders",
+    "silver_orders",
+    "gold_orders_by_status",
+)
+FAST = {
+    "WEIR_HOST__LEASE_TTL_S": "4",
+    "WEIR_HOST__HEARTBEAT_STALE_S": "5",
+    "WEIR_HOST__BACKOFF_INITIAL_S": "0.5",
+    "WEIR_HOST__MAX_RESTARTS": "2",
+    "WEIR_SPARK__CONF": json.dumps({"spark.sql.streaming.noDataProgressEventInterval": "2s"}),
+}
+
+
+@dataclass
+class World:
+    """One WEIR_HOME with its processes. `env` is what every process gets."""
+
+    home: Path
+    env: Mapping[str, str]
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (self.home / "out").mkdir(parents=True, exist_ok=True)
+        self.settings: Settings = load_settings(home=self.home)
+        self.store = ControlStore.open(self.settings)
+
+    def spawn(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        out = (self.home / "out" / f"{module}-{len(self.processes)}.log").open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            env={**os.environ, **self.env, "WEIR_HOME": str(self.home)},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+        out.close()
+        self.processes.append(process)
+        return process
+
+    def host(self) -> subprocess.Popen[bytes]:
+        return self.spawn("pipelines.host")
+
+    def close(self) -> None:
+        """Ends every process group that was started here."""
+        for process in self.processes:
+            kill_group(process)
+        self.store.close()
+
+    # what is there -----------------------------------------------------------------------------------------------
+
+    def observed(self) -> dict[str, Observed]:
+        return self.store.observed()
+
+    def states(self, *names: str) -> dict[str, str]:
+        seen = self.observed()
+        return {name: seen[name].state.value if name in seen else "none" for name in names or DEMO}
+
+    def runs(self, *names: str) -> dict[str, str | None]:
+        seen = self.observed()
+        return {name: seen[name].run_id for name in names}
+
+    def batches(self) -> dict[str, int]:
+        return {name: progress.batch_id for name, progress in self.store.latest_progress().items()}
+
+    def log(self) -> list[dict[str, Any]]:
+        text = (self.home / "logs" / "host.log").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def rows(self, table: str) -> pa.Table:
+        """A table's rows, read without Spark; `table` is layer/name."""
+        return pa.table(DeltaTable(str(self.home / "lake" / table)).scan().read_all())
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.home)
+
+    # what is waited for ------------------------------------------------------------------------------------------
+
+    def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = 300) -> float:
+        """Waits until the condition holds; the seconds it took."""
+        began = time.monotonic()
+        while not condition():
+            assert time.monotonic() - began < limit_s, f"waited {limit_s} s for: {what}\n{self.describe()}"
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def until_state(self, state: StreamState, *names: str) -> None:
+        wanted = dict.fromkeys(names or DEMO, state.value)
+        self.until(lambda: self.states(*wanted) == wanted, f"{', '.join(wanted)} {state}")
+
+    def until_batch(self, number: int, *names: str) -> None:
+        """Until each of the streams has done that batch."""
+        self.until(
+            lambda: all(self.batches().get(name, -1) >= number for name in names or DEMO), f"batch {number} of {names}"
+        )
+
+    def until_moved(self, by: int, *names: str) -> None:
+        """Until each of the streams has done so many batches more."""
+        before = self.batches()
+        wanted = {name: before.get(name, -1) + by for name in names or DEMO}
+        self.until(
+            lambda: all(self.batches().get(name, -1) >= batch for name, batch in wanted.items()), f"batches {wanted}"
+        )
+
+    def until_drained(self, since: datetime) -> None:
+        """Until every stream has looked, and found nothing, after the last batch of all of them."""
+        self.until(lambda: self._drained(since), "streams drained")
+
+    def _drained(self, since: datetime) -> bool:
+        latest, seen = self.store.latest_progress(), self.observed()
+        quiet_since = max([since, *(batch_end(latest[name]) for name in DEMO)]) + timedelta(milliseconds=1)
+        signs = [seen[name].last_trigger_at for name in DEMO]
+        return all(sign is not None and sign > quiet_since for sign in signs)
+
+    def describe(self) -> str:
+        """What a failed wait should say."""
+        failures = {name: seen.failures for name, seen in self.observed().items() if seen.failures}
+        outs = [
+            f"{path.name}: …{path.read_text(errors='replace')[-600:]}" for path in sorted((self.home / "out").iterdir())
+        ]
+        return f"{self.states()}\nbatches {self.batches()}\nfailures {failures}\n" + "\n".join(outs)
+
+
+def kill_hard(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 of the host alone: its JVM notices by itself, as it would after a crash."""
+    process.kill()
+    process.wait(10)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        process.wait(10)
+
+
+def group_is_empty(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,209 @@
+"""A real host with the real demo, from its first start through faults to a lake that equals the ledger.
+
+The tests of this module share one lakehouse and run in order, each from the state that the one before left: a JVM and
+six first batches cost more than all that is asked of them here.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.streams.model import StreamState
+from tests.spark.host_process import DEMO, FAST, World, group_is_empty, kill_hard, now
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+POISONED = ("poisoned_rows", "poisoned_start")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    env = {**FAST, "WEIR_HOST__PIPELINES": '["pipelines.demo", "tests.spark.poisoned"]'}
+    opened = World(tmp_path_factory.mktemp("faults"), env)
+    opened.spawn("pipelines.demo.generator")
+    opened.host()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def host_of(world: World) -> "subprocess.Popen[bytes]":
+    return world.processes[-1]
+
+
+def ask(world: World, name: str, action: str) -> None:
+    world.store.request(name, action, reason="test", actor="ann", now=now())  # type: ignore[arg-type]
+
+
+def test_poisoned_streams_end_failed_and_the_others_never_pause(world: World) -> None:
+    world.until_state(StreamState.RUNNING, *DEMO)
+    runs = world.runs(*DEMO)
+    world.until_state(StreamState.FAILED, *POISONED)
+    world.until_batch(1)
+    assert world.runs(*DEMO) == runs
+
+    seen = world.observed()
+    rows, start = seen["poisoned_rows"].last_failure, seen["poisoned_start"].last_failure
+    assert rows is not None
+    assert start is not None
+    assert (rows.error_class, rows.batch_id) == ("USER_RAISED_EXCEPTION", _planned_not_done(world, "poisoned_rows"))
+    assert "this row is poison" in rows.message
+    assert start.error_class == "ValueError"
+    assert "no such colour" in start.message
+    assert len(seen["poisoned_rows"].failures) == 3
+
+    told = Counter((line["stream"], line["state"]) for line in world.log() if line["event"] == "stream_state")
+    assert {name: told[name, "BACKOFF"] for name in POISONED} == dict.fromkeys(POISONED, 2)
+    assert {name: told[name, "STARTING"] for name in DEMO} == dict.fromkeys(DEMO, 1), "nobody else was started again"
+
+
+def _planned_not_done(world: World, name: str) -> int:
+    """The batch that the checkpoint holds as begun and not as ended."""
+    checkpoint = world.home / "checkpoints" / name
+    begun, ended = ({int(path.name) for path in (checkpoint / part).glob("[0-9]*")} for part in ("offsets", "commits"))
+    (batch,) = begun - ended
+    return batch
+
+
+def test_stop_takes_effect_in_time_and_start_keeps_the_query(world: World) -> None:
+    others = tuple(name for name in DEMO if name != "silver_events")
+    before, runs = world.observed()["silver_events"], world.runs(*others)
+    trigger_s = world.store.declarations()["silver_events"].trigger_interval_ms / 1000
+    busiest_ms = max(batch.batch_duration_ms or 0 for batch in world.store.progress("silver_events"))
+
+    ask(world, "silver_events", "stop")
+    took_s = world.until(lambda: world.states("silver_events") == {"silver_events": "STOPPED"}, "STOPPED")
+    assert took_s < max(trigger_s, busiest_ms / 1000) + 5
+    world.until_moved(1, *others)
+
+    ask(world, "silver_events", "start")
+    world.until_state(StreamState.RUNNING, "silver_events")
+    world.until_moved(1, "silver_events")
+    after = world.observed()["silver_events"]
+    assert after.query_id == before.query_id
+    assert after.run_id != before.run_id
+    assert world.runs(*others) == runs
+
+
+def test_a_second_host_refuses_until_the_first_ones_leases_expire(world: World) -> None:
+    first, owner = host_of(world), world.observed()["bronze_events"].host_id
+    second = world.host()
+    world.until(lambda: _refused(world) >= {*DEMO, *POISONED}, "the second host refuses all")
+    assert {seen.host_id for seen in world.observed().values()} == {owner}
+    assert set(world.states().values()) == {"RUNNING"}
+
+    killed_at = now()
+    kill_hard(first)
+    world.until(lambda: owner not in {seen.host_id for seen in world.observed().values()}, "the second host takes over")
+    taken = [line for line in world.log() if line["event"] == "streams_owned"][-1]["timestamp"]
+    assert taken > killed_at.isoformat()
+    world.until_state(StreamState.RUNNING, *DEMO)
+    world.until_moved(1)
+    world.until(lambda: group_is_empty(first), "the dead host's JVM is gone")
+    assert second.poll() is None
+    assert world.states(*POISONED) == dict.fromkeys(POISONED, "FAILED"), (
+        "a new host does not retry what waits for a person"
+    )
+
+
+def _refused(world: World) -> set[str]:
+    return {line["stream"] for line in world.log() if line["event"] == "stream_refused"}
+
+
+def test_killed_while_writing_it_comes_back_and_the_lake_equals_the_ledger(world: World) -> None:
+    ask(world, "gold_events_hourly", "stop")
+    world.until_state(StreamState.STOPPED, "gold_events_hourly")
+    _kill_while_writing(world, times=2, seed=11)
+    running = tuple(name for name in DEMO if name != "gold_events_hourly")
+    world.until_state(StreamState.RUNNING, *running)
+    assert world.states("gold_events_hourly") == {"gold_events_hourly": "STOPPED"}, "what people stopped stays stopped"
+    ask(world, "gold_events_hourly", "start")
+    _drain(world)
+    check_lake(world)
+
+
+def test_ctrl_c_stops_everything_in_time_and_leaves_the_wishes(world: World) -> None:
+    host, wishes = host_of(world), world.store.desired()
+    began = time.monotonic()
+    os.kill(host.pid, signal.SIGINT)
+    assert host.wait(20) == 0
+    world.until(lambda: group_is_empty(host), "no process is left", limit_s=20 - (time.monotonic() - began))
+    assert set(world.states().values()) == {"STOPPED"}
+    assert world.store.desired() == wishes
+    assert world.store.leases() == {}
+
+
+@pytest.mark.soak
+def test_killed_ten_times(tmp_path: Path) -> None:
+    world = World(tmp_path, FAST)
+    try:
+        world.spawn("pipelines.demo.generator")
+        world.host()
+        world.until_batch(1)
+        _kill_while_writing(world, times=10, seed=23)
+        _drain(world)
+        check_lake(world)
+    finally:
+        world.close()
+
+
+def _kill_while_writing(world: World, *, times: int, seed: int) -> None:
+    moments = random.Random(seed)
+    for _ in range(times):
+        time.sleep(moments.uniform(0, 3))
+        kill_hard(host_of(world))
+        batches = world.batches()
+        world.host()
+        world.until(lambda before=batches: _advanced(world, before) >= 3, "streams move again")
+
+
+def _advanced(world: World, before: dict[str, int]) -> int:
+    return sum(batch > before.get(name, -1) for name, batch in world.batches().items())
+
+
+def _drain(world: World) -> None:
+    world.until_state(StreamState.RUNNING, *DEMO)
+    generator = world.processes[0]
+    generator.terminate()
+    generator.wait(20)
+    world.until_drained(now() + timedelta(seconds=1))
+
+
+def check_lake(world: World) -> None:
+    """Every silver and gold table of the demo against the ledger."""
+    ledger = world.ledger
+    ids = world.rows("silver/silver_events")["event_id"].to_pylist()
+    assert len(ids) == len(set(ids)), "an event is in silver twice"
+    assert set(ids) == ledger.expected_silver_event_ids()
+
+    hourly = {
+        (row["window_start"], row["event_type"]): (row["event_count"], row["amount_sum"], row["amount_avg"])
+        for row in world.rows("gold/gold_events_hourly").to_pylist()
+    }
+    expected = ledger.expected_gold()
+    assert hourly == {key: (gold.event_count, gold.amount_sum, gold.amount_avg) for key, gold in expected.items()}
+
+    orders = {
+        row["order_id"]: (row["customer_id"], row["status"], row["amount"], row["lsn"])
+        for row in world.rows("silver/silver_orders").to_pylist()
+    }
+    assert orders == {
+        key: (order.customer_id, order.status, order.amount, order.lsn)
+        for key, order in ledger.expected_orders().items()
+    }
+
+    by_status = {
+        row["status"]: (row["orders"], row["total_amount"])
+        for row in world.rows("gold/gold_orders_by_status").to_pylist()
+    }
+    wanted = {status: (of.orders, of.total_amount) for status, of in ledger.expected_orders_by_status().items()}
+    assert {status: found for status, found in by_status.items() if found[0]} == wanted
+    assert orders, "an empty lake proves nothing"
