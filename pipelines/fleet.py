@@ -82,6 +82,7 @@ class Fleet:
         before = self._operations.get(name)
         if before is not None and before.phase is Phase.STOPPING:
             return
+        self._failures.pop(name, None)
         done = self._stoppers.submit(self._halt, name, before.done if before else None, timeout_s)
         self._operations[name] = _Operation(Phase.STOPPING, done)
 

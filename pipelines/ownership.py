@@ -40,9 +40,10 @@ class Ownership:
         return self._held
 
     def refresh(self, names: Iterable[str], now: datetime) -> Changes:
-        """Renews what is due and asks for the others of `names`."""
+        """Renews what is due and asks for those of `names` that nobody holds."""
         lost = self.renew_due(now)
-        free = [name for name in names if name not in self._held and name not in lost]
+        missing = [name for name in names if name not in self._held and name not in lost]
+        free = self._free(missing, now) if missing else []
         return Changes(tuple(name for name in free if self._acquire(name, now)), lost)
 
     def renew_due(self, now: datetime) -> tuple[str, ...]:
@@ -68,17 +69,23 @@ class Ownership:
         self._held[name] = renewed
         return True
 
+    def _free(self, names: Iterable[str], now: datetime) -> list[str]:
+        """Looks before it asks: a host that waits for another must not write once a stream and second."""
+        leases = self._store.leases()
+        free = []
+        for name in names:
+            lease = leases.get(stream_resource(name))
+            if lease is None or lease.expires_at <= now:
+                free.append(name)
+            elif self._others.get(name) != lease.owner:
+                self._others[name] = lease.owner
+                log.info("stream_refused", stream=name, owner=lease.owner, until=lease.expires_at.isoformat())
+        return free
+
     def _acquire(self, name: str, now: datetime) -> bool:
         lease = self._store.acquire(stream_resource(name), self._owner, ttl_s=self._ttl_s, now=now)
         if lease is None:
-            self._say_who_has(name)
             return False
         self._others.pop(name, None)
         self._held[name] = lease
         return True
-
-    def _say_who_has(self, name: str) -> None:
-        holder = self._store.leases().get(stream_resource(name))
-        if holder is not None and self._others.get(name) != holder.owner:
-            self._others[name] = holder.owner
-            log.info("stream_refused", stream=name, owner=holder.owner, until=holder.expires_at.isoformat())

@@ -63,6 +63,7 @@ class World:
             stdout=out,
             stderr=out,
             start_new_session=True,
+            cwd=Path(__file__).parents[2],
         )
         out.close()
         self.processes.append(process)
