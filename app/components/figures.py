@@ -4,7 +4,7 @@ Rule: a figure without data shows a dash, and its help says why.
 """
 
 import streamlit as st
-from streamlit.elements.layouts import GridContainer
+from streamlit.elements.lib.grid_container import GridContainer
 
 MOST, NARROWEST_PX = 5, 150
 

@@ -180,8 +180,8 @@ def _pinned_band(opened: OpenTable) -> None:
     behind = opened.latest_version - snapshot.version
     with st.container(horizontal=True, vertical_alignment="center", border=True, key="pinned_band"):
         st.markdown(
-            f":orange[:material/push_pin:] You look at **v{snapshot.version}**, committed {ago(snapshot.committed_at, now)}, "
-            f"{things(behind, 'version')} behind the latest.",
+            f":orange[:material/push_pin:] You look at **v{snapshot.version}**, "
+            f"committed {ago(snapshot.committed_at, now)}, {things(behind, 'version')} behind the latest.",
             help=moment_help(snapshot.committed_at, context.timezone()),
             width="content",
         )
