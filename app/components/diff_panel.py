@@ -11,7 +11,7 @@ from app.components.live import chart, key_figures
 from app.components.version_range import choose_range
 from app.errors import sentence
 from app.view import changes as view
-from app.view.changed_rows import KIND_TEXTS, PAGE_ROWS, build_row_table, filter_rows, style
+from app.view.changed_rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.view.format import UNKNOWN, count_text, markdown_safe
 from backend.diff import export
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
@@ -66,14 +66,13 @@ def _unavailable(diff: VersionDiff) -> None:
     st.warning("\n\n".join(lines), icon=":material/visibility_off:")
     first = diff.first_covered_version
     newest = max(diff.from_version, diff.to_version)
-    if first is not None and first <= newest:
-        start = max(first - 1, 0)
+    if first is not None and first < newest:
         st.button(
-            f"Compare v{start} → v{newest}",
+            f"Compare v{first} → v{newest}",
             key="first_covered",
             icon=":material/difference:",
             on_click=choose_range,
-            args=(start, newest),
+            args=(first, newest),
         )
 
 
@@ -86,16 +85,21 @@ def _rows(diff: VersionDiff) -> None:
             "**No row differs between the two states.** What the commits did is under Commits.", icon=":material/equal:"
         )
         return
+    touched = ", ".join(f"{name}: {count_text(count)}" for name, count in diff.changed_cells.items())
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
+        # No `format_func` on widgets bound to the URL: their link would carry the label.
         kinds = st.pills(
-            "Kind of change", [k.value for k in RowKind], selection_mode="multi", key="kind", bind="query-params",
-            format_func=lambda kind: KIND_TEXTS[RowKind(kind)],
-        )  # fmt: skip
+            "Kind of change", [kind.value for kind in RowKind], selection_mode="multi", key="kind", bind="query-params"
+        )
         columns = st.multiselect(
-            "Changed column", list(diff.changed_cells), key="column", bind="query-params",
-            format_func=lambda name: f"{name} ({count_text(diff.changed_cells[name])})",
-            placeholder="Any" if diff.changed_cells else "No update changes a column", disabled=not diff.changed_cells,
-        )  # fmt: skip
+            "Changed column",
+            list(diff.changed_cells),
+            key="column",
+            bind="query-params",
+            placeholder="Any" if touched else "No update changes a column",
+            disabled=not touched,
+            help=f"Updates that touch each column: {markdown_safe(touched)}" if touched else None,
+        )
     found = filter_rows(diff.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
     st.caption(view.shown_text(diff, found))
     if found:

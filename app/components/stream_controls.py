@@ -122,9 +122,9 @@ def _forget() -> None:
 
 def actor() -> str:
     """Who acts: the login, else the address, else the user of this machine."""
-    email = st.user.get("email")
-    if email:
-        return str(email)
+    user = st.user.to_dict()
+    if user.get("is_logged_in") and user.get("email"):
+        return str(user["email"])
     return f"{st.context.ip_address or _local_user()} (browser)"
 
 

@@ -58,6 +58,8 @@ def gross_counts(commits: Iterable[CommitChanges]) -> NetCounts:
 def counts_text(counts: NetCounts) -> str:
     """ "1,204 inserted, 310 updated, 12 deleted"."""
     named = ((counts.inserted, "inserted"), (counts.updated, "updated"), (counts.deleted, "deleted"))
+    if counts.updated is None and counts.inserted is not None:
+        return f"{count_text(counts.inserted)} inserted and {count_text(counts.deleted)} deleted, updates among them"
     return ", ".join(f"{count_text(count)} {word}" for count, word in named)
 
 

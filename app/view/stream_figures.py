@@ -77,7 +77,7 @@ def build_duration_figure(bins: Sequence[Bin], *, trigger_interval_ms: int, mode
     step = max(1, len(worked) // 8)
     ticks = list(range(0, len(worked), step))
     figure.update_xaxes(title="batch", tickvals=ticks, ticktext=[str(worked[at].first_batch) for at in ticks])
-    return figure.update_layout(barmode="stack", bargap=0.1)
+    return figure.update_layout(barmode="stack", bargap=0.1, margin={"t": 76})
 
 
 def build_rows_figure(bins: Sequence[Bin], *, mode: Mode = "light", zone: tzinfo = UTC) -> go.Figure:
@@ -191,12 +191,11 @@ def _rate_title(bins: Sequence[Bin]) -> str:
 
 
 def _duration_title(worked: Sequence[Bin], trigger_interval_ms: int) -> str:
-    if not worked:
-        return "Batch duration by phase"
     durations = [sum(item.phases_ms.values()) for item in worked]
+    if not any(durations):
+        return "Batch duration by phase"
     mean_ms = sum(durations) / len(durations)
     work_ms = sum(item.phases_ms.get(WORK_PHASE, 0.0) for item in worked) / len(worked)
-    share = percent(work_ms / mean_ms) if mean_ms else "–"
     over = sum(1 for duration in durations if trigger_interval_ms and duration > trigger_interval_ms)
-    late = f", {over} of {len(worked)} over the trigger" if over else ""
-    return f"Batch duration: {ms_text(mean_ms)} on average, {share} of it compute and write{late}"
+    told = f"{over} of {len(worked)} over the trigger" if over else f"{percent(work_ms / mean_ms)} of it addBatch"
+    return f"Batch: {ms_text(mean_ms)} on average, {told}"

@@ -110,7 +110,7 @@ def batch(name: str, number: int, at: datetime, *, run_id: str, rows: int = 100)
     )
 
 
-def batches(name: str, now: datetime, *, count: int = 60) -> list[Progress]:
+def batches(name: str, now: datetime, *, count: int = 36) -> list[Progress]:
     """`count` batches, one a trigger, the last one just now; the run changes after the first third."""
     return [
         batch(

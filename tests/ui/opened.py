@@ -1,0 +1,65 @@
+"""Opens pages of the real app in Streamlit's own test runner."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
+TIMEOUT_S = 30
+
+
+def forget_caches() -> None:
+    """Services and readings of one test must not serve the next."""
+    st.cache_resource.clear()
+    st.cache_data.clear()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty WEIR_HOME for one test, and no settings but those set here."""
+    monkeypatch.setenv("WEIR_HOME", str(tmp_path))
+    monkeypatch.setenv("WEIR_CONFIG", str(tmp_path / "no.toml"))
+    (tmp_path / "lake").mkdir()
+    forget_caches()
+    yield tmp_path
+    forget_caches()
+
+
+def open_page(page: str, **params: str | int) -> AppTest:
+    """A page as a link with these query parameters opens it; fails when the script raised."""
+    app = AppTest.from_file(str(MAIN), default_timeout=TIMEOUT_S)
+    app.switch_page(f"../pages/{page}.py")
+    for key, value in params.items():
+        app.query_params[key.rstrip("_")] = str(value)
+    return again(app)
+
+
+def again(app: AppTest) -> AppTest:
+    """The next run; fails when the script raised."""
+    app.run()
+    assert not app.exception, [each.value for each in app.exception]
+    return app
+
+
+def words(app: AppTest) -> str:
+    """Everything a person reads on the page outside tables, without Markdown's escapes."""
+    kinds = (
+        app.title,
+        app.header,
+        app.subheader,
+        app.markdown,
+        app.caption,
+        app.info,
+        app.warning,
+        app.error,
+        app.code,
+    )
+    texts = [each.value for kind in kinds for each in kind] + [each.value for each in app.toast]
+    return "\n".join(texts).replace("\\", "")
+
+
+def metrics(app: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in app.metric}

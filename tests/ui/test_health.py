@@ -1,0 +1,83 @@
+"""The Health page: the whole lake as a list, one table in depth."""
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests import builders
+from tests.ui.opened import again, home, metrics, open_page, words
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def lake(home: Path) -> Path:
+    """bronze/clicks with 2 × 17 small files; the small tables of the medallion beside it."""
+    root = builders.medallion_lake(home / "lake")
+    builders.partitioned_table(root / "bronze" / "clicks", days=2, files_per_day=17)
+    return root
+
+
+def test_the_whole_lake_is_listed_most_urgent_first(lake: Path) -> None:
+    app = open_page("health")
+
+    listed = app.dataframe[0].value.set_index("Table")
+    assert listed.index[0] == "bronze/clicks"
+    assert listed.loc["bronze/clicks", "Judgement"] == "▲ warning"
+    assert listed.loc["bronze/clicks", "Small files"] == 34
+    assert listed.loc["silver/orders", "Judgement"] == "✓ fine"
+    assert "34 small files of" in words(app)
+
+
+def test_a_row_opens_its_table(lake: Path) -> None:
+    app = open_page("health")
+
+    app.session_state["lake_health"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    again(app)
+
+    assert app.title[0].value == "clicks"
+    app.button(key="whole_lake").click()
+    again(app)
+    assert app.title[0].value == "Health of the lake"
+
+
+def test_one_table_shows_counts_rule_offenders_and_what_to_do(lake: Path) -> None:
+    app = open_page("health", table="bronze/clicks")
+
+    shown, text = metrics(app), words(app)
+    assert shown["Small files"] == "34"
+    assert shown["Last OPTIMIZE"] == "–"
+    assert "OPTIMIZE would leave about 2 files of 34" in text
+    assert "A file is small below" in text
+    offenders = app.dataframe[0].value
+    assert set(offenders["Where"]) == {"engine", "partition"}
+    assert sum(offenders[offenders["Where"] == "partition"]["Small files"]) == 34
+
+
+def test_after_optimize_the_page_says_when(lake: Path) -> None:
+    DeltaTable(str(lake / "bronze" / "clicks")).optimize.compact()
+
+    app = open_page("health", table="bronze/clicks")
+
+    assert metrics(app)["Small files"] == "0"
+    assert metrics(app)["Last OPTIMIZE"].endswith("ago") or metrics(app)["Last OPTIMIZE"] == "just now"
+
+
+def test_an_unreadable_table_hides_no_other(lake: Path) -> None:
+    (lake / "gold" / "orders_by_status" / "_delta_log" / "00000000000000000000.json").write_text("{broken")
+
+    app = open_page("health")
+
+    listed = app.dataframe[0].value.set_index("Table")
+    assert listed.loc["gold/orders_by_status", "Judgement"] == "? unknown"
+    assert listed.loc["silver/orders", "Judgement"] == "✓ fine"
+    assert "1 could not be read" in words(app)
+
+
+def test_a_vanished_table_is_said(lake: Path) -> None:
+    assert "bronze/gone" in words(open_page("health", table="bronze/gone"))
+
+
+def test_an_empty_lake_teaches(home: Path) -> None:
+    assert "No Delta tables here yet" in words(open_page("health"))

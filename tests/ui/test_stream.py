@@ -1,0 +1,198 @@
+"""One stream: its figures, its end, and start, stop and restart from its page."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.streams.model import DesiredState, StreamState
+from tests.ui import stream_store
+from tests.ui.opened import again, home, metrics, open_page, words
+
+__all__ = ["home"]
+NAME = "silver_events"
+EXPECTATIONS = ("event_type_not_null", "amount_positive", "never_counted")
+
+
+@pytest.fixture
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture
+def store(home: Path, now: datetime):
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    yield store
+    store.close()
+
+
+def _list(app):
+    """The list chosen below the charts."""
+    return app.dataframe[-1].value
+
+
+def test_a_flowing_stream_shows_its_last_batch(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
+    last = store.progress(NAME)[-1]
+
+    shown = metrics(app := open_page("stream", stream=NAME))
+
+    assert "keeps up" in words(app)
+    assert shown["Input"] == f"{last.input_rows_per_s:.3g} rows/s"
+    assert shown["Rows in batch"] == str(last.num_input_rows)
+    assert shown["Batch duration"] == f"{last.batch_duration_ms / 1000:.3g} s"
+    assert shown["Watermark"] == "10 min"
+    assert shown["State"] == f"{last.state_rows:,} rows"
+
+
+def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
+    events = store.progress(NAME)
+
+    app = open_page("stream", stream=NAME)
+
+    assert metrics(app)["Dropped as too late"] == str(sum(each.rows_dropped_by_watermark for each in events))
+    table = _list(app).set_index("Expectation")
+    counted = [count for each in events for count in each.expectations if count.name == "event_type_not_null"]
+    assert table.loc["event_type_not_null", "Failed"] == sum(count.failed for count in counted)
+    assert table.loc["event_type_not_null", "Passed"] == sum(count.passed for count in counted)
+    assert table.isna().loc["never_counted", "Passed"]
+
+
+def test_runs_are_told_apart(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+
+    runs = _list(open_page("stream", stream=NAME, view="Runs"))
+
+    assert list(runs["Batches"]) == ["12–35", "0–11"]
+    assert sum(runs["Rows read"]) == sum(each.num_input_rows for each in store.progress(NAME))
+
+
+def test_a_failed_stream_shows_class_message_and_batch(store, now: datetime) -> None:
+    stream_store.failed(store, "gold_events_hourly", now)
+
+    app = open_page("stream", stream="gold_events_hourly", view="Failures")
+
+    text = "\n".join(each.value for each in app.error).replace("\\", "")
+    assert "ZeroDivisionError" in text
+    assert "division by zero in the transform of row 17" in text
+    assert "batch 20" in text
+    assert _list(app).iloc[0]["Class"] == "ZeroDivisionError"
+    assert not app.button(key="one_start").disabled
+
+
+def test_after_the_host_is_gone_the_figures_stay_and_the_state_is_unknown(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    seen = now - timedelta(minutes=5)
+    stream_store.beat(store, seen)
+    stream_store.flowing(store, NAME, seen)
+
+    app = open_page("stream", stream=NAME)
+
+    assert f"Host not seen since {seen:%H:%M} UTC" in words(app)
+    assert ":gray-badge[:material/help: Unknown]" in words(app)
+    assert metrics(app)["Rows in batch"] == str(store.progress(NAME)[-1].num_input_rows)
+
+
+def test_a_stream_that_has_never_run_has_no_figures_and_no_error(home: Path, now: datetime) -> None:
+    stream_store.declare(stream_store.open_store(home), NAME, now)
+
+    shown = metrics(app := open_page("stream", stream=NAME))
+
+    assert set(shown.values()) == {"–"}
+    assert "No progress in the last 15 min" in words(app)
+
+
+def test_an_unknown_stream_names_those_that_are_there(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+
+    text = words(open_page("stream", stream="silver_evnts"))
+
+    assert "no stream is called" in text.lower()
+
+
+def test_without_a_stream_in_the_link_the_first_one_is_shown(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    stream_store.flowing(store, "bronze_events", now)
+
+    assert open_page("stream").title[0].value == "bronze_events"
+
+
+def test_without_any_declaration_the_page_teaches(home: Path) -> None:
+    assert "weir host" in words(open_page("stream"))
+
+
+def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    app = open_page("stream", stream=NAME)
+    assert app.button(key="one_start").disabled
+    assert "Start: It is running already." in words(app)
+
+    app.button(key="one_stop").click()
+    again(app)
+    app.button(key="act_send").click()
+    again(app)
+    assert "A reason is needed" in words(app)
+    assert store.desired()[NAME].state is DesiredState.RUNNING
+    assert store.audit_entries() == []
+
+    app.text_area(key="act_reason").set_value("checking a duplicate")
+    app.button(key="act_send").click()
+    again(app)
+
+    wanted, entry = store.desired()[NAME], store.audit_entries()[0]
+    assert (wanted.state, wanted.reason) == (DesiredState.STOPPED, "checking a duplicate")
+    assert (entry.action, entry.subject, entry.reason) == ("stop", NAME, "checking a duplicate")
+    assert "(browser)" in entry.actor
+    assert f"Stop asked for {NAME}" in words(app)
+    assert not [each for each in app.text_area if each.key == "act_reason"]
+
+
+def test_restart_of_a_failed_stream_grows_the_generation(store, now: datetime) -> None:
+    stream_store.failed(store, NAME, now)
+    before = store.desired()[NAME].generation
+    app = open_page("stream", stream=NAME)
+
+    app.button(key="one_restart").click()
+    again(app)
+    app.text_area(key="act_reason").set_value("the transform is mended")
+    app.button(key="act_send").click()
+    again(app)
+
+    assert store.desired()[NAME].generation == before + 1
+    assert store.audit_entries()[0].action == "restart"
+
+
+def test_a_stopped_stream_can_be_started_and_not_restarted(store, now: datetime) -> None:
+    stream_store.declare(store, NAME, now)
+    stream_store.observe(store, NAME, StreamState.STOPPED, now)
+    store.request(NAME, "stop", reason="night", actor="test", now=now)
+    app = open_page("stream", stream=NAME)
+
+    assert not app.button(key="one_start").disabled
+    assert app.button(key="one_stop").disabled
+    assert app.button(key="one_restart").disabled
+    assert "use Start" in words(app)
+
+
+def test_the_operation_log_shows_who_why_and_when(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    store.request(NAME, "stop", reason="first", actor="ann", now=now - timedelta(minutes=3))
+    store.request(NAME, "start", reason="second", actor="bob", now=now)
+
+    log = _list(open_page("stream", stream=NAME, view="Operation log"))
+
+    assert list(log["Act"]) == ["start", "stop"]
+    assert list(log["Who"]) == ["bob", "ann"]
+    assert list(log["Reason"]) == ["second", "first"]
+
+
+def test_served_beyond_loopback_without_a_login_nobody_acts(store, now, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream_store.flowing(store, NAME, now)
+    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
+
+    app = open_page("stream", stream=NAME)
+
+    assert all(app.button(key=f"one_{action}").disabled for action in ("start", "stop", "restart"))
+    assert "read-only" in words(app)

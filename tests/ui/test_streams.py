@@ -1,0 +1,111 @@
+"""The Streams page: what flows and what does not; acting on streams through the dialog."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.streams.model import DesiredState
+from tests.ui import stream_store
+from tests.ui.opened import again, home, open_page, words
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _stream_list(app):
+    return next(each.value for each in app.dataframe if "Wanted" in each.value.columns).set_index("Stream")
+
+
+def test_flowing_and_failed_streams_are_listed_most_urgent_first(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    stream_store.flowing(store, "bronze_events", now)
+    stream_store.failed(store, "gold_events_hourly", now)
+
+    listed = _stream_list(app := open_page("streams"))
+
+    assert list(listed.index) == ["gold_events_hourly", "bronze_events"]
+    assert "2 streams: 1 running, 1 failed" in words(app)
+    failed = listed.loc["gold_events_hourly"]
+    assert failed["Wanted"] == "▶ RUNNING"
+    assert failed["Observed"] == "✕ FAILED"
+    assert failed["Last error"].startswith("ZeroDivisionError: division by zero")
+    flowing = listed.loc["bronze_events"]
+    assert flowing["Verdict"] == "✓ OK"
+    assert flowing["Rows in"] == pytest.approx((100 + 7 * (35 % 5)) / 5)
+    assert len(flowing["Last 5 min"]) == 36
+
+
+def test_without_any_host_ever_the_page_says_how_to_start_one(home: Path) -> None:
+    text = words(open_page("streams"))
+
+    assert "No stream is declared yet" in text
+    assert "weir host" in text
+
+
+def test_declared_streams_without_a_heartbeat_are_unknown(home: Path, now: datetime) -> None:
+    stream_store.declare(stream_store.open_store(home), "bronze_events", now)
+
+    app = open_page("streams")
+
+    assert "No stream host has ever reported" in words(app)
+    assert _stream_list(app).loc["bronze_events", "Observed"] == "? UNKNOWN"
+
+
+def test_a_dead_host_turns_running_into_unknown_and_says_since_when(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    seen = now - timedelta(minutes=10)
+    stream_store.flowing(store, "bronze_events", seen)
+    stream_store.beat(store, seen)
+
+    app = open_page("streams")
+
+    assert f"Host not seen since {seen:%H:%M} UTC" in words(app)
+    row = _stream_list(app).loc["bronze_events"]
+    assert row["Observed"] == "? UNKNOWN"
+    assert row["Wanted"] == "▶ RUNNING"
+    assert row.isna()["Rows in"]
+
+
+def test_a_store_that_does_not_answer_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "store").write_text("a file where the folder should be")
+
+    assert "control store" in words(open_page("streams")).lower()
+
+
+def test_ticked_streams_are_stopped_together_with_one_reason(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    for name in ("bronze_events", "silver_events"):
+        stream_store.flowing(store, name, now)
+    app = open_page("streams")
+    assert app.button(key="many_stop").disabled
+
+    app.session_state["stream_list"] = {"selection": {"rows": [0, 1], "columns": [], "cells": []}}
+    again(app)
+    app.button(key="many_stop").click()
+    again(app)
+    app.text_area(key="act_reason").set_value("upstream is being repaired")
+    app.button(key="act_send").click()
+    again(app)
+
+    assert {each.state for each in store.desired().values()} == {DesiredState.STOPPED}
+    assert {entry.subject for entry in store.audit_entries()} == {"bronze_events", "silver_events"}
+    assert {entry.reason for entry in store.audit_entries()} == {"upstream is being repaired"}
+
+
+def test_a_cell_opens_the_stream(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    stream_store.flowing(store, "bronze_events", now)
+    app = open_page("streams")
+
+    app.session_state["stream_list"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "Stream")]}}
+    again(app)
+
+    assert app.title[0].value == "bronze_events"
