@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
+from app.cli import INTERRUPTED
 from backend.errors import LakehouseError
 
 USAGE = 2
@@ -30,6 +31,8 @@ def run(args: Sequence[str]) -> int:
             message = exc.format_message()
             return fail(message, _usage_hint(exc), USAGE) if message else USAGE  # none: it printed the help
         return _unexpected(exc)
+    if result == INTERRUPTED:  # typer's own reading of Ctrl-C
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
 
 

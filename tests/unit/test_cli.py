@@ -1,0 +1,459 @@
+"""Every command of `weir`: its document, its human form, its exit code, its words on wrong input."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from app.cli import main
+from app.cli.lake import services
+from backend.settings import load_settings
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.streams.model import (
+    DesiredState,
+    HostHeartbeat,
+    Observed,
+    Progress,
+    StreamDeclaration,
+    StreamFailure,
+    StreamState,
+)
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "tables"
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out, parse_constant=_no_constant)
+
+
+def _no_constant(text: str) -> None:
+    raise AssertionError(f"{text} is not JSON")
+
+
+Weir = Callable[..., Answer]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty WEIR_HOME, and no setting of the person who runs the tests."""
+    for name in list(os.environ):
+        if name.startswith("WEIR_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("WEIR_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    services.cache_clear()
+    yield tmp_path
+    services.cache_clear()
+
+
+@pytest.fixture
+def weir(home: Path, capsys: pytest.CaptureFixture[str]) -> Weir:
+    def run(*args: str) -> Answer:
+        services.cache_clear()
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main(args)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return Answer(int(left.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def lake(home: Path) -> Path:
+    """`silver/orders` with a feed and five commits, `bronze/broken` that cannot be read."""
+    path = home / "lake" / "silver" / "orders"
+    path.parent.mkdir(parents=True)
+    rows = pa.table({"id": [1, 2, 3], "amount": [1.5, float("nan"), None]})
+    write_deltalake(path, rows, configuration={"delta.enableChangeDataFeed": "true"})
+    write_deltalake(path, pa.table({"id": [4], "amount": [4.0]}), mode="append")
+    DeltaTable(path).update(updates={"amount": "9.0"}, predicate="id = 1")
+    DeltaTable(path).delete("id = 3")
+    DeltaTable(path).optimize.compact()
+    broken = home / "lake" / "bronze" / "broken" / "_delta_log"
+    broken.mkdir(parents=True)
+    (broken / f"{0:020d}.json").write_text("{not json\n")
+    return home / "lake"
+
+
+NOW = datetime.now(UTC)
+ERROR = StreamFailure("ValueError", "poisoned\nby a test", 7, NOW)
+
+
+def declaration(name: str) -> StreamDeclaration:
+    return StreamDeclaration(name, f"{name} of a test", "files", f"/lake/{name}", name, (), "bronze", 5_000, "/cp")
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[ControlStore]:
+    """`flows` runs with progress, `fails` has failed, `waits` was only declared; one live host."""
+    (home / "store").mkdir()
+    store = ControlStore.open(load_settings())
+    now = datetime.now(UTC)
+    store.declare([declaration(name) for name in ("flows", "fails", "waits")], now=now)
+    store.beat(HostHeartbeat("host-1", "box", 1, now - timedelta(hours=1), now))
+    states = {"flows": (StreamState.RUNNING, ()), "fails": (StreamState.FAILED, (ERROR,))}
+    for name, (state, failures) in states.items():
+        lease = store.acquire(stream_resource(name), "host-1", ttl_s=60, now=now)
+        assert lease is not None
+        store.ensure_desired(name, DesiredState.RUNNING, now=now)
+        seen = Observed(name, state, "host-1", 1, now, query_id="q-1", run_id="r-1", started_at=now, failures=failures)
+        store.observe(seen, token=lease.token)
+    store.add_progress([Progress("flows", "q-1", "r-1", 3, now, 10, 2.5, None, 100)])
+    yield store
+    store.close()
+
+
+# -- reads of the lake ------------------------------------------------------------------------------------------------
+
+
+def test_tables_has_a_row_for_every_table_also_the_broken_one(weir: Weir, lake: Path) -> None:
+    answer = weir("tables", "--json")
+    good, bad = sorted(answer.document, key=lambda row: "reason" in row)
+    assert answer.code == 0
+    wanted = {"name", "uri", "layer", "version", "num_rows", "num_files", "size_bytes", "small_files", "last_commit_at"}
+    assert wanted <= good.keys()
+    assert (good["name"], good["layer"], good["num_rows"]) == ("silver/orders", "silver", 3)
+    assert isinstance(good["size_bytes"], int)
+    assert good["last_commit_at"].endswith("Z")
+    assert {"name", "uri", "reason"} <= bad.keys()
+    assert "broken" in bad["name"]
+
+
+def test_tables_for_people(weir: Weir, lake: Path) -> None:
+    answer = weir("tables")
+    assert "silver/orders" in answer.out
+    assert "cannot be read" in answer.out
+
+
+def test_an_empty_lake_says_how_to_fill_it(weir: Weir) -> None:
+    (Path.cwd() / "lake").mkdir()
+    assert weir("tables", "--json").document == []
+    assert "weir up" in weir("tables").out
+
+
+def test_table_describes_one_table_at_any_version(weir: Weir, lake: Path) -> None:
+    document = weir("table", "orders", "--version", "0", "--json").document
+    assert (document["version"], document["num_rows"], document["protocol"]["min_reader_version"]) == (0, 3, 1)
+    assert [(f["path"], f["type"]) for f in document["schema"]] == [("id", "bigint"), ("amount", "double")]
+    assert "amount" in weir("table", "orders").out
+
+
+def test_history_is_newest_first_and_can_be_limited(weir: Weir, lake: Path) -> None:
+    commits = weir("history", "silver/orders", "--json").document
+    assert [c["version"] for c in commits] == [4, 3, 2, 1, 0]
+    wanted = {"version", "committed_at", "operation", "user", "engine", "parameters", "metrics", "user_metadata"}
+    assert all(wanted <= commit.keys() for commit in commits)
+    assert commits[1]["operation"] == "DELETE"
+    assert commits[1]["metrics"]["rows_deleted"] == 1
+    assert len(weir("history", "orders", "--limit", "2", "--json").document) == 2
+    assert "Older commits" in weir("history", "orders", "--limit", "2").out
+
+
+def test_properties_explains_what_is_set(weir: Weir, lake: Path) -> None:
+    document = weir("properties", "orders", "--json").document
+    feed = next(row for row in document["properties"] if row["key"] == "delta.enableChangeDataFeed")
+    assert (feed["value"], feed["default"], feed["is_set"]) == ("true", "false", True)
+    assert feed["meaning"]
+    assert {"properties", "features", "ownership"} <= document.keys()
+    assert "delta.enableChangeDataFeed" in weir("properties", "orders").out
+
+
+def test_files_has_a_histogram_that_adds_up(weir: Weir, lake: Path) -> None:
+    document = weir("files", "orders", "--version", "1", "--json").document
+    assert {"version", "num_files", "size_bytes", "target_bytes", "small_files", "histogram"} <= document.keys()
+    assert (document["version"], document["num_files"]) == (1, 2)
+    assert sum(bucket["files"] for bucket in document["histogram"]) == document["num_files"]
+    assert sum(bucket["bytes"] for bucket in document["histogram"]) == document["size_bytes"]
+    assert "target" in weir("files", "orders").out
+
+
+# -- diff -------------------------------------------------------------------------------------------------------------
+
+
+def test_diff_counts_net_and_gross(weir: Weir, lake: Path) -> None:
+    answer = weir("diff", "orders", "--from", "0", "--to", "latest", "--key", "id", "--json")
+    document = answer.document
+    assert answer.code == 0
+    assert (document["from_version"], document["to_version"], document["method"]) == (0, 4, "change_feed")
+    assert document["net"] == {"inserted": 1, "updated": 1, "deleted": 1}
+    assert document["exact"] is True
+    assert [c["version"] for c in document["commits"]] == [4, 3, 2, 1]
+    assert document["commits"][2]["changes"] == {"inserted": 0, "updated": 1, "deleted": 0}
+    assert {"schema", "properties", "files", "reasons", "rows", "truncated"} <= document.keys()
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "versions"), [("-2", "-0", (2, 4)), ("latest", "1", (4, 1)), ("3", "3", (3, 3))]
+)
+def test_diff_names_versions_in_every_way(
+    weir: Weir, lake: Path, first: str, last: str, versions: tuple[int, int]
+) -> None:
+    document = weir("diff", "orders", "--from", first, "--to", last, "--json").document
+    assert (document["from_version"], document["to_version"]) == versions
+
+
+def test_diff_by_time(weir: Weir, lake: Path) -> None:
+    at = weir("history", "orders", "--json").document[2]["committed_at"]
+    assert weir("diff", "orders", "--from", at, "--to", "latest", "--json").document["from_version"] == 2
+
+
+def test_diff_for_people_marks_what_changed(weir: Weir, lake: Path) -> None:
+    out = weir("diff", "orders", "--from", "0", "--to", "4", "--key", "id").out
+    assert "1 rows inserted, 1 updated, 1 deleted" in out
+    assert "1.5 → 9.0" in out
+
+
+def test_diff_limits_rows_and_says_so(weir: Weir, lake: Path) -> None:
+    document = weir("diff", "orders", "--from", "0", "--to", "4", "--rows", "1", "--json").document
+    assert (len(document["rows"]), document["truncated"]) == (1, True)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_diff_writes_rows_to_a_file(weir: Weir, lake: Path, suffix: str, home: Path) -> None:
+    assert weir("diff", "orders", "--from", "0", "--to", "4", "--output", f"out.{suffix}").code == 0
+    assert (home / f"out.{suffix}").stat().st_size > 10
+
+
+def test_diff_without_feed_tells_the_rest_and_ends_with_1(weir: Weir, home: Path) -> None:
+    path = home / "lake" / "plain"
+    path.parent.mkdir()
+    write_deltalake(path, pa.table({"id": [1]}))
+    write_deltalake(path, pa.table({"id": [2]}), mode="append")
+    answer = weir("diff", "plain", "--from", "0", "--to", "1", "--json")
+    assert answer.code == 1
+    assert (answer.document["method"], answer.document["net"]["inserted"]) == ("unavailable", None)
+    assert answer.document["files"]["added"] == 1
+    assert answer.err.startswith("error: ")
+    assert "hint: " in answer.err
+
+
+# -- health -----------------------------------------------------------------------------------------------------------
+
+
+def test_health_of_one_table_and_of_all(weir: Weir, lake: Path) -> None:
+    document = weir("health", "orders", "--json").document
+    assert {
+        "num_files",
+        "small_files",
+        "small_share",
+        "rule",
+        "trend",
+        "last_optimize",
+        "recommendations",
+    } <= document.keys()
+    assert document["last_optimize"]["version"] == 4
+    assert [point["version"] for point in document["trend"]] == [0, 1, 2, 3, 4]
+    whole = weir("health", "--json").document
+    assert [table["name"] for table in whole["tables"]] == ["silver/orders"]
+    assert any("broken" in item["subject"] and item["next_step"] for item in whole["attention"])
+    assert "small" in weir("health", "orders").out
+    assert "critical" in weir("health").out
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+def test_streams_shows_desired_and_observed_apart(weir: Weir, store: ControlStore) -> None:
+    document = {row["name"]: row for row in weir("streams", "--json").document}
+    wanted = {
+        "name",
+        "desired",
+        "state",
+        "query_id",
+        "run_id",
+        "batch_id",
+        "last_progress_at",
+        "input_rows_per_s",
+        "error",
+    }
+    assert all(wanted <= row.keys() for row in document.values())
+    flows, fails, waits = document["flows"], document["fails"], document["waits"]
+    assert (flows["desired"], flows["state"], flows["batch_id"], flows["input_rows_per_s"]) == (
+        "RUNNING",
+        "RUNNING",
+        3,
+        2.5,
+    )
+    assert flows["error"] is None
+    assert (fails["state"], fails["error"]) == ("FAILED", "ValueError: poisoned\nby a test")
+    assert (waits["query_id"], waits["batch_id"]) == (None, None)
+    assert "flows" in weir("streams").out
+
+
+def test_stream_shows_one(weir: Weir, store: ControlStore) -> None:
+    document = weir("stream", "fails", "--json").document
+    assert document["failures"][0]["batch_id"] == 7
+    assert document["checkpoint_location"] == "/cp"
+    assert "poisoned by a test" in weir("stream", "fails").out
+
+
+def test_an_act_carries_who_and_why_into_the_audit_trail(weir: Weir, store: ControlStore) -> None:
+    answer = weir("stop", "flows", "--reason", "a test", "--json")
+    assert (answer.code, answer.document["desired"], answer.document["host_alive"]) == (0, "STOPPED", True)
+    assert store.desired()["flows"].state is DesiredState.STOPPED
+    entry = store.audit_entries(subject="flows")[0]
+    assert (entry.action, entry.reason, entry.actor) == ("stop", "a test", answer.document["actor"])
+    assert weir("start", "flows", "--reason", "again").code == 0
+    assert store.desired()["flows"].state is DesiredState.RUNNING
+    before = store.desired()["flows"].generation
+    assert weir("restart", "flows", "--reason", "once more").code == 0
+    assert store.desired()["flows"].generation > before
+
+
+def test_an_act_without_a_live_host_says_so(weir: Weir, store: ControlStore) -> None:
+    store.beat(HostHeartbeat("host-1", "box", 1, NOW, NOW - timedelta(hours=1)))
+    assert "No host is alive" in weir("stop", "flows", "--reason", "a test").out
+    assert "No host is alive" in weir("streams").out
+
+
+def test_without_a_store_there_are_no_streams_and_none_is_made(weir: Weir, home: Path) -> None:
+    assert weir("streams", "--json").document == []
+    assert "weir up" in weir("streams").out
+    assert weir("stream", "flows").code == 3
+    assert weir("stop", "flows", "--reason", "x").code == 3
+    assert not (home / "store").exists()
+
+
+# -- wrong input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["table", "nope"], 3, "nope"),
+        (["history", "/etc"], 4, ""),
+        (["table", "orders", "--version", "99"], 3, "99"),
+        (["table", "orders", "--version", "banana"], 2, "banana"),
+        (["table", "broken"], 1, ""),
+        (["diff", "orders", "--from", "0"], 2, "--to"),
+        (["diff", "orders", "--from", "0", "--to", "1", "--key", "nope"], 1, "nope"),
+        (["diff", "orders", "--from", "0", "--to", "1", "--output", "x.xls"], 1, "x.xls"),
+        (["diff", "orders", "--from", "0", "--to", "1", "--output", "no/such/folder.csv"], 1, "folder.csv"),
+        (["history", "orders", "--limit", "0"], 2, "limit"),
+        (["history", "orders", "--limit", "many"], 2, "--limit"),
+        (["tables", "--nope"], 2, "--nope"),
+        (["nope"], 2, "nope"),
+        (["table"], 2, ""),
+        (["stream", "nope"], 3, "nope"),
+        (["stop", "nope", "--reason", "x"], 3, "nope"),
+        (["stop", "flows"], 2, "--reason"),
+        (["stop", "flows", "--reason", "  "], 4, "reason"),
+    ],
+)
+def test_wrong_input_ends_with_words_and_a_code(
+    weir: Weir, lake: Path, store: ControlStore, args: Sequence[str], code: int, words: str
+) -> None:
+    answer = weir(*args)
+    assert answer.code == code
+    assert answer.err.startswith("error: ")
+    assert "\nhint: " in answer.err
+    assert words in answer.err
+    assert answer.out == ""
+
+
+def test_wrong_settings_are_a_usage_error(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_HEALTH__MIN_FILES", "many")
+    answer = weir("tables")
+    assert (answer.code, "health.min_files" in answer.err) == (2, True)
+
+
+def test_a_store_that_does_not_answer_is_told_without_its_password(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_STORE__URL", "postgresql+psycopg://me:s3cret@127.0.0.1:1/none")
+    answer = weir("streams")
+    assert answer.code == 1
+    assert answer.err.startswith("error: ")
+    assert "s3cret" not in answer.err + answer.out
+
+
+def test_texts_of_others_cannot_rewrite_the_terminal(weir: Weir, home: Path) -> None:
+    path = home / "lake" / "t"
+    path.parent.mkdir()
+    write_deltalake(path, pa.table({"id": [1]}), description="\x1b[2J[bold]gone[/bold]")
+    out = weir("table", "t").out
+    assert "\x1b" not in out
+    assert "[bold]gone[/bold]" in out
+
+
+def test_help_lists_every_command(weir: Weir) -> None:
+    answer = weir("--help")
+    assert answer.code == 0
+    for command in ("up", "ui", "host", "demo", "tables", "diff", "streams", "start", "stop", "restart", "health"):
+        assert command in answer.out
+    assert weir("--version").out.startswith("weir ")
+
+
+# -- as a process -----------------------------------------------------------------------------------------------------
+
+WEIR = [sys.executable, "-m", "app.cli"]
+
+
+def test_a_reader_that_leaves_early_makes_no_noise(home: Path, lake: Path) -> None:
+    process = subprocess.Popen([*WEIR, "history", "orders", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (1, b"")
+
+
+def test_ctrl_c_ends_without_a_traceback(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that accepts and never answers holds the command inside its work."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("WEIR_STORE__URL", f"postgresql+psycopg://me@127.0.0.1:{port}/none?sslmode=disable")
+        process = subprocess.Popen([*WEIR, "streams"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        silent.settimeout(60)
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == b"error: interrupted"
+
+
+def test_reading_commands_import_neither_pandas_nor_a_browser_front_end(home: Path, lake: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['weir', 'tables', '--json']\nfrom app.cli import main\n"
+        "try: main()\nexcept SystemExit as left: assert not left.code\n"
+        "bad = {'pandas', 'streamlit', 'plotly', 'pyspark', 'duckdb', 'sqlalchemy'} & set(sys.modules)\n"
+        "assert not bad, bad"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_small_lake_is_read_fast(home: Path, lake: Path) -> None:
+    """CPU time, because the wall clock belongs to whatever else this machine does."""
+    before = os.times()
+    subprocess.run([*WEIR, "tables", "--json"], check=True, capture_output=True, timeout=60)
+    after = os.times()
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 2.5
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared tables are not here")
+def test_tables_that_others_wrote(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_LAKE__ROOTS", json.dumps([str(SHARED)]))
+    rows = {row["name"]: row for row in weir("tables", "--json").document}
+    assert rows["covid_nyt"]["num_rows"] == 1_111_930
+    assert rows["covid_nyt"]["num_files"] == 8
+    net = weir("diff", "cdf_table", "--from", "0", "--to", "3", "--json").document["net"]
+    assert net == {"inserted": 0, "updated": 5, "deleted": 1}
