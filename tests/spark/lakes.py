@@ -1,0 +1,114 @@
+"""A demo lake for Spark tests: files landed by the real generator, streams run until all of it is processed.
+
+Rule: what a test expects comes from the ledger or from bronze, computed without Spark.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from backend.settings import Settings, load_settings
+from pipelines.demo.generator import generate
+from pipelines.demo.ledger import Ledger
+from pipelines.runtime import Runtime
+from pipelines.spec import Registry, StreamSpec, load_registry
+
+PATIENCE_S = 240.0
+
+
+class Heard(StreamingQueryListener):
+    """Every progress as Spark's JSON says it, and which runs are over."""
+
+    def __init__(self) -> None:
+        self.progress: list[dict[str, Any]] = []
+        self.ended: set[str] = set()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...
+    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self.progress.append(json.loads(event.progress.json))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self.ended.add(str(event.runId))
+
+
+@dataclass
+class DemoLake:
+    settings: Settings
+    runtime: Runtime
+    heard: Heard = field(default_factory=Heard)
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.settings.home)
+
+    def land(self, files: int) -> None:
+        generate(self.settings, files=files, stop=threading.Event())
+
+    def process(self, *names: str) -> None:
+        """Run each stream until it has read all there is; a failure fails the test."""
+        for name in names:
+            run = self.runtime.start(name)
+            ended = self.runtime.await_end(name, timeout_s=PATIENCE_S)
+            assert not ended.active, f"{name} did not end in {PATIENCE_S} s"
+            assert ended.failure is None, ended.failure
+            deadline = time.monotonic() + 30
+            while run.run_id not in self.heard.ended and time.monotonic() < deadline:
+                time.sleep(0.02)  # the listener's bus is behind the query
+
+    def rows(self, table: str) -> list[Row]:
+        return self.runtime.session.read.format("delta").load(self.uri(table)).collect()
+
+    def uri(self, table: str) -> str:
+        return str(self.settings.home / "lake" / table)
+
+    def versions(self, table: str) -> int:
+        return len(list(Path(self.uri(table), "_delta_log").glob("*.json")))
+
+    def history(self, table: str) -> list[dict[str, Any]]:
+        """commitInfo of each commit, oldest first."""
+        logs = sorted(Path(self.uri(table), "_delta_log").glob("*.json"))
+        actions = (json.loads(line) for log in logs for line in log.read_text().splitlines())
+        return [action["commitInfo"] for action in actions if "commitInfo" in action]
+
+    def forget_last_commit(self, stream: str) -> int:
+        """Make the checkpoint look as if the host had died before it noted the last batch as done; its id."""
+        commits = self.settings.home / "checkpoints" / stream / "commits"
+        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+        return last
+
+
+def demo_lake(home: Path, *, streams: Iterable[str] | None = None) -> DemoLake:
+    """An open demo lake whose streams end when they have read everything."""
+    rates = {"landing_interval_s": 0.01, "events_per_s": 30_000, "orders_per_s": 10_000}
+    settings = load_settings(home=home, demo=rates)
+    declared = load_registry(settings)
+    specs = [declared.get(name) for name in streams or declared.names()]
+    return open_lake(settings, *(replace(spec, trigger_interval_s=None) for spec in specs))
+
+
+def open_lake(settings: Settings, *specs: StreamSpec) -> DemoLake:
+    """A lake with these streams; the session is the one of the whole test run."""
+    registry = Registry()
+    for spec in specs:
+        registry.add(spec)
+    lake = DemoLake(settings, Runtime(settings, registry))
+    lake.runtime.open()
+    lake.runtime.add_listener(lake.heard)
+    return lake
