@@ -1,4 +1,4 @@
-"""Overview: is anything wrong, and where? What needs attention, then tables by layer, then streams."""
+"""Overview: is anything wrong, and where? What needs attention, then tables by layer, then streams; kept fresh."""
 
 import streamlit as st
 
@@ -9,41 +9,56 @@ from app.view import overview as view
 from backend.errors import LakehouseError
 from backend.health.attention import AttentionRules, attention
 
-now, streams = context.now(), cache.streams_reading()
-try:
-    tables = view.by_layer(cache.lake_reading().tables)
-    lake_error = None
-except LakehouseError as exc:
-    tables, lake_error = [], exc
-items = attention(tables, streams.streams, streams.hosts, now=now, rules=AttentionRules.of(context.settings()))
+EVERY_S = 5
 
-st.title("Overview", anchor=False)
-overview.key_figures(view.lake_totals(tables), streams.streams)
-if lake_error:
-    errors.show(lake_error)
 
-st.subheader(view.attention_sentence(items), anchor=False)
-overview.attention_list(items, now)
+def region() -> None:
+    now, streams = context.now(), cache.streams_reading()
+    try:
+        tables = view.by_layer(cache.lake_reading().tables)
+        lake_error = None
+    except LakehouseError as exc:
+        tables, lake_error = [], exc
+    rules = AttentionRules.of(context.settings())
+    items = attention(tables, streams.streams, streams.hosts, now=now, rules=rules)
+    overview.key_figures(view.lake_totals(tables), streams.streams)
+    if lake_error:
+        errors.show(lake_error)
+    unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
+    st.subheader(view.attention_sentence(items, unknown), anchor=False)
+    judged = "" if unknown else view.judged_sentence(len(tables), len(streams.streams))
+    overview.attention_list(items, now, judged=judged)
+    st.subheader("Tables", anchor=False)
+    if tables:
+        table_list(tables)
+    elif not lake_error:
+        empty_lake()
+    st.subheader("Streams", anchor=False)
+    stream_list(streams)
 
-st.subheader("Tables", anchor=False)
-if tables:
+
+def table_list(tables: list[view.Table]) -> None:
     st.caption(f"{view.totals_sentence(view.lake_totals(tables))}. Click a row to open the table.")
-    row = lists.choose(view.tables_frame(tables, now), overview.TABLES, key="overview_tables")
+    row = lists.choose(view.tables_frame(tables, context.now()), overview.TABLES, key="overview_tables")
     if row is not None:
         navigation.go("table", table=tables[row].ref.name)
-elif not lake_error:
-    empty_lake()
 
-st.subheader("Streams", anchor=False)
-if streams.problem:
-    st.error(
-        f"**The control store does not answer, so streams are not known.** {streams.problem}", icon=":material/error:"
-    )
-elif streams.streams:
-    st.caption(f"{view.streams_sentence(streams.streams)}. Click a row to open the stream.")
-    row = lists.choose(view.streams_frame(streams.streams, now), overview.STREAMS, key="overview_streams")
-    if row is not None:
-        navigation.go("stream", stream=streams.streams[row].declaration.name)
-else:
-    st.info("**No stream is declared yet.** A stream host declares the streams it can run:", icon=":material/water:")
-    st.code("weir host", language="bash")
+
+def stream_list(reading: cache.StreamsReading) -> None:
+    if reading.problem:
+        what = "**The control store does not answer, so streams are not known.**"
+        st.error(f"{what} {reading.problem}", icon=":material/error:")
+    elif reading.streams:
+        st.caption(f"{view.streams_sentence(reading.streams)}. Click a row to open the stream.")
+        frame = view.streams_frame(reading.streams, context.now())
+        row = lists.choose(frame, overview.STREAMS, key="overview_streams")
+        if row is not None:
+            navigation.go("stream", stream=reading.streams[row].declaration.name)
+    else:
+        what = "**No stream is declared yet.** A stream host declares the streams it can run:"
+        st.info(what, icon=":material/water:")
+        st.code("weir host", language="bash")
+
+
+st.title("Overview", anchor=False)
+st.fragment(region, run_every=EVERY_S)()

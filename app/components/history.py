@@ -101,6 +101,7 @@ def _list(found: Sequence[Commit], chosen: Sequence[int]) -> None:
         column_config=dict(COMMITS.config),
         hide_index=True,
         height=lists.height(frame),
+        row_height=lists.ROW_PX,
         on_select=lambda: _on_list(key),
         selection_mode="multi-row",
         selection_default={"selection": {"rows": rows}} if rows else None,

@@ -23,7 +23,8 @@ from app.view.format import (
 from app.view.theme import LAYER_COLOURS
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
-SCROLLING_PX = 500
+ROW_PX = 35
+SCROLLING_PX = 15 * ROW_PX
 
 FORMATS: dict[str, Callable[[Any], str]] = {
     "bytes": bytes_text,
@@ -53,6 +54,7 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
         column_config=dict(look.config),
         hide_index=True,
         height=height(frame),
+        row_height=ROW_PX,
         placeholder=UNKNOWN,
         alt=look.alt,
     )
@@ -66,6 +68,7 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str) -> int | None:
         column_config=dict(look.config),
         hide_index=True,
         height=height(frame),
+        row_height=ROW_PX,
         on_select="rerun",
         selection_mode="single-cell",
         placeholder=UNKNOWN,

@@ -80,12 +80,10 @@ def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> None:
             st.metric(label, value, help=help_text, border=True)
 
 
-def attention_list(items: Sequence[AttentionItem], now: datetime) -> None:
-    """What needs a person, most urgent first, each with its next step and a link."""
-    if not items:
-        st.success(
-            "Every table could be read and is fresh, and every wanted stream flows.", icon=":material/check_circle:"
-        )
+def attention_list(items: Sequence[AttentionItem], now: datetime, *, judged: str) -> None:
+    """What needs a person, most urgent first, each with its next step and a link. `judged`: what was looked at."""
+    if not items and judged:
+        st.success(judged, icon=":material/check_circle:")
     for item in items[:MOST_ITEMS]:
         _item(item, now)
     rest = items[MOST_ITEMS:]

@@ -69,11 +69,11 @@ def key_figures(opened: OpenTable) -> None:
 
 def _metric(figure: Figure, trend: view.Trend | None) -> None:
     change = trend.change if trend else None
-    text = signed_bytes(change) if figure.field == "size_bytes" else signed(change)
+    words = signed_bytes(change) if figure.field == "size_bytes" else signed(change)
     st.metric(
         figure.label,
         figure.value,
-        delta=text.replace("−", "-") if change is not None else None,  # Streamlit reads the sign
+        delta=words.replace("−", "-") if change else change,  # Streamlit reads the sign, and a 0 as unchanged
         delta_color="primary",
         delta_description="in 24 h" if change is not None else None,
         help=figure.help,

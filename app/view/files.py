@@ -17,7 +17,7 @@ from backend.lake.files import Bucket, FileDistribution
 
 MOST_FILES = 200
 MOST_PARTITIONS = 500
-MOST_TICKS = 9
+MOST_TICKS = 6
 
 
 def files_finding(found: FileDistribution) -> str:

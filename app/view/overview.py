@@ -14,6 +14,7 @@ from backend.health.model import AttentionItem, Severity
 from backend.lake.model import TableCard, UnreadableTable
 from backend.streams.model import StreamState, StreamStatus
 
+Table = TableCard | UnreadableTable
 LAYER_ORDER = ("bronze", "silver", "gold")
 
 
@@ -34,7 +35,7 @@ class LakeTotals:
         return self.small_files / self.num_files if self.num_files else None
 
 
-def lake_totals(tables: Iterable[TableCard | UnreadableTable]) -> LakeTotals:
+def lake_totals(tables: Iterable[Table]) -> LakeTotals:
     """Adds up what the cards know."""
     found = list(tables)
     cards = [table for table in found if isinstance(table, TableCard)]
@@ -62,13 +63,13 @@ def totals_sentence(totals: LakeTotals) -> str:
     return " · ".join(parts)
 
 
-def by_layer(tables: Iterable[TableCard | UnreadableTable]) -> list[TableCard | UnreadableTable]:
+def by_layer(tables: Iterable[Table]) -> list[Table]:
     """Tables in the order of the medallion, those without a layer last, then by name."""
     rank = {layer: index for index, layer in enumerate(LAYER_ORDER)}
     return sorted(tables, key=lambda table: (rank.get(table.ref.layer or "", len(rank)), table.ref.name))
 
 
-def tables_frame(tables: Sequence[TableCard | UnreadableTable], now: datetime) -> pd.DataFrame:
+def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
     """One row a table, in the order given. Numbers stay numbers, so that sorting a column means something."""
     return pd.DataFrame([_table_row(table, now) for table in tables], columns=list(TABLE_COLUMNS))
 
@@ -76,7 +77,7 @@ def tables_frame(tables: Sequence[TableCard | UnreadableTable], now: datetime) -
 TABLE_COLUMNS = ("Layer", "Table", "Rows", "Files", "Size", "Small files", "Last commit", "By", "State", "Committed at")
 
 
-def _table_row(table: TableCard | UnreadableTable, now: datetime) -> dict[str, object]:
+def _table_row(table: Table, now: datetime) -> dict[str, object]:
     if isinstance(table, UnreadableTable):
         return {"Layer": table.ref.layer, "Table": table.ref.name, "State": "⚠ unreadable"}
     return {
@@ -126,14 +127,28 @@ def streams_sentence(streams: Sequence[StreamStatus]) -> str:
     return " · ".join(parts)
 
 
-def attention_sentence(items: Sequence[AttentionItem]) -> str:
-    """What the attention list comes to, as its heading."""
+def attention_sentence(items: Sequence[AttentionItem], unknown: Sequence[str] = ()) -> str:
+    """What the attention list comes to, as its heading. `unknown` names what could not be judged."""
     urgent = [item for item in items if item.severity in (Severity.CRITICAL, Severity.WARNING)]
+    if not urgent and unknown:
+        return f"Not known: {' and '.join(unknown)} could not be read"
     if not items:
         return "Nothing needs attention"
     if not urgent:
         return f"Nothing urgent, {things(len(items), 'note')}"
     return "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
+
+
+def judged_sentence(num_tables: int, num_streams: int) -> str:
+    """What was looked at and found in order; empty when there was nothing to look at."""
+    parts = []
+    if num_tables:
+        parts.append(
+            f"{things(num_tables, 'table')} could be read and are fresh" if num_tables > 1 else "1 table is fresh"
+        )
+    if num_streams:
+        parts.append("every wanted stream flows")
+    return f"{', '.join(parts)}." if parts else ""
 
 
 @dataclass(frozen=True, slots=True)
