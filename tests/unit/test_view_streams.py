@@ -1,0 +1,135 @@
+"""What may be asked of a stream in each state, and how the list words it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.view.batches import bin_progress
+from app.view.stream_figures import build_duration_figure, build_rate_figure, build_state_figure
+from app.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
+from backend.streams.model import (
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    StreamDeclaration,
+    StreamState,
+    StreamStatus,
+    Verdict,
+)
+from tests.unit.test_view_batches import event
+
+NOW = datetime(2026, 11, 20, 12, 3, tzinfo=UTC)
+
+
+def status(
+    state: StreamState, wanted: DesiredState | None = DesiredState.RUNNING, *, name: str = "s",
+    verdict: Verdict = Verdict.OK,
+) -> StreamStatus:  # fmt: skip
+    declaration = StreamDeclaration(name, "", "files", f"/lake/{name}", name, (), None, 5_000, f"/checkpoints/{name}")
+    desired = Desired(name, wanted, 1, "", "host", NOW) if wanted else None
+    return StreamStatus(declaration, desired, None, state, None, verdict, f"{name} is so")
+
+
+RUN, STOP = DesiredState.RUNNING, DesiredState.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted", "open_acts"),
+    [
+        (StreamState.RUNNING, RUN, {"stop", "restart"}),
+        (StreamState.STARTING, RUN, {"stop", "restart"}),
+        (StreamState.BACKOFF, RUN, {"stop", "restart"}),
+        (StreamState.FAILED, RUN, {"start", "stop", "restart"}),
+        (StreamState.COMPLETED, RUN, {"start", "stop", "restart"}),
+        (StreamState.UNKNOWN, RUN, {"stop", "restart"}),
+        (StreamState.STOPPED, RUN, {"stop", "restart"}),
+        (StreamState.STOPPED, STOP, {"start"}),
+        (StreamState.STOPPING, STOP, {"start"}),
+        (StreamState.RUNNING, STOP, {"start"}),
+        (StreamState.UNKNOWN, None, {"start", "stop", "restart"}),
+    ],
+)
+def test_which_acts_are_open(state: StreamState, wanted: DesiredState | None, open_acts: set[str]) -> None:
+    found = acts(status(state, wanted), refused=None)
+
+    assert {act.action for act in found if act.blocked is None} == open_acts
+    assert all(act.blocked is None or len(act.blocked) > 10 for act in found)
+
+
+def test_read_only_blocks_everything_with_its_reason() -> None:
+    assert {act.blocked for act in acts(status(StreamState.RUNNING), refused="read-only")} == {"read-only"}
+    assert {act.blocked for act in acts_on_all([], refused=None)} == {"Tick a stream first."}
+
+
+def test_an_act_on_several_reaches_only_those_that_allow_it() -> None:
+    both = [status(StreamState.RUNNING, name="a"), status(StreamState.STOPPED, STOP, name="b")]
+
+    assert all(act.blocked is None for act in acts_on_all(both, refused=None))
+    assert [each.declaration.name for each in allowed(both, "start")] == ["b"]
+    assert [each.declaration.name for each in allowed(both, "stop")] == ["a"]
+
+
+def test_urgent_streams_come_first() -> None:
+    verdicts = {"a": Verdict.OK, "b": Verdict.FAILED, "c": Verdict.STOPPED, "d": Verdict.STALLED}
+    listed = by_urgency(status(StreamState.RUNNING, name=name, verdict=v) for name, v in verdicts.items())
+
+    assert [each.declaration.name for each in listed] == ["b", "d", "a", "c"]
+
+
+def test_an_unknown_figure_is_missing_and_not_zero() -> None:
+    row = build_stream_frame([status(StreamState.RUNNING)], now=NOW).iloc[0]
+
+    assert row.isna()["Rows in"]
+    assert row.isna()["Last batch"]
+    assert row["Why"] == "Is so"
+
+
+def test_every_state_and_verdict_has_its_words() -> None:
+    statuses = [status(state, verdict=verdict) for state in StreamState for verdict in Verdict]
+
+    frame = build_stream_frame(statuses, now=NOW)
+
+    assert all(len(text.split(" ", 1)) == 2 for column in ("Observed", "Verdict") for text in frame[column])
+
+
+def test_a_silent_host_is_told_with_its_last_sign() -> None:
+    beat = HostHeartbeat("h", "m", 1, NOW, NOW - timedelta(minutes=40))
+
+    said = host_sentence([beat], now=NOW, stale_s=15)
+
+    assert said is not None
+    assert said.startswith("Host not seen since 11:23 UTC")
+    assert host_sentence([beat], now=beat.beat_at, stale_s=15) is None
+    assert host_sentence([], now=NOW, stale_s=15) is not None
+
+
+def test_figures_break_their_lines_between_runs() -> None:
+    bins = bin_progress([event(0), event(1), event(2, run="r2"), event(3, run="r2")])
+
+    figure = build_rate_figure(bins)
+
+    assert list(figure.data[0].y) == [2.0, 2.0, None, 2.0, 2.0]
+
+
+def test_stacked_phases_equal_the_durations() -> None:
+    bins = bin_progress([event(0), event(1, durations_ms={"addBatch": 7_000, "triggerExecution": 8_000})])
+
+    figure = build_duration_figure(bins, trigger_interval_ms=5_000)
+
+    heights = [sum(trace.y[i] for trace in figure.data) for i in range(2)]
+    assert heights == pytest.approx([2.0, 8.0])
+    assert figure.layout.shapes[0].y0 == 5.0
+    assert "1 of 2 over the trigger" in figure.layout.title.text
+
+
+def test_a_figure_of_a_long_window_stays_small() -> None:
+    bins = bin_progress([event(i) for i in range(17_280)])
+
+    figure = build_duration_figure(bins, trigger_interval_ms=5_000)
+
+    assert sum(len(trace.x) for trace in figure.data) <= 2_000
+
+
+def test_a_stream_without_state_has_no_state_chart() -> None:
+    assert build_state_figure(bin_progress([event(0)])) is None
+    assert build_state_figure(bin_progress([event(0, state_rows=5)])) is not None
