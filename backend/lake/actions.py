@@ -47,6 +47,7 @@ ACTIONS = pa.schema(
         pa.field("version", pa.int64()),
         pa.field("kind", pa.int8()),
         pa.field("data_change", pa.bool_()),
+        pa.field("is_encoded", pa.bool_()),  # the log writes the path with percent signs
         *FILE_FIELDS,
     )
 )
@@ -86,12 +87,13 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
     path = action.get("path")
     if not isinstance(path, str) or not path:
         raise BadActionError(f"{kind.name.lower()} without a path")
-    path = unquote(path)
+    raw, path = path, unquote(path)
     dv_id, dv_path, deleted_rows = deletion_vector(action.get("deletionVector"))
     return (
         version,
         int(kind),
         action.get("dataChange") is not False,
+        raw != path,
         file_key(path, dv_id),
         path,
         _size(action, kind),

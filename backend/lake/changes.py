@@ -18,6 +18,7 @@ from backend.lake.paths import is_remote, is_within, resolve_log_path
 from backend.lake.storage import Storage
 
 FEED = "delta.enableChangeDataFeed"
+MAPPING = "delta.columnMapping.mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,14 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
         return ChangeFeedSupport(
             False, None, f"the change feed was off at version {to_version}", hint=f"set {FEED}=true to record changes"
         )
-    marked = _marked_by_vectors(log, max(enabled, from_version + 1), to_version)
-    if marked is not None:
+    beyond = _beyond_reader(log, max(enabled, from_version + 1), to_version)
+    if beyond is not None:
+        version, reason = beyond
         return ChangeFeedSupport(
             False,
-            marked if marked < to_version else None,
-            f"commit {marked} changed rows by deletion vectors, whose changes this reader cannot tell exactly",
-            hint="compare the two states, or versions after it",
+            version if version < to_version else None,
+            reason,
+            hint="the engine that writes the table can read it",
         )
     first = max(0, enabled - 1)
     if from_version >= first:
@@ -63,31 +65,30 @@ def change_files(commits: Iterable[CommitSlice]) -> list[str]:
     """The files that the feed of these commits is read from: change files where a commit has them, else its data."""
     paths: list[str] = []
     for commit in commits:
-        feed = _of_kind(commit.actions, Kind.CDC)
-        paths += (feed if feed.num_rows else _changed(commit.actions))["path"].to_pylist()
+        paths += _feed_files(commit.actions)["path"].to_pylist()
     return paths
 
 
-def _changed(actions: pa.Table) -> pa.Table:
-    return actions.filter(actions["data_change"]) if actions.num_rows else actions
+def _feed_files(actions: pa.Table) -> pa.Table:
+    if not actions.num_rows:
+        return actions
+    feed = actions.filter(pc.equal(actions["kind"], int(Kind.CDC)))
+    return feed if feed.num_rows else actions.filter(actions["data_change"])
 
 
-def _of_kind(actions: pa.Table, kind: Kind) -> pa.Table:
-    return actions.filter(pc.equal(actions["kind"], int(kind)))
-
-
-def _marked_by_vectors(log: TableLog, first: int, last: int) -> int | None:
-    """The newest commit whose changes lie in deletion vectors instead of change files."""
+def _beyond_reader(log: TableLog, first: int, last: int) -> tuple[int, str] | None:
+    """The newest commit whose feed deltalake cannot read, and why (found by trying, deltalake 1.6.6)."""
+    if log.state(last).metadata.configuration.get(MAPPING, "none").lower() != "none":
+        return last, "the change feed of a table with column mapping cannot be read yet"
     for version in range(last, first - 1, -1):
-        actions = log.commits([version])[0].actions
-        changed = _changed(actions)
-        if not _of_kind(actions, Kind.CDC).num_rows and changed["dv_id"].null_count < changed.num_rows:
-            return version
+        files = _feed_files(log.commits([version])[0].actions)
+        if files.num_rows and pc.any(files["is_encoded"]).as_py():
+            return version, f"commit {version} names files with percent-encoded paths, which the feed's reader misses"
     return None
 
 
 def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
-    """Raise `PathRefusedError` for a local file that leads outside through a symlink, `DataFileMissingError` if gone."""
+    """Raise `PathRefusedError` for a local file whose symlink leads outside, `DataFileMissingError` for one gone."""
     table = snapshot.ref.uri
     here = storage.folder(table)
     for path in paths:

@@ -94,10 +94,12 @@ def _mapped(uri: str, exc: BaseException) -> LakehouseError:
     text = str(exc).strip()
     line = (text.splitlines() or [type(exc).__name__])[0][:300]
     lower = text.lower()
+    if any(word in lower for word in ("permission", "access denied", "error sending request", "timed out", "retries")):
+        return StorageError(
+            f"the data of {uri} cannot be read: {line}", hint="check permissions, network and credentials"
+        )
     if "not found" in lower or "no such file" in lower or "notfound" in lower:
         return DataFileMissingError(f"a data file of {uri} is gone: {line}", hint="it was vacuumed or deleted by hand")
-    if "permission" in lower or "access denied" in lower:
-        return StorageError(f"the data of {uri} cannot be read: {line}", hint="check permissions and credentials")
     if "unsupported" in lower or "not supported" in lower or "reader feature" in lower:
         return UnsupportedFeatureError(f"the rows of {uri} cannot be read: {line}", hint="the log's numbers still hold")
     return TableError(f"the rows of {uri} cannot be read: {line}", hint="its log can still be read")

@@ -143,7 +143,9 @@ def distribute(snapshot: Snapshot, target: TargetSize, *, ratio: float, min_file
         buckets=histogram(snapshot.files["size_bytes"]),
         partitions=partitions,
         smallest=by_size.slice(0, EXTREMES),
-        largest=by_size.slice(max(0, count - EXTREMES)).take(pa.array(range(min(count, EXTREMES) - 1, -1, -1), pa.int64())),
+        largest=by_size.slice(max(0, count - EXTREMES)).take(
+            pa.array(range(min(count, EXTREMES) - 1, -1, -1), pa.int64())
+        ),
         median_bytes=by_size["size_bytes"][(count - 1) // 2].as_py() if count else None,
     )
 

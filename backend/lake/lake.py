@@ -14,6 +14,7 @@ import pyarrow as pa
 from backend.errors import (
     DiffError,
     LakehouseError,
+    StorageError,
     TableNotFoundError,
 )
 from backend.lake import catalog, data
@@ -48,6 +49,8 @@ class Lake:
     def tables(self) -> list[TableRef]:
         """Every table below the roots, sorted by name; raises `StorageError` when no root can be listed."""
         listing = self._list(self._settings.lake.refresh_s)
+        if not listing.refs and listing.problems:
+            raise StorageError(listing.problems[0].reason, hint=listing.problems[0].hint)
         return list(listing.refs)
 
     def find(self, name_or_uri: str) -> TableRef:

@@ -28,6 +28,8 @@ PARALLEL_READS = 32
 TIME_OUT = timedelta(seconds=30)
 MAX_RETRIES = 4
 _CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "timeout", "connect_timeout", "proxy_url"})
+# Options that people carry over from a writer; a reader has no use for them.
+_WRITER_OPTIONS = frozenset({"s3_allow_unsafe_rename", "s3_locking_provider", "delta_dynamo_table_name"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ def _object_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
         short = key.lower().removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
         if short in _CLIENT_OPTIONS:
             client[short] = value.lower() == "true" if short.startswith("allow") else value
-        else:
+        elif short not in _WRITER_OPTIONS:
             config[key.lower()] = value
     try:
         return from_url(

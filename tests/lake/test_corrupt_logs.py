@@ -19,12 +19,10 @@ from tests.builders import (
     HandLog,
     add,
     commit_info,
-    deletion_vector,
     metadata,
     orders_table,
     partitioned_table,
     protocol,
-    remove,
     write,
 )
 
@@ -327,16 +325,17 @@ def test_changes_whose_files_were_vacuumed_name_the_loss(root, open_lake):
         lake.changes(lake.find("t"), 1, 3)
 
 
-def test_changes_by_deletion_vectors_are_refused_rather_than_wrong(root, open_lake):
-    feed = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
-    log = HandLog(root / "t").commit(
-        protocol(3, 7, ["deletionVectors"]), metadata(configuration=feed), add("a"), commit_info()
-    )
-    log.commit(remove("a"), add("a", dv=deletion_vector("x" * 20, cardinality=2)), commit_info("DELETE"))
+def test_changes_that_deltalake_cannot_read_are_refused_with_the_reason(root, open_lake):
+    for value in ("a b", "plain"):
+        for number in range(2):
+            rows = {"id": [number], "p": [value]}
+            write(root / value, rows, partition_by=["p"], configuration={"delta.enableChangeDataFeed": "true"})
+    mapped = {"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name"}
+    HandLog(root / "mapped").commit(protocol(2, 5), metadata(configuration=mapped)).commit(add("a"), commit_info())
     lake = open_lake()
-    support = lake.cdf_support(lake.find("t"), 0, 1)
-    assert not support.covered
-    assert "deletion vector" in support.reason
+    assert lake.cdf_support(lake.find("plain"), 0, 1).covered
+    assert "percent-encoded" in lake.cdf_support(lake.find("a b"), 0, 1).reason
+    assert "column mapping" in lake.cdf_support(lake.find("mapped"), 0, 1).reason
 
 
 def test_partitions_of_a_real_table_survive_a_bad_commit_elsewhere(root, open_lake):
