@@ -1,0 +1,92 @@
+"""Numbers and times as people read them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.view import format as f
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1204, "1.2 kB"),
+        (38_214_551, "38.2 MB"),
+        (999_499, "999 kB"),
+        (999_950, "1 MB"),  # never "1000 kB"
+        (128_000_000, "128 MB"),
+        (10**21, "1000 EB"),
+    ],
+)
+def test_sizes_are_1000_based_with_three_digits(size: int | None, text: str) -> None:
+    assert f.bytes_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "–"), (0, "0"), (1204, "1,204"), (99_999, "99,999"), (1_111_930, "1.11 M"), (-5, "-5"), (0.25, "0.25")],
+)
+def test_counts_are_grouped_and_rounded_only_when_big(count: float | None, text: str) -> None:
+    assert f.count_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (None, "–"),
+        (0, "0 %"),
+        (0.0001, "< 0.1 %"),
+        (0.003, "0.3 %"),
+        (0.92, "92 %"),
+        (0.9997, "> 99.9 %"),
+        (1, "100 %"),
+    ],
+)
+def test_a_share_never_rounds_to_none_or_all(share: float | None, text: str) -> None:
+    assert f.percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (0, "0 s"),
+        (0.85, "850 ms"),
+        (2.4, "2.4 s"),
+        (59.96, "1 min"),
+        (130, "2 min 10 s"),
+        (7800, "2 h 10 min"),
+        (3600, "1 h"),
+        (273_600, "3 d 4 h"),
+        (-130, "−2 min 10 s"),
+    ],
+)
+def test_durations_have_their_two_largest_units(seconds: float | None, text: str) -> None:
+    assert f.duration_text(seconds) == text
+
+
+def test_a_moment_is_relative_and_exact() -> None:
+    moment = NOW - timedelta(hours=2, minutes=10)
+    assert f.ago(moment, NOW) == "2 h 10 min ago"
+    assert f.ago(NOW, NOW) == "just now"
+    assert f.ago(None, NOW) == "–"
+    assert f.ago(NOW + timedelta(minutes=5), NOW) == "in 5 min"  # a clock that is ahead is shown, not hidden
+    assert f.moment_help(moment, "Europe/Berlin") == "2026-11-20 09:50:00 UTC · 2026-11-20 10:50:00 CET"
+    assert f.moment_help(moment, "Mars/Olympus") == "2026-11-20 09:50:00 UTC"
+
+
+def test_changes_carry_their_sign() -> None:
+    assert [f.signed(n) for n in (None, 0, 1204, -3)] == ["–", "±0", "+1,204", "−3"]
+    assert f.signed_bytes(-38_214_551) == "−38.2 MB"
+
+
+def test_words_of_others_cannot_become_markdown() -> None:
+    assert f.markdown_safe("a_b *c* [d](http://e)\n# f") == r"a\_b \*c\* \[d\]\(http\://e\) \# f"
+    assert f.markdown_safe("run `weir up` now") == "run `weir up` now"
+    assert "`" not in f.markdown_safe("one ` alone").replace("\\`", "")
