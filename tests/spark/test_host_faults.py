@@ -106,7 +106,6 @@ def test_a_second_host_refuses_until_the_first_ones_leases_expire(world: World) 
     taken = [line for line in world.log() if line["event"] == "streams_owned"][-1]["timestamp"]
     assert taken > killed_at.isoformat()
     world.until_state(StreamState.RUNNING, *DEMO)
-    world.until_moved(1)
     world.until(lambda: group_is_empty(first), "the dead host's JVM is gone")
     assert second.poll() is None
     assert world.states(*POISONED) == dict.fromkeys(POISONED, "FAILED"), (
