@@ -60,6 +60,8 @@ def everything(*, as_json: bool) -> int:
         )
         return 0
     _print_attention(items)
+    if not tables:
+        return 0
     print_table(
         ("table", "files", "small", "share", "size", "last optimize", "last vacuum", "most urgent"),
         (_row(found) for found in tables),

@@ -114,6 +114,14 @@ def test_duplicate_and_null_keys_are_counted_and_set_apart() -> None:
     }
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_key_with_one_row_before_and_several_after_is_not_an_update(copies: int) -> None:
+    answer = summed([(1, DEL, (1, "a")), (1, INS, (1, "b")), *[(1, INS, (1, "c"))] * copies])
+    assert answer.net == NetCounts(1 + copies, 0, 1)
+    assert (answer.apart.duplicate_keys, answer.apart.rows) == (1, 2 + copies)
+    assert all(row.set_apart is SetApart.DUPLICATE_KEY for row in answer.rows)
+
+
 @pytest.mark.parametrize(
     ("events", "net"),
     [
