@@ -1,0 +1,224 @@
+"""One whole Weir for all browser tests: `weir up` with its own home and port, driven through Debian's Chromium.
+
+Without a browser these tests skip and say so; with CI=true a missing browser is a failure.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import ConsoleMessage, Locator, Page, expect
+
+from tests.processes import free_port, processes_of, wait_until
+
+STREAMS = (
+    "bronze_events",
+    "silver_events",
+    "gold_events_hourly",
+    "bronze_orders",
+    "silver_orders",
+    "gold_orders_by_status",
+)
+START_LIMIT_S = 240.0
+PICTURES = Path(__file__).parents[2] / "test-results" / "pages"
+
+
+def chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    path = chromium()
+    if path is None:
+        reason = "no Chromium on this machine (Debian: apt-get install chromium)"
+        if os.environ.get("CI", "").lower() in ("true", "1"):
+            pytest.fail(f"{reason}, and in CI the browser tests must run", pytrace=False)
+        pytest.skip(reason)
+    return {"executable_path": path, "args": ["--no-sandbox", "--disable-dev-shm-usage"]}
+
+
+@pytest.fixture(scope="session")
+def browser_context_args() -> dict[str, Any]:
+    return {"viewport": {"width": 1440, "height": 900}, "timezone_id": "Europe/Amsterdam", "locale": "en-GB"}
+
+
+@dataclass(frozen=True, slots=True)
+class Weir:
+    """A running `weir up`: its address, its home, and the command on the same home."""
+
+    url: str
+    home: Path
+    env: dict[str, str]
+    process: subprocess.Popen[bytes]
+
+    def json(self, *words: str) -> Any:
+        """What `weir … --json` prints."""
+        argv = [sys.executable, "-m", "app.cli", *words, "--json"]
+        run = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60, check=True)
+        return json.loads(run.stdout)
+
+    def streams(self) -> dict[str, dict[str, Any]]:
+        return {stream["name"]: stream for stream in self.json("streams")}
+
+    def flows(self) -> bool:
+        """Whether all six run and have done three micro-batches each."""
+        streams = self.streams()
+        return set(streams) == set(STREAMS) and all(
+            stream["state"] == "RUNNING" and (stream["batch_id"] or 0) >= 2 for stream in streams.values()
+        )
+
+    def logs(self) -> str:
+        tails = (path.read_text(errors="replace")[-3_000:] for path in sorted((self.home / "logs").glob("*.log")))
+        return "\n".join(tails)
+
+
+@pytest.fixture(scope="session")
+def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    """The demo, running: six streams with at least three micro-batches each. Afterwards nothing of it may be left."""
+    home, port = tmp_path_factory.mktemp("browser") / "weir", free_port()
+    env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port)}
+    output = home.parent / "up.txt"
+    with output.open("wb") as out:
+        argv = [sys.executable, "-m", "app.cli", "up"]
+        process = subprocess.Popen(argv, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    weir = Weir(f"http://127.0.0.1:{port}", home, env, process)
+    try:
+        ready = f"ready at {weir.url}"
+        wait_until(lambda: ready in output.read_text(), "the page is served", limit_s=START_LIMIT_S, pause_s=0.5)
+        wait_until(weir.flows, "six streams run with batch_id ≥ 2", limit_s=START_LIMIT_S, pause_s=2)
+        yield weir
+    except AssertionError:
+        sys.stderr.write(output.read_text() + weir.logs())
+        raise
+    finally:
+        stop(weir)
+
+
+def stop(weir: Weir) -> None:
+    """Ctrl-C, as a person would; within 20 s nothing is left."""
+    asked_at = time.monotonic()
+    weir.process.send_signal(signal.SIGINT)
+    weir.process.wait(timeout=60)
+    took_s, left = time.monotonic() - asked_at, processes_of(weir.home)
+    assert left == [], f"processes are left after Ctrl-C: {left}"
+    assert took_s < 20, f"Ctrl-C took {took_s:.0f} s"
+
+
+@dataclass(slots=True)
+class Viewer:
+    """A person at the browser. Everything the console complains about is kept."""
+
+    page: Page
+    weir: Weir
+    complaints: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.set_default_timeout(20_000)
+        expect.set_options(timeout=20_000)
+        self.page.on("console", lambda message: self._hear(message))
+        self.page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
+
+    def open(self, page: str = "", **params: object) -> None:
+        """Go to a page by its URL and wait until it is drawn."""
+        query = "&".join(f"{key.rstrip('_')}={value}" for key, value in params.items())
+        self.page.goto(f"{self.weir.url}/{page}" + (f"?{query}" if query else ""))
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the script has run and nothing is being drawn anew."""
+        expect(self.main.get_by_role("heading").first).to_be_visible(timeout=40_000)
+        self.page.wait_for_timeout(150)  # a click's rerun begins a moment after it
+        app = self.page.locator("[data-testid=stApp]")
+        expect(app).to_have_attribute("data-test-script-state", "notRunning", timeout=40_000)
+        expect(self.page.locator("[data-testid=stSkeleton]")).to_have_count(0, timeout=20_000)
+
+    def sees(self, text: str | re.Pattern[str], *, limit_s: float = 20) -> None:
+        """The text stands in the page's main part."""
+        expect(self.main.get_by_text(text).first).to_be_visible(timeout=limit_s * 1_000)
+
+    def heading(self, text: str | re.Pattern[str]) -> None:
+        expect(self.main.get_by_role("heading", name=text).first).to_be_visible()
+
+    def go(self, link: str) -> None:
+        """Click a page in the navigation."""
+        self.page.locator("[data-testid=stSidebarNav]").get_by_role("link", name=link, exact=True).click()
+        self.settle()
+
+    def rows(self, table: str) -> Locator:
+        """The rows of a list, its header first, as a screen reader finds them (the list itself is a canvas)."""
+        return self.list(table).locator("[role=row]")
+
+    def list(self, table: str) -> Locator:
+        return self.page.locator(f"[class*='st-key-{table}'] [data-testid=data-grid-canvas]").first
+
+    def row_of(self, table: str, text: str) -> int:
+        """The place of the row that holds this text, from 0."""
+        row = self.rows(table).filter(has_text=text).first
+        expect(row).to_be_attached()
+        return int(row.get_attribute("aria-rowindex")) - 2
+
+    def click_row(self, table: str, row: int, *, tick: bool = False) -> None:
+        """Click a row's first cell, or its tick box. By place: 35 px a row below the header."""
+        self.click_at(self.list(table), 16 if tick else 90, 35 * (row + 1) + 17)
+
+    def click_at(self, drawing: Locator, x: float | None = None, y: float | None = None) -> None:
+        """Click a place of something drawn (its middle by default); other elements lie above it and take the click."""
+        drawing.scroll_into_view_if_needed()
+        box = drawing.bounding_box()
+        assert box is not None
+        self.page.mouse.click(
+            box["x"] + (box["width"] / 2 if x is None else x), box["y"] + (box["height"] / 2 if y is None else y)
+        )
+        self.settle()
+
+    def choose(self, option: str) -> None:
+        """Click one of a segmented control's choices."""
+        self.main.get_by_role("radio", name=option, exact=True).or_(
+            self.main.get_by_role("button", name=option, exact=True)
+        ).first.click()
+        self.settle()
+
+    def overflows(self) -> bool:
+        """Whether the page is wider than the window."""
+        return bool(self.page.evaluate("document.scrollingElement.scrollWidth > window.innerWidth + 1"))
+
+    def picture(self, name: str) -> None:
+        """Keep the whole page as a picture, for people to look at."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        size = self.page.viewport_size
+        assert size is not None
+        height = self.page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+        self.page.set_viewport_size({"width": size["width"], "height": min(max(size["height"], height), 6_000)})
+        self.page.wait_for_timeout(400)  # charts draw themselves anew
+        self.page.screenshot(path=PICTURES / f"{name}.png")
+        self.page.set_viewport_size(size)
+
+    @property
+    def main(self) -> Locator:
+        return self.page.locator("[data-testid=stMain]")
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        where = message.location.get("url", "")
+        # Opened at /page, Streamlit's client asks /page/_stcore/… first and then the root: not an error of ours.
+        looks_for_its_server = re.search(r"/\w+/_stcore/(health|host-config)$", where) and "404" in message.text
+        if message.type == "error" and not looks_for_its_server:
+            self.complaints.append(f"{message.text} ({where})")
+
+
+@pytest.fixture
+def viewer(page: Page, weir: Weir) -> Iterator[Viewer]:
+    viewer = Viewer(page, weir)
+    yield viewer
+    assert viewer.complaints == []
+    assert page.locator("[data-testid=stException]").count() == 0

@@ -1,0 +1,119 @@
+"""Stop and start a stream from its page: it stops soon, the others go on, and nothing is lost or doubled."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from deltalake import DeltaTable
+from playwright.sync_api import Locator, expect
+
+from pipelines.demo.ledger import Ledger
+from tests.browser.conftest import STREAMS, Viewer, Weir
+from tests.processes import wait_until
+
+pytestmark = pytest.mark.browser
+
+NAME = "silver_events"
+TRIGGER_S = 5
+OTHERS = [name for name in STREAMS if name != NAME]
+
+
+@pytest.fixture
+def running_again(weir: Weir) -> Iterator[None]:
+    """Whatever the test did to the stream, the next one finds it running."""
+    yield
+    if weir.streams()[NAME]["desired"] != "RUNNING":
+        weir.json("start", NAME, "--reason", "after a test")
+    wait_until(lambda: weir.streams()[NAME]["state"] == "RUNNING", "the stream runs again", limit_s=60, pause_s=1)
+
+
+def ask(viewer: Viewer, action: str, reason: str) -> float:
+    """Press a button of the stream's page and give the reason; returns when it was sent."""
+    viewer.main.get_by_role("button", name=action, exact=True).click()
+    dialog = viewer.page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_role("button", name=action, exact=True).click()
+    sent_at = time.monotonic()
+    expect(dialog).to_have_count(0)
+    return sent_at
+
+
+def observed(viewer: Viewer, state: str) -> Locator:
+    return viewer.page.locator(".st-key-state_row").filter(has_text=re.compile(rf"observed\s*\S*\s*{state}"))
+
+
+def silver_ids(weir: Weir) -> list[str]:
+    table = DeltaTable(str(weir.home / "lake" / "silver" / "silver_events"))
+    return table.to_pyarrow_table(columns=["event_id"])["event_id"].to_pylist()
+
+
+def batch_ids(weir: Weir) -> dict[str, int]:
+    return {name: stream["batch_id"] for name, stream in weir.streams().items()}
+
+
+def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Weir, running_again: None) -> None:
+    before = weir.streams()[NAME]
+    viewer.open("stream", stream=NAME)
+    expect(observed(viewer, "Running")).to_be_visible()
+
+    sent_at = ask(viewer, "Stop", "browser test: maintenance")
+    expect(observed(viewer, "Stopped")).to_be_visible(timeout=60_000)
+    assert time.monotonic() - sent_at < TRIGGER_S + 5
+    viewer.picture("stream-stopped")
+
+    stopped_at = batch_ids(weir)
+    viewer.page.get_by_role("link", name="All streams").click()
+    viewer.heading("Streams")
+    wait_until(
+        lambda: all(batch_ids(weir)[name] > stopped_at[name] for name in OTHERS),
+        "the others go on",
+        limit_s=90,
+        pause_s=1,
+    )
+    now = weir.streams()
+    assert now[NAME]["state"] == "STOPPED"
+    assert now[NAME]["batch_id"] == stopped_at[NAME]
+    assert {now[name]["state"] for name in OTHERS} == {"RUNNING"}
+
+    viewer.open("stream", stream=NAME)
+    ask(viewer, "Start", "browser test: done")
+    expect(observed(viewer, "Running")).to_be_visible(timeout=60_000)
+    expected = Ledger(weir.home).expected_silver_event_ids()
+    wait_until(lambda: expected <= set(silver_ids(weir)), "every good event is in silver", limit_s=90, pause_s=2)
+
+    after, ids = weir.streams()[NAME], silver_ids(weir)
+    assert after["query_id"] == before["query_id"]
+    assert after["run_id"] != before["run_id"]
+    assert after["batch_id"] > before["batch_id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_an_act_without_a_reason_is_not_carried_out(viewer: Viewer, weir: Weir) -> None:
+    viewer.open("stream", stream=NAME)
+    viewer.main.get_by_role("button", name="Restart", exact=True).click()
+    dialog = viewer.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Restart", exact=True).click()
+
+    expect(dialog.get_by_text("A reason is needed")).to_be_visible()
+    viewer.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert weir.streams()[NAME]["state"] == "RUNNING"
+
+
+def test_several_streams_are_chosen_in_the_list(viewer: Viewer) -> None:
+    viewer.open("streams")
+    viewer.click_row("stream_list", viewer.row_of("stream_list", "gold_events_hourly"), tick=True)
+    viewer.click_row("stream_list", viewer.row_of("stream_list", "bronze_orders"), tick=True)
+    viewer.main.get_by_role("button", name="Restart", exact=True).click()
+
+    expect(viewer.page.get_by_role("dialog").get_by_text("Restart 2 streams?")).to_be_visible()
+    viewer.page.keyboard.press("Escape")
+
+
+def test_a_live_page_moves_by_itself(viewer: Viewer) -> None:
+    viewer.open("stream", stream="bronze_events")
+    rows = viewer.page.locator(".st-key-flow_figures")
+    first = rows.inner_text()
+
+    wait_until(lambda: rows.inner_text() != first, "figures change without a hand", limit_s=30, pause_s=0.5)
