@@ -5,7 +5,7 @@ Rule: net and gross are labelled each time; where rows cannot be compared, files
 
 import streamlit as st
 
-from app import context
+from app import cache, context
 from app.components.lists import Look, show
 from app.components.live import chart, key_figures
 from app.components.version_range import choose_range
@@ -13,6 +13,7 @@ from app.errors import sentence
 from app.view import changes as view
 from app.view.changed_rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.view.format import UNKNOWN, count_text, markdown_safe
+from app.view.streams import names_by_query
 from backend.diff import export
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 
@@ -80,6 +81,9 @@ def _rows(diff: VersionDiff) -> None:
     if not diff.is_available:
         st.info("**No rows to show here.** Files and commits are under Commits.", icon=":material/table_rows:")
         return
+    if diff.method is DiffMethod.SAME_VERSION:
+        st.info("**Choose two different versions above.**", icon=":material/equal:")
+        return
     if not diff.rows:
         st.info(
             "**No row differs between the two states.** What the commits did is under Commits.", icon=":material/equal:"
@@ -142,7 +146,9 @@ def _commits(diff: VersionDiff) -> None:
     figure = view.build_commit_figure(diff, mode=context.mode())
     if figure:
         chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
-    frame = view.build_commit_frame(diff.commits, now=context.now())
+    frame = view.build_commit_frame(
+        diff.commits, now=context.now(), streams=names_by_query(cache.streams_reading().streams)
+    )
     show(frame, COMMITS, key="commits")
 
 

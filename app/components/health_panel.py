@@ -12,6 +12,7 @@ from app.components.lists import Look, choose, show
 from app.components.live import chart, key_figures
 from app.view import health as view
 from app.view.format import markdown_safe
+from app.view.streams import names_by_query
 from backend.errors import LakehouseError
 from backend.health.model import Recommendation, TableHealth
 from backend.lake.model import UnreadableTable
@@ -103,5 +104,6 @@ def _offenders(health: TableHealth) -> None:
             "**No writer or partition stands out.** No commit in the log wrote small files.", icon=":material/check:"
         )
         return
-    show(view.build_offender_frame(health.offenders), OFFENDERS, key="offenders")
+    streams = names_by_query(cache.streams_reading().streams)
+    show(view.build_offender_frame(health.offenders, streams), OFFENDERS, key="offenders")
     st.caption("For a partition: its small files now. For a stream or engine: what its commits in the log wrote.")

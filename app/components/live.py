@@ -13,6 +13,8 @@ from app import context
 from app.errors import boundary
 from app.view.key_figure import KeyFigure
 
+# Streamlit fades what waits for a rerun; in a region that reruns all the time that is a flicker.
+STEADY = "<style>.st-key-{key} [data-stale=true] {{ opacity: 1 !important; transition: none !important; }}</style>"
 CHART_CONFIG = {"displayModeBar": False, "responsive": True}
 
 
@@ -23,6 +25,7 @@ def live(region: Callable[[], None], *, key: str) -> None:
         with st.container(key=key), boundary():
             region()
 
+    st.html(STEADY.format(key=key))
     st.fragment(run, run_every=context.settings().ui.live_interval_s)()
 
 

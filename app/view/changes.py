@@ -3,7 +3,7 @@
 Rule: pure; net (state to state) and gross (commit by commit) are named each time and never added to one another.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import pandas as pd
@@ -133,15 +133,20 @@ def key_text(diff: VersionDiff) -> str:
     return f"Rows are paired by {', '.join(diff.key.columns)} (from {diff.key.source.value})."
 
 
-def build_commit_frame(commits: Sequence[CommitChanges], *, now: datetime) -> pd.DataFrame:
-    """The commits in between, newest first, with what each did to rows (gross) and files."""
+def build_commit_frame(
+    commits: Sequence[CommitChanges], *, now: datetime, streams: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """The commits in between, newest first, with what each did to rows (gross) and files.
+
+    `streams` names the stream of a query id.
+    """
     listed = sorted(commits, key=lambda each: each.commit.version, reverse=True)
     return pd.DataFrame(
         {
             "Version": [each.commit.version for each in listed],
             "When": ages([each.commit.committed_at for each in listed], now),
             "Operation": [operation_text(each.commit) for each in listed],
-            "By": [writer_text(each.commit) for each in listed],
+            "By": [writer_text(each.commit, streams or {}) for each in listed],
             "Inserted": pd.array([each.inserted for each in listed], dtype="Int64"),
             "Updated": pd.array([each.updated for each in listed], dtype="Int64"),
             "Deleted": pd.array([each.deleted for each in listed], dtype="Int64"),
@@ -157,12 +162,12 @@ def operation_text(commit: Commit) -> str:
     return f"{operation_style(commit.operation).glyph} {commit.operation or 'unnamed'}"
 
 
-def writer_text(commit: Commit) -> str:
+def writer_text(commit: Commit, streams: Mapping[str, str]) -> str:
     """The stream and batch that wrote it, else the user, else the engine."""
-    if commit.origin and commit.origin.stream:
-        return f"{commit.origin.stream}, batch {commit.origin.batch_id}"
-    if commit.origin and commit.origin.query_id:
-        return f"query {commit.origin.query_id[:8]}, batch {commit.origin.batch_id}"
+    origin = commit.origin
+    if origin and (origin.stream or origin.query_id):
+        query_id = origin.query_id or ""
+        return f"{origin.stream or streams.get(query_id) or f'query {query_id[:8]}'}, batch {origin.batch_id}"
     return commit.user or commit.engine or "–"
 
 
@@ -192,7 +197,7 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
         template=template_name(mode), title={"text": title}, barmode="relative", height=280, bargap=0.2
     )
     figure.update_yaxes(title="rows (deleted below zero)")
-    return figure.update_xaxes(title="version", tickformat="d")
+    return figure.update_xaxes(title="version", tickformat="d", nticks=max(2, min(12, len(groups))))
 
 
 def build_schema_frame(schema: SchemaDiff) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 Rule: pure; the rule by which a file is small stands beside every count of small files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,9 +34,13 @@ def lake_sentence(healths: Sequence[TableHealth], unjudged: Sequence[UnjudgedTab
     """ "5 tables: 2 need maintenance, 3 in order · 1,204 small files of 1,310"."""
     needy = sum(health.severity in (Severity.CRITICAL, Severity.WARNING) for health in healths)
     noted = sum(health.severity is Severity.NOTE for health in healths)
-    parts = [f"{needy} {'needs' if needy == 1 else 'need'} maintenance", f"{noted} with a note"]
-    parts += [f"{len(healths) - needy - noted} in order"]
-    parts += [f"{len(unjudged)} could not be read"] if unjudged else []
+    counted = (
+        (needy, "needs maintenance" if needy == 1 else "need maintenance"),
+        (noted, "with a note"),
+        (len(healths) - needy - noted, "in order"),
+        (len(unjudged), "could not be read"),
+    )
+    parts = [f"{count} {words}" for count, words in counted if count]
     files, small = sum(health.num_files for health in healths), sum(health.small_files for health in healths)
     total = things(len(healths) + len(unjudged), "table")
     return f"{total}: {', '.join(parts)} · {count_text(small)} small files of {count_text(files)}"
@@ -159,7 +163,8 @@ def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figur
     figure.update_layout(template=template_name(mode), height=380, title={"text": trend_finding(health)})
     figure.update_yaxes(title="files", rangemode="tozero", row=1, col=1)
     figure.update_yaxes(title="small", tickformat=".0%", range=[0, 1.05], row=2, col=1)
-    return figure.update_xaxes(title="version", tickformat="d", row=2, col=1)
+    ticks = {"nticks": max(2, min(10, len(points)))}
+    return figure.update_xaxes(title="version", tickformat="d", row=2, col=1, **ticks)
 
 
 def trend_finding(health: TableHealth) -> str:
@@ -172,13 +177,13 @@ def trend_finding(health: TableHealth) -> str:
     return now_text if first is last else f"{now_text}, {percent(first.small_share)} at v{first.version}"
 
 
-def build_offender_frame(offenders: Sequence[Offender]) -> pd.DataFrame:
-    """Who or where small files come from, worst first."""
+def build_offender_frame(offenders: Sequence[Offender], streams: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Who or where small files come from, worst first. `streams` names the stream of a query id."""
     worst = sorted(offenders, key=lambda offender: -offender.small_files)
     return pd.DataFrame(
         {
             "Where": [offender.kind for offender in worst],
-            "Name": [offender.name for offender in worst],
+            "Name": [(streams or {}).get(offender.name, offender.name) for offender in worst],
             "Small files": [offender.small_files for offender in worst],
             "Files": [offender.files for offender in worst],
             "Small share": [offender.small_files / offender.files if offender.files else None for offender in worst],

@@ -12,9 +12,10 @@ import plotly.graph_objects as go
 from app.view.batches import WORK_PHASE, Bin
 from app.view.format import count_text, duration_text, percent, rate_text, utc_text
 from app.view.stream import ms_text
-from app.view.theme import Mode, categories, template_name
+from app.view.theme import SURFACES, Mode, categories, template_name
 
 CHART_HEIGHT = 260
+FEW_BINS = 60  # up to here each one gets a dot
 BLUE, ORANGE, GREEN, PURPLE, VERMILLION = range(5)  # places in the palette
 PHASES = {
     "latestOffset": "find new input",
@@ -41,7 +42,7 @@ def build_rate_figure(bins: Sequence[Bin], *, mode: Mode = "light", zone: tzinfo
             y=y,
             customdata=text,
             name=label,
-            mode="lines+markers" if len(bins) < 60 else "lines",
+            mode="lines+markers" if len(bins) < FEW_BINS else "lines",
             line={"color": colour, "width": 2},
             marker={"size": 4},
             connectgaps=False,
@@ -73,6 +74,7 @@ def build_duration_figure(bins: Sequence[Bin], *, trigger_interval_ms: int, mode
             line={"dash": "dash", "width": 1.5, "color": categories(mode)[VERMILLION]},
             annotation_text=f"trigger {ms_text(trigger_interval_ms)}",
             annotation_position="top left",
+            annotation_bgcolor=SURFACES[mode].background,
         )
     step = max(1, len(worked) // 8)
     ticks = list(range(0, len(worked), step))
@@ -99,8 +101,9 @@ def build_rows_figure(bins: Sequence[Bin], *, mode: Mode = "light", zone: tzinfo
             y=y,
             customdata=text,
             name=label,
-            mode="lines",
-            line={"color": colour, "width": 2, "shape": "hv"},
+            mode="lines+markers" if len(bins) < FEW_BINS else "lines",
+            line={"color": colour, "width": 2},
+            marker={"size": 4},
             hovertemplate="%{customdata}<br>%{y:,} rows<extra>" + label + "</extra>",
         )
     return figure

@@ -138,6 +138,12 @@ def ages(moments: Iterable[datetime | None], now: datetime) -> pd.Series:
     return pd.Series([(now - moment).total_seconds() if moment else None for moment in moments], dtype="Float64")
 
 
+def names_by_query(statuses: Iterable[StreamStatus]) -> dict[str, str]:
+    """The stream of each query id that hosts last saw."""
+    seen = ((status.observed.query_id, status.declaration.name) for status in statuses if status.observed)
+    return {query_id: name for query_id, name in seen if query_id}
+
+
 def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
     """ "6 streams: 5 running, 1 failed · 132 rows/s in"."""
     states = Counter(status.state for status in statuses)
