@@ -21,6 +21,7 @@ from backend.diff.versions import resolve_version
 from backend.errors import DiffError
 
 SHOWN = 20  # rows on a terminal
+WIDEST = 60  # characters of a cell; --json and --output have them all
 _FORMATS: dict[str, Callable[[VersionDiff], bytes]] = {".csv": to_csv, ".json": to_json, ".parquet": to_parquet}
 _SIGNS = {RowKind.INSERT: "+", RowKind.UPDATE: "~", RowKind.DELETE: "−"}
 
@@ -162,4 +163,5 @@ def _cell(row: RowChange, name: str) -> str:
 
 def _text(value: object) -> str:
     plain = json_value(value)
-    return "null" if plain is None else str(plain)
+    text = "null" if plain is None else str(plain)
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"

@@ -3,10 +3,12 @@
 Rule: judges nothing itself; a store that is not there leaves streams out and says so.
 """
 
+from collections.abc import Mapping
+
 from app.cli import documents
 from app.cli.lake import opened, services
 from app.cli.output import now, one_line, print_json, print_table, say
-from app.cli.streams import known_streams
+from app.cli.streams import known_streams, query_names
 from app.view.format import ago, bytes_text, count_text, percent
 from backend.errors import LakehouseError
 from backend.health.attention import AttentionRules, attention
@@ -20,7 +22,8 @@ _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.N
 def one(name: str, *, as_json: bool) -> int:
     settings, _ = services()
     lake, ref = opened(name)
-    found = table_health(lake, ref, now=now(), settings=settings.health)
+    names = query_names(known_streams(settings)[0])
+    found = table_health(lake, ref, now=now(), settings=settings.health, stream_names=names)
     if as_json:
         print_json(documents.health(found, whole=True))
         return 0
@@ -50,7 +53,9 @@ def everything(*, as_json: bool) -> int:
     cards = lake.cards()
     streams, hosts = known_streams(settings)
     items = attention(cards, streams, hosts, now=now(), rules=AttentionRules.of(settings))
-    tables = [found for card in cards if isinstance(card, TableCard) and (found := _readable(card))]
+    tables = [
+        found for card in cards if isinstance(card, TableCard) and (found := _readable(card, query_names(streams)))
+    ]
     if as_json:
         print_json(
             {
@@ -70,11 +75,11 @@ def everything(*, as_json: bool) -> int:
     return 0
 
 
-def _readable(card: TableCard) -> TableHealth | None:
+def _readable(card: TableCard, names: Mapping[str, str]) -> TableHealth | None:
     """None for a table that broke after its card was read; the next look shows it as unreadable."""
     settings, lake = services()
     try:
-        return table_health(lake, card.ref, now=now(), settings=settings.health)
+        return table_health(lake, card.ref, now=now(), settings=settings.health, stream_names=names)
     except LakehouseError as exc:
         say(f"{card.ref.name}: cannot be judged: {one_line(exc.message)}", style="red", to_stderr=True)
         return None

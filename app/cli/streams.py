@@ -115,6 +115,11 @@ def known_streams(settings: Settings) -> tuple[list[StreamStatus], list[HostHear
         return found, store.hosts()
 
 
+def query_names(statuses: list[StreamStatus]) -> dict[str, str]:
+    """Stream names by query id: a streaming commit carries no other sign of its stream."""
+    return {s.observed.query_id: s.declaration.name for s in statuses if s.observed and s.observed.query_id}
+
+
 def actor() -> str:
     """The person at the terminal, as the operating system knows them."""
     try:

@@ -5,7 +5,7 @@ Rule: gathers through the lake, judges through `rules`, advises through `recomme
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -55,16 +55,28 @@ class _Reading:
     files: FileDistribution
     rule: SmallFileRule
     log: LogState
+    stream_names: Mapping[str, str] | None
 
     @property
     def offenders(self) -> tuple[Offender, ...]:
-        writers = writer_offenders(self.commits, self.timeline, small_limit_bytes=self.rule.small_limit_bytes)
+        limit = self.rule.small_limit_bytes
+        writers = writer_offenders(self.commits, self.timeline, small_limit_bytes=limit, stream_names=self.stream_names)
         return (*writers, *partition_offenders(self.files.partitions))
 
 
-def table_health(lake: HealthLake, ref: TableRef, *, now: datetime, settings: HealthSettings) -> TableHealth:
-    """What should be maintained, why, and what it would gain; raises what reading the table raises."""
-    read = _read(lake, ref, settings)
+def table_health(
+    lake: HealthLake,
+    ref: TableRef,
+    *,
+    now: datetime,
+    settings: HealthSettings,
+    stream_names: Mapping[str, str] | None = None,
+) -> TableHealth:
+    """What should be maintained, why, and what it would gain; raises what reading the table raises.
+
+    `stream_names` (query id → stream) lets streams be named whose commits carry only their query id.
+    """
+    read = _read(lake, ref, settings, stream_names)
     evidence = _evidence(read, now)
     return TableHealth(
         ref=ref,
@@ -83,7 +95,9 @@ def table_health(lake: HealthLake, ref: TableRef, *, now: datetime, settings: He
     )
 
 
-def _read(lake: HealthLake, ref: TableRef, settings: HealthSettings) -> _Reading:
+def _read(
+    lake: HealthLake, ref: TableRef, settings: HealthSettings, stream_names: Mapping[str, str] | None
+) -> _Reading:
     snapshot, timeline = lake.snapshot(ref), lake.timeline(ref)
     target = lake.target_bytes(snapshot)
     return _Reading(
@@ -93,6 +107,7 @@ def _read(lake: HealthLake, ref: TableRef, settings: HealthSettings) -> _Reading
         distribute(snapshot, target, ratio=settings.small_file_ratio, min_files=settings.min_files),
         small_file_rule(target, settings),
         _log_state(timeline, snapshot, lake.last_checkpoint(ref)),
+        stream_names,
     )
 
 

@@ -52,14 +52,23 @@ def partition_offenders(partitions: Sequence[PartitionFiles]) -> tuple[Offender,
     return tuple(Offender("partition", p.partition, p.small_files, p.num_files, p.size_bytes) for p in worst)
 
 
-def writer_offenders(commits: Iterable[Commit], timeline: Timeline, *, small_limit_bytes: int) -> tuple[Offender, ...]:
-    """The streams, and for commits of no stream the engines, that wrote most small files."""
+def writer_offenders(
+    commits: Iterable[Commit],
+    timeline: Timeline,
+    *,
+    small_limit_bytes: int,
+    stream_names: Mapping[str, str] | None = None,
+) -> tuple[Offender, ...]:
+    """The streams, and for commits of no stream the engines, that wrote most small files.
+
+    `stream_names` gives names to query ids: Spark's own streaming commits carry no other.
+    """
     sizes = {totals.version: totals for totals in timeline.totals}
     tallies: dict[tuple[str, str], _Tally] = {}
     for commit in commits:
         written = _written(commit, sizes)
         if written is not None:
-            tallies.setdefault(_writer(commit), _Tally()).add(written, small_limit_bytes)
+            tallies.setdefault(_writer(commit, stream_names or {}), _Tally()).add(written, small_limit_bytes)
     found = [Offender(kind, name, t.small_files, t.files, t.bytes) for (kind, name), t in tallies.items()]
     worst = sorted((o for o in found if o.small_files), key=lambda o: (-o.small_files, o.name))
     return tuple(worst[:TOP])
@@ -78,9 +87,9 @@ class _Tally:
         self.small_files += files if size_bytes / files < limit else 0
 
 
-def _writer(commit: Commit) -> tuple[str, str]:
+def _writer(commit: Commit, names: Mapping[str, str]) -> tuple[str, str]:
     origin = commit.origin
-    if origin and (name := origin.stream or origin.query_id):
+    if origin and (name := origin.stream or names.get(origin.query_id or "") or origin.query_id):
         return "stream", name
     return "engine", commit.engine or "unknown engine"
 

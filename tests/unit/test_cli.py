@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -428,6 +429,30 @@ def test_ctrl_c_ends_without_a_traceback(home: Path, monkeypatch: pytest.MonkeyP
             _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip() == b"error: interrupted"
+
+
+def test_demo_becomes_the_generator_and_ends_with_it(home: Path) -> None:
+    process = subprocess.Popen([*WEIR, "demo"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        for _ in range(600):
+            if any((home / "landing").rglob("*.jsonl")) or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        assert any((home / "landing").rglob("*.jsonl")), "nothing was landed"
+        process.send_signal(signal.SIGINT)  # one process: a child left behind would not see it
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, b"Traceback" in err) == (0, False), err
+
+
+@pytest.mark.parametrize("command", ["up", "ui", "host", "demo"])
+def test_processes_refuse_wrong_settings_before_they_start(
+    weir: Weir, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("WEIR_PORT", "0")
+    answer = weir(command)
+    assert (answer.code, "port" in answer.err) == (2, True)
 
 
 def test_reading_commands_import_neither_pandas_nor_a_browser_front_end(home: Path, lake: Path) -> None:

@@ -163,6 +163,13 @@ def test_small_files_are_laid_at_the_door_of_the_stream_or_else_the_engine() -> 
     ]
 
 
+def test_a_query_id_gets_the_name_of_its_stream_where_it_is_known() -> None:
+    written = replace(commit(1), origin=StreamOrigin(None, "q-1", None, 4))
+    (named,) = writer_offenders([written], EMPTY, small_limit_bytes=64 * MB, stream_names={"q-1": "bronze_events"})
+    (bare,) = writer_offenders([written], EMPTY, small_limit_bytes=64 * MB)
+    assert (named.name, bare.name) == ("bronze_events", "q-1")
+
+
 def test_a_writer_that_does_not_say_bytes_is_judged_by_what_the_table_grew() -> None:
     timeline = Timeline((totals(0, 1, MB), totals(1, 3, 3 * MB)), 0)
     (found,) = writer_offenders([commit(1, files=2, size_bytes=None)], timeline, small_limit_bytes=64 * MB)
