@@ -3,6 +3,7 @@
 Rule: the error named is the innermost one: "STREAM_FAILED" tells a person nothing.
 """
 
+import re
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -10,7 +11,15 @@ from pyspark.errors import PySparkException
 
 from backend.errors import LakehouseError, StreamError
 
-_WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED")
+_WRAPPERS = (
+    "STREAM_FAILED",
+    "FOREACH_BATCH_USER_FUNCTION_ERROR",
+    "FAILED_EXECUTE_UDF",
+    "TASK_WRITE_FAILED",
+    "PYTHON_EXCEPTION",
+)
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*): (.*)$", re.MULTILINE)  # a traceback's last line is not indented
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*_[A-Z0-9_.]+)\] (.*)")
 _LONGEST_MESSAGE = 2_000
 
 
@@ -36,15 +45,35 @@ def describe(exc: BaseException) -> tuple[str, str]:
 
 
 def describe_java(throwable: Any) -> tuple[str, str]:
-    """Error class and first line of a Java exception's innermost telling cause."""
+    """Error class and first line of the innermost telling cause; of the Python error where there is one."""
     chain = [throwable]
     while (cause := chain[-1].getCause()) is not None and len(chain) < 20:
         chain.append(cause)
-    for link in reversed(chain):
+    messages = [str(link.getMessage() or "") for link in reversed(chain)]
+    for message in messages:
+        if found := describe_traceback(message):
+            return found
+    for link, message in zip(reversed(chain), messages, strict=True):
         condition = _condition(link)
         if condition and condition not in _WRAPPERS:
-            return condition, _first_line(link.getMessage())
-    return _python_error(chain[-1]) or (chain[-1].getClass().getSimpleName(), _first_line(chain[-1].getMessage()))
+            return condition, _first_line(message)
+    return chain[-1].getClass().getSimpleName(), _first_line(messages[0])
+
+
+def describe_traceback(text: str) -> tuple[str, str] | None:
+    """Error class and message of the Python error that `text` quotes a traceback of; None without one.
+
+    An error of Spark's that passed through Python is named by its condition, `[LIKE_THIS]`.
+    """
+    _, traceback, rest = text.partition("Traceback (most recent call last)")
+    raised = _RAISED.findall(rest)
+    if not traceback or not raised:
+        return None
+    for condition, message in _CONDITION.findall(rest):
+        if condition not in _WRAPPERS:
+            return condition, message[:_LONGEST_MESSAGE]
+    name, message = raised[-1]
+    return name.rpartition(".")[2], message[:_LONGEST_MESSAGE]
 
 
 def _condition(throwable: Any) -> str | None:
@@ -52,15 +81,6 @@ def _condition(throwable: Any) -> str | None:
         return str(throwable.getCondition() or "") or None
     except Py4JError:  # not a SparkThrowable: it has no such method
         return None
-
-
-def _python_error(throwable: Any) -> tuple[str, str] | None:
-    """The last line of a Python traceback inside a Java message: `ValueError: no such colour`."""
-    lines = [line.strip() for line in str(throwable.getMessage() or "").splitlines() if line.strip()]
-    if not any(line.startswith("Traceback (most recent call last)") for line in lines):
-        return None
-    name, colon, message = lines[-1].partition(": ")
-    return (name.rpartition(".")[2], message) if colon and " " not in name else None
 
 
 def _first_line(text: str | None) -> str:

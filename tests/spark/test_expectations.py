@@ -1,0 +1,52 @@
+"""What each policy does with a row that breaks its constraint, and that nothing is silently let through."""
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def amounts(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([(1, 5), (2, -5), (3, None)], "id INT, amount INT").coalesce(1)
+
+
+def ids(df: DataFrame) -> list[int]:
+    return sorted(row.id for row in df.collect())
+
+
+def positive(policy: OnViolation) -> Expectation:
+    return Expectation("positive", "amount > 0", policy)
+
+
+def test_warn_keeps_all_rows_and_names_what_they_break(amounts: DataFrame) -> None:
+    judged = judge(amounts, (positive(OnViolation.WARN), Expectation("small", "id < 3")))
+    broken = {row.id: row[BROKEN] for row in judged.collect()}
+    assert broken == {1: [], 2: ["positive"], 3: ["positive", "small"]}  # a null amount is no positive one
+
+
+def test_drop_leaves_breakers_out(amounts: DataFrame) -> None:
+    assert ids(judge(amounts, (positive(OnViolation.DROP),))) == [1]
+
+
+def test_quarantine_leaves_the_choice_to_the_sink(amounts: DataFrame) -> None:
+    judged = judge(amounts, (positive(OnViolation.QUARANTINE), Expectation("small", "id < 2")))
+    assert ids(judged) == [1, 2, 3]
+    assert ids(judged.where(breaks_any(("positive",)))) == [2, 3]
+
+
+def test_fail_ends_the_query_even_when_nobody_reads_the_verdict(amounts: DataFrame) -> None:
+    judged = judge(amounts, (positive(OnViolation.FAIL),)).select("id")
+    with pytest.raises(PySparkException, match="expectation broken: positive"):
+        judged.collect()
+
+
+def test_fail_lets_good_rows_pass(amounts: DataFrame) -> None:
+    assert ids(judge(amounts.where("amount > 0"), (positive(OnViolation.FAIL),))) == [1]
+
+
+def test_without_expectations_nothing_is_added(amounts: DataFrame) -> None:
+    assert judge(amounts, ()).columns == ["id", "amount"]

@@ -1,0 +1,169 @@
+"""The only door to running queries: start, poll, stop, cut, and what a failure is called."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from backend.errors import StreamNotFoundError
+from backend.settings import Settings, load_settings
+from pipelines.failures import StreamStartError
+from pipelines.runtime import QueryFailure, QueryState
+from pipelines.sinks import AppendSink, Target
+from pipelines.spec import StreamSpec
+from pipelines.tables import Column as TableColumn
+from pipelines.tables import TableSpec
+from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+
+pytestmark = pytest.mark.spark
+
+NUMBERS = TableSpec("numbers", "bronze", "Numbers", (TableColumn("value", "BIGINT"),))
+
+
+class Ticks:
+    """A number every tenth of a second."""
+
+    def describe(self) -> str:
+        return "ticks"
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return ()
+
+    def prepare(self) -> None: ...
+
+    def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
+        return spark.readStream.format("rate").option("rowsPerSecond", 10).load().select("value")
+
+
+@pytest.fixture
+def numbers(spark: SparkSession, tmp_path: Path) -> Callable[..., DemoLake]:
+    """`numbers(transform=…)`: an open lake with one stream of this name."""
+
+    def build(**changes: object) -> DemoLake:
+        spec = StreamSpec("numbers", "Counts", Ticks(), lambda df: df, AppendSink(NUMBERS), trigger_interval_s=0.2)
+        return open_lake(load_settings(home=tmp_path), replace(spec, **changes))  # type: ignore[arg-type]
+
+    return build
+
+
+def wait_until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class SlowSink:
+    """Takes a second for each batch, and notes when it begins and ends one."""
+
+    table = NUMBERS
+    takes_quarantine = False
+    wants_broken_names = False
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (NUMBERS,)
+
+    def configure(self, writer: DataStreamWriter, target: Target) -> DataStreamWriter:
+        def write(batch: DataFrame, batch_id: int) -> None:
+            self.begun.append(batch_id)
+            time.sleep(1)
+            self.ended.append(batch_id)
+
+        return writer.foreachBatch(write)
+
+
+def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., DemoLake]) -> None:
+    lake = numbers()
+    assert lake.runtime.poll("numbers") == QueryState(active=False)
+    first = lake.runtime.start("numbers")
+    wait_until(lambda: (lake.runtime.poll("numbers").batch_id or 0) > 0)
+    assert lake.runtime.poll("numbers").active
+    lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
+    ended = lake.runtime.poll("numbers")
+    assert (ended.active, ended.failure) == (False, None)
+    lake.runtime.stop("numbers", timeout_s=0)  # twice does no harm
+    again = lake.runtime.start("numbers")
+    lake.runtime.cut("numbers")
+    assert again.query_id == first.query_id
+    assert again.run_id != first.run_id
+
+
+def test_a_graceful_stop_lets_the_batch_end(numbers: Callable[..., DemoLake]) -> None:
+    sink = SlowSink()
+    lake = numbers(sink=sink, trigger_interval_s=60)  # the stop falls into the pause after the first batch
+    lake.runtime.start("numbers")
+    wait_until(lambda: sink.begun == [0])
+    lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
+    assert sink.ended == [0]
+    assert (lake.settings.home / "checkpoints/numbers/commits/0").exists()
+
+
+def test_a_cut_does_not_wait(numbers: Callable[..., DemoLake]) -> None:
+    sink = SlowSink()
+    lake = numbers(sink=sink)
+    lake.runtime.start("numbers")
+    wait_until(lambda: sink.begun == [0])
+    lake.runtime.cut("numbers")
+    assert not (lake.settings.home / "checkpoints/numbers/commits/0").exists()
+
+
+def test_a_second_start_on_a_running_stream_is_refused(numbers: Callable[..., DemoLake]) -> None:
+    lake = numbers()
+    run = lake.runtime.start("numbers")
+    try:
+        with pytest.raises(StreamStartError):
+            lake.runtime.start("numbers")
+        state = lake.runtime.poll("numbers")
+        assert (state.active, state.run_id) == (True, run.run_id)  # the first runs on
+    finally:
+        lake.runtime.cut("numbers")
+
+
+def test_a_transform_that_raises_names_its_error(numbers: Callable[..., DemoLake]) -> None:
+    def poison(df: DataFrame) -> DataFrame:
+        raise ValueError("no such colour")
+
+    with pytest.raises(StreamStartError, match="numbers did not start: no such colour") as refused:
+        numbers(transform=poison).runtime.start("numbers")
+    assert refused.value.error_class == "ValueError"
+
+
+def test_a_transform_that_spark_refuses_names_the_condition(numbers: Callable[..., DemoLake]) -> None:
+    with pytest.raises(StreamStartError) as refused:
+        numbers(transform=lambda df: df.select("colour")).runtime.start("numbers")
+    assert refused.value.error_class == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+
+
+@pytest.mark.parametrize(
+    ("poison", "error_class", "message"),
+    [
+        (lambda value: F.raise_error(F.lit("boom")).cast("bigint"), "USER_RAISED_EXCEPTION", "boom"),
+        (lambda value: F.udf(math.sqrt, "double")(value - 1e9), "ValueError", "math domain error"),
+        (lambda value: (value + 1) / (value - value), "DIVIDE_BY_ZERO", "Division by zero"),
+    ],
+)
+def test_a_batch_that_fails_names_the_innermost_error(
+    numbers: Callable[..., DemoLake], poison: Callable[[Column], Column], error_class: str, message: str
+) -> None:
+    lake = numbers(transform=lambda df: df.withColumn("value", poison(F.col("value")).cast("bigint")))
+    lake.runtime.start("numbers")
+    ended = lake.runtime.await_end("numbers", timeout_s=PATIENCE_S)
+    assert isinstance(ended.failure, QueryFailure)
+    assert ended.failure.error_class == error_class
+    assert message in ended.failure.message
+    assert ended.batch_id is not None
+
+
+def test_an_unknown_stream(numbers: Callable[..., DemoLake]) -> None:
+    with pytest.raises(StreamNotFoundError):
+        numbers().runtime.start("nubmers")
