@@ -42,15 +42,14 @@ def chart(opened: OpenTable) -> None:
     chosen = st.segmented_control(
         "Over versions",
         names,
-        default="rows",
+        default="Rows",
         required=True,
-        format_func=lambda name: FIGURES[name].title,
         key="figure",
         bind="query-params",
     )
     with st.spinner("Reading the history …", show_time=True):
         timeline = context.lake().timeline(opened.ref)
-    figure = history_figure(timeline, FIGURES[chosen or "rows"], mode=context.mode(), zone=context.timezone())
+    figure = history_figure(timeline, FIGURES[chosen or "Rows"], mode=context.mode(), zone=context.timezone())
     st.plotly_chart(
         figure,
         theme=None,
@@ -69,17 +68,15 @@ def commits(opened: OpenTable) -> None:
     """The list of commits, a page at a time, and what the chosen ones lead to."""
     first = context.lake().versions(opened.ref)[0][0]
     pages = max(1, -(-(opened.latest_version - first + 1) // PAGE_SIZE))
-    page = st.session_state.get("page", 1)
-    newest = opened.latest_version - (min(max(int(page), 1), pages) - 1) * PAGE_SIZE
+    above = st.container(key="commit_list")
+    page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
+    newest = opened.latest_version - (page - 1) * PAGE_SIZE
     found = context.lake().history(opened.ref, limit=PAGE_SIZE, ending_version=newest)
     chosen = chosen_versions()
-    _chosen(opened, chosen)
-    st.caption(f"{view.history_sentence(found)}. Select one for its detail, two to compare them.")
-    _list(found, chosen)
-    if pages > 1:
-        st.pagination(pages, key="page", bind="query-params")
-    else:
-        st.session_state.pop("page", None)
+    with above:
+        _chosen(opened, chosen)
+        st.caption(f"{view.history_sentence(found)}. Select one for its detail, two to compare them.")
+        _list(found, chosen)
 
 
 def chosen_versions() -> list[int]:

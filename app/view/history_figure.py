@@ -40,9 +40,9 @@ class Figure:
 
 
 FIGURES = {
-    "rows": Figure("num_rows", "Rows", "rows"),
-    "files": Figure("num_files", "Files", "files"),
-    "size": Figure("size_bytes", "Size", "bytes"),
+    "Rows": Figure("num_rows", "Rows", "rows"),
+    "Files": Figure("num_files", "Files", "files"),
+    "Size": Figure("size_bytes", "Size", "bytes"),
 }
 
 

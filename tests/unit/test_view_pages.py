@@ -199,7 +199,7 @@ def test_one_odd_commit_does_not_hide_the_rest() -> None:
 
 def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
     timeline = Timeline(totals(9_000), 0)
-    figure = history_figure.history_figure(timeline, history_figure.FIGURES["rows"])
+    figure = history_figure.history_figure(timeline, history_figure.FIGURES["Rows"])
     drawn = sum(len(trace.x) for trace in figure.data)
     assert drawn <= theme.MAX_POINTS + history_figure.VERSION_TICKS + 1
     assert figure.layout.title.text == "Rows grew by 89,990 to 90,000 over 9,000 versions"
@@ -209,26 +209,26 @@ def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
 def test_thinning_keeps_the_peak_and_the_last() -> None:
     spiked = list(totals(5_000))
     spiked[2_345] = VersionTotals(2_345, NOW + timedelta(seconds=2_345), "WRITE", 10**6, 1, 1, 0)
-    kept = history_figure.thin(spiked, 1_000, history_figure.FIGURES["files"])
+    kept = history_figure.thin(spiked, 1_000, history_figure.FIGURES["Files"])
     assert len(kept) <= 1_000
     assert {2_345, 4_999} <= {item.version for item in kept}
 
 
 def test_rare_operations_keep_their_glyph_among_thousands() -> None:
     many = [*totals(5_000), VersionTotals(5_000, NOW + timedelta(days=1), "OPTIMIZE", 1, 1, 1, 0)]
-    figure = history_figure.history_figure(Timeline(tuple(many), 0), history_figure.FIGURES["files"])
+    figure = history_figure.history_figure(Timeline(tuple(many), 0), history_figure.FIGURES["Files"])
     assert "OPTIMIZE" in {trace.name for trace in figure.data}
 
 
 def test_unknown_rows_are_a_gap_and_said() -> None:
-    figure = history_figure.history_figure(Timeline(totals(3, rows=None), 0), history_figure.FIGURES["rows"])
+    figure = history_figure.history_figure(Timeline(totals(3, rows=None), 0), history_figure.FIGURES["Rows"])
     assert list(figure.data[0].y) == [None, None, None]
     assert figure.layout.title.text == "Rows: not known, files lack statistics"
 
 
 def test_without_times_versions_are_the_axis() -> None:
     timeless = tuple(VersionTotals(v, None, "WRITE", v, v, v, 0) for v in range(3))
-    figure = history_figure.history_figure(Timeline(timeless, 0), history_figure.FIGURES["rows"])
+    figure = history_figure.history_figure(Timeline(timeless, 0), history_figure.FIGURES["Rows"])
     assert list(figure.data[0].x) == [0, 1, 2]
     assert figure.layout.xaxis.title.text == "Version"
 

@@ -1,0 +1,63 @@
+"""Files: the distribution with its rule, extremes, partitions, the files of one bar."""
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests import builders
+from tests.ui.frames import frame_with, titles
+from tests.ui.opened import again, home, metrics, open_page, words
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def events(home: Path) -> Path:
+    return builders.partitioned_table(home / "lake" / "events", days=2, files_per_day=17)
+
+
+def test_small_files_are_counted_with_the_rule_that_counts_them(events: Path) -> None:
+    app = open_page("files", table="events")
+    found = metrics(app)
+    assert found["Files"] == "34" and found["Small files"] == "100 %" and found["Target size"] == "256 MB"
+    assert "under 50 % of the target of 256 MB (from table size), in partitions with at least 16 files" in words(app)
+
+
+def test_lists_are_a_part_and_say_of_how_many(events: Path) -> None:
+    app = open_page("files", table="events", view="Smallest")
+    assert len(frame_with(app, "Path")) == 20
+    assert "20 of 34 files, the smallest first." in words(app)
+
+
+def test_partitions_have_their_totals(events: Path) -> None:
+    frame = frame_with(open_page("files", table="events", view="By partition"), "Small share")
+    assert frame["Partition"].tolist() == ["day=2026-01-01", "day=2026-01-02"]
+    assert frame["Small files"].tolist() == [17, 17]
+
+
+def test_a_link_opens_the_files_of_one_bar(events: Path) -> None:
+    sizes = DeltaTable(str(events)).get_add_actions(flatten=True)["size_bytes"].to_pylist()
+    edge = 2 ** (min(sizes).bit_length() - 1)
+    app = open_page("files", table="events", bucket=edge)
+    frame = frame_with(app, "Path")
+    assert len(frame) == sum(edge <= size < 2 * edge for size in sizes)
+    app.button(key="close_bucket").click()
+    again(app)
+    assert "bucket" not in app.query_params and "All sizes" not in [button.label for button in app.button]
+
+
+def test_a_bar_of_another_version_is_ignored(events: Path) -> None:
+    assert len(frame_with(open_page("files", table="events", bucket=3), "Path")) == 20
+
+
+def test_files_of_an_old_version(events: Path) -> None:
+    assert metrics(open_page("files", table="events", version=4))["Files"] == "5"
+
+
+def test_an_emptied_table_says_so(home: Path) -> None:
+    path = builders.write(home / "lake" / "emptied", {"id": [1]})
+    DeltaTable(str(path)).delete()
+    app = open_page("files", table="emptied")
+    assert metrics(app)["Files"] == "0" and metrics(app)["Median file"] == "–"
+    assert "This version has no data files" in titles(app)

@@ -1,0 +1,93 @@
+"""Overview: what needs attention, tables by layer, streams; each row opens its page."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.streams.model import DesiredState
+from tests import builders
+from tests.ui import stream_store
+from tests.ui.opened import again, home, metrics, open_page, words
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def lake(home: Path) -> Path:
+    return builders.medallion_lake(home / "lake")
+
+
+def test_a_fresh_lake_needs_nothing(lake: Path) -> None:
+    app = open_page("overview")
+    assert "Nothing needs attention" in words(app)
+    assert metrics(app) == {
+        "Tables": "3",
+        "Rows": "9",
+        "Files": "4",
+        "Size": metrics(app)["Size"],
+        "Streams running": "–",
+    }
+    frame = app.dataframe(key="overview_tables").value
+    assert frame["Table"].tolist() == ["bronze/orders_raw", "silver/orders", "gold/orders_by_status"]
+    assert frame["Rows"].tolist() == [3, 4, 2]
+
+
+def test_an_empty_lake_teaches(home: Path) -> None:
+    text = words(open_page("overview"))
+    assert "No Delta tables here yet" in text and "weir up" in text
+    assert "No stream is declared yet" in text and "weir host" in text
+    assert "fresh" not in text  # nothing was looked at, so nothing is praised
+
+
+def test_an_unreadable_table_is_first_and_hides_no_other(lake: Path) -> None:
+    log = lake / "gold" / "broken" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{\n")
+    app = open_page("overview")
+    assert "1 thing needs attention" in words(app)
+    frame = app.dataframe(key="overview_tables").value
+    assert frame[frame["Table"] == "gold/broken"]["State"].tolist() == ["⚠ unreadable"]
+    assert len(frame) == 4 and metrics(app)["Tables"] == "4"
+
+
+def test_a_failed_stream_needs_attention_with_a_link_to_it(lake: Path, home: Path) -> None:
+    now = datetime.now(UTC)
+    store = stream_store.open_store(home)
+    stream_store.declare(store, "silver_events", now)
+    stream_store.failed(store, "silver_events", now)
+    stream_store.beat(store, now)
+    store.close()
+    app = open_page("overview")
+    text = words(app)
+    assert "silver_events failed" in text and "restart it" in text
+    assert "Open stream" in [link.label for link in app.main.page_link]
+    assert app.dataframe(key="overview_streams").value["State"].tolist() == ["FAILED"]
+
+
+def test_a_dead_host_is_said_and_its_streams_are_unknown(lake: Path, home: Path) -> None:
+    now = datetime.now(UTC)
+    store = stream_store.open_store(home)
+    stream_store.declare(store, "silver_events", now)
+    store.ensure_desired("silver_events", DesiredState.RUNNING, now=now)
+    stream_store.beat(store, now - timedelta(minutes=10))
+    store.close()
+    text = words(open_page("overview"))
+    assert "silent" in text and "should run and nobody runs" in text
+
+
+def test_a_row_opens_its_table(lake: Path) -> None:
+    app = open_page("overview")
+    app.session_state["overview_tables"] = {"selection": {"rows": [], "columns": [], "cells": [(1, "Table")]}}
+    again(app)
+    assert app.title[0].value == "orders" and app.query_params == {"table": "silver/orders"}
+
+
+def test_a_store_that_does_not_answer_is_not_a_healthy_one(
+    lake: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "not_a_folder").write_text("")
+    monkeypatch.setenv("WEIR_STORE__URL", f"sqlite:///{home}/not_a_folder/weir.db")
+    app = open_page("overview")
+    assert "Not known: streams could not be read" in words(app)
+    assert len(app.dataframe(key="overview_tables").value) == 3

@@ -1,0 +1,87 @@
+"""Summary: key figures, who writes, schema, rows at any version."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests import builders
+from tests.ui.frames import frame_with
+from tests.ui.opened import again, home, metrics, open_page, words
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def orders(home: Path) -> Path:
+    return builders.orders_table(home / "lake" / "silver" / "orders")
+
+
+def test_the_summary_answers_how_big_and_who(orders: Path) -> None:
+    app = open_page("table", table="silver/orders")
+    found = metrics(app)
+    assert found["Rows"] == "4" and found["Files"] == "2" and "Last commit" in found
+    assert "Last 4 commits by delta-rs" in words(app)
+
+
+def test_a_pinned_version_shows_its_own_figures(orders: Path) -> None:
+    found = metrics(open_page("table", table="silver/orders", version=0))
+    assert found["Rows"] == "3" and found["Files"] == "1" and "Committed" in found
+
+
+def test_the_schema_is_the_first_view(orders: Path) -> None:
+    frame = frame_with(open_page("table", table="silver/orders"), "Nullable")
+    assert frame["Column"].tolist() == ["order_id", "status", "amount"]
+    assert frame["Type"].tolist() == ["bigint", "string", "double"]
+
+
+def test_a_link_opens_the_rows_of_a_version(orders: Path) -> None:
+    app = open_page("table", table="silver/orders", version=0, view="Data")
+    assert sorted(frame_with(app)["order_id"].tolist()) == [1, 2, 3]
+    assert "All 3 rows of v0." in words(app)
+
+
+def test_the_row_cap_says_that_it_cut(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_LAKE__PREVIEW_ROWS", "2")
+    app = open_page("table", table="silver/orders", view="Data")
+    assert len(frame_with(app)) == 2
+    assert "The first 2 rows of 4 in v3." in words(app)
+
+
+def test_columns_are_chosen_in_the_link(orders: Path) -> None:
+    app = open_page("table", table="silver/orders", view="Data", columns="status")
+    assert frame_with(app).columns.tolist() == ["status"]
+
+
+def test_values_reach_the_screen_whole(home: Path) -> None:
+    rows = pa.table(
+        {"id": [2**60, 1], "price": pa.array([Decimal("12345678901234567.89"), None], pa.decimal128(38, 2))}
+    )
+    builders.write(home / "lake" / "exact", rows)
+    frame = frame_with(open_page("table", table="exact", view="Data"), "price")
+    assert sorted(frame["id"]) == ["1", "1152921504606846976"]
+    assert "12345678901234567.89" in frame["price"].tolist()
+
+
+def test_partition_keys_and_nullability_are_said(home: Path) -> None:
+    builders.partitioned_table(home / "lake" / "events")
+    app = open_page("table", table="events")
+    assert "partitioned by day" in words(app)
+    assert frame_with(app, "Nullable")["Partition"].tolist() == ["", "partition key"]
+
+
+def test_rows_whose_files_are_gone_are_an_answer_and_the_rest_stays(orders: Path) -> None:
+    for file in orders.glob("*.parquet"):
+        file.unlink()
+    app = open_page("table", table="silver/orders", view="Data")
+    assert len(app.error) == 1 and "VACUUM" in app.error[0].value
+    assert metrics(app)["Rows"] == "4"
+
+
+def test_details_are_a_view_of_their_own(orders: Path) -> None:
+    app = open_page("table", table="silver/orders")
+    app.segmented_control(key="view").set_value("Details")
+    again(app)
+    assert "Protocol" in app.table[0].value["Name"].tolist()
+    assert "Protocol" in open_page("table", table="silver/orders", view="Details").table[0].value["Name"].tolist()
