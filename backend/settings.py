@@ -19,7 +19,7 @@ _HINT = "docs/settings.md lists every key"
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, env_ignore_empty=True)
 
 
 class LakeSettings(Section):
@@ -131,7 +131,9 @@ class DemoSettings(Section):
 class Settings(BaseSettings):
     """All settings. Build with `load_settings`; frozen afterwards."""
 
-    model_config = SettingsConfigDict(env_prefix="WEIR_", env_nested_delimiter="__", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="WEIR_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+    )
 
     home: Annotated[Path, Field(description="Folder of lake, checkpoints, store and logs.")] = Path(".weir")
     port: Annotated[int, Field(ge=1, le=65_535, description="Port of the UI.")] = 8501

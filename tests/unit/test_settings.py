@@ -69,3 +69,8 @@ def test_a_misspelled_section_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_HOEM", "/data")
     with pytest.raises(SettingsError, match="WEIR_HOEM"):
         load_settings()
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_HOME", "")
+    assert load_settings().home == Path(".weir").absolute()
