@@ -19,7 +19,7 @@ _HINT = "docs/settings.md lists every key"
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, env_ignore_empty=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class LakeSettings(Section):
