@@ -37,7 +37,9 @@ def attention(
     rules: AttentionRules,
 ) -> tuple[AttentionItem, ...]:
     """Failed streams, dead hosts, unreadable and stale tables, many small files; most urgent first, then by name."""
-    items = [*_stream_items(streams), *_host_items(hosts, streams, now, rules)]
+    beats = sorted(hosts, key=lambda host: host.beat_at)
+    alive = any((now - host.beat_at).total_seconds() <= rules.heartbeat_stale_s for host in beats)
+    items = [*_stream_items(streams), *(_unwatched(streams) if alive else _host_items(beats, streams))]
     fed = {_plain(s.declaration.sink_uri): s for s in streams}
     for table in tables:
         if isinstance(table, UnreadableTable):
@@ -80,13 +82,22 @@ def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
             )
 
 
-def _host_items(
-    hosts: Iterable[HostHeartbeat], streams: Sequence[StreamStatus], now: datetime, rules: AttentionRules
-) -> Iterator[AttentionItem]:
+def _unwatched(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
+    """Streams of a dead host that no living one has taken over."""
+    for status in streams:
+        if status.state is StreamState.UNKNOWN and status.desired and status.desired.state is DesiredState.RUNNING:
+            yield AttentionItem(
+                Severity.WARNING,
+                "stream",
+                status.declaration.name,
+                status.because,
+                "Start its host again, or let a living one run it by declaring it there.",
+                status.observed.observed_at if status.observed else None,
+            )
+
+
+def _host_items(beats: Sequence[HostHeartbeat], streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
     """One item, and only when no host is alive: a dead host whose work another one took over is nobody's concern."""
-    beats = sorted(hosts, key=lambda host: host.beat_at)
-    if any((now - host.beat_at).total_seconds() <= rules.heartbeat_stale_s for host in beats):
-        return
     wanted = [s.declaration.name for s in streams if s.desired and s.desired.state is DesiredState.RUNNING]
     if not beats and not streams:
         return

@@ -87,6 +87,15 @@ def test_a_dead_host_is_critical_only_while_its_streams_should_run() -> None:
     assert of(hosts=(dead, replace(ALIVE, host_id="host-2"))) == [], "another host took over"
 
 
+def test_a_stream_that_nobody_took_over_is_named_while_another_host_lives() -> None:
+    (item,) = of(streams=(stream(StreamState.UNKNOWN, Verdict.UNKNOWN),))
+    assert (item.kind, item.subject, item.severity) == ("stream", "silver_orders", Severity.WARNING)
+    unwanted = stream(StreamState.UNKNOWN, Verdict.UNKNOWN, desired=DesiredState.STOPPED)
+    assert of(streams=(unwanted,)) == []
+    (only,) = of(streams=(stream(StreamState.UNKNOWN, Verdict.UNKNOWN),), hosts=(replace(ALIVE, beat_at=NOW - HOUR),))
+    assert only.kind == "host", "one line for the dead host, not one for each of its streams"
+
+
 def test_a_lake_without_streams_misses_no_host() -> None:
     assert of(FRESH, streams=(), hosts=()) == []
 
