@@ -5,6 +5,7 @@ Rule: nothing here is secret knowledge of a caller: every Spark setting that Wei
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,6 +98,7 @@ def open_session(settings: Settings) -> SparkSession:
     (folder / "log4j2.properties").write_text(_LOG4J.format(folder=folder), encoding="utf-8")
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else user functions run in whatever `python3` is
     builder = SparkSession.builder.appName("weir").master(settings.spark.master)
     for key, value in conf.items():
         builder = builder.config(key, value)
