@@ -155,11 +155,12 @@ class HandLog:
         return self
 
     def raw(self, name: str, content: str | bytes) -> Path:
-        """Any file in the log folder."""
+        """Any file in the log folder, there at once and whole as writers leave it."""
         path = self.log / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
+        draft = path.with_name(f".{name}.tmp")
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        return draft.replace(path)
 
     def checkpoint(self, version: int, actions: Sequence[dict[str, Any]], *, parts: int = 1) -> "HandLog":
         """A classic checkpoint, or a multi-part one."""

@@ -64,10 +64,13 @@ class TableLog:
         return self._generation
 
     def commits(self, versions: Iterable[int]) -> list[CommitSlice]:
-        """Parsed commits in the order asked for; raises `VersionNotFoundError` when one is gone."""
+        """Parsed commits in the order asked for; raises `VersionNotFoundError` when one is gone.
+
+        One that could not be read is tried again: it may have been half written.
+        """
         wanted = list(versions)
         with self._lock:
-            missing = [v for v in wanted if v not in self._slices]
+            missing = [v for v in wanted if v not in self._slices or self._slices[v].record.problem]
             for start in range(0, len(missing), READ_AT_ONCE):
                 self._read(missing[start : start + READ_AT_ONCE])
             return [self._slices[v] for v in wanted]
@@ -108,7 +111,10 @@ class TableLog:
 
     def _commit(self, commit: CommitSlice) -> Commit:
         record = commit.record
-        return read_commit(commit, None if committed_at(record.commit_info) else self._modified_at(record.version))
+        if record.version not in self._history or record.problem:
+            modified_at = None if committed_at(record.commit_info) else self._modified_at(record.version)
+            self._history[record.version] = read_commit(commit, modified_at)
+        return self._history[record.version]
 
     def _modified_at(self, version: int) -> datetime | None:
         """The commit file's own time: all there is where a writer left none."""
@@ -120,6 +126,7 @@ class TableLog:
         self._listing: LogListing | None = None
         self._tag: str | None = None
         self._slices: dict[int, CommitSlice] = {}
+        self._history: dict[int, Commit] = {}
         self._states: OrderedDict[int, LogState] = OrderedDict()
         self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
 

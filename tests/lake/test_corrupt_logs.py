@@ -131,6 +131,22 @@ def test_a_checkpoint_with_parsed_statistics_alone_gives_the_rows(root, open_lak
     assert lake.snapshot(lake.find("t")).num_rows == 10
 
 
+def test_a_half_written_commit_is_read_again_when_it_is_whole(root, open_lake):
+    log = HandLog(root / "t").start()
+    whole = json.dumps(add("a")) + "\n" + json.dumps(commit_info("LATE")) + "\n"
+    lake = open_lake()
+    ref = lake.find("t")
+    assert lake.snapshot(ref).version == 0
+    log.raw(f"{1:020d}.json", whole[:30])
+    with pytest.raises(TableCorruptError):
+        lake.snapshot(ref)
+    assert lake.history(ref)[0].problem
+    log.raw(f"{1:020d}.json", whole)
+    assert lake.snapshot(ref).num_files == 1
+    assert (lake.history(ref)[0].operation, lake.history(ref)[0].problem) == ("LATE", None)
+    assert lake.timeline(ref).totals[-1].num_files == 1
+
+
 def test_a_gap_in_the_log_is_named(root, open_lake):
     log = HandLog(root / "t").start()
     for version in range(1, 5):
