@@ -7,11 +7,15 @@ import ipaddress
 from datetime import UTC, datetime
 
 import streamlit as st
+from streamlit.logger import set_log_level
 
 from app.view.theme import Mode
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
+
+# The routes use these services too; Streamlit warns at each such call that no page runs.
+set_log_level("error")
 
 
 @st.cache_resource(show_spinner=False)

@@ -22,7 +22,7 @@ from app.view.format import (
     percent,
     things,
 )
-from app.view.overview import LakeTotals, attention_destination, since_text
+from app.view.overview import LakeTotals, attention_destination, item_words, since_text
 from backend.health.model import AttentionItem
 from backend.streams.model import StreamState, StreamStatus
 
@@ -98,9 +98,10 @@ def _item(item: AttentionItem, now: datetime) -> None:
     with st.container(border=True, key=f"attention_{item.kind}_{item.subject}_{item.what[:24]}"):
         text, link = st.columns([6, 1], vertical_alignment="center")
         with text.container(gap="xxsmall"):
+            subject, what = item_words(item)
             st.markdown(
-                f"{state_mark(item.severity.value)} **{markdown_safe(item.subject)}** · "
-                f"{markdown_safe(errors.sentence(item.what))}{since_text(item, now)}",
+                f"{state_mark(item.severity.value)} **{markdown_safe(subject)}** "
+                f"{markdown_safe(what)}{since_text(item, now)}",
                 help=moment_help(item.since, context.timezone()) if item.since else None,
             )
             st.caption(markdown_safe(errors.sentence(item.next_step)))

@@ -109,7 +109,7 @@ def _stream_row(status: StreamStatus, now: datetime) -> dict[str, object]:
         "Verdict": status.verdict.value,
         "State": status.state.value,
         "Wanted": status.desired.state.value if status.desired else UNKNOWN,
-        "Rows in": progress.input_rows_per_s if progress else None,
+        "Rows in": progress.input_rows_per_s if progress and status.state is StreamState.RUNNING else None,
         "Last batch": _age_s(progress.progressed_at if progress else None, now),
         "Batch": progress.batch_id if progress else None,
         "Because": status.because,
@@ -175,6 +175,13 @@ def attention_destination(item: AttentionItem) -> Destination:
             "table" if broken else "health", "Open table" if broken else "Open health", "table", item.subject
         )
     return Destination("streams", "Open streams")
+
+
+def item_words(item: AttentionItem) -> tuple[str, str]:
+    """The subject and what is said of it, which does not name the subject again."""
+    if item.what.startswith(f"{item.subject} "):
+        return item.subject, item.what.removeprefix(item.subject).strip()
+    return item.subject, f"· {item.what}"
 
 
 def since_text(item: AttentionItem, now: datetime) -> str:
