@@ -3,16 +3,18 @@
 Rule: every judgement shows the rule it was made by and the next step; one unreadable table hides no other.
 """
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from app import cache, context, state
-from app.components.badges import state_badge
 from app.components.frame import OpenTable, empty_lake
 from app.components.lists import Look, choose, show
 from app.components.live import chart, key_figures
 from app.view import health as view
 from app.view.format import markdown_safe
-from app.view.streams import names_by_query
+from app.view.streams import names_by_query, with_names
+from app.view.theme import state_style
 from backend.errors import LakehouseError
 from backend.health.model import Recommendation, TableHealth
 from backend.lake.model import UnreadableTable
@@ -78,32 +80,32 @@ def table_health(opened: OpenTable) -> None:
     now = context.now()
     with st.spinner("Reading the history …", show_time=True):
         health = cache.health(opened.ref, opened.latest_version)
+    streams = names_by_query(cache.streams_reading().streams)
     for number, item in enumerate(health.recommendations):
-        _recommendation(item, key=f"advice_{number}")
+        _recommendation(item, streams, key=f"advice_{number}")
     key_figures(view.key_figures(health, now=now), key="health_figures")
     st.caption(f"{markdown_safe(health.rule.text)} {view.log_sentence(health, now=now)}")
     chart(view.build_trend_figure(health, mode=context.mode()), key="trend", alt=view.trend_finding(health))
     if health.trend_truncated:
         st.caption(f"Older versions than v{health.log.first_version} are no longer in the log.")
-    _offenders(health)
+    _offenders(health, streams)
 
 
-def _recommendation(item: Recommendation, *, key: str) -> None:
-    with st.container(border=True, horizontal=True, vertical_alignment="center", key=key):
-        with st.container(width=110):
-            state_badge(item.severity.value)
-        with st.container(gap=None):
-            st.markdown(f"**{item.subject.capitalize()}.** {markdown_safe(item.finding)}")
-            st.markdown(f":material/arrow_forward: {markdown_safe(item.next_step)}")
+def _recommendation(item: Recommendation, streams: Mapping[str, str], *, key: str) -> None:
+    look = state_style(item.severity.value)
+    badge = f":{look.badge}-badge[{look.icon} {item.severity.value.capitalize()}]"
+    finding, next_step = (markdown_safe(with_names(text, streams)) for text in (item.finding, item.next_step))
+    with st.container(border=True, key=key, gap=None):
+        st.markdown(f"{badge} **{item.subject.capitalize()}.** {finding}")
+        st.markdown(f":material/arrow_forward: {next_step}")
 
 
-def _offenders(health: TableHealth) -> None:
+def _offenders(health: TableHealth, streams: Mapping[str, str]) -> None:
     st.subheader("Where small files come from", anchor=False)
     if not health.offenders:
         st.info(
             "**No writer or partition stands out.** No commit in the log wrote small files.", icon=":material/check:"
         )
         return
-    streams = names_by_query(cache.streams_reading().streams)
     show(view.build_offender_frame(health.offenders, streams), OFFENDERS, key="offenders")
     st.caption("For a partition: its small files now. For a stream or engine: what its commits in the log wrote.")

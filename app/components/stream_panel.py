@@ -64,21 +64,22 @@ def stream_panel(name: str) -> None:
 
 
 def _state_row(status: StreamStatus) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", key="state_row"):
-        _named("wanted")
-        state_badge(status.desired.state.value if status.desired else "UNKNOWN", help=_wanted_help(status))
-        _named("observed")
-        state_badge(status.state.value, help="What the host last reported, judged by its heartbeat")
-        _named("verdict")
-        state_badge(status.verdict.value, help=sentence(status.because))
-        st.space("stretch")
-        act_buttons([status], key="one")
+    wanted = status.desired.state.value if status.desired else "UNKNOWN"
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", key="state_row"):
+        with st.container(horizontal=True, vertical_alignment="center", width="content", key="states"):
+            _named("wanted", wanted, _wanted_help(status))
+            _named("observed", status.state.value, "What the host last reported, judged by its heartbeat")
+            _named("verdict", status.verdict.value, sentence(status.because))
+        with st.container(horizontal=True, width="content", key="acts"):
+            act_buttons([status], key="one")
     st.markdown(f"**{markdown_safe(sentence(status.because))}**")
     blocked_caption([status])
 
 
-def _named(word: str) -> None:
-    st.caption(word, width="content")
+def _named(word: str, state: str, help_text: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", width="content", gap="xsmall"):
+        st.caption(word, width="content")
+        state_badge(state, help=help_text)
 
 
 def _wanted_help(status: StreamStatus) -> str:

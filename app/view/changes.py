@@ -68,7 +68,7 @@ def net_figures(diff: VersionDiff) -> list[KeyFigure]:
     files, unknown = diff.files, "Without a key an update cannot be told from a delete and an insert."
     size = bytes_text(files.bytes_added)
     return [
-        KeyFigure("Inserted (net)", signed(diff.net.inserted), "Rows that only the second state has"),
+        KeyFigure("Inserted (net)", _moved(diff.net.inserted, 1), "Rows that only the second state has"),
         KeyFigure(
             "Updated (net)",
             count_text(diff.net.updated),
@@ -76,7 +76,7 @@ def net_figures(diff: VersionDiff) -> list[KeyFigure]:
         ),
         KeyFigure(
             "Deleted (net)",
-            signed(None if diff.net.deleted is None else -diff.net.deleted),
+            _moved(diff.net.deleted, -1),
             "Rows that only the first state has",
         ),
         KeyFigure("Files added", count_text(files.added), "Data files that only the second state has", note=size),
@@ -218,6 +218,11 @@ def build_property_frame(properties: Sequence[PropertyChange]) -> pd.DataFrame:
     """Properties, protocol and features that differ; "–" is not set."""
     rows = [(each.key, each.before or "–", each.after or "–") for each in properties]
     return pd.DataFrame(rows, columns=["Property", "Before", "After"])
+
+
+def _moved(count: int | None, sign: int) -> str:
+    """A count of rows that came or went, with its sign; nothing moved is a plain 0."""
+    return signed(sign * count) if count else count_text(count)
 
 
 def _range_text(diff: VersionDiff) -> str:

@@ -73,13 +73,15 @@ def build_duration_figure(bins: Sequence[Bin], *, trigger_interval_ms: int, mode
             y=trigger_interval_ms / 1_000,
             line={"dash": "dash", "width": 1.5, "color": categories(mode)[VERMILLION]},
             annotation_text=f"trigger {ms_text(trigger_interval_ms)}",
-            annotation_position="top left",
+            annotation_position="top right",
             annotation_bgcolor=SURFACES[mode].background,
         )
     step = max(1, len(worked) // 8)
     ticks = list(range(0, len(worked), step))
     figure.update_xaxes(title="batch", tickvals=ticks, ticktext=[str(worked[at].first_batch) for at in ticks])
-    return figure.update_layout(barmode="stack", bargap=0.1, margin={"t": 76})
+    return figure.update_layout(
+        barmode="stack", height=300, bargap=0.1, margin={"t": 40}, legend={"y": -0.3, "yanchor": "top"}
+    )
 
 
 def build_rows_figure(bins: Sequence[Bin], *, mode: Mode = "light", zone: tzinfo = UTC) -> go.Figure:

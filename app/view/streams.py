@@ -144,6 +144,13 @@ def names_by_query(statuses: Iterable[StreamStatus]) -> dict[str, str]:
     return {query_id: name for query_id, name in seen if query_id}
 
 
+def with_names(text: str, streams: Mapping[str, str]) -> str:
+    """A sentence with the names of streams instead of their query ids."""
+    for query_id, name in streams.items():
+        text = text.replace(query_id, name)
+    return text
+
+
 def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
     """ "6 streams: 5 running, 1 failed · 132 rows/s in"."""
     states = Counter(status.state for status in statuses)
@@ -160,7 +167,7 @@ def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: flo
     last = max(hosts, key=lambda host: host.beat_at)
     if (now - last.beat_at).total_seconds() <= stale_s:
         return None
-    return f"Host not seen since {last.beat_at:%H:%M} UTC ({ago(last.beat_at, now)}): what it ran is unknown now."
+    return f"Host not seen since {last.beat_at:%H:%M} UTC ({ago(last.beat_at, now)})."
 
 
 def acts(status: StreamStatus, *, refused: str | None) -> tuple[Act, ...]:
