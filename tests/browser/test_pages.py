@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Viewer
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(540)]  # the first one starts everything
 
 PAGES = {
     "overview": {},
@@ -28,27 +28,27 @@ def test_from_the_overview_to_the_rows_that_changed(viewer: Viewer) -> None:
     viewer.sees("8 tables")
     viewer.sees("6 of 6")
 
-    viewer.click_row("overview_tables", viewer.row_of("overview_tables", "silver_orders"))
+    viewer.click_row("Every table", viewer.row_of("Every table", "silver_orders"))
     viewer.heading("silver_orders")
     expect(viewer.page).to_have_url(re.compile(r"/table\?.*silver_orders"))
     viewer.sees("Last commit")
     viewer.choose("Data")
-    expect(viewer.rows("").first).to_be_attached()
+    expect(viewer.rows("Rows of").first).to_be_attached()
 
     viewer.go("History")
-    expect(viewer.rows("commits_").filter(has_text="MERGE").first).to_be_attached()
-    viewer.click_row("commits_", 0, tick=True)
+    expect(viewer.rows("Commits, newest").filter(has_text="MERGE").first).to_be_attached()
+    viewer.click_row("Commits, newest", 0, tick=True)
     viewer.sees("What it changed")
-    viewer.click_row("commits_", 2, tick=True)  # not 1: a new commit may have moved the first choice there
+    viewer.click_row("Commits, newest", 2, tick=True)  # not 1: a new commit may have moved the first choice there
     viewer.main.get_by_role("link", name=re.compile(r"Changes from v\d+ to v\d+")).click()
 
-    viewer.heading(re.compile(r"v\d+ → v\d+, \d+ commits?: net [\d,]+ inserted, [\d,]+ updated, [\d,]+ deleted"))
-    expect(viewer.rows("changed_rows").nth(1)).to_be_attached()
+    viewer.heading(re.compile(r"v\d+ → v\d+, \d+ commits?.*: net [\d,]+ inserted, [\d,]+ updated, [\d,]+ deleted"))
+    expect(viewer.rows("Changed rows").nth(1)).to_be_attached()
     with viewer.page.expect_download() as download:
-        viewer.main.get_by_role("button", name="CSV").click()
+        viewer.page.locator(".st-key-export_csv button").click()
     assert "order_id" in download.value.path().read_text().splitlines()[0]
     viewer.choose("Commits")
-    expect(viewer.rows("commits").filter(has_text="MERGE").first).to_be_attached()
+    expect(viewer.rows("Commits in between").filter(has_text="MERGE").first).to_be_attached()
 
 
 def test_a_pinned_version_says_so_and_leads_back(viewer: Viewer) -> None:
@@ -68,11 +68,11 @@ def test_a_bar_of_the_file_sizes_opens_its_files(viewer: Viewer) -> None:
 
     viewer.click_at(viewer.page.locator(".st-key-files_chart .barlayer .point").first)
     expect(viewer.page).to_have_url(re.compile("bucket="))
-    expect(viewer.rows("bucket_files").nth(1)).to_be_attached()
+    expect(viewer.rows("Data files").nth(1)).to_be_attached()
 
     viewer.main.get_by_role("button", name="All sizes").click()
     viewer.settle()
-    expect(viewer.rows("extreme_files").filter(has_text=".parquet").first).to_be_attached()
+    expect(viewer.rows("Data files").filter(has_text=".parquet").first).to_be_attached()
 
 
 def test_properties_name_the_owner_and_are_searched(viewer: Viewer) -> None:
@@ -93,7 +93,7 @@ def test_the_health_of_the_lake_leads_to_a_table_and_back(viewer: Viewer) -> Non
     viewer.open("health")
     viewer.heading("Health of the lake")
 
-    viewer.click_row("lake_health", viewer.row_of("lake_health", "bronze_events"))
+    viewer.click_row("Health of every table", viewer.row_of("Health of every table", "bronze_events"))
     viewer.heading("bronze_events")
     viewer.heading("Where small files come from")
 

@@ -12,10 +12,9 @@ from pipelines.demo.ledger import Ledger
 from tests.browser.conftest import STREAMS, Viewer, Weir
 from tests.processes import wait_until
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(540)]
 
 NAME = "silver_events"
-TRIGGER_S = 5
 OTHERS = [name for name in STREAMS if name != NAME]
 
 
@@ -58,8 +57,11 @@ def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Wei
     expect(observed(viewer, "Running")).to_be_visible()
 
     sent_at = ask(viewer, "Stop", "browser test: maintenance")
-    expect(observed(viewer, "Stopped")).to_be_visible(timeout=60_000)
-    assert time.monotonic() - sent_at < TRIGGER_S + 5
+    expect(observed(viewer, "Stopped")).to_be_visible(timeout=90_000)
+    took_s, document = time.monotonic() - sent_at, weir.json("stream", NAME)
+    # One trigger and 5 s; on a machine so busy that a micro-batch outlasts its trigger, the batch that was finished.
+    longest_s = max(document["trigger_interval_ms"], document["progress"]["batch_duration_ms"]) / 1_000
+    assert took_s < longest_s + 5
     viewer.picture("stream-stopped")
 
     stopped_at = batch_ids(weir)
@@ -103,8 +105,8 @@ def test_an_act_without_a_reason_is_not_carried_out(viewer: Viewer, weir: Weir) 
 
 def test_several_streams_are_chosen_in_the_list(viewer: Viewer) -> None:
     viewer.open("streams")
-    viewer.click_row("stream_list", viewer.row_of("stream_list", "gold_events_hourly"), tick=True)
-    viewer.click_row("stream_list", viewer.row_of("stream_list", "bronze_orders"), tick=True)
+    viewer.click_row("Streams with", viewer.row_of("Streams with", "gold_events_hourly"), tick=True)
+    viewer.click_row("Streams with", viewer.row_of("Streams with", "bronze_orders"), tick=True)
     viewer.main.get_by_role("button", name="Restart", exact=True).click()
 
     expect(viewer.page.get_by_role("dialog").get_by_text("Restart 2 streams?")).to_be_visible()
