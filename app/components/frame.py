@@ -44,6 +44,9 @@ def sidebar(*, on_table_page: bool) -> None:
     with st.sidebar:
         _picker()
         _live_state_line()
+        reason = context.read_only_reason()
+        if reason:
+            st.info(reason, icon=":material/lock:")
     if st.session_state.pop(_PICKED, False) and not on_table_page:
         navigation.go("table", table=state.table())
 

@@ -157,3 +157,13 @@ def test_a_store_that_does_not_answer_leaves_the_tables_in_reach(
     app = open_page("table", table="silver/orders")
     assert app.title[0].value == "orders"
     assert "does not answer" in app.sidebar.warning[0].value
+
+
+def test_beyond_loopback_the_frame_says_that_nobody_may_act(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
+    assert "read-only" in open_page("overview").sidebar.info[0].value
+
+
+def test_on_loopback_or_where_allowed_the_frame_is_silent_about_it(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_UI__ADDRESS", "::1")
+    assert not open_page("overview").sidebar.info

@@ -1,0 +1,85 @@
+"""The server's own routes, on a real server process: health, metrics, and a page's first bytes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests import builders
+from tests.processes import free_port
+from tests.ui import stream_store
+
+START_LIMIT_S = 60.0
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """A UI on a lake of three tables, one of them broken, and a store with one flowing stream."""
+    builders.orders_table(tmp_path / "lake" / "silver" / "orders")
+    builders.write(tmp_path / "lake" / "gold" / "sums", {"id": [1]})
+    builders.HandLog(tmp_path / "lake" / "broken").raw("00000000000000000000.json", "{\n")
+    now, store = datetime.now(UTC), stream_store.open_store(tmp_path)
+    stream_store.flowing(store, "silver_orders", now)
+    stream_store.beat(store, now)
+    store.close()
+    port = free_port()
+    env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": str(port), "WEIR_HOST__HEARTBEAT_STALE_S": "600"}
+    process = subprocess.Popen([sys.executable, "-m", "app.asgi"], env=env, stderr=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_served(url, process)
+        yield url
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) is not None
+
+
+def _wait_until_served(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the server ended before it served"
+        try:
+            urllib.request.urlopen(f"{url}/healthz", timeout=5).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    pytest.fail("the server did not answer in time")
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+def test_routes_answer_beside_the_pages(served: str) -> None:
+    health = json.loads(_get(f"{served}/healthz"))
+    assert health == {
+        "status": "ok",
+        "store": {"status": "ok"},
+        "lake": {"status": "ok", "tables": 3, "unreadable_tables": 1},
+        "hosts_up": 1,
+    }
+    numbers = dict(line.rsplit(" ", 1) for line in _get(f"{served}/metrics").splitlines() if not line.startswith("#"))
+    assert numbers["weir_hosts_up"] == "1.0" and numbers["weir_store_up"] == "1.0"
+    assert numbers["weir_lake_tables_read"] == "2.0" and numbers["weir_lake_tables_unreadable"] == "1.0"
+    states = {name for name, value in numbers.items() if name.startswith("weir_stream_state") and value == "1.0"}
+    assert states == {'weir_stream_state{state="RUNNING",stream="silver_orders"}'}
+    assert float(numbers['weir_stream_batch_id{stream="silver_orders"}']) >= 1
+    assert float(numbers['weir_stream_progress_age_seconds{stream="silver_orders"}']) >= 0
+    assert "<title>" in _get(f"{served}/table?table=silver/orders")  # a deep link is served by the same application
+
+
+def test_wrong_settings_end_in_one_sentence(tmp_path: Path) -> None:
+    env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": "not a port"}
+    ended = subprocess.run([sys.executable, "-m", "app.asgi"], env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: ") and "port" in ended.stderr and "hint: " in ended.stderr
+    assert len(ended.stderr.splitlines()) == 2
