@@ -213,6 +213,8 @@ def find_bucket(buckets: Sequence[Bucket], from_bytes: int | None) -> Bucket | N
 
 def shown_sentence(shown: int, total: int, what: str) -> str:
     """ "200 of 9,000 files, the smallest first"."""
+    if total <= 1:
+        return f"{things(total, 'file')}."
     return (
         f"All {things(total, 'file')}, {what}."
         if shown >= total
