@@ -85,12 +85,15 @@ class DemoLake:
         actions = (json.loads(line) for log in logs for line in log.read_text().splitlines())
         return [action["commitInfo"] for action in actions if "commitInfo" in action]
 
-    def forget_last_commit(self, stream: str) -> int:
-        """Make the checkpoint look as if the host had died before it noted the last batch as done; its id."""
-        commits = self.settings.home / "checkpoints" / stream / "commits"
-        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+    def forget_last_batch(self, stream: str) -> int:
+        """Make the checkpoint look as if the host had died before it noted the last batch with rows as done; its id."""
+        last = max(p["batchId"] for p in self.heard.progress if p["name"] == stream and p["numInputRows"])
+        checkpoint = self.settings.home / "checkpoints" / stream
+        for kind, first in (("offsets", last + 1), ("commits", last)):
+            for path in (checkpoint / kind).glob("[0-9]*"):
+                if int(path.name) >= first:
+                    path.unlink()
+                    (checkpoint / kind / f".{path.name}.crc").unlink(missing_ok=True)
         return last
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from backend.settings import Settings, load_settings
 from pipelines.demo.generator import generate, topics
-from pipelines.demo.landing import LandingError, sole_generator
+from pipelines.demo.landing import Landing, LandingError, sole_generator
 from pipelines.demo.ledger import Ledger, temporary_name
 from pipelines.demo.producers import Delivery, EventProducer, Kind, OrderProducer, Producer, Record
 
@@ -130,6 +130,14 @@ def test_an_entry_whose_file_did_not_land_does_not_count_until_it_does(tmp_path:
     topics(settings_of(tmp_path))  # a start finishes it
     assert (folder / last.name).exists()
     assert_ledger_is_true(tmp_path)
+
+
+def test_nothing_lands_before_it_is_entered(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "events")
+    (tmp_path / "ledger/events.jsonl").mkdir()  # the entry fails
+    with pytest.raises(IsADirectoryError):
+        landing.land(EventProducer(), Delivery(1, NOW, records=3, seed=7))
+    assert landed_lines(tmp_path, "events") == {}
 
 
 def test_a_file_that_was_never_entered_is_dropped(tmp_path: Path) -> None:
