@@ -53,7 +53,7 @@ def test_broken_toml_is_a_settings_error(tmp_path: Path) -> None:
 
 def test_roots_that_are_not_json_are_a_settings_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_LAKE__ROOTS", "/data")
-    with pytest.raises(SettingsError, match="lake.*JSON"):
+    with pytest.raises(SettingsError, match=r"lake.*JSON"):
         load_settings()
 
 
