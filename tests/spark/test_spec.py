@@ -37,7 +37,7 @@ def test_the_demo_declares_six_streams_that_say_what_they_read_and_write(tmp_pat
     assert (said.sink_table, said.layer) == ("silver/silver_orders", "silver")
     assert said.sink_uri == str(tmp_path / "lake/silver/silver_orders")
     assert said.checkpoint_location == str(tmp_path / "checkpoints/silver_orders")
-    assert said.trigger_interval_ms == 5_000
+    assert said.trigger_interval_ms == 10_000
     assert said.expectations == ("envelope_complete",)
 
 
