@@ -124,8 +124,10 @@ class Runtime:
         if query is None:
             return
         with _spark_errors(f"stream {name} cannot be stopped"):
-            deadline = time.monotonic() + timeout_s
+            deadline, asked_at = time.monotonic() + timeout_s, _last_batch(query)
             while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+                if _last_batch(query) != asked_at:
+                    break  # a stream that is behind begins its next batch at once and is never seen at rest
                 time.sleep(_LOOK_S)
         self.cut(name)
 
@@ -174,6 +176,12 @@ class Runtime:
         offsets = Path(self._registry.get(name).checkpoint_location(self._settings)) / "offsets"
         batches = [int(path.name) for path in offsets.glob("[0-9]*") if path.name.isdigit()]
         return max(batches, default=None)
+
+
+def _last_batch(query: StreamingQuery) -> tuple[int, str] | None:
+    """Which batch ended last, and when it had begun."""
+    progress = query._jsq.lastProgress()
+    return (progress.batchId(), progress.timestamp()) if progress else None
 
 
 def _failure(query: StreamingQuery) -> QueryFailure | None:

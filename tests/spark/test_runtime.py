@@ -108,6 +108,19 @@ def test_a_graceful_stop_lets_the_batch_end(numbers: Callable[..., DemoLake]) ->
     assert (lake.settings.home / "checkpoints/numbers/commits/0").exists()
 
 
+def test_a_graceful_stop_of_a_stream_that_is_always_behind_waits_for_one_batch(
+    numbers: Callable[..., DemoLake],
+) -> None:
+    sink = SlowSink()
+    lake = numbers(sink=sink, trigger_interval_s=0.2)  # each batch takes longer: the next one begins at once
+    lake.runtime.start("numbers")
+    wait_until(lambda: len(sink.begun) == 3)
+    asked_at, running = time.monotonic(), sink.begun[-1]
+    lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
+    assert time.monotonic() - asked_at < 6
+    assert (lake.settings.home / "checkpoints/numbers/commits" / str(running)).exists()
+
+
 def test_a_cut_does_not_wait(numbers: Callable[..., DemoLake]) -> None:
     sink = SlowSink()
     lake = numbers(sink=sink)
