@@ -82,7 +82,7 @@ class Weir:
         return (self.home / "logs" / f"{name}.log").read_text(errors="replace")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     """The demo, running: six streams with at least three micro-batches each. Afterwards nothing of it may be left."""
     home, port = tmp_path_factory.mktemp("browser") / "weir", free_port()
