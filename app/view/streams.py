@@ -75,6 +75,12 @@ def by_urgency(statuses: Iterable[StreamStatus]) -> list[StreamStatus]:
     return sorted(statuses, key=lambda status: (URGENCY.index(status.verdict), status.declaration.name))
 
 
+def in_order(statuses: Sequence[StreamStatus], shown: Sequence[str]) -> list[StreamStatus]:
+    """As the names were shown before; those not shown yet come after them."""
+    rank = {name: place for place, name in enumerate(shown)}
+    return sorted(statuses, key=lambda status: rank.get(status.declaration.name, len(rank)))
+
+
 def state_text(state: StreamState) -> str:
     """Icon and word, so that the state is never colour alone."""
     return f"{GLYPHS[state]} {state.value}"

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import streamlit as st
 
 from backend.streams.model import DesiredState
 from tests.ui import stream_store
@@ -97,6 +98,28 @@ def test_ticked_streams_are_stopped_together_with_one_reason(home: Path, now: da
     assert {each.state for each in store.desired().values()} == {DesiredState.STOPPED}
     assert {entry.subject for entry in store.audit_entries()} == {"bronze_events", "silver_events"}
     assert {entry.reason for entry in store.audit_entries()} == {"upstream is being repaired"}
+
+
+def test_a_ticked_stream_stays_the_one_chosen_when_another_becomes_urgent(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    for name in ("bronze_events", "silver_events"):
+        stream_store.flowing(store, name, now)
+    app = open_page("streams")
+    assert list(_stream_list(app).index) == ["bronze_events", "silver_events"]
+
+    stream_store.failed(store, "silver_events", now)
+    st.cache_data.clear()
+    app.session_state["stream_list"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    again(app)
+
+    assert list(_stream_list(app).index) == ["bronze_events", "silver_events"]
+    app.button(key="many_stop").click()
+    again(app)
+    app.text_area(key="act_reason").set_value("wrong one?")
+    app.button(key="act_send").click()
+    again(app)
+    assert [entry.subject for entry in store.audit_entries()] == ["bronze_events"]
 
 
 def test_a_cell_opens_the_stream(home: Path, now: datetime) -> None:
