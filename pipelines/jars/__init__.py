@@ -17,7 +17,7 @@ from pipelines.jars.java import find_java
 
 HERE = Path(__file__).parent
 LIB = HERE / "lib"
-CENTRAL = ""  # Ivy knows where Maven Central is
+CENTRAL = "Maven Central"  # Ivy knows where that is
 RESOLVE_TIMEOUT_S = 600
 
 
@@ -43,8 +43,11 @@ def jar_paths(lib: Path = LIB) -> tuple[Path, ...]:
     return tuple(lib / name for name in pinned_files())
 
 
-def resolve(lib: Path = LIB, *, repository: str = CENTRAL) -> bool:
-    """Fetch what is missing into `lib`; False when nothing was. Raises `JavaError` or `JarError`."""
+def resolve(lib: Path = LIB, *, repository: str | None = None) -> bool:
+    """Fetch what is missing into `lib`, from a mirror's URL or Maven Central; False when nothing was missing.
+
+    Raises `JavaError` or `JarError`.
+    """
     if not missing_files(lib):
         return False
     java = find_java()
@@ -57,11 +60,12 @@ def resolve(lib: Path = LIB, *, repository: str = CENTRAL) -> bool:
     return True
 
 
-def _run_ivy(java: Path, folder: Path, repository: str) -> None:
+def _run_ivy(java: Path, folder: Path, repository: str | None) -> None:
     command = [
         str(java),
         f"-Dweir.ivy.cache={folder / 'cache'}",
-        f"-Dweir.ivy.repository={repository}",
+        f"-Dweir.ivy.resolver={'mirror' if repository else 'central'}",
+        f"-Dweir.ivy.mirror={repository or ''}",
         *("-cp", f"{Path(pyspark.__file__).parent / 'jars'}/*", "org.apache.ivy.Main"),
         *("-settings", str(HERE / "ivysettings.xml"), "-ivy", str(HERE / "ivy.xml"), "-confs", "delta"),
         *("-retrieve", f"{folder}/retrieved/[artifact]-[revision].[ext]"),
@@ -69,11 +73,13 @@ def _run_ivy(java: Path, folder: Path, repository: str) -> None:
     try:
         ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as exc:
-        raise JarError(f"fetching JARs from {repository} took over {RESOLVE_TIMEOUT_S} s", hint=_HINT) from exc
+        raise JarError(
+            f"fetching JARs from {repository or CENTRAL} took over {RESOLVE_TIMEOUT_S} s", hint=_HINT
+        ) from exc
     absent = missing_files(folder / "retrieved")
     if ivy.returncode != 0 or absent:  # Ivy says "module not found" for a dead network, too
         names = ", ".join(absent) or "the JARs"
-        raise JarError(f"{repository} cannot be reached or does not offer {names}", hint=_HINT)
+        raise JarError(f"{repository or CENTRAL} cannot be reached or does not offer {names}", hint=_HINT)
 
 
 _HINT = (

@@ -12,7 +12,7 @@ from pipelines.jars import CENTRAL, LIB, resolve
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipelines.jars", description="Fetch the JARs that Weir needs.")
-    parser.add_argument("--repository", default=CENTRAL, help="a Maven repository (default: %(default)s)")
+    parser.add_argument("--repository", metavar="URL", help=f"a mirror to fetch from instead of {CENTRAL}")
     repository = parser.parse_args(argv).repository
     try:
         fetched = resolve(repository=repository)
