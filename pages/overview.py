@@ -39,9 +39,10 @@ def region() -> None:
 
 def table_list(tables: list[view.Table]) -> None:
     st.caption(f"{view.totals_sentence(view.lake_totals(tables))}. Click a row to open the table.")
-    row = lists.choose(view.tables_frame(tables, context.now()), overview.TABLES, key="overview_tables")
-    if row is not None:
-        navigation.go("table", table=tables[row].ref.name)
+    names = [table.ref.name for table in tables]
+    name = lists.choose(view.tables_frame(tables, context.now()), overview.TABLES, key="overview_tables", names=names)
+    if name is not None:
+        navigation.go("table", table=name)
 
 
 def stream_list(reading: cache.StreamsReading) -> None:
@@ -51,9 +52,10 @@ def stream_list(reading: cache.StreamsReading) -> None:
     elif reading.streams:
         st.caption(f"{view.streams_sentence(reading.streams)}. Click a row to open the stream.")
         frame = view.streams_frame(reading.streams, context.now())
-        row = lists.choose(frame, overview.STREAMS, key="overview_streams")
-        if row is not None:
-            navigation.go("stream", stream=reading.streams[row].declaration.name)
+        names = [status.declaration.name for status in reading.streams]
+        name = lists.choose(frame, overview.STREAMS, key="overview_streams", names=names)
+        if name is not None:
+            navigation.go("stream", stream=name)
     else:
         what = "**No stream is declared yet.** A stream host declares the streams it can run:"
         st.info(what, icon=":material/water:")

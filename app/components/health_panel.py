@@ -51,10 +51,10 @@ def lake_health() -> None:
     healths, unjudged = _judge(tables)
     healths = view.by_urgency(healths)
     st.markdown(f"**{view.lake_sentence(healths, unjudged)}**")
-    row = choose(view.build_lake_frame(healths, unjudged, now=now), LAKE, key="lake_health")
-    if row is not None:
-        names = [*(health.ref.name for health in healths), *(table.name for table in unjudged)]
-        state.choose_table(names[row])
+    names = [*(health.ref.name for health in healths), *(table.name for table in unjudged)]
+    name = choose(view.build_lake_frame(healths, unjudged, now=now), LAKE, key="lake_health", names=names)
+    if name is not None:
+        state.choose_table(name)
         st.rerun()
     st.caption("Click a row for the table's trend, offenders and every recommendation.")
 

@@ -60,8 +60,14 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
     )
 
 
-def choose(frame: pd.DataFrame, look: Look, *, key: str) -> int | None:
-    """A list whose rows lead on: the position of the row clicked (anywhere in it), None before."""
+def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -> str | None:
+    """A list whose rows lead on: the name (one a row) of the row clicked, anywhere in it; None before.
+
+    The browser names a row by its place, and rows may have moved since it drew them: the place counts in the list as
+    it was shown, not as it is now.
+    """
+    shown = st.session_state.get(f"_{key}_shown", names)
+    st.session_state[f"_{key}_shown"] = list(names)
     event = st.dataframe(
         styled(frame, look),
         key=key,
@@ -74,7 +80,8 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str) -> int | None:
         placeholder=UNKNOWN,
         alt=look.alt,
     )
-    return chosen_row(event)
+    row = chosen_row(event)
+    return shown[row] if row is not None and row < len(shown) else None
 
 
 def chosen_row(event: Mapping[str, Any]) -> int | None:

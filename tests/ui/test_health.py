@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests import builders
-from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.opened import again, forget_caches, home, metrics, open_page, words
 
 __all__ = ["home"]
 
@@ -40,6 +40,21 @@ def test_a_row_opens_its_table(lake: Path) -> None:
     app.button(key="whole_lake").click()
     again(app)
     assert app.title[0].value == "Health of the lake"
+
+
+def test_a_click_opens_the_table_that_was_under_the_mouse_though_another_came_on_top(lake: Path) -> None:
+    app = open_page("health")
+    assert app.dataframe[0].value["Table"].iloc[0] == "bronze/clicks"
+
+    builders.partitioned_table(lake / "bronze" / "busier", days=3, files_per_day=17)
+    forget_caches()
+    app.session_state["lake_health"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    again(app)
+
+    assert app.title[0].value == "clicks"
+    app.button(key="whole_lake").click()
+    again(app)
+    assert app.dataframe[0].value["Table"].iloc[0] == "bronze/busier"
 
 
 def test_one_table_shows_counts_rule_offenders_and_what_to_do(lake: Path) -> None:
