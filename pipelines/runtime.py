@@ -163,7 +163,7 @@ class Runtime:
 
     def _start(self, spec: StreamSpec) -> StreamingQuery:
         judged = judge(spec.transform(spec.source.read(self.session, self._settings)), spec.expectations)
-        rows = judged if spec.sink.wants_broken_names else judged.drop(BROKEN)
+        rows = judged if spec.sink.takes_quarantine else judged.drop(BROKEN)
         writer = rows.writeStream.queryName(spec.name)
         writer = writer.option("checkpointLocation", spec.checkpoint_location(self._settings))
         if spec.trigger_interval_s is None:

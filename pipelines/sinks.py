@@ -40,11 +40,8 @@ class Sink(Protocol):
     def configure(self, writer: DataStreamWriter, target: Target) -> DataStreamWriter: ...
 
     @property
-    def takes_quarantine(self) -> bool: ...
-
-    @property
-    def wants_broken_names(self) -> bool:
-        """Whether judged rows keep `_broken_expectations` on the way in."""
+    def takes_quarantine(self) -> bool:
+        """Whether it sets broken rows apart; its rows then keep `_broken_expectations` on the way in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,6 @@ class AppendSink:
 
     table: TableSpec
     takes_quarantine = False
-    wants_broken_names = False
 
     def tables(self) -> tuple[TableSpec, ...]:
         return (self.table,)
@@ -68,7 +64,6 @@ class CompleteSink:
 
     table: TableSpec
     takes_quarantine = False
-    wants_broken_names = False
 
     def tables(self) -> tuple[TableSpec, ...]:
         return (self.table,)
@@ -88,7 +83,6 @@ class QuarantineSink:
     table: TableSpec
     quarantine: TableSpec
     takes_quarantine = True
-    wants_broken_names = True
 
     def tables(self) -> tuple[TableSpec, ...]:
         return (self.table, self.quarantine)
@@ -128,7 +122,6 @@ class ChangeSink:
     sequence: str
     deleted: str
     takes_quarantine = False
-    wants_broken_names = False
 
     def tables(self) -> tuple[TableSpec, ...]:
         return (self.table, self.tombstones)

@@ -64,7 +64,6 @@ class SlowSink:
 
     table = NUMBERS
     takes_quarantine = False
-    wants_broken_names = False
 
     def __init__(self) -> None:
         self.begun: list[int] = []
