@@ -40,6 +40,7 @@ FILE_FIELDS = (
     pa.field("encoded_partition", pa.string(), nullable=False),
     pa.field("dv_id", pa.string()),
     pa.field("dv_path", pa.string()),
+    pa.field("stats", pa.string()),  # the JSON text as the log holds it
 )
 FILES = pa.schema(FILE_FIELDS)
 ACTIONS = pa.schema(
@@ -103,6 +104,7 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
         encode_partition(_partition_values(action.get("partitionValues"))),
         dv_id,
         dv_path,
+        _stats_text(action.get("stats")) if kind is Kind.ADD else None,
     )
 
 
@@ -147,6 +149,12 @@ def stats_rows(stats: Any) -> int | None:
             return None
     rows = stats.get("numRecords") if isinstance(stats, Mapping) else None
     return rows if _is_count(rows) else None
+
+
+def _stats_text(stats: Any) -> str | None:
+    if isinstance(stats, Mapping):
+        return orjson.dumps(stats).decode()
+    return stats if isinstance(stats, str) else None
 
 
 def read_protocol(action: Any) -> Protocol:

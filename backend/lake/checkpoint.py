@@ -146,6 +146,9 @@ def _to_files(adds: pa.Table, partition_columns: list[str]) -> pa.Table:
         "encoded_partition": _partitions(adds, partition_columns, count),
         "dv_id": dv_id,
         "dv_path": dv_path,
+        "stats": _one(adds["stats"].cast(pa.string()))
+        if "stats" in adds.column_names
+        else pa.nulls(count, pa.string()),
     }
     return pa.table(columns).cast(FILES)
 

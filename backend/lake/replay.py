@@ -108,5 +108,6 @@ def snapshot_of(ref: TableRef, state: LogState, committed_at: object, findings: 
         protocol=state.protocol,
         metadata=state.metadata,
         files=table,
+        stats=files["stats"],
         findings=(*state.findings, *findings),
     )
