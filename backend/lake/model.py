@@ -211,11 +211,14 @@ class TableCard:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableTable:
-    """A table that could not be read, with the reason for its row in the list."""
+    """A table that could not be read, with the reason for its row in the list and what its log still tells."""
 
     ref: TableRef
     reason: str
     hint: str
+    version: int | None = None
+    last_commit_at: datetime | None = None
+    last_operation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class Folder(Protocol):
     def read_many(self, paths: Sequence[str]) -> list[bytes | StorageError]: ...
     def stat(self, path: str) -> Entry | None: ...
     def list(self, path: str) -> list[Entry]: ...
+    def holds(self, path: str) -> bool: ...
     def open(self, path: str) -> pa.NativeFile: ...
 
 
@@ -119,6 +120,11 @@ class LocalFolder:
                 return []
         return sorted(entries, key=lambda entry: entry.name)
 
+    def holds(self, path: str) -> bool:
+        """Whether a sub-folder is there."""
+        with _os_errors(self.uri, path):
+            return Path(self._checked(path)).is_dir()
+
     def open(self, path: str) -> pa.NativeFile:
         with _os_errors(self.uri, path):
             return pa.memory_map(self._checked(path))
@@ -162,6 +168,11 @@ class ObjectFolder:
         folders = [Entry(prefix.rstrip("/").rpartition("/")[2], is_folder=True) for prefix in found["common_prefixes"]]
         objects = [_entry(meta["path"].rpartition("/")[2], meta) for meta in found["objects"]]
         return sorted(folders + objects, key=lambda entry: entry.name)
+
+    def holds(self, path: str) -> bool:
+        """Whether anything lies in a sub-folder: one request, however much does."""
+        with _obstore_errors(self.uri, path):
+            return any(obstore.list(self._store, self._key(path) or None))
 
     def open(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
