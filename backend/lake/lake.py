@@ -6,23 +6,22 @@ Rule: thread-safe, never writes, raises only `LakehouseError`s; what is fixed by
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from backend.errors import (
     DiffError,
-    LakehouseError,
     StorageError,
     TableNotFoundError,
 )
 from backend.lake import catalog, data
+from backend.lake.cards import Cards, Table
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_files
 from backend.lake.files import TargetSize, small_file_count, target_size
 from backend.lake.listing import LOG
 from backend.lake.log import TableLog
-from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline, UnreadableTable
+from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.paths import is_remote, normal_uri
 from backend.lake.properties import ownership
 from backend.lake.storage import Storage
@@ -31,6 +30,7 @@ from backend.settings import Settings
 
 LOGS_KEPT = 256
 CARDS_AT_ONCE = 4
+REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
 
 
 class Lake:
@@ -42,13 +42,17 @@ class Lake:
         self._storage = Storage(settings)
         self._lock = threading.Lock()
         self._logs: OrderedDict[str, TableLog] = OrderedDict()
-        self._cards: dict[str, tuple[tuple[int, int, TableRef], TableCard]] = {}
+        self._cards = Cards(self._storage, self, self._make_card)
         self._timelines: dict[str, tuple[TableLog, TableTimeline]] = {}
         self._listing: tuple[float, catalog.Listing] | None = None
 
+    def found(self) -> catalog.Listing:
+        """Every table below the roots, sorted by name, and what could not be looked into."""
+        return self._list(self._settings.lake.refresh_s)
+
     def tables(self) -> list[TableRef]:
         """Every table below the roots, sorted by name; raises `StorageError` when no root can be listed."""
-        listing = self._list(self._settings.lake.refresh_s)
+        listing = self.found()
         if not listing.refs and listing.problems:
             raise StorageError(listing.problems[0].reason, hint=listing.problems[0].hint)
         return list(listing.refs)
@@ -60,7 +64,7 @@ class Lake:
         for max_age_s in (self._settings.lake.refresh_s, 0.0):
             refs = self._list(max_age_s).refs
             named = [ref for ref in refs if ref.name == name_or_uri]
-            short = [ref for ref in refs if ref.name.rpartition("/")[2] == name_or_uri]
+            short = [ref for ref in refs if ref.name.endswith(f"/{name_or_uri}")]
             if len(named or short) == 1:
                 return (named or short)[0]
             if short:
@@ -70,20 +74,18 @@ class Lake:
 
     def card(self, ref: TableRef) -> TableCard:
         """What a list shows of a table at its latest version; raises `LakehouseError`."""
-        log = self._log(ref)
-        key = (log.latest(), log.generation(), ref)
-        kept = self._cards.get(ref.uri)
-        if kept is None or kept[0] != key:
-            kept = (key, self._make_card(ref))
-            self._cards[ref.uri] = kept
-        return kept[1]
+        return self._cards.card(ref)
 
-    def cards(self) -> list[TableCard | UnreadableTable]:
-        """A card for every table; one that cannot be read shows its reason and hides no other."""
-        listing = self._list(self._settings.lake.refresh_s)
-        with ThreadPoolExecutor(CARDS_AT_ONCE) as pool:
-            cards = list(pool.map(self._card_or_reason, listing.refs))
-        return cards + list(listing.problems)
+    def read_cards(self, refs: Sequence[TableRef]) -> Iterator[Table]:
+        """A card for each table as it arrives; one that cannot be read yields its reason and hides no other."""
+        remote = any(is_remote(ref.uri) for ref in refs)
+        yield from catalog.as_they_arrive(self._cards.read, refs, REMOTE_CARDS_AT_ONCE if remote else CARDS_AT_ONCE)
+
+    def cards(self) -> list[Table]:
+        """A card or a reason for every table, in the order of their names; what could not be listed comes last."""
+        listing = self.found()
+        by_uri = {table.ref.uri: table for table in self.read_cards(listing.refs)}
+        return [*(by_uri[ref.uri] for ref in listing.refs), *listing.problems]
 
     def latest_version(self, ref: TableRef) -> int:
         return self._log(ref).latest()
@@ -179,8 +181,11 @@ class Lake:
     def _list(self, max_age_s: float) -> catalog.Listing:
         kept = self._listing
         if kept is None or time.monotonic() - kept[0] > max_age_s:
-            kept = (time.monotonic(), catalog.list_tables(self._storage))
+            lost = self._cards.take_lost()
+            known = {ref.uri for ref in kept[1].refs} - lost if kept else set()
+            kept = (time.monotonic(), catalog.list_tables(self._storage, known))
             self._listing = kept
+            self._cards.forget({ref.uri for ref in kept[1].refs})
         return kept[1]
 
     def _log(self, ref: TableRef) -> TableLog:
@@ -210,15 +215,9 @@ class Lake:
             ),
             last_commit_at=snapshot.committed_at,
             last_operation=newest[0].operation if newest else None,
-            owner=owner.team,
+            owner=owner.team or owner.email or owner.slack,
             classification=owner.classification,
         )
-
-    def _card_or_reason(self, ref: TableRef) -> TableCard | UnreadableTable:
-        try:
-            return self.card(ref)
-        except LakehouseError as exc:
-            return UnreadableTable(ref, exc.message, exc.hint)
 
 
 def is_uri(text: str) -> bool:
