@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from backend.errors import (
     DiffError,
+    LakehouseError,
     StorageError,
     TableNotFoundError,
 )
@@ -23,7 +24,10 @@ from backend.lake.listing import LOG
 from backend.lake.log import TableLog
 from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.paths import is_remote, normal_uri
+from backend.lake.presence import Finder, LogSeen, files_to_see, see_files, see_log
 from backend.lake.properties import ownership
+from backend.lake.reach_facts import read_facts
+from backend.lake.reachability import FilesSeen, LogFacts
 from backend.lake.storage import Storage
 from backend.lake.timeline import TableTimeline
 from backend.settings import Settings
@@ -142,6 +146,31 @@ class Lake:
             ref.uri, snapshot.version, columns=columns, limit=limit, options=self._storage.options(ref.uri)
         )
         return RowPage(rows, truncated, snapshot.num_rows if truncated else rows.num_rows)
+
+    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
+        """Every row of a version, some columns; raises `DataFileMissingError` when a data file is gone."""
+        require_files(self._storage, snapshot, snapshot.columns(["path"])["path"].to_pylist())
+        uri = snapshot.ref.uri
+        return data.scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
+
+    def reachability(self, ref: TableRef) -> LogFacts:
+        """What the log says of its versions, for `reachability.judge`."""
+        return read_facts(self._log(ref), self._storage.folder(ref.uri))
+
+    def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]:
+        """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
+        snapshot, latest = self.snapshot(ref, version), self._latest_or_none(ref)
+        return see_files(Finder(self._storage, ref.uri), files_to_see(snapshot, latest, sample=sample))
+
+    def see_log(self, ref: TableRef) -> Iterator[LogSeen]:
+        """Look for every file of every version that can be reconstructed, each once, telling how far it is."""
+        return see_log(Finder(self._storage, ref.uri), self._log(ref), self.reachability(ref).spans)
+
+    def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
+        try:
+            return self.snapshot(ref)
+        except LakehouseError:
+            return None  # a broken newest commit: then every file counts as possibly removed
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
         return target_size(snapshot, self._settings.health)
