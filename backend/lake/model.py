@@ -74,7 +74,10 @@ class StreamOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised."""
+    """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised.
+
+    `metadata` and `protocol` are those that this commit set, None where it left them as they were.
+    """
 
     version: int
     committed_at: datetime | None
@@ -90,6 +93,8 @@ class Commit:
     read_version: int | None = None
     is_blind_append: bool | None = None
     problem: str | None = None
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
 
 
 @dataclass(frozen=True, slots=True)
