@@ -20,6 +20,7 @@ from backend.lake import catalog, data
 from backend.lake.cards import Cards, Table
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_files
 from backend.lake.files import TargetSize, small_file_count, target_size
+from backend.lake.footer import FileFooter, read_footer
 from backend.lake.listing import LOG
 from backend.lake.log import TableLog
 from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
@@ -28,6 +29,7 @@ from backend.lake.presence import Finder, LogSeen, files_to_see, see_files, see_
 from backend.lake.properties import ownership
 from backend.lake.reach_facts import read_facts
 from backend.lake.reachability import FilesSeen, LogFacts
+from backend.lake.rows import FoundRows, RowQuery, find_rows, read_files
 from backend.lake.storage import Storage
 from backend.lake.timeline import TableTimeline
 from backend.settings import Settings
@@ -140,12 +142,22 @@ class Lake:
         self, ref: TableRef, *, version: int | None = None, columns: Sequence[str] | None = None, limit: int
     ) -> RowPage:
         """At most `limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
-        snapshot = self.snapshot(ref, version)
-        require_files(self._storage, snapshot, snapshot.files["path"].to_pylist())
-        rows, truncated = data.read_rows(
-            ref.uri, snapshot.version, columns=columns, limit=limit, options=self._storage.options(ref.uri)
-        )
-        return RowPage(rows, truncated, snapshot.num_rows if truncated else rows.num_rows)
+        query = RowQuery(None if columns is None else tuple(columns), limit=limit, search_files=None)
+        return find_rows(self._storage, self.snapshot(ref, version), query).page
+
+    def find_rows(self, snapshot: Snapshot, query: RowQuery) -> FoundRows:
+        """The first rows of a version that a filter lets through; raises `DataFileMissingError` or a `TableError`."""
+        return find_rows(self._storage, snapshot, query)
+
+    def read_files(
+        self, snapshot: Snapshot, indices: Sequence[int], *, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """Every row of the files at places in `snapshot.columns`' order (local tables)."""
+        return read_files(self._storage, snapshot, indices, columns=columns)
+
+    def footer(self, snapshot: Snapshot, path: str) -> FileFooter:
+        """What a file of the version says of itself; raises `DataFileMissingError` where it has no such file."""
+        return read_footer(self._storage, snapshot, path)
 
     def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
         """Every row of a version, some columns; raises `DataFileMissingError` when a data file is gone."""
