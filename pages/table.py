@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import context, errors, state
-from app.components import summary
+from app.components import data, summary
 from app.components.frame import table_header
 
 opened = table_header("table")
@@ -16,7 +16,7 @@ view = st.segmented_control(
 )
 with errors.boundary():
     if view == "Data":
-        summary.data(opened, limit=context.settings().lake.preview_rows)
+        data.rows(opened, limit=context.settings().lake.preview_rows)
     elif view == "Details":
         summary.details(opened)
     else:

@@ -11,7 +11,7 @@ from app.components.figures import figure_row
 from app.components.frame import OpenTable
 from app.view import files as view
 from app.view.format import bytes_exact, bytes_text, count_exact, count_text, markdown_safe, percent
-from backend.lake.clustering import clustering_columns, overlap, sorted_first
+from backend.lake.clustering import Overlap, clustering_columns, overlap, sorted_first
 from backend.lake.files import Bucket, FileChoice, FileDistribution, file_page
 from backend.lake.model import Snapshot
 from backend.settings import HealthSettings
@@ -26,6 +26,7 @@ EXTREMES = 20
 CLUSTERING_COMMITS = 200
 BUCKET = "bucket"  # query parameter: the lower edge of the chosen bar, in bytes
 _CHART = "files_chart"
+_OVERLAP = "_files_overlap"
 
 FILES = lists.Look(
     formats={"Size": "bytes", "Rows": "count", "Deleted rows": "count"},
@@ -139,10 +140,20 @@ def clustering(opened: OpenTable) -> None:
         st.caption("No column of this table can have statistics.")
         return
     column = st.selectbox("Column", columns, key="overlap_column", bind="query-params")
-    with st.spinner(f"Reading the statistics of {column} …", show_time=True):
-        found = overlap(snapshot, column)
+    found = _overlap(snapshot, column)
     st.markdown(markdown_safe(view.overlap_sentence(found, is_chosen_by_table=column in preferred)))
     if found.profile:
         figure = view.overlap_figure(found, mode=context.mode())
         config = {"displayModeBar": False}
         st.plotly_chart(figure, theme=None, key="overlap_chart", config=config, alt=figure.layout.title.text)
+
+
+def _overlap(snapshot: Snapshot, column: str) -> Overlap:
+    """The overlap last asked for is kept for this viewer: it is fixed by the version and takes seconds to find."""
+    asked = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version, column)
+    kept = st.session_state.get(_OVERLAP)
+    if kept is None or kept[0] != asked:
+        with st.spinner(f"Reading the statistics of {column} …", show_time=True):
+            kept = (asked, overlap(snapshot, column))
+        st.session_state[_OVERLAP] = kept
+    return kept[1]

@@ -1,4 +1,4 @@
-"""Widgets of a table's summary: key figures, whether to trust it, schema, rows, details.
+"""Widgets of a table's summary: key figures, whether to trust it, schema, details.
 
 Rule: figures are those of the version looked at; only the trend and the age speak of now.
 """
@@ -113,38 +113,6 @@ def schema(opened: OpenTable) -> None:
     lists.show(frame.drop(columns=empty), SCHEMA, key="schema")
 
 
-def data(opened: OpenTable, *, limit: int) -> None:
-    """Rows at the version looked at, as they are, up to the cap."""
-    columns = _columns(opened)
-    shown = st.multiselect(
-        "Columns",
-        columns,
-        key="columns",
-        bind="query-params",
-        placeholder=f"All {len(columns)} columns"
-        if len(columns) <= view.MOST_COLUMNS
-        else f"First {view.MOST_COLUMNS}",
-    )
-    with st.spinner(f"Reading rows of {opened.ref.name} v{opened.snapshot.version} …", show_time=True):
-        page = context.lake().rows(
-            opened.ref, version=opened.snapshot.version, columns=shown or columns[: view.MOST_COLUMNS], limit=limit
-        )
-    st.caption(view.preview_sentence(page, opened.snapshot.version))
-    frame = view.preview_frame(page.rows)
-    st.dataframe(
-        frame,
-        key="rows",
-        hide_index=True,
-        placeholder="NULL",
-        height=lists.height(frame),
-        alt=f"Rows of {opened.ref.name}",
-    )
-
-
 def details(opened: OpenTable) -> None:
     """What the log says of the table itself."""
     lists.facts(view.facts(opened.snapshot) | {"Created": moment_help(opened.snapshot.metadata.created_at)})
-
-
-def _columns(opened: OpenTable) -> list[str]:
-    return [field.path for field in fields(opened.snapshot.metadata) if field.depth == 0]

@@ -4,6 +4,7 @@ Rule: of a million files only those are opened that the filter cannot rule out a
 searched is said, and a total is exact or unknown.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -88,11 +89,16 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRow
             if found > query.limit:
                 break
         read += len(part)
-        if found > query.limit or (query.search_files is not None and time.monotonic() - started > SEARCH_S):
+        if found > query.limit or time.monotonic() - started > _patience_s(query):
             break
     rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
     truncated = found > query.limit or read < len(candidates)
     return FoundRows(_page(snapshot, query, rows, truncated=truncated), snapshot.num_files, len(candidates), read)
+
+
+def _patience_s(query: RowQuery) -> float:
+    """How long one search may go on: longer for one that may open more files."""
+    return math.inf if query.search_files is None else SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
 
 
 def _page(snapshot: Snapshot, query: RowQuery, rows: pa.Table, *, truncated: bool) -> RowPage:

@@ -85,3 +85,19 @@ def test_details_are_a_view_of_their_own(orders: Path) -> None:
     again(app)
     assert "Protocol" in app.table[0].value["Name"].tolist()
     assert "Protocol" in open_page("table", table="silver/orders", view="Details").table[0].value["Name"].tolist()
+
+
+def test_a_link_opens_filtered_rows(orders: Path) -> None:
+    app = open_page("table", table="silver/orders", view="Data", where="amount > 26 AND status = 'new'")
+    assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5]
+    assert "All 3 rows of v3 that match." in words(app)
+
+
+def test_a_filter_that_matches_nothing_says_so(orders: Path) -> None:
+    assert "No row of v3 matches." in words(open_page("table", table="silver/orders", view="Data", where="amount < 0"))
+
+
+def test_a_filter_that_is_none_says_where_and_reads_nothing(orders: Path) -> None:
+    app = open_page("table", table="silver/orders", view="Data", where="amount >> 1; DROP TABLE x")
+    assert len(app.error) == 1 and "at character" in app.error[0].value and not app.dataframe
+    assert app.text_input(key="where").value == "amount >> 1; DROP TABLE x"

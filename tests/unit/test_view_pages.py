@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -17,7 +16,6 @@ from backend.lake.model import (
     Metadata,
     OperationMetrics,
     Protocol,
-    RowPage,
     Snapshot,
     TableCard,
     TableRef,
@@ -144,36 +142,6 @@ def test_the_place_of_a_table() -> None:
 # summary ---------------------------------------------------------------------------------------------------------
 
 
-def test_values_are_shown_exactly() -> None:
-    rows = pa.table(
-        {
-            "big": pa.array([2**60, 1, None], pa.int64()),
-            "small": pa.array([1, 2, None], pa.int64()),
-            "price": pa.array([Decimal("12345678901234567890.12"), None, Decimal("0.10")], pa.decimal128(38, 2)),
-            "raw": pa.array([b"\x00\xff", None, b"x" * 40]),
-            "nested": pa.array([{"a": 1, "b": [b"\x01"]}, None, {"a": 2, "b": []}]),
-            "ratio": pa.array([float("nan"), 0.5, None]),
-            "at": pa.array([datetime(2026, 1, 1, tzinfo=UTC), None, None], pa.timestamp("us", "UTC")),
-        }
-    )
-    shown = table.preview_frame(rows)
-    assert shown["big"].tolist() == ["1152921504606846976", "1", None]
-    assert shown["small"].tolist()[:2] == [1, 2]
-    assert shown["price"].tolist() == ["12345678901234567890.12", None, "0.10"]
-    assert shown["raw"].tolist()[:2] == ["00 ff", None]
-    assert shown["raw"][2].endswith("… (40 bytes)")
-    assert shown["nested"].tolist() == ['{"a": 1, "b": ["01"]}', None, '{"a": 2, "b": []}']
-    assert shown["ratio"].tolist() == ["nan", 0.5, None]  # NaN is a value, null is not
-    assert shown["at"][0] == "2026-01-01 00:00:00+00:00"
-
-
-def test_the_cap_says_when_it_cut() -> None:
-    rows = pa.table({"a": [1, 2]})
-    assert table.preview_sentence(RowPage(rows, False, 2), 7) == "All 2 rows of v7."
-    assert table.preview_sentence(RowPage(rows, True, 1_111_930), 7) == "The first 2 rows of 1.11 M in v7."
-    assert table.preview_sentence(RowPage(rows, True, None), 7) == "The first 2 rows of v7; there are more."
-
-
 def test_the_trend_compares_with_a_day_before() -> None:
     old = VersionTotals(0, NOW - timedelta(hours=30), "WRITE", 1, 10, 5, 0)
     new = VersionTotals(1, NOW, "WRITE", 2, 20, 12, 0)
@@ -194,7 +162,7 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
 
 def test_one_odd_commit_does_not_hide_the_rest() -> None:
     odd = Commit(1, None, None, {}, OperationMetrics(), {}, None, None, None, problem="commitInfo is not an object")
-    shown = history.commits_frame([commit(2), odd], NOW)
+    shown = history.commits_frame([commit(2), odd], history.Known(NOW))
     assert shown["Operation"].tolist() == ["● WRITE", "○ not named"]
     assert shown["Note"].tolist() == ["", "commitInfo is not an object"]
 

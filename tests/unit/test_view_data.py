@@ -1,0 +1,80 @@
+"""Rows on the screen: exact values, what was cut and said, how far a search came."""
+
+import datetime as dt
+import math
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from app.view import data
+from backend.lake.model import RowPage
+from backend.lake.rows import FoundRows
+
+
+def cells(column: pa.Array) -> list[object]:
+    return data.shown_rows(pa.table({"c": column})).frame["c"].tolist()
+
+
+def test_values_are_shown_exactly() -> None:
+    assert cells(pa.array([2**60, 1, None])) == ["1152921504606846976", "1", None]
+    assert cells(pa.array([1, 2, None]))[:2] == [1, 2]
+    price = pa.array([Decimal("12345678901234567890.12"), None, Decimal("0.10")], pa.decimal128(38, 2))
+    assert cells(price) == ["12345678901234567890.12", None, "0.10"]
+    raw = cells(pa.array([b"\x00\xff", None, b"x" * 40, b""]))
+    assert raw[:2] == ["00 ff (2 bytes)", None] and raw[2].endswith(" … (40 bytes)") and raw[3] == "(0 bytes)"
+    assert cells(pa.array([{"a": 2**60, "b": [b"\x01"]}, None])) == ['{"a": 1152921504606846976, "b": ["01"]}', None]
+    assert cells(pa.array([float("nan"), 0.5, None, math.inf])) == ["nan", "0.5", None, "inf"]
+    assert cells(pa.array([1.1, 0.1], pa.float32())) == [1.1, 0.1]
+    assert cells(pa.array([True, None]))[0] is True
+    assert cells(pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))) == ['[["k", 1]]']
+    assert cells(pa.array([None, None])) == [None, None]
+
+
+def test_times_with_and_without_a_zone_differ_and_any_year_is_shown() -> None:
+    moment = dt.datetime(1850, 1, 1, 10, 0, 0, 1500)
+    assert cells(pa.array([moment], pa.timestamp("us"))) == ["1850-01-01 10:00:00.0015"]
+    assert cells(pa.array([moment], pa.timestamp("us", "UTC"))) == ["1850-01-01 10:00:00.0015+00:00"]
+    assert cells(pa.array([moment.replace(microsecond=0)], pa.timestamp("us", "UTC"))) == ["1850-01-01 10:00:00+00:00"]
+    far = pa.array([3_000_000, None], pa.int32()).cast(pa.date32())
+    assert cells(far) == ["10183-09-21", None]
+    assert cells(pa.array([3 * 10**17]).cast(pa.timestamp("us", "UTC"))) == ["11476-08-15 05:20:00+00:00"]
+    assert cells(pa.StructArray.from_arrays([far], ["d"])) == [data.NOT_HELD, '{"d": null}']
+    shown = data.shown_rows(pa.table({"a": pa.array([moment], pa.timestamp("us"))}))
+    assert shown.types == {"a": "timestamp, without zone"}
+
+
+def test_numbers_sent_as_text_stand_right() -> None:
+    shown = data.shown_rows(pa.table({"big": [2**60], "small": [1], "name": ["x"], "odd": [float("nan")]}))
+    assert shown.right == ("big", "odd")
+
+
+def test_a_row_of_a_megabyte_is_cut_and_said() -> None:
+    shown = data.shown_rows(pa.table({"a": ["x" * 1_000_000], "b": ["y"]}))
+    assert shown.frame["a"][0].endswith("… (1,000,000 characters)") and len(shown.frame["a"][0]) < 2_100
+    assert data.cut_sentence(shown) == "1 long value cut after 2,000 characters."
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(200, 50), (800, 50)])
+def test_the_message_stays_small_whatever_the_rows(rows: int, columns: int) -> None:
+    table = pa.table({f"c{n}": ["ü" * 3_000] * rows for n in range(columns)})
+    shown = data.shown_rows(table)
+    sent = sum(len(str(cell).encode()) for name in shown.frame for cell in shown.frame[name])
+    assert sent < 500_000 and shown.frame.shape[0] + shown.left_out == rows
+    assert "cut after 30 characters" in data.cut_sentence(shown)
+
+
+def found(rows: int, *, truncated: bool = False, total: int | None = None, files: tuple[int, int, int] = (9, 4, 4)):
+    return FoundRows(RowPage(pa.table({"a": list(range(rows))}), truncated, total), *files)
+
+
+def test_the_sentence_says_how_many_of_how_many_and_how_far() -> None:
+    assert data.found_sentence(found(2), 7, filtered=False) == "All 2 rows of v7."
+    cut = data.found_sentence(found(2, truncated=True, total=1_111_930), 7, filtered=False)
+    assert cut == "The first 2 rows of 1.11 M in v7."
+    assert "there are more." in data.found_sentence(found(2, truncated=True), 7, filtered=False)
+    every = data.found_sentence(found(2), 7, filtered=True)
+    assert every == "All 2 rows of v7 that match. 4 files read, 5 ruled out without opening them."
+    assert data.found_sentence(found(0), 7, filtered=True).startswith("No row of v7 matches. 4 files read")
+    left = data.found_sentence(found(1, truncated=True, files=(9, 4, 1)), 7, filtered=True)
+    assert "there may be more." in left and left.endswith("3 files may hold more.")
