@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from backend.errors import DataFileMissingError, LakehouseError, StorageError, TableError, UnsupportedFeatureError
 from backend.errors import TableNotFoundError as NoTableError
+from backend.lake.object_store import without_credentials
 
 
 def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str | None = None) -> pa.RecordBatchReader:
@@ -118,7 +119,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 def _mapped(uri: str, exc: BaseException) -> LakehouseError:
     text = str(exc).strip()
-    line = (text.splitlines() or [type(exc).__name__])[0][:300]
+    line = without_credentials(text or type(exc).__name__)
     lower = text.lower()
     if any(word in lower for word in ("permission", "access denied", "error sending request", "timed out", "retries")):
         return StorageError(

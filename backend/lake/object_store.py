@@ -71,7 +71,7 @@ def connect(root: str, options: Options) -> Server:
     try:
         store = from_url(root, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload]
     except (BaseError, ValueError) as exc:
-        reason = _clean(str(exc), _secrets(options))
+        reason = without_credentials(str(exc), options)
         raise SettingsError(f"the root {root} cannot be opened: {reason}", hint=f"check {_SETTINGS}") from None
     return Server(store, ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="weir-store"))
 
@@ -105,7 +105,7 @@ def storage_error(exc: Exception, place: str, root: str) -> StorageError:
     if why:
         return ServerDownError(f"{place} cannot be read: {_host(text)} {why[0]}", hint=why[1])
     return StorageError(
-        f"{place} cannot be read: {_clean(text, _secrets(()))}", hint=f"check network, endpoint and {_SETTINGS}"
+        f"{place} cannot be read: {without_credentials(text)}", hint=f"check network, endpoint and {_SETTINGS}"
     )
 
 
@@ -136,21 +136,21 @@ def _found(pattern: str, text: str) -> str:
     return match.group(1) if match else ""
 
 
+def without_credentials(text: str, options: Options = ()) -> str:
+    """The first line of a foreign error, without credentials, a server's answer and queries."""
+    line = (text.strip().splitlines() or ["unknown"])[0]
+    line = re.sub(r"(status code: \d{3}[^:]*).*", r"\1", line)
+    for secret in _secrets(options):
+        line = line.replace(secret, "***")
+    line = re.sub(r"://[^/\s\"]*@", "://", line)
+    return re.sub(r"(https?://[^\s?\"]+)\?\S*", r"\1", line)[:300]
+
+
 def _secrets(options: Options) -> list[str]:
     """Values that no text may hold: those of options and of the environment that are credentials or carry them."""
     pairs = [*options, *(pair for pair in os.environ.items() if pair[0].startswith(("AWS_", "AZURE_", "GOOGLE_")))]
     kept = [value for key, value in pairs if len(value) > 3 and (_CREDENTIAL.search(key) or "@" in value)]
     return sorted(kept, key=len, reverse=True)
-
-
-def _clean(text: str, secrets: list[str]) -> str:
-    """The first line without credentials, answers and queries."""
-    line = (text.strip().splitlines() or ["unknown"])[0]
-    line = re.sub(r"(status code: \d{3}[^:]*).*", r"\1", line)
-    for secret in secrets:
-        line = line.replace(secret, "***")
-    line = re.sub(r"://[^/\s\"]*@", "://", line)
-    return re.sub(r"(https?://[^\s?\"]+)\?\S*", r"\1", line)[:300]
 
 
 def _duration(key: str, value: str) -> timedelta:

@@ -81,6 +81,26 @@ def test_a_deletion_vector_outside_is_refused(root, open_lake, secret, kind, tex
     refused(open_lake(), "t")
 
 
+@pytest.mark.parametrize("path", ESCAPES)
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [("add", "parts"), ("add", "json"), ("add", "parquet"), ("vector", "commit"), ("vector", "checkpoint"),
+     ("vector", "json"), ("removed vector", "commit")],
+)  # fmt: skip
+def test_every_kind_of_path_is_refused_in_every_encoding_wherever_it_stands(root, open_lake, secret, path, kind, where):
+    vector = deletion_vector(path, cardinality=1, kind="p")
+    action = {"add": add(path), "vector": add("a", dv=vector), "removed vector": remove("a", dv=vector)}[kind]
+    log = HandLog(root / "t").start()
+    actions = [protocol(), metadata(), action]
+    if where == "commit":
+        log.commit(action, commit_info())
+    elif where in ("json", "parquet"):
+        log.v2_checkpoint(0, actions, top=where)
+    else:
+        log.checkpoint(0, actions, parts=2 if where == "parts" else 1)
+    refused(open_lake(), "t")
+
+
 @pytest.mark.parametrize("path", [*ESCAPES, "../00000000000000000000.json", "sub/../../x.parquet"])
 def test_a_sidecar_outside_the_sidecar_folder_is_refused(root, open_lake, secret, path):
     log = HandLog(root / "t")

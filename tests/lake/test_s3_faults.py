@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from backend.errors import ObjectMissingError, SettingsError, StorageError
+from backend.lake.data import delta_errors
 from backend.lake.lake import Lake
 from backend.lake.model import UnreadableTable
 from backend.lake.object_folder import ObjectFolder
@@ -141,6 +142,16 @@ def test_the_answer_of_a_server_is_not_repeated(bucket, server):
     fails(lambda: folder_at(server.url).read("file"), "denied (403 InvalidAccessKeyId)")
     server.fail(Fault.UNAVAILABLE)
     fails(lambda: folder_at(server.url).read("file"), "answered 503")
+
+
+def test_what_the_reader_of_rows_says_holds_no_credential(monkeypatch):
+    """deltalake repeats the address that it asked for, and what the server answered."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
+    said = f"Error performing GET http://user:{SECRET}@host:1/x?sig=abc from-the-environment: error sending request"
+    with pytest.raises(StorageError) as caught, delta_errors("s3://faults/t"):
+        raise OSError(said)
+    assert "http://host:1/x" in caught.value.message
+    assert not any(word in caught.value.message for word in (SECRET, "sig=abc", "from-the-environment"))
 
 
 @pytest.mark.parametrize(
