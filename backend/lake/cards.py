@@ -15,6 +15,7 @@ from backend.errors import LakehouseError, StorageError, TableNotFoundError
 from backend.lake.commits import commit_name
 from backend.lake.listing import LOG
 from backend.lake.model import Commit, TableCard, TableRef, UnreadableTable
+from backend.lake.paths import is_remote
 from backend.lake.storage import Folder, Storage
 
 RETRY_S = 60.0
@@ -120,7 +121,12 @@ def _unexpected(exc: Exception) -> tuple[str, str]:
 
 def newest_tag(folder: Folder, version: int) -> str | None:
     """What names the content of a version's commit file; None when it is not there or no longer the newest."""
-    if folder.stat(f"{LOG}/{commit_name(version + 1)}") is not None:
+    name, after = commit_name(version), commit_name(version + 1)
+    if is_remote(folder.uri):  # one request; a local look at two names costs less than listing the log
+        entries = folder.list_after(LOG, name.removesuffix("n"), digits_only=True)
+        tags = {entry.name: entry.tag for entry in entries}
+        return None if after in tags else tags.get(name)
+    if folder.stat(f"{LOG}/{after}") is not None:
         return None
-    entry = folder.stat(f"{LOG}/{commit_name(version)}")
+    entry = folder.stat(f"{LOG}/{name}")
     return entry.tag if entry else None
