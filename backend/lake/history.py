@@ -9,11 +9,9 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from backend.lake.actions import Kind, epoch_ms, optional_text, utc_from_ms
-from backend.lake.commits import CommitSlice
+from backend.lake.actions import epoch_ms, optional_text, utc_from_ms
+from backend.lake.commits import CommitRecord, FileCounts
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
 
 # One of ours ← the names that writers use, first found wins. Spark: camelCase text; delta-rs: numbers in either case.
@@ -36,9 +34,8 @@ _INSERTING = frozenset(
 )
 
 
-def read_commit(commit: CommitSlice, modified_at: datetime | None) -> Commit:
+def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
     """A commit for people. `modified_at` is the file's time, used when the commit names none."""
-    record = commit.record
     info = record.commit_info if isinstance(record.commit_info, Mapping) else {}
     raw = info.get("operationMetrics")
     raw_metrics: Mapping[str, Any] = dict(raw) if isinstance(raw, Mapping) else {}
@@ -49,7 +46,7 @@ def read_commit(commit: CommitSlice, modified_at: datetime | None) -> Commit:
         committed_at=committed_at(info) or modified_at,
         operation=operation,
         parameters=dict(parameters) if isinstance(parameters, Mapping) else {},
-        metrics=normalise_metrics(operation, raw_metrics, None if record.problem else commit.actions),
+        metrics=normalise_metrics(operation, raw_metrics, None if record.problem else record.counts),
         raw_metrics=raw_metrics,
         user=optional_text(info.get("userName")) or optional_text(info.get("userId")),
         engine=optional_text(info.get("engineInfo")) or optional_text(info.get("clientVersion")),
@@ -73,15 +70,18 @@ def committed_at(info: Any) -> datetime | None:
     return None
 
 
-def normalise_metrics(operation: str | None, raw: Mapping[str, Any], actions: pa.Table | None) -> OperationMetrics:
-    """One vocabulary for every writer's metrics; `actions` are the commit's files, None when it is unreadable."""
+def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: FileCounts | None) -> OperationMetrics:
+    """One vocabulary for every writer's metrics; `counts` are of the commit's files, None when it is unreadable."""
     inserted = _first(raw, _INSERTED if operation in _INSERTING else _MERGE_INSERTED)
     return OperationMetrics(
         rows_inserted=inserted,
         rows_updated=_first(raw, _UPDATED),
         rows_deleted=_first(raw, _DELETED),
         rows_copied=_first(raw, _COPIED),
-        **_file_metrics(actions),
+        files_added=counts.files_added if counts else None,
+        files_removed=counts.files_removed if counts else None,
+        bytes_added=counts.bytes_added if counts else None,
+        bytes_removed=counts.bytes_removed if counts else None,
     )
 
 
@@ -99,19 +99,6 @@ def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:
         run_id=optional_text(stamp.get("run_id") or stamp.get("run")),
         batch_id=_first(stamp, ("batch_id", "batch")) if stamp else _count(parameters.get("epochId")),
     )
-
-
-def _file_metrics(actions: pa.Table | None) -> dict[str, int | None]:
-    if actions is None:
-        return {}
-    added = actions.filter(pc.equal(actions["kind"], int(Kind.ADD)))["size_bytes"]
-    removed = actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE)))["size_bytes"]
-    return {
-        "files_added": len(added),
-        "files_removed": len(removed),
-        "bytes_added": int(pc.sum(added).as_py() or 0),
-        "bytes_removed": None if removed.null_count else int(pc.sum(removed).as_py() or 0),
-    }
 
 
 def _first(raw: Mapping[str, Any], names: tuple[str, ...]) -> int | None:

@@ -16,8 +16,11 @@ from backend.lake.files import (
     target_for,
     target_size,
 )
+from backend.lake.file_set import FileSet
 from backend.lake.model import FILES_SCHEMA, Metadata, Protocol, Snapshot, TableRef
 from backend.settings import HealthSettings
+
+METADATA = Metadata("id", "{}")
 
 
 def snapshot(sizes: list[int], partitions: list[str] | None = None, rows: list[int | None] | None = None) -> Snapshot:
@@ -34,7 +37,7 @@ def snapshot(sizes: list[int], partitions: list[str] | None = None, rows: list[i
         },
         schema=FILES_SCHEMA,
     )
-    return Snapshot(TableRef("/t", "t", "/"), 0, None, Protocol(1, 2), Metadata("id", "{}"), files)
+    return Snapshot(TableRef("/t", "t", "/"), 0, None, Protocol(1, 2), METADATA, FileSet.of(files, METADATA))
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [1], [0, 1, 2, 3, 4], [2**20, 2**20 - 1, 2**20 + 1], [5, 5_000_000_000]])

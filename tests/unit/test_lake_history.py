@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.lake.actions import ACTIONS
-from backend.lake.commits import CommitRecord, CommitSlice
+from backend.lake.commits import CommitRecord
 from backend.lake.history import committed_at, normalise_metrics, read_commit, stream_origin
 
 T = 1_700_000_000_000
@@ -13,7 +12,7 @@ AT = datetime.fromtimestamp(T / 1000, UTC)
 
 
 def read(info: object):
-    return read_commit(CommitSlice(CommitRecord(3, info), ACTIONS.empty_table(), 0, 0), None)
+    return read_commit(CommitRecord(3, info), None)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from app.view import files, frame, history, history_figure, overview, properties, table, theme
 from backend.health.model import AttentionItem, Severity
 from backend.lake.files import TargetSize, distribute
+from backend.lake.file_set import FileSet
 from backend.lake.model import (
     FILES_SCHEMA,
     Commit,
@@ -47,9 +48,9 @@ def snapshot(sizes: list[int], partition: str = "") -> Snapshot:
     columns = [
         pa.array(list(column), field.type) for column, field in zip(zip(*rows, strict=True), FILES_SCHEMA, strict=True)
     ]
-    return Snapshot(
-        REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), pa.Table.from_arrays(columns, schema=FILES_SCHEMA)
-    )
+    metadata = Metadata("id", "{}")
+    files = FileSet.of(pa.Table.from_arrays(columns, schema=FILES_SCHEMA), metadata)
+    return Snapshot(REF, 3, NOW, Protocol(1, 2), metadata, files)
 
 
 # overview --------------------------------------------------------------------------------------------------------
