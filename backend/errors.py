@@ -43,8 +43,20 @@ class VersionFormatError(TableError):
     exit_code = 2
 
 
+class FilterError(TableError):
+    """A filter on rows is not understood, or does not fit the table's columns; names the place in its text."""
+
+    exit_code = 2
+
+
 class TableCorruptError(TableError):
     """The log holds something the Delta protocol does not allow; names the file."""
+
+
+class ColumnNotFoundError(TableError):
+    """The table has no such column, or none that can answer what was asked of it."""
+
+    exit_code = 3
 
 
 class UnsupportedFeatureError(TableError):

@@ -6,9 +6,10 @@ Rule: pure; keys are a contract with scripts: add, never rename.
 from typing import Any
 
 from backend.diff.export import row_document
-from backend.diff.model import CommitChanges, FieldState, VersionDiff
+from backend.diff.model import CommitChanges, VersionDiff
 from backend.health.model import AttentionItem, TableHealth
 from backend.lake.files import FileDistribution
+from backend.lake.metadata_diff import FieldState
 from backend.lake.model import Commit, Protocol, SchemaField, Snapshot, TableCard, UnreadableTable
 from backend.streams.model import Progress, StreamFailure, StreamState, StreamStatus
 

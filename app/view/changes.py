@@ -18,11 +18,10 @@ from backend.diff.model import (
     DiffMethod,
     FilesDiff,
     NetCounts,
-    PropertyChange,
     RowChange,
-    SchemaDiff,
     VersionDiff,
 )
+from backend.lake.metadata_diff import PropertyChange, SchemaDiff
 from backend.lake.model import Commit
 
 MAX_BARS = 200

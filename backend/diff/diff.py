@@ -23,8 +23,8 @@ from backend.diff.model import (
     VersionDiff,
 )
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, plan_diff
-from backend.diff.schema import column_names, diff_properties, diff_schemas
 from backend.errors import DiffError
+from backend.lake.metadata_diff import column_names, diff_properties, diff_schemas
 from backend.lake.model import Commit, Snapshot, TableRef
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from backend.lake.metadata_diff import PropertyChange, SchemaDiff
 from backend.lake.model import Commit, TableRef
 
 
@@ -109,51 +110,6 @@ class RowChange:
     changed: tuple[str, ...] = ()
     set_apart: SetApart | None = None
     copies: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class FieldState:
-    """A column or nested field as one version has it; `path` is dotted, `type` Spark's simple string."""
-
-    path: str
-    type: str
-    nullable: bool
-    comment: str | None = None
-    field_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FieldChange:
-    """One trait of a field that differs. `what` is "type", "nullability" or "comment"."""
-
-    path: str
-    what: str
-    before: str | None
-    after: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaDiff:
-    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add."""
-
-    added: tuple[FieldState, ...] = ()
-    dropped: tuple[FieldState, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()
-    changed: tuple[FieldChange, ...] = ()
-    partitioning: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.added or self.dropped or self.renamed or self.changed or self.partitioning)
-
-
-@dataclass(frozen=True, slots=True)
-class PropertyChange:
-    """One table property, protocol version, feature or description that differs; None: not set."""
-
-    key: str
-    before: str | None
-    after: str | None
 
 
 @dataclass(frozen=True, slots=True)

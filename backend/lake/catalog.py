@@ -6,16 +6,25 @@ so no loop and no second name for what is below. What cannot be listed is report
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TypeVar
 
-from backend.errors import LakehouseError, StorageError, TableNotFoundError
+from backend.errors import LakehouseError, PathRefusedError, StorageError, TableNotFoundError
 from backend.lake.listing import LOG
 from backend.lake.model import TableRef, UnreadableTable
-from backend.lake.storage import Folder, Storage
+from backend.lake.paths import is_remote
+from backend.lake.storage import Entry, Folder, Storage
 
 LAYERS = ("bronze", "silver", "gold")
 MAX_DEPTH = 8
+LOOKS_AT_ONCE = 16  # each is a request of tens of ms on an object store
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +35,67 @@ class Listing:
     problems: tuple[UnreadableTable, ...] = ()
 
 
-def list_tables(storage: Storage) -> Listing:
-    """Every table below every root, sorted by name."""
-    places: dict[str, tuple[str, str]] = {}
-    problems: list[UnreadableTable] = []
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A folder below a root that the walk has yet to look at."""
+
+    folder: Folder
+    root: str
+    path: str
+    depth: int = 0
+    is_link: bool = False
+
+    @property
+    def uri(self) -> str:
+        return _joined(self.root, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at one place found."""
+
+    place: _Place
+    is_table: bool = False
+    below: tuple[_Place, ...] = ()
+    problems: tuple[UnreadableTable, ...] = ()
+
+
+def list_tables(storage: Storage, known: Collection[str] = ()) -> Listing:
+    """Every table below every root, sorted by name. `known` names tables (URIs) that need no second look."""
+    looks, problems = [], []
+    places: list[_Place] = []
     for root in storage.roots:
         try:
-            found, bad = _walk(storage.folder(root))
+            places.append(_Place(storage.folder(root), root, ""))
         except LakehouseError as exc:
-            problems.append(_problem(root, root, exc))
-            continue
-        for path in found:
-            places.setdefault(f"{root}/{path}" if path else root, (root, path))
-        problems += [_problem(root, f"{root}/{path}" if path else root, exc) for path, exc in bad]
-    return Listing(_named(places), tuple(problems))
+            problems.append(_problem(root, "", exc))
+    look = partial(_look, known)
+    if any(is_remote(root) for root in storage.roots):
+        with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="walk") as pool:
+            looks = list(_walk(places, lambda level: pool.map(look, level)))
+    else:
+        looks = list(_walk(places, lambda level: map(look, level)))
+    tables = [look.place for look in looks if look.is_table]
+    order = {root: number for number, root in enumerate(storage.roots)}
+    found: dict[str, tuple[str, str]] = {}
+    for place in sorted(tables, key=lambda place: order[place.root]):  # under nested roots the first one names it
+        found.setdefault(place.uri, (place.root, place.path))
+    return Listing(_named(found), (*problems, *(problem for look in looks for problem in look.problems)))
+
+
+def as_they_arrive(read: Callable[[Given], Made], given: Iterable[Given], at_once: int) -> Iterator[Made]:
+    """What `read` makes of each, in the order they are done. Few are under way at a time, so that leaving is quick."""
+    left, running = iter(given), set[Future[Made]]()
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix="cards")
+    try:
+        while True:
+            running |= {pool.submit(read, each) for each in islice(left, 2 * at_once - len(running))}
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def layer_of(path: str) -> str | None:
@@ -55,27 +111,49 @@ def nearest_names(name: str, refs: Sequence[TableRef]) -> TableNotFoundError:
     return TableNotFoundError(f"there is no table {name!r}", hint=hint)
 
 
-def _walk(folder: Folder) -> tuple[list[str], list[tuple[str, LakehouseError]]]:
-    tables: list[str] = []
-    problems: list[tuple[str, LakehouseError]] = []
-    todo = [("", 0, False)]
-    while todo:
-        path, depth, is_link = todo.pop()
-        try:
-            entries = [entry for entry in folder.list(path) if entry.is_folder]
-        except LakehouseError as exc:
-            problems.append((path, exc))
+def _walk(places: Sequence[_Place], look: Callable[[Sequence[_Place]], Iterable[_Look]]) -> Iterator[_Look]:
+    """Level by level, so that a whole level can be looked at together."""
+    level = list(places)
+    while level:
+        looks = list(look(level))
+        yield from looks
+        level = [place for each in looks for place in each.below]
+
+
+def _look(known: Collection[str], place: _Place) -> _Look:
+    """A table is not listed (it may hold a million files): only whether it has a log is asked."""
+    try:
+        if place.uri in known or _has_log(place):
+            return _Look(place, is_table=True)
+        if place.depth >= MAX_DEPTH or place.is_link:
+            return _Look(place)
+        entries = place.folder.list(place.path)
+    except LakehouseError as exc:
+        return _Look(place, problems=(_problem(place.root, place.path, exc),))
+    problems = [_problem(place.root, place.path, _log_is_no_folder())] if _has_odd_log(entries) else []
+    below = []
+    for entry in entries:
+        if not entry.is_folder:
             continue
-        if any(entry.name == LOG for entry in entries):
-            tables.append(path)
-        elif depth < MAX_DEPTH and not is_link:
-            for entry in entries:
-                place = f"{path}/{entry.name}" if path else entry.name
-                if not _is_text(entry.name):
-                    problems.append((place.encode(errors="replace").decode(), _not_text()))
-                elif not entry.name.startswith("."):
-                    todo.append((place, depth + 1, entry.is_link))
-    return tables, problems
+        path = f"{place.path}/{entry.name}" if place.path else entry.name
+        if not _is_text(entry.name):
+            problems.append(_problem(place.root, path.encode(errors="replace").decode(), _not_text()))
+        elif not entry.name.startswith("."):
+            below.append(_Place(place.folder, place.root, path, place.depth + 1, entry.is_link))
+    return _Look(place, below=tuple(below), problems=tuple(problems))
+
+
+def _has_log(place: _Place) -> bool:
+    try:
+        return place.folder.holds(f"{place.path}/{LOG}" if place.path else LOG)
+    except PathRefusedError:
+        if place.is_link:
+            raise
+        return True  # a log that leads outside is a table's, whose row says so
+
+
+def _has_odd_log(entries: Iterable[Entry]) -> bool:
+    return any(entry.name == LOG and not entry.is_folder for entry in entries)
 
 
 def _is_text(name: str) -> bool:
@@ -89,24 +167,28 @@ def _not_text() -> LakehouseError:
     return StorageError("the folder's name is not UTF-8 text", hint="rename it to read the tables in it")
 
 
+def _log_is_no_folder() -> LakehouseError:
+    return StorageError(f"its {LOG} is no folder that can be opened", hint=f"a table's {LOG} is a folder of commits")
+
+
 def _named(places: dict[str, tuple[str, str]]) -> tuple[TableRef, ...]:
     short = {uri: path or root.rpartition("/")[2] for uri, (root, path) in places.items()}
     clashes = Counter(short.values())
     refs = [
-        TableRef(uri, name if clashes[name] == 1 else _rooted(*places[uri]), places[uri][0], _layer(*places[uri]))
+        TableRef(uri, name if clashes[name] == 1 else _joined(*places[uri]), places[uri][0], _layer(*places[uri]))
         for uri, name in short.items()
     ]
     return tuple(sorted(refs, key=lambda ref: ref.name))
 
 
-def _rooted(root: str, path: str) -> str:
-    return f"{root}/{path}" if path else root
+def _joined(root: str, path: str) -> str:
+    return f"{root.rstrip('/')}/{path}" if path else root
 
 
 def _layer(root: str, path: str) -> str | None:
     return layer_of(path) or layer_of(root.rpartition("/")[2])
 
 
-def _problem(root: str, uri: str, exc: LakehouseError) -> UnreadableTable:
-    name = uri.removeprefix(root).strip("/") or root
-    return UnreadableTable(TableRef(uri, name, root, layer_of(name)), exc.message, exc.hint)
+def _problem(root: str, path: str, exc: LakehouseError) -> UnreadableTable:
+    name = path or root
+    return UnreadableTable(TableRef(_joined(root, path), name, root, layer_of(name)), exc.message, exc.hint)

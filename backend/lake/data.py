@@ -15,13 +15,30 @@ from backend.errors import DataFileMissingError, LakehouseError, StorageError, T
 from backend.errors import TableNotFoundError as NoTableError
 
 
+def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str | None = None) -> pa.RecordBatchReader:
+    """All rows of the table in a local folder that match; errors speak of `uri`. The folder's log is read here, before
+    the first batch is asked for."""
+    with delta_errors(uri):
+        wanted = None if columns is None else list(columns)
+        reader = pa.RecordBatchReader.from_stream(DeltaTable(folder).scan(columns=wanted, predicate=predicate))
+        schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+
+
 def read_rows(
-    uri: str, version: int, *, columns: Sequence[str] | None, limit: int, options: Mapping[str, str]
+    uri: str,
+    version: int,
+    *,
+    columns: Sequence[str] | None,
+    limit: int,
+    options: Mapping[str, str],
+    predicate: str | None = None,
 ) -> tuple[pa.Table, bool]:
-    """At most `limit` rows of a version, and whether there were more."""
+    """At most `limit` rows of a version of a whole table, and whether there were more."""
     with delta_errors(uri):
         table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
-        reader = pa.RecordBatchReader.from_stream(table.scan(columns=None if columns is None else list(columns)))
+        wanted = None if columns is None else list(columns)
+        reader = pa.RecordBatchReader.from_stream(table.scan(columns=wanted, predicate=predicate))
         batches: list[pa.RecordBatch] = []
         found = 0
         for batch in reader:
@@ -31,6 +48,15 @@ def read_rows(
                 break
         rows = pa.Table.from_batches(batches, schema=reader.schema)
     return plain(rows.slice(0, limit)), found > limit
+
+
+def scan_version(uri: str, version: int, *, columns: Sequence[str], options: Mapping[str, str]) -> pa.RecordBatchReader:
+    """Every row of a version, batch by batch; the log is read here."""
+    with delta_errors(uri):
+        table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
+        reader = pa.RecordBatchReader.from_stream(table.scan(columns=list(columns)))
+        schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
 
 
 def read_changes(

@@ -56,6 +56,8 @@ def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
         read_version=_count(info.get("readVersion")),
         is_blind_append=info["isBlindAppend"] if isinstance(info.get("isBlindAppend"), bool) else None,
         problem=record.problem or _info_problem(record.commit_info),
+        metadata=record.metadata,
+        protocol=record.protocol,
     )
 
 

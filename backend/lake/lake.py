@@ -6,8 +6,7 @@ Rule: thread-safe, never writes, raises only `LakehouseError`s; what is fixed by
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -18,14 +17,20 @@ from backend.errors import (
     TableNotFoundError,
 )
 from backend.lake import catalog, data
+from backend.lake.cards import Cards, Table
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_files
 from backend.lake.checksum import Checksum
 from backend.lake.files import TargetSize, target_size
+from backend.lake.footer import FileFooter, read_footer
 from backend.lake.listing import LOG
 from backend.lake.log import TableLog
-from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline, UnreadableTable
+from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.paths import is_remote, normal_uri
+from backend.lake.presence import Finder, LogSeen, files_to_see, see_files, see_log
 from backend.lake.properties import ownership
+from backend.lake.reach_facts import read_facts
+from backend.lake.reachability import FilesSeen, LogFacts
+from backend.lake.rows import FoundRows, RowQuery, find_rows, read_files
 from backend.lake.storage import Storage
 from backend.lake.timeline import TableTimeline
 from backend.lake.timeline_store import TimelineStore
@@ -33,6 +38,7 @@ from backend.settings import Settings
 
 LOGS_KEPT = 256
 CARDS_AT_ONCE = 4
+REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
 POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
 
 
@@ -46,14 +52,18 @@ class Lake:
         self._poll_s = min(POLL_S, settings.lake.refresh_s)
         self._lock = threading.Lock()
         self._logs: OrderedDict[str, TableLog] = OrderedDict()
-        self._cards: dict[str, tuple[tuple[int, int, TableRef], TableCard]] = {}
+        self._cards = Cards(self._storage, self, self._make_card)
         self._timelines: dict[str, tuple[TableLog, TableTimeline]] = {}
         self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
         self._listing: tuple[float, catalog.Listing] | None = None
 
+    def found(self) -> catalog.Listing:
+        """Every table below the roots, sorted by name, and what could not be looked into."""
+        return self._list(self._settings.lake.refresh_s)
+
     def tables(self) -> list[TableRef]:
         """Every table below the roots, sorted by name; raises `StorageError` when no root can be listed."""
-        listing = self._list(self._settings.lake.refresh_s)
+        listing = self.found()
         if not listing.refs and listing.problems:
             raise StorageError(listing.problems[0].reason, hint=listing.problems[0].hint)
         return list(listing.refs)
@@ -65,7 +75,7 @@ class Lake:
         for max_age_s in (self._settings.lake.refresh_s, 0.0):
             refs = self._list(max_age_s).refs
             named = [ref for ref in refs if ref.name == name_or_uri]
-            short = [ref for ref in refs if ref.name.rpartition("/")[2] == name_or_uri]
+            short = [ref for ref in refs if ref.name.endswith(f"/{name_or_uri}")]
             if len(named or short) == 1:
                 return (named or short)[0]
             if short:
@@ -75,20 +85,18 @@ class Lake:
 
     def card(self, ref: TableRef) -> TableCard:
         """What a list shows of a table at its latest version; raises `LakehouseError`."""
-        log = self._log(ref)
-        key = (log.latest(), log.generation(), ref)
-        kept = self._cards.get(ref.uri)
-        if kept is None or kept[0] != key:
-            kept = (key, self._make_card(ref))
-            self._cards[ref.uri] = kept
-        return kept[1]
+        return self._cards.card(ref)
 
-    def cards(self) -> list[TableCard | UnreadableTable]:
-        """A card for every table; one that cannot be read shows its reason and hides no other."""
-        listing = self._list(self._settings.lake.refresh_s)
-        with ThreadPoolExecutor(CARDS_AT_ONCE) as pool:
-            cards = list(pool.map(self._card_or_reason, listing.refs))
-        return cards + list(listing.problems)
+    def read_cards(self, refs: Sequence[TableRef]) -> Iterator[Table]:
+        """A card for each table as it arrives; one that cannot be read yields its reason and hides no other."""
+        remote = any(is_remote(ref.uri) for ref in refs)
+        yield from catalog.as_they_arrive(self._cards.read, refs, REMOTE_CARDS_AT_ONCE if remote else CARDS_AT_ONCE)
+
+    def cards(self) -> list[Table]:
+        """A card or a reason for every table, in the order of their names; what could not be listed comes last."""
+        listing = self.found()
+        by_uri = {table.ref.uri: table for table in self.read_cards(listing.refs)}
+        return [*(by_uri[ref.uri] for ref in listing.refs), *listing.problems]
 
     def latest_version(self, ref: TableRef) -> int:
         return self._log(ref).latest()
@@ -133,12 +141,47 @@ class Lake:
         self, ref: TableRef, *, version: int | None = None, columns: Sequence[str] | None = None, limit: int
     ) -> RowPage:
         """At most `limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
-        snapshot = self.snapshot(ref, version)
-        require_files(self._storage, snapshot, snapshot.files["path"].to_pylist())
-        rows, truncated = data.read_rows(
-            ref.uri, snapshot.version, columns=columns, limit=limit, options=self._storage.options(ref.uri)
-        )
-        return RowPage(rows, truncated, snapshot.num_rows if truncated else rows.num_rows)
+        query = RowQuery(None if columns is None else tuple(columns), limit=limit, search_files=None)
+        return find_rows(self._storage, self.snapshot(ref, version), query).page
+
+    def find_rows(self, snapshot: Snapshot, query: RowQuery) -> FoundRows:
+        """The first rows of a version that a filter lets through; raises `DataFileMissingError` or a `TableError`."""
+        return find_rows(self._storage, snapshot, query)
+
+    def read_files(
+        self, snapshot: Snapshot, indices: Sequence[int], *, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """Every row of the files at places in `snapshot.columns`' order (local tables)."""
+        return read_files(self._storage, snapshot, indices, columns=columns)
+
+    def footer(self, snapshot: Snapshot, path: str) -> FileFooter:
+        """What a file of the version says of itself; raises `DataFileMissingError` where it has no such file."""
+        return read_footer(self._storage, snapshot, path)
+
+    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
+        """Every row of a version, some columns; raises `DataFileMissingError` when a data file is gone."""
+        require_files(self._storage, snapshot, snapshot.columns(["path"])["path"].to_pylist())
+        uri = snapshot.ref.uri
+        return data.scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
+
+    def reachability(self, ref: TableRef) -> LogFacts:
+        """What the log says of its versions, for `reachability.judge`."""
+        return read_facts(self._log(ref), self._storage.folder(ref.uri))
+
+    def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]:
+        """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
+        snapshot, latest = self.snapshot(ref, version), self._latest_or_none(ref)
+        return see_files(Finder(self._storage, ref.uri), files_to_see(snapshot, latest, sample=sample))
+
+    def see_log(self, ref: TableRef) -> Iterator[LogSeen]:
+        """Look for every file of every version that can be reconstructed, each once, telling how far it is."""
+        return see_log(Finder(self._storage, ref.uri), self._log(ref), self.reachability(ref).spans)
+
+    def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
+        try:
+            return self.snapshot(ref)
+        except LakehouseError:
+            return None  # a broken newest commit: then every file counts as possibly removed
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
         return target_size(snapshot, self._settings.health)
@@ -178,8 +221,11 @@ class Lake:
     def _list(self, max_age_s: float) -> catalog.Listing:
         kept = self._listing
         if kept is None or time.monotonic() - kept[0] > max_age_s:
-            kept = (time.monotonic(), catalog.list_tables(self._storage))
+            lost = self._cards.take_lost()
+            known = {ref.uri for ref in kept[1].refs} - lost if kept else set()
+            kept = (time.monotonic(), catalog.list_tables(self._storage, known))
             self._listing = kept
+            self._cards.forget({ref.uri for ref in kept[1].refs})
         return kept[1]
 
     def _log(self, ref: TableRef) -> TableLog:
@@ -215,15 +261,9 @@ class Lake:
             small_files=totals.small_files,
             last_commit_at=snapshot.committed_at,
             last_operation=newest[0].operation if newest else None,
-            owner=owner.team,
+            owner=owner.team or owner.email or owner.slack,
             classification=owner.classification,
         )
-
-    def _card_or_reason(self, ref: TableRef) -> TableCard | UnreadableTable:
-        try:
-            return self.card(ref)
-        except LakehouseError as exc:
-            return UnreadableTable(ref, exc.message, exc.hint)
 
 
 def is_uri(text: str) -> bool:

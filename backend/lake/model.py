@@ -75,7 +75,10 @@ class StreamOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised."""
+    """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised.
+
+    `metadata` and `protocol` are those that this commit set, None where it left them as they were.
+    """
 
     version: int
     committed_at: datetime | None
@@ -91,6 +94,8 @@ class Commit:
     read_version: int | None = None
     is_blind_append: bool | None = None
     problem: str | None = None
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +242,14 @@ class TableCard:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableTable:
-    """A table that could not be read, with the reason for its row in the list."""
+    """A table that could not be read, with the reason for its row in the list and what its log still tells."""
 
     ref: TableRef
     reason: str
     hint: str
+    version: int | None = None
+    last_commit_at: datetime | None = None
+    last_operation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 """A table's columns, nested ones included, from the schema that its log holds.
 
-Rule: pure; types are Spark's simple strings; a schema that cannot be read is `TableCorruptError`.
+Rule: pure; types are Spark's simple strings; a schema that cannot be read is `TableCorruptError`, an odd detail of one
+column hides only itself.
+Source: Delta protocol, "Schema Serialization Format", "Column Mapping", "Identity Columns", "Type Widening".
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -12,15 +15,89 @@ from backend.errors import TableCorruptError
 from backend.lake.model import Metadata, SchemaField
 
 _SHORT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+_CONSTRAINT = "delta.constraints."
 
 
-def fields(metadata: Metadata) -> tuple[SchemaField, ...]:
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How an identity column gives out its numbers; `high_water_mark` is the last one, None before the first row."""
+
+    start: int | None
+    step: int | None
+    high_water_mark: int | None
+    allows_explicit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange:
+    """One widening of a column's type. `inside` names the part of an array or map, "" for the column itself."""
+
+    before: str
+    after: str
+    version: int | None
+    inside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column or nested field with everything its schema says of it.
+
+    `path` is dotted; `kind` is the type's own word ("struct", "long"); `physical` are the names in data files and
+    statistics from the top down; `in_collection` is true below an array or map, where no statistics are kept.
+    """
+
+    path: str
+    name: str
+    depth: int
+    type: str
+    kind: str
+    nullable: bool
+    physical: tuple[str, ...]
+    comment: str | None = None
+    is_partition: bool = False
+    in_collection: bool = False
+    has_children: bool = False
+    field_id: int | None = None
+    default: str | None = None
+    generated_as: str | None = None
+    identity: Identity | None = None
+    widened: tuple[TypeChange, ...] = ()
+
+    @property
+    def physical_name(self) -> str | None:
+        """The name in the data files where it differs from the column's own."""
+        return self.physical[-1] if self.physical and self.physical[-1] != self.name else None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One CHECK constraint: every row must satisfy `expression`."""
+
+    name: str
+    expression: str
+
+
+def columns(metadata: Metadata) -> tuple[Column, ...]:
     """Every column and nested field in order; elements of arrays are `.element`, of maps `.key` and `.value`."""
     try:
         struct = orjson.loads(metadata.schema_json)
-        return tuple(_struct(struct, "", 0, frozenset(metadata.partition_columns)))
+        return tuple(_top_level(struct, frozenset(metadata.partition_columns)))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
+
+
+def fields(metadata: Metadata) -> tuple[SchemaField, ...]:
+    """`columns` without the details."""
+    return tuple(
+        SchemaField(c.path, c.type, c.nullable, c.comment, is_partition=c.is_partition, depth=c.depth)
+        for c in columns(metadata)
+    )
+
+
+def constraints(metadata: Metadata) -> tuple[Constraint, ...]:
+    """The CHECK constraints, by name. NOT NULL is a trait of its column, and not among them."""
+    found = ((key, text) for key, text in metadata.configuration.items() if key.startswith(_CONSTRAINT))
+    return tuple(Constraint(key.removeprefix(_CONSTRAINT), text) for key, text in sorted(found))
 
 
 def simple_type(kind: Any) -> str:
@@ -37,39 +114,120 @@ def simple_type(kind: Any) -> str:
     return str(kind["type"])
 
 
-def _struct(struct: Mapping[str, Any], prefix: str, depth: int, partitions: frozenset[str]) -> Iterator[SchemaField]:
+# walking ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parent:
+    """Where a field stands: prefix of its path, physical names above it, depth."""
+
+    prefix: str = ""
+    physical: tuple[str, ...] = ()
+    depth: int = 0
+    in_collection: bool = False
+
+    def below(self, path: str, physical: tuple[str, ...], *, in_collection: bool = False) -> "_Parent":
+        return _Parent(f"{path}.", physical, self.depth + 1, self.in_collection or in_collection)
+
+
+def _top_level(struct: Mapping[str, Any], partitions: frozenset[str]) -> Iterator[Column]:
+    for column in _struct(struct, _Parent()):
+        is_key = column.depth == 0 and column.path in partitions
+        yield replace(column, is_partition=True) if is_key else column
+
+
+def _struct(struct: Mapping[str, Any], parent: _Parent) -> Iterator[Column]:
     for item in struct["fields"]:
-        path = f"{prefix}{item['name']}"
-        comment = (item.get("metadata") or {}).get("comment")
-        yield SchemaField(
-            path=path,
-            type=simple_type(item["type"]),
-            nullable=bool(item.get("nullable", True)),
-            comment=comment if isinstance(comment, str) else None,
-            is_partition=depth == 0 and path in partitions,
-            depth=depth,
-        )
-        yield from _inside(item["type"], path, depth + 1)
+        column = _column(item, parent)
+        yield column
+        yield from _inside(item["type"], parent.below(column.path, column.physical))
 
 
-def _inside(kind: Any, path: str, depth: int) -> Iterator[SchemaField]:
+def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
+    name, kind, traits = str(item["name"]), item["type"], item.get("metadata") or {}
+    return Column(
+        path=f"{parent.prefix}{name}",
+        name=name,
+        depth=parent.depth,
+        type=simple_type(kind),
+        kind=_kind_word(kind),
+        nullable=bool(item.get("nullable", True)),
+        physical=(*parent.physical, _text(traits.get("delta.columnMapping.physicalName")) or name),
+        comment=_text(traits.get("comment")),
+        in_collection=parent.in_collection,
+        has_children=_has_children(kind),
+        field_id=_whole(traits.get("delta.columnMapping.id")),
+        default=_text(traits.get("CURRENT_DEFAULT")),
+        generated_as=_text(traits.get("delta.generationExpression")),
+        identity=_identity(traits),
+        widened=tuple(_type_changes(traits.get("delta.typeChanges"))),
+    )
+
+
+def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
     if isinstance(kind, str):
         return
     if kind["type"] == "struct":
-        yield from _struct(kind, f"{path}.", depth, frozenset())
+        yield from _struct(kind, parent)
     elif kind["type"] == "array":
-        yield from _element(
-            f"{path}.element", kind["elementType"], depth, nullable=bool(kind.get("containsNull", True))
-        )
+        yield from _element("element", kind["elementType"], parent, nullable=bool(kind.get("containsNull", True)))
     elif kind["type"] == "map":
-        yield from _element(f"{path}.key", kind["keyType"], depth, nullable=False)
-        yield from _element(
-            f"{path}.value", kind["valueType"], depth, nullable=bool(kind.get("valueContainsNull", True))
-        )
+        yield from _element("key", kind["keyType"], parent, nullable=False)
+        yield from _element("value", kind["valueType"], parent, nullable=bool(kind.get("valueContainsNull", True)))
 
 
-def _element(path: str, kind: Any, depth: int, *, nullable: bool) -> Iterator[SchemaField]:
+def _element(name: str, kind: Any, parent: _Parent, *, nullable: bool) -> Iterator[Column]:
     """The inside of an array or map, only where it is nested itself: a plain element says nothing new."""
-    if not isinstance(kind, str):
-        yield SchemaField(path, simple_type(kind), nullable, None, is_partition=False, depth=depth)
-        yield from _inside(kind, path, depth + 1)
+    if isinstance(kind, str):
+        return
+    path, physical = f"{parent.prefix}{name}", (*parent.physical, name)
+    yield Column(
+        path, name, parent.depth, simple_type(kind), _kind_word(kind), nullable, physical,
+        in_collection=True, has_children=_has_children(kind),
+    )  # fmt: skip
+    yield from _inside(kind, parent.below(path, physical, in_collection=True))
+
+
+def _kind_word(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])
+
+
+def _has_children(kind: Any) -> bool:
+    """Whether `_inside` yields anything below a field of this type."""
+    if isinstance(kind, str):
+        return False
+    inner = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kind["type"], ())
+    return bool(kind.get("fields")) or any(not isinstance(kind[name], str) for name in inner)
+
+
+# traits ----------------------------------------------------------------------------------------------------------
+
+
+def _identity(traits: Mapping[str, Any]) -> Identity | None:
+    start, step = _whole(traits.get("delta.identity.start")), _whole(traits.get("delta.identity.step"))
+    if start is None and step is None:
+        return None
+    mark = _whole(traits.get("delta.identity.highWaterMark"))
+    return Identity(start, step, mark, traits.get("delta.identity.allowExplicitInsert") is True)
+
+
+def _type_changes(value: Any) -> Iterator[TypeChange]:
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, Mapping) and "fromType" in item and "toType" in item:
+            before, after = (_loose_type(item[key]) for key in ("fromType", "toType"))
+            yield TypeChange(before, after, _whole(item.get("tableVersion")), _text(item.get("fieldPath")) or "")
+
+
+def _loose_type(kind: Any) -> str:
+    return _SHORT.get(kind, kind) if isinstance(kind, str) else str(kind)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, also one that a writer left as text."""
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

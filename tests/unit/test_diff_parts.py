@@ -11,12 +11,12 @@ import pytest
 
 from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key, merge_key, parse_names
-from backend.diff.model import DiffMethod, FieldChange, FilesDiff, KeyChoice, KeySource, PropertyChange
+from backend.diff.model import DiffMethod, FilesDiff, KeyChoice, KeySource
 from backend.diff.plan import DiffFacts, DiffRequest, plan_diff
-from backend.diff.schema import diff_properties, diff_schemas
 from backend.diff.values import json_value, same
 from backend.diff.versions import Offset, parse_version, resolve_version
 from backend.errors import DiffError, VersionFormatError, VersionNotFoundError
+from backend.lake.metadata_diff import FieldChange, PropertyChange, diff_properties, diff_schemas
 from backend.lake.model import FILES_SCHEMA, Commit, Metadata, OperationMetrics, Protocol, TableRef
 
 REF = TableRef("/lake/t", "t", "/lake")

@@ -21,17 +21,15 @@ from backend.diff.model import (
     ApartCounts,
     CommitChanges,
     DiffMethod,
-    FieldChange,
-    FieldState,
     FilesDiff,
     KeyChoice,
     KeySource,
     NetCounts,
     RowChange,
     RowKind,
-    SchemaDiff,
     VersionDiff,
 )
+from backend.lake.metadata_diff import FieldChange, FieldState, SchemaDiff
 from backend.lake.model import Commit, OperationMetrics, TableRef
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)

@@ -1,23 +1,70 @@
 """The difference of two table schemas and of everything else the metadata holds.
 
-Rule: a field is the same field when its column-mapping id says so; without ids, when its path does.
+Rule: pure; a field is the same field when its column-mapping id says so; without ids, when its path does. A schema that
+cannot be read is `TableCorruptError`.
 Source: Delta protocol, "Schema Serialization Format" and "Column Mapping".
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from backend.diff.model import FieldChange, FieldState, PropertyChange, SchemaDiff
+from backend.errors import TableCorruptError
 from backend.lake.model import Metadata, Protocol
 
 _ID = "delta.columnMapping.id"
 
 
+@dataclass(frozen=True, slots=True)
+class FieldState:
+    """A column or nested field as one version has it; `path` is dotted, `type` Spark's simple string."""
+
+    path: str
+    type: str
+    nullable: bool
+    comment: str | None = None
+    field_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One trait of a field that differs. `what` is "type", "nullability" or "comment"."""
+
+    path: str
+    what: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDiff:
+    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add."""
+
+    added: tuple[FieldState, ...] = ()
+    dropped: tuple[FieldState, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    changed: tuple[FieldChange, ...] = ()
+    partitioning: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.added or self.dropped or self.renamed or self.changed or self.partitioning)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyChange:
+    """One table property, protocol version, feature or description that differs; None: not set."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+
 def diff_schemas(before: Metadata, after: Metadata) -> SchemaDiff:
     """What changed from one version's columns to another's; nested fields by dotted path."""
-    old, new = tuple(_fields(before)), tuple(_fields(after))
+    old, new = _fields(before), _fields(after)
     pairs = _paired(old, new)
     kept_old, kept_new = {a.path for a, _ in pairs}, {b.path for _, b in pairs}
     partitioning = (before.partition_columns, after.partition_columns)
@@ -88,8 +135,11 @@ def _own_name(field: FieldState) -> str:
     return field.path.rsplit(".", 1)[-1]
 
 
-def _fields(metadata: Metadata) -> Iterator[FieldState]:
-    yield from _struct_fields(_struct(metadata), "")
+def _fields(metadata: Metadata) -> tuple[FieldState, ...]:
+    try:
+        return tuple(_struct_fields(_struct(metadata), ""))
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
 
 
 def _struct(metadata: Metadata) -> Mapping[str, Any]:

@@ -1,0 +1,65 @@
+"""What a reader of one folder can be asked, wherever the folder lies.
+
+Rule: paths are relative to the folder, with `/` between names; every answer is either whole or one of Weir's errors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+from backend.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder. `tag` changes when the object does; None where only the name was asked for."""
+
+    name: str
+    is_folder: bool = False
+    is_link: bool = False
+    size_bytes: int | None = None
+    modified_at: datetime | None = None
+    tag: str | None = None
+
+
+class Folder(Protocol):
+    """A table's or a root's folder."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | StorageError]:
+        """The contents in the order asked for; what fails takes its place, a path that is refused is raised."""
+        ...
+
+    def stat(self, path: str) -> Entry | None:
+        """None where there is nothing."""
+        ...
+
+    def list_after(self, path: str, after: str, *, digits_only: bool = False) -> list[Entry]:
+        """The objects directly in a sub-folder whose names sort after `after` ("" for all), sorted.
+
+        `digits_only` keeps the names that begin with a digit; an object store is then asked for no page beyond them,
+        so one look for new commits is one request. Local entries hold the name alone; folders may be among them.
+        """
+        ...
+
+    def list(self, path: str) -> list[Entry]:
+        """Names directly in a sub-folder, sorted; empty where it does not exist."""
+        ...
+
+    def holds(self, path: str) -> bool:
+        """Whether a sub-folder is there (on an object store: anything in it); one request, however much it holds."""
+        ...
+
+    def open(self, path: str, *, size_bytes: int | None = None) -> pa.NativeFile:
+        """A seekable file for one reader; on an object store by ranges, so let it join its own (`pre_buffer=True`).
+
+        The file's end comes with the first request. `size_bytes` is its size where a listing told it.
+        """
+        ...
