@@ -5,6 +5,7 @@ import itertools
 import pyarrow as pa
 import pytest
 
+from backend.lake.file_set import FileSet
 from backend.lake.files import (
     MB,
     TB,
@@ -16,7 +17,6 @@ from backend.lake.files import (
     target_for,
     target_size,
 )
-from backend.lake.file_set import FileSet
 from backend.lake.model import FILES_SCHEMA, Metadata, Protocol, Snapshot, TableRef
 from backend.settings import HealthSettings
 
