@@ -11,27 +11,9 @@ from typing import Any
 import orjson
 
 from backend.lake.actions import epoch_ms, optional_text, utc_from_ms
-from backend.lake.commits import CommitRecord, FileCounts
-from backend.lake.model import Commit, OperationMetrics, StreamOrigin
-
-# One of ours ← the names that writers use, first found wins. Spark: camelCase text; delta-rs: numbers in either case.
-_INSERTED = ("numTargetRowsInserted", "num_target_rows_inserted", "numOutputRows", "num_added_rows", "num_output_rows")
-_UPDATED = ("numTargetRowsUpdated", "num_target_rows_updated", "numUpdatedRows", "num_updated_rows")
-_DELETED = ("numTargetRowsDeleted", "num_target_rows_deleted", "numDeletedRows", "num_deleted_rows")
-_COPIED = ("numTargetRowsCopied", "num_target_rows_copied", "numCopiedRows", "num_copied_rows")
-_MERGE_INSERTED = ("numTargetRowsInserted", "num_target_rows_inserted")
-_INSERTING = frozenset(
-    {
-        "WRITE",
-        "STREAMING UPDATE",
-        "CREATE TABLE AS SELECT",
-        "REPLACE TABLE AS SELECT",
-        "CREATE OR REPLACE TABLE AS SELECT",
-        "COPY INTO",
-        "INSERT",
-        "UNKNOWN",
-    }
-)
+from backend.lake.commit_metrics import count, first_count, normalise_metrics
+from backend.lake.commits import CommitRecord
+from backend.lake.model import Commit, StreamOrigin
 
 
 def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
@@ -53,7 +35,7 @@ def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
         user_metadata=_user_metadata(info),
         origin=stream_origin(info),
         isolation_level=optional_text(info.get("isolationLevel")),
-        read_version=_count(info.get("readVersion")),
+        read_version=count(info.get("readVersion")),
         is_blind_append=info["isBlindAppend"] if isinstance(info.get("isBlindAppend"), bool) else None,
         problem=record.problem or _info_problem(record.commit_info),
         metadata=record.metadata,
@@ -72,21 +54,6 @@ def committed_at(info: Any) -> datetime | None:
     return None
 
 
-def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: FileCounts | None) -> OperationMetrics:
-    """One vocabulary for every writer's metrics; `counts` are of the commit's files, None when it is unreadable."""
-    inserted = _first(raw, _INSERTED if operation in _INSERTING else _MERGE_INSERTED)
-    return OperationMetrics(
-        rows_inserted=inserted,
-        rows_updated=_first(raw, _UPDATED),
-        rows_deleted=_first(raw, _DELETED),
-        rows_copied=_first(raw, _COPIED),
-        files_added=counts.files_added if counts else None,
-        files_removed=counts.files_removed if counts else None,
-        bytes_added=counts.bytes_added if counts else None,
-        bytes_removed=counts.bytes_removed if counts else None,
-    )
-
-
 def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:
     """Which stream wrote a commit: Weir's stamp in userMetadata, else Spark's queryId and epochId."""
     stamp = _stamp(info.get("userMetadata"))
@@ -99,23 +66,8 @@ def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:
         stream=optional_text(stamp.get("stream")),
         query_id=query_id or optional_text(stamp.get("query_id") or stamp.get("query")),
         run_id=optional_text(stamp.get("run_id") or stamp.get("run")),
-        batch_id=_first(stamp, ("batch_id", "batch")) if stamp else _count(parameters.get("epochId")),
+        batch_id=first_count(stamp, ("batch_id", "batch")) if stamp else count(parameters.get("epochId")),
     )
-
-
-def _first(raw: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    return next((count for name in names if (count := _count(raw.get(name))) is not None), None)
-
-
-def _count(value: Any) -> int | None:
-    """A whole number that a writer left as a number or as text."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value if value >= 0 else None
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
-    return None
 
 
 def _stamp(value: Any) -> Mapping[str, Any]:

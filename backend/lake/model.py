@@ -51,7 +51,11 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class OperationMetrics:
-    """What a commit did, in one vocabulary for every writer. None: the commit does not say."""
+    """What a commit did, in one vocabulary for every writer. None: the commit does not say.
+
+    `*_vacuumed`: what VACUUM deletes from storage (its START: is about to); no version loses a file by that.
+    `rows_source`: rows that a MERGE read from its source.
+    """
 
     rows_inserted: int | None = None
     rows_updated: int | None = None
@@ -61,6 +65,10 @@ class OperationMetrics:
     files_removed: int | None = None
     bytes_added: int | None = None
     bytes_removed: int | None = None
+    files_vacuumed: int | None = None
+    bytes_vacuumed: int | None = None
+    rows_source: int | None = None
+    duration_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.lake.commits import CommitRecord
-from backend.lake.history import committed_at, normalise_metrics, read_commit, stream_origin
+from backend.lake.commit_metrics import normalise_metrics
+from backend.lake.commits import CommitRecord, FileCounts
+from backend.lake.history import committed_at, read_commit, stream_origin
 
 T = 1_700_000_000_000
 AT = datetime.fromtimestamp(T / 1000, UTC)
@@ -35,6 +36,54 @@ def read(info: object):
 def test_rows_of_every_writer(operation, raw, want):
     found = normalise_metrics(operation, raw, None)
     assert (found.rows_inserted, found.rows_updated, found.rows_deleted) == want
+
+
+SIZE_TEXT = '{"avg":10.0,"max":12,"min":8,"totalFiles":2,"totalSize":20}'
+
+
+@pytest.mark.parametrize(
+    ("operation", "raw", "want"),
+    [
+        ("WRITE", {"numFiles": "2", "numOutputBytes": "30"}, (2, None, 30, None)),
+        ("WRITE", {"num_added_files": 2, "num_removed_files": 1}, (2, 1, None, None)),
+        ("STREAMING UPDATE", {"numAddedFiles": "2", "numRemovedFiles": "0", "numOutputBytes": "7"}, (2, 0, 7, None)),
+        ("MERGE", {"numTargetFilesAdded": "1", "numTargetFilesRemoved": "3", "numTargetBytesAdded": "9",
+                   "numTargetBytesRemoved": "8"}, (1, 3, 9, 8)),
+        ("MERGE", {"num_target_files_added": 1, "num_target_files_removed": 3}, (1, 3, None, None)),
+        ("OPTIMIZE", {"numAddedFiles": "1", "numRemovedFiles": "9", "numAddedBytes": "90", "numRemovedBytes": "91"},
+         (1, 9, 90, 91)),
+        ("OPTIMIZE", {"numFilesAdded": 1, "numFilesRemoved": 2, "filesAdded": SIZE_TEXT, "filesRemoved": SIZE_TEXT},
+         (1, 2, 20, 20)),
+        ("OPTIMIZE", {"filesAdded": "[not", "filesRemoved": {"totalSize": 5}}, (None, None, None, 5)),
+        ("RESTORE", {"numRestoredFiles": "2", "numRemovedFiles": "1", "restoredFilesSize": "20",
+                     "removedFilesSize": "10"}, (2, 1, 20, 10)),
+        ("RESTORE", {"numRestoredFile": 2, "numRemovedFile": 1}, (2, 1, None, None)),
+    ],
+)  # fmt: skip
+def test_files_and_bytes_of_every_writer_where_the_actions_cannot_be_read(operation, raw, want):
+    found = normalise_metrics(operation, raw, None)
+    assert (found.files_added, found.files_removed, found.bytes_added, found.bytes_removed) == want
+
+
+def test_the_actions_are_believed_before_the_writer():
+    removes = [None, 7]
+    counts = FileCounts(1, len(removes), 5, None if None in removes else sum(removes))
+    found = normalise_metrics("OPTIMIZE", {"numAddedFiles": "9", "numRemovedBytes": "70"}, counts)
+    assert (found.files_added, found.files_removed, found.bytes_added, found.bytes_removed) == (1, 2, 5, 70)
+
+
+def test_what_vacuum_deletes_stands_apart():
+    start = normalise_metrics("VACUUM START", {"numFilesToDelete": 35, "sizeOfDataToDelete": "900"}, None)
+    assert (start.files_vacuumed, start.bytes_vacuumed, start.files_removed) == (35, 900, None)
+    end = normalise_metrics("VACUUM END", {"numDeletedFiles": "35", "numVacuumedDirectories": "1"}, None)
+    assert (end.files_vacuumed, end.bytes_vacuumed) == (35, None)
+    assert normalise_metrics("DELETE", {"numDeletedFiles": "3"}, None).files_vacuumed is None
+
+
+def test_source_rows_and_duration():
+    found = normalise_metrics("MERGE", {"numSourceRows": "20", "executionTimeMs": "120"}, None)
+    assert (found.rows_source, found.duration_ms) == (20, 120)
+    assert normalise_metrics("DELETE", {"execution_time_ms": 11}, None).duration_ms == 11
 
 
 def test_the_in_commit_timestamp_wins():

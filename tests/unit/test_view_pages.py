@@ -250,7 +250,9 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
 
 def test_an_empty_version_has_a_title_and_no_bars() -> None:
     empty = snapshot([1])
-    empty = Snapshot(REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), FileSet.of(empty.files.slice(0, 0), empty.metadata))
+    empty = Snapshot(
+        REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), FileSet.of(empty.files.slice(0, 0), empty.metadata)
+    )
     found = distribute(empty, TargetSize(4096, "test"), ratio=0.5, min_files=16)
     figure = files.distribution_figure(found)
     assert figure.layout.title.text == "This version has no data files"
