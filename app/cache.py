@@ -10,13 +10,14 @@ from datetime import datetime
 import streamlit as st
 
 from app import context
+from app.lake_reading import LakeReader, LakeReading
 from backend.diff.diff import diff
 from backend.diff.model import VersionDiff
 from backend.errors import LakehouseError
 from backend.health.health import table_health
 from backend.health.model import TableHealth
 from backend.lake.files import FileDistribution, distribute
-from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
+from backend.lake.model import Snapshot, TableRef
 from backend.streams.model import HostHeartbeat, StreamStatus
 from backend.streams.status import statuses
 
@@ -24,18 +25,6 @@ HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
 # The lake's listing: `lake.refresh_s` of the settings.
-
-
-@dataclass(frozen=True, slots=True)
-class LakeReading:
-    """All tables as last listed, in the catalog's order."""
-
-    tables: tuple[TableCard | UnreadableTable, ...]
-    read_at: datetime
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(table.ref.name for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +38,14 @@ class StreamsReading:
 
 
 def lake_reading() -> LakeReading:
-    """Every table with its figures, at most `lake.refresh_s` old; raises `LakehouseError` when roots fail."""
-    tick = int(context.now().timestamp() // context.settings().lake.refresh_s)
-    return _lake_reading(tick)
+    """Every table as far as it is read; never waits for a big lake. Raises `LakehouseError` when settings fail."""
+    return lake_reader().reading()
 
 
-@st.cache_data(show_spinner=False, max_entries=2)  # the routes read it too, where nothing can spin
-def _lake_reading(tick: int) -> LakeReading:  # noqa: ARG001  the tick is the cache's key
-    return LakeReading(tuple(context.lake().cards()), context.now())
+@st.cache_resource(show_spinner=False)
+def lake_reader() -> LakeReader:
+    """The one reading in the background that all viewers share."""
+    return LakeReader(context.lake(), refresh_s=context.settings().lake.refresh_s, now=context.now)
 
 
 def streams_reading() -> StreamsReading:

@@ -97,6 +97,8 @@ def _lake_metrics(now: datetime) -> Iterable[Metric]:
         return
     readable = sum(isinstance(table, TableCard) for table in reading.tables)
     yield _gauge("weir_lake_up", "1 when the roots can be listed.", 1.0)
+    if not reading.is_complete:  # the first reading is under way: no number yet
+        return
     yield _gauge("weir_lake_tables_read", "Tables read in the last listing.", float(readable))
     yield _gauge("weir_lake_tables_unreadable", "Tables that could not be read.", float(len(reading.tables) - readable))
     yield _gauge(

@@ -14,7 +14,10 @@ _FOLDER = Path(__file__).resolve().parents[1] / "pages"
 
 # group → (file, title, icon)
 _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "Lake": (("overview", "Overview", ":material/dashboard:"),),
+    "Lake": (
+        ("overview", "Overview", ":material/dashboard:"),
+        ("tables", "Tables", ":material/database:"),
+    ),
     "Table": (
         ("table", "Summary", ":material/table:"),
         ("history", "History", ":material/history:"),

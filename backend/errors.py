@@ -49,6 +49,16 @@ class FilterError(TableError):
     exit_code = 2
 
 
+class QueryError(TableError):
+    """A SQL expression is refused, or cannot be computed. `position` is the character it is about, from 0."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, hint: str = "", position: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.position = position
+
+
 class TableCorruptError(TableError):
     """The log holds something the Delta protocol does not allow; names the file."""
 

@@ -18,5 +18,10 @@ with errors.boundary():
         files.of_bucket(opened.snapshot, bucket)
     elif view == "By partition":
         files.partitions(found)
+    elif view == "Clustering":
+        files.clustering(opened)
+    elif view == "Deleted rows":
+        files.vectors(found)
+        files.extremes(opened.snapshot, order="deleted")
     else:
-        files.extremes(found, smallest=view == "Smallest")
+        files.extremes(opened.snapshot, order=view.lower())

@@ -1,46 +1,59 @@
 """Overview: is anything wrong, and where? What needs attention, then tables by layer, then streams; kept fresh."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import cache, context, errors, navigation
-from app.components import lists, overview
+from app.components import catalog, lists, overview
 from app.components.frame import empty_lake
 from app.view import overview as view
 from backend.errors import LakehouseError
 from backend.health.attention import AttentionRules, attention
+from backend.health.model import AttentionItem
 
-EVERY_S = 5
+MOST_TABLES = 50
 
 
 def region() -> None:
     now, streams = context.now(), cache.streams_reading()
     try:
-        tables = view.by_layer(cache.lake_reading().tables)
-        lake_error = None
+        reading, lake_error = cache.lake_reading(), None
+        catalog.progress(reading)
     except LakehouseError as exc:
-        tables, lake_error = [], exc
+        reading, lake_error = None, exc
+    tables = view.by_layer(reading.tables) if reading else []
+    partial = reading is not None and not reading.is_complete
     rules = AttentionRules.of(context.settings())
     items = attention(tables, streams.streams, streams.hosts, now=now, rules=rules)
     overview.key_figures(view.lake_totals(tables), streams.streams)
     if lake_error:
         errors.show(lake_error)
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
-    st.subheader(view.attention_sentence(items, unknown), anchor=False)
-    judged = "" if unknown else view.judged_sentence(len(tables), len(streams.streams))
+    st.subheader(view.attention_sentence(items, unknown, partial=partial), anchor=False)
+    judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams))
     overview.attention_list(items, now, judged=judged)
     st.subheader("Tables", anchor=False)
     if tables:
-        table_list(tables)
-    elif not lake_error:
+        table_list(tables, items)
+    elif not lake_error and not partial:
         empty_lake()
     st.subheader("Streams", anchor=False)
     stream_list(streams)
 
 
-def table_list(tables: list[view.Table]) -> None:
-    st.caption(f"{view.totals_sentence(view.lake_totals(tables))}. Click a row to open the table.")
+def table_list(tables: list[view.Table], items: Sequence[AttentionItem]) -> None:
+    totals = view.totals_sentence(view.lake_totals(tables))
+    if len(tables) > MOST_TABLES:
+        tables = view.most_troubled(tables, items, MOST_TABLES)
+        cut = f"Here {MOST_TABLES} of them: those in trouble, then the stalest."
+    else:
+        cut = ""
+    st.caption(f"{totals}. {cut} Click a row to open the table.")
     names = [table.ref.name for table in tables]
     name = lists.choose(view.tables_frame(tables, context.now()), overview.TABLES, key="overview_tables", names=names)
+    if cut:
+        navigation.page_link("tables", "All tables")
     if name is not None:
         navigation.go("table", table=name)
 
@@ -63,4 +76,4 @@ def stream_list(reading: cache.StreamsReading) -> None:
 
 
 st.title("Overview", anchor=False)
-st.fragment(region, run_every=EVERY_S)()
+catalog.live_lake(region)

@@ -21,7 +21,14 @@ _TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)  # a stream that runs agai
 def card(value: TableCard | UnreadableTable) -> Document:
     named = {"name": value.ref.name, "uri": value.ref.uri}
     if isinstance(value, UnreadableTable):
-        return named | {"reason": value.reason, "hint": value.hint}
+        return named | {
+            "layer": value.ref.layer,
+            "reason": value.reason,
+            "hint": value.hint,
+            "version": value.version,
+            "last_commit_at": value.last_commit_at,
+            "last_operation": value.last_operation,
+        }
     return named | {
         "layer": value.ref.layer,
         "version": value.version,

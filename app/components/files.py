@@ -8,13 +8,22 @@ import streamlit as st
 from app import context, state
 from app.components import lists
 from app.components.figures import figure_row
+from app.components.frame import OpenTable
 from app.view import files as view
-from app.view.format import bytes_exact, bytes_text, count_exact, count_text, percent
-from backend.lake.files import Bucket, FileDistribution
+from app.view.format import bytes_exact, bytes_text, count_exact, count_text, markdown_safe, percent
+from backend.lake.clustering import clustering_columns, overlap, sorted_first
+from backend.lake.files import Bucket, FileChoice, FileDistribution, file_page
 from backend.lake.model import Snapshot
 from backend.settings import HealthSettings
 
-VIEWS = ["Largest", "Smallest", "By partition"]
+VIEWS = ["Largest", "Smallest", "By partition", "Deleted rows", "Clustering"]
+ORDERS = {
+    "largest": "the largest first",
+    "smallest": "the smallest first",
+    "deleted": "those with the largest share of deleted rows first",
+}
+EXTREMES = 20
+CLUSTERING_COMMITS = 200
 BUCKET = "bucket"  # query parameter: the lower edge of the chosen bar, in bytes
 _CHART = "files_chart"
 
@@ -24,7 +33,14 @@ FILES = lists.Look(
     alt="Data files",
 )
 PARTITIONS = lists.Look(
-    formats={"Files": "count", "Small files": "count", "Size": "bytes", "Average file": "bytes", "Rows": "count"},
+    formats={
+        "Files": "count",
+        "Small files": "count",
+        "Size": "bytes",
+        "Average file": "bytes",
+        "Rows": "count",
+        "Deleted share": "percent",
+    },
     config={
         "Partition": st.column_config.TextColumn(pinned=True),
         "Small share": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
@@ -83,7 +99,8 @@ def _close() -> None:
 
 def of_bucket(snapshot: Snapshot, bucket: Bucket) -> None:
     """The files of the clicked bar."""
-    files = view.bucket_files(snapshot.files, bucket)
+    choice = FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order="smallest")
+    files = file_page(snapshot, choice, length=view.MOST_FILES).files
     with st.container(horizontal=True, vertical_alignment="center", key="bucket_head"):
         shown = view.shown_sentence(files.num_rows, bucket.files, "the smallest first")
         st.markdown(f"**{view.bucket_label(bucket)}**: {shown}", width="content")
@@ -91,14 +108,41 @@ def of_bucket(snapshot: Snapshot, bucket: Bucket) -> None:
     lists.show(view.files_frame(files), FILES, key="bucket_files")
 
 
-def extremes(found: FileDistribution, *, smallest: bool) -> None:
-    """The smallest or the largest files."""
-    files, what = (found.smallest, "the smallest first") if smallest else (found.largest, "the largest first")
-    st.caption(view.shown_sentence(files.num_rows, found.num_files, what))
-    lists.show(view.files_frame(files), FILES, key="extreme_files")
+def extremes(snapshot: Snapshot, *, order: str) -> None:
+    """The largest or the smallest files, or those with the most deleted rows."""
+    page = file_page(snapshot, FileChoice(order=order), length=EXTREMES)
+    if order == "deleted" and not page.total:
+        st.caption("No file of this version has a deletion vector.")
+        return
+    st.caption(view.shown_sentence(page.files.num_rows, page.total, ORDERS[order]))
+    lists.show(view.files_frame(page.files), FILES, key="extreme_files")
 
 
 def partitions(found: FileDistribution) -> None:
     """Totals per partition."""
     st.caption(view.partitions_sentence(found))
     lists.show(view.partitions_frame(found), PARTITIONS, key="partitions")
+
+
+def vectors(found: FileDistribution) -> None:
+    """What deletion vectors cost a reader, and which files OPTIMIZE would rewrite."""
+    st.markdown(markdown_safe(view.vectors_sentence(found)))
+
+
+def clustering(opened: OpenTable) -> None:
+    """How many files a look-up of one value reads, for a column of the viewer's choice."""
+    snapshot = opened.snapshot
+    commits = context.lake().history(opened.ref, limit=CLUSTERING_COMMITS, ending_version=snapshot.version)
+    preferred = clustering_columns(commits)
+    columns = sorted_first(snapshot, preferred)
+    if not columns:
+        st.caption("No column of this table can have statistics.")
+        return
+    column = st.selectbox("Column", columns, key="overlap_column", bind="query-params")
+    with st.spinner(f"Reading the statistics of {column} …", show_time=True):
+        found = overlap(snapshot, column)
+    st.markdown(markdown_safe(view.overlap_sentence(found, is_chosen_by_table=column in preferred)))
+    if found.profile:
+        figure = view.overlap_figure(found, mode=context.mode())
+        config = {"displayModeBar": False}
+        st.plotly_chart(figure, theme=None, key="overlap_chart", config=config, alt=figure.layout.title.text)

@@ -54,11 +54,11 @@ def sidebar(*, on_table_page: bool) -> None:
 def _picker() -> None:
     try:
         with st.spinner("Reading the lake …", show_time=True):
-            tables = cache.lake_reading().tables
+            reading = cache.lake_reading()
     except LakehouseError:
-        tables = ()  # the state line and the page say why
+        reading = None  # the state line and the page say why
+    tables, names = (reading.tables, list(reading.names)) if reading else ((), [])
     broken = {table.ref.name for table in tables if isinstance(table, UnreadableTable)}
-    names = [table.ref.name for table in tables]
     chosen = state.table()
     if chosen and chosen not in names:
         names.append(chosen)  # a vanished table stays chosen: its page says that it is gone
@@ -98,7 +98,7 @@ def _lake_freshness() -> LakeFreshness:
         reading = cache.lake_reading()
     except LakehouseError as exc:
         return LakeFreshness(0, None, exc.message)
-    return LakeFreshness(len(reading.tables), reading.read_at)
+    return LakeFreshness(reading.num_found, reading.read_at if reading.is_complete else None)
 
 
 # head of a table page --------------------------------------------------------------------------------------------
@@ -240,4 +240,4 @@ def _links(names: tuple[str, ...], page: str) -> None:
     for name in names[:_MOST_LINKS]:
         navigation.table_link(name, page=page)
     if len(names) > _MOST_LINKS:
-        navigation.page_link("overview", f"All {len(names):,} tables")
+        navigation.page_link("tables", f"All {len(names):,} tables")

@@ -27,6 +27,7 @@ from backend.health.model import AttentionItem
 from backend.streams.model import StreamState, StreamStatus
 
 MOST_ITEMS = 6
+MOST_FOLDED = 24
 
 _small = st.column_config.ProgressColumn(
     "Small files",
@@ -88,9 +89,12 @@ def attention_list(items: Sequence[AttentionItem], now: datetime, *, judged: str
         _item(item, now)
     rest = items[MOST_ITEMS:]
     if rest:
-        with st.expander(f"{things(len(rest), 'more')}"):
-            for item in rest:
+        with st.expander(f"{things(len(rest), 'more', 'more')}"):
+            for item in rest[:MOST_FOLDED]:
                 _item(item, now)
+            if len(rest) > MOST_FOLDED:
+                left = count_text(len(rest) - MOST_FOLDED)
+                navigation.page_link("tables", f"{left} less urgent ones: all tables, stalest first", sort="Stalest")
 
 
 def _item(item: AttentionItem, now: datetime) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from app.view.format import bytes_exact, bytes_text, count_text, percent, things, utc_text
 from app.view.theme import SURFACES, Mode, categories, state_style, template_name
-from backend.lake.files import Bucket, FileDistribution
+from backend.lake.clustering import Overlap
+from backend.lake.files import HEAVY_SHARE, Bucket, FileDistribution
 
 MOST_FILES = 200
 MOST_PARTITIONS = 500
@@ -156,12 +156,13 @@ def partitions_frame(found: FileDistribution) -> pd.DataFrame:
             "Size": part.size_bytes,
             "Average file": part.size_bytes // part.num_files if part.num_files else None,
             "Rows": part.num_rows,
+            "Deleted share": part.deleted_share,
         }
         for part in ordered[:MOST_PARTITIONS]
     ]
-    return pd.DataFrame(
-        rows, columns=["Partition", "Files", "Small files", "Small share", "Size", "Average file", "Rows"]
-    )
+    names = ["Partition", "Files", "Small files", "Small share", "Size", "Average file", "Rows", "Deleted share"]
+    frame = pd.DataFrame(rows, columns=names)
+    return frame if found.vectors.files else frame.drop(columns="Deleted share")
 
 
 def partitions_sentence(found: FileDistribution) -> str:
@@ -170,6 +171,8 @@ def partitions_sentence(found: FileDistribution) -> str:
         return "The table is not partitioned."
     worst = [part for part in found.partitions if part.small_files]
     text = things(len(found.partitions), "partition")
+    if found.skew is not None:
+        text += f", the largest {ratio_text(found.skew)} the median one"
     if len(found.partitions) > MOST_PARTITIONS:
         text += f", the first {count_text(MOST_PARTITIONS)} shown"
     if not worst:
@@ -199,13 +202,6 @@ def files_frame(files: pa.Table) -> pd.DataFrame:
     return frame.drop(columns=empty)
 
 
-def bucket_files(files: pa.Table, bucket: Bucket) -> pa.Table:
-    """The files of one bucket, smallest first, at most `MOST_FILES`."""
-    sizes = files["size_bytes"]
-    inside = pc.and_(pc.greater_equal(sizes, bucket.from_bytes), pc.less(sizes, bucket.to_bytes))
-    return files.filter(inside).sort_by("size_bytes").slice(0, MOST_FILES)
-
-
 def find_bucket(buckets: Sequence[Bucket], from_bytes: int | None) -> Bucket | None:
     """The bucket that begins at `from_bytes`; None when the version has none such."""
     return next((bucket for bucket in buckets if bucket.from_bytes == from_bytes), None)
@@ -220,3 +216,70 @@ def shown_sentence(shown: int, total: int, what: str) -> str:
         if shown >= total
         else f"{count_text(shown)} of {things(total, 'file')}, {what}."
     )
+
+
+def ratio_text(ratio: float) -> str:
+    """ "3.2 times"."""
+    return f"{ratio:.1f} times" if ratio < 100 else f"{count_text(round(ratio))} times"
+
+
+def vectors_sentence(found: FileDistribution) -> str:
+    """ "12 of 40 files have deletion vectors; 1.3 % of all rows are deleted. 2 files … OPTIMIZE would rewrite them"."""
+    load = found.vectors
+    if not load.files:
+        return "No deletion vectors: a reader reads no row that is deleted."
+    have = "has a deletion vector" if load.files == 1 else "have deletion vectors"
+    known = load.deleted_share is not None
+    share, marked = percent(load.deleted_share), things(load.deleted_rows, "row")
+    rows = f"{share} of all rows are deleted" if known else f"{marked} deleted, of how many is unknown"
+    limit = percent(HEAVY_SHARE)
+    heavy = f"{things(load.heavy_files, 'file')} with more than {limit} of the rows deleted: candidates for OPTIMIZE."
+    if not load.heavy_files:
+        heavy = f"No file is known to have more than {limit} of its rows deleted."
+    return f"{count_text(load.files)} of {things(found.num_files, 'file')} {have}; {rows}. {heavy}"
+
+
+# clustering ------------------------------------------------------------------------------------------------------
+
+
+def overlap_sentence(found: Overlap, *, is_chosen_by_table: bool) -> str:
+    """ "A look-up of one value of customer_id reads 214 of 1,204 files on average …; well clustered would be 1–3"."""
+    if found.average_files is None or found.most_files is None:
+        every = things(found.files, "file")
+        return f"No file's statistics hold bounds of {found.column}: every look-up reads all {every}."
+    reads = (
+        f"{found.average_files:.1f}".removesuffix(".0")
+        if found.average_files < 10
+        else count_text(round(found.average_files))
+    )
+    text = (
+        f"A look-up of one value of {found.column} reads {reads} of {things(found.files, 'file')} on average, "
+        f"at most {count_text(found.most_files)}; well clustered would be 1–3."
+    )
+    if found.average_in_partition is not None:
+        text += f" With its partition named: {found.average_in_partition:.1f} on average."
+    if found.files_without:
+        text += f" {things(found.files_without, 'file')} without bounds count for every look-up."
+    if is_chosen_by_table:
+        text += " The table's history says that it is sorted by this column."
+    return text
+
+
+def overlap_figure(found: Overlap, *, mode: Mode = "light") -> go.Figure:
+    """How many files hold each value, over the values in their order."""
+    chart = go.Figure(
+        go.Scatter(
+            x=[100 * point.place for point in found.profile],
+            y=[point.files for point in found.profile],
+            mode="lines",
+            line={"shape": "hv", "color": categories(mode)[0], "width": 2},
+            customdata=[point.value[:60] for point in found.profile],
+            hovertemplate="%{y:,} files hold <b>%{customdata}</b><extra></extra>",
+        )
+    )
+    chart.update_layout(
+        template=template_name(mode), height=320, title_text=f"Files that may hold a value of {found.column}"
+    )
+    chart.update_xaxes(title_text="values in order, % of all files' bounds", range=[0, 100])
+    chart.update_yaxes(title_text="files", rangemode="tozero")
+    return chart

@@ -14,7 +14,8 @@ from backend.streams.model import HostHeartbeat
 
 @dataclass(frozen=True, slots=True)
 class LakeFreshness:
-    """When the lake was last listed and how many tables it held; `problem` when it could not be."""
+    """When the lake was last read and how many tables it holds; `read_at` is None while the first reading is under
+    way, `problem` says why there is none."""
 
     num_tables: int
     read_at: datetime | None
@@ -50,7 +51,8 @@ def state_line(lake: LakeFreshness, host: HostFreshness, now: datetime) -> State
     if host.num_streams:
         parts.append(things(host.num_streams, "stream"))
     parts.append(things(lake.num_tables, "table"))
-    parts.append(f"lake read {ago(lake.read_at, now)}" if lake.read_at else "lake not read")
+    unread = "lake not read" if lake.problem else "lake being read"
+    parts.append(f"lake read {ago(lake.read_at, now)}" if lake.read_at else unread)
     lake_reason = f"The lake cannot be read: {lake.problem}" if lake.problem else None
     return StateLine(" · ".join(parts), tuple(reason for reason in (host_reason, lake_reason) if reason))
 

@@ -69,6 +69,18 @@ def by_layer(tables: Iterable[Table]) -> list[Table]:
     return sorted(tables, key=lambda table: (rank.get(table.ref.layer or "", len(rank)), table.ref.name))
 
 
+def most_troubled(tables: Sequence[Table], items: Sequence[AttentionItem], most: int) -> list[Table]:
+    """Of many tables those that cannot be read, then those that need attention, then the stalest."""
+    severities = list(Severity)
+    urgency = {item.subject: severities.index(item.severity) for item in reversed(items) if item.kind == "table"}
+
+    def rank(table: Table) -> tuple[int, float, str]:
+        committed_at = table.last_commit_at.timestamp() if table.last_commit_at else float("inf")
+        return urgency.get(table.ref.name, len(severities)), committed_at, table.ref.name
+
+    return sorted(tables, key=rank)[:most]
+
+
 def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
     """One row a table, in the order given. Numbers stay numbers, so that sorting a column means something."""
     return pd.DataFrame([_table_row(table, now) for table in tables], columns=list(TABLE_COLUMNS))
@@ -79,7 +91,14 @@ TABLE_COLUMNS = ("Layer", "Table", "Rows", "Files", "Size", "Small files", "Last
 
 def _table_row(table: Table, now: datetime) -> dict[str, object]:
     if isinstance(table, UnreadableTable):
-        return {"Layer": table.ref.layer, "Table": table.ref.name, "State": "⚠ unreadable"}
+        return {
+            "Layer": table.ref.layer,
+            "Table": table.ref.name,
+            "State": "⚠ unreadable",
+            "Last commit": _age_s(table.last_commit_at, now),
+            "By": table.last_operation or UNKNOWN,
+            "Committed at": utc_text(table.last_commit_at),
+        }
     return {
         "Layer": table.ref.layer,
         "Table": table.ref.name,
@@ -127,8 +146,11 @@ def streams_sentence(streams: Sequence[StreamStatus]) -> str:
     return " · ".join(parts)
 
 
-def attention_sentence(items: Sequence[AttentionItem], unknown: Sequence[str] = ()) -> str:
-    """What the attention list comes to, as its heading. `unknown` names what could not be judged."""
+def attention_sentence(items: Sequence[AttentionItem], unknown: Sequence[str] = (), *, partial: bool = False) -> str:
+    """What the attention list comes to, as its heading. `unknown` names what could not be judged; `partial`: tables
+    are still being read."""
+    if partial:
+        return f"{attention_sentence(items, unknown)} so far"
     urgent = [item for item in items if item.severity in (Severity.CRITICAL, Severity.WARNING)]
     if not urgent and unknown:
         return f"Not known: {' and '.join(unknown)} could not be read"

@@ -4,10 +4,11 @@ Rule: pure. One definition of small everywhere (cards, files, health, timeline):
 partition, and only in partitions with at least `min_files` files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +20,9 @@ TB = 1_000_000 * MB
 # Autotune by table size: 256 MB below 2.56 TB, then linear to 1 GB at 10 TB.
 SMALL_TARGET, LARGE_TARGET = 256 * MB, 1_000 * MB
 SMALL_TABLE, LARGE_TABLE = 2_560_000 * MB, 10 * TB
-EXTREMES = 20
+HEAVY_SHARE = 0.05  # OPTIMIZE rewrites files with more deleted rows than this
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 _UNITS = {unit + end: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) for end in ("", "b")}
 
 
@@ -43,16 +46,44 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
+    """`num_rows` are live rows, None where a file does not say; `deleted_rows` those that deletion vectors mark."""
+
     partition: str
     num_files: int
     size_bytes: int
     small_files: int
     num_rows: int | None
+    files_with_vectors: int = 0
+    deleted_rows: int = 0
+
+    @property
+    def average_bytes(self) -> int:
+        return self.size_bytes // self.num_files if self.num_files else 0
+
+    @property
+    def deleted_share(self) -> float | None:
+        """Deleted rows among those stored; None where the rows are not known."""
+        return share_deleted(self.deleted_rows, self.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorLoad:
+    """What deletion vectors cost a reader. `heavy_files`: those with more than `HEAVY_SHARE` of their rows deleted,
+    which OPTIMIZE rewrites; files whose rows are unknown cannot be judged and are not among them."""
+
+    files: int
+    deleted_rows: int
+    num_rows: int | None
+    heavy_files: int
+
+    @property
+    def deleted_share(self) -> float | None:
+        return share_deleted(self.deleted_rows, self.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class FileDistribution:
-    """What the files page shows. `smallest` and `largest` have the columns of `model.FILES_SCHEMA`."""
+    """What the files page shows of all files together; single files are `file_page`'s."""
 
     num_files: int
     size_bytes: int
@@ -61,9 +92,15 @@ class FileDistribution:
     small_files: int
     buckets: tuple[Bucket, ...]
     partitions: tuple[PartitionFiles, ...]
-    smallest: pa.Table
-    largest: pa.Table
     median_bytes: int | None
+    vectors: VectorLoad = VectorLoad(0, 0, None, 0)
+
+    @property
+    def skew(self) -> float | None:
+        """The largest partition against the median one, by bytes; None with fewer than two partitions."""
+        sizes = [part.size_bytes for part in self.partitions]
+        middle = float(np.median(sizes)) if len(sizes) > 1 else 0.0
+        return max(sizes) / middle if middle else None
 
 
 def target_size(snapshot: Snapshot, health: HealthSettings) -> TargetSize:
@@ -102,63 +139,168 @@ def small_file_count(snapshot: Snapshot, target: TargetSize, *, ratio: float, mi
 
 def partition_files(snapshot: Snapshot, limit_bytes: int, *, min_files: int) -> tuple[PartitionFiles, ...]:
     """Totals per partition, largest first."""
-    files = snapshot.files
-    rows = pc.subtract(files["num_records"], files["deleted_rows"])
-    table = pa.table(
-        {
-            "partition": files["partition"],
-            "size": files["size_bytes"],
-            "small": pc.cast(pc.less(files["size_bytes"], limit_bytes), pa.int64()),
-            "rows": rows,
-            "unknown": pc.cast(pc.is_null(rows), pa.int64()),
-        }
-    )
-    totals = table.group_by("partition").aggregate(
-        [("size", "count"), ("size", "sum"), ("small", "sum"), ("rows", "sum"), ("unknown", "sum")]
-    )
-    found = [
+    files = snapshot.columns(["partition", "size_bytes", "num_records", "deleted_rows"])
+    codes, names = partition_codes(files["partition"])
+    count = len(names)
+    sizes, deleted = integers(files["size_bytes"]), integers(files["deleted_rows"])
+    unknown = np.asarray(pc.is_null(files["num_records"]).to_numpy(), np.bool_)
+    stored = integers(pc.fill_null(files["num_records"], 0))
+    num_files = np.bincount(codes, minlength=count)
+    small = np.bincount(codes[sizes < limit_bytes], minlength=count)
+    dark = np.bincount(codes[unknown], minlength=count)
+    vectors = np.bincount(codes[deleted > 0], minlength=count)
+    bytes_of, marked = sums(codes, sizes, count), sums(codes, deleted, count)
+    rows = sums(codes, stored, count) - marked
+    order = sorted(range(count), key=lambda n: (-int(bytes_of[n]), names[n]))
+    return tuple(
         PartitionFiles(
-            partition=row["partition"],
-            num_files=row["size_count"],
-            size_bytes=row["size_sum"],
-            small_files=row["small_sum"] if row["size_count"] >= min_files else 0,
-            num_rows=None if row["unknown_sum"] else row["rows_sum"],
+            partition=names[n],
+            num_files=int(num_files[n]),
+            size_bytes=int(bytes_of[n]),
+            small_files=int(small[n]) if num_files[n] >= min_files else 0,
+            num_rows=None if dark[n] else int(rows[n]),
+            files_with_vectors=int(vectors[n]),
+            deleted_rows=int(marked[n]),
         )
-        for row in totals.to_pylist()
-    ]
-    return tuple(sorted(found, key=lambda p: (-p.size_bytes, p.partition)))
+        for n in order
+    )
 
 
 def distribute(snapshot: Snapshot, target: TargetSize, *, ratio: float, min_files: int) -> FileDistribution:
-    """Histogram, partitions and extremes of a snapshot's files."""
+    """Histogram, partitions and deletion vectors of a snapshot's files."""
     limit = small_limit(target, ratio)
     partitions = partition_files(snapshot, limit, min_files=min_files)
-    by_size = snapshot.files.sort_by([("size_bytes", "ascending"), ("path", "ascending")])
-    count = snapshot.num_files
+    files = snapshot.columns(["size_bytes"])
+    sizes = integers(files["size_bytes"])
+    middle = (len(sizes) - 1) // 2
     return FileDistribution(
-        num_files=count,
-        size_bytes=snapshot.size_bytes,
+        num_files=len(sizes),
+        size_bytes=sum(part.size_bytes for part in partitions),
         target=target,
         small_limit_bytes=limit,
-        small_files=sum(p.small_files for p in partitions),
-        buckets=histogram(snapshot.files["size_bytes"]),
+        small_files=sum(part.small_files for part in partitions),
+        buckets=histogram(files["size_bytes"]),
         partitions=partitions,
-        smallest=by_size.slice(0, EXTREMES),
-        largest=by_size.slice(max(0, count - EXTREMES)).take(
-            pa.array(range(min(count, EXTREMES) - 1, -1, -1), pa.int64())
-        ),
-        median_bytes=by_size["size_bytes"][(count - 1) // 2].as_py() if count else None,
+        median_bytes=int(np.partition(sizes, middle)[middle]) if len(sizes) else None,
+        vectors=vector_load(snapshot, partitions),
     )
+
+
+def vector_load(snapshot: Snapshot, partitions: Sequence[PartitionFiles]) -> VectorLoad:
+    """Deletion vectors of all files, from the partitions' totals; single files only where there are any."""
+    files = sum(part.files_with_vectors for part in partitions)
+    known = [part.num_rows for part in partitions]
+    num_rows = None if None in known else sum(rows for rows in known if rows is not None)
+    heavy = int(np.count_nonzero(_deleted_shares(snapshot) > HEAVY_SHARE)) if files else 0
+    return VectorLoad(files, sum(part.deleted_rows for part in partitions), num_rows, heavy)
 
 
 def histogram(sizes: pa.ChunkedArray) -> tuple[Bucket, ...]:
     """Log-2 buckets, half-open, without holes between the first and the last; an empty file falls in [0, 1)."""
     if not len(sizes):
         return ()
-    exponents = pa.array(np.frexp(sizes.to_numpy())[1].astype(np.int64))  # the bit length, exact below 2**53
-    table = pa.table({"exponent": exponents, "size": sizes.combine_chunks()})
-    totals = table.group_by("exponent").aggregate([("size", "count"), ("size", "sum")]).to_pylist()
-    found = {row["exponent"]: (row["size_count"], row["size_sum"]) for row in totals}
-    return tuple(
-        Bucket(2 ** (e - 1) if e else 0, 2**e, *found.get(e, (0, 0))) for e in range(min(found), max(found) + 1)
-    )
+    values = integers(sizes)
+    exponents = np.frexp(values)[1].astype(np.int64)  # the bit length, exact below 2**53
+    low, high = int(exponents.min()), int(exponents.max())
+    counts, totals = np.bincount(exponents, minlength=high + 1), sums(exponents, values, high + 1)
+    return tuple(Bucket(2 ** (e - 1) if e else 0, 2**e, int(counts[e]), int(totals[e])) for e in range(low, high + 1))
+
+
+# single files ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileChoice:
+    """Which files a list holds (None: all) and in which order. `order` is "largest", "smallest" or "deleted": those
+    with the largest share of deleted rows first, and only files with deleted rows."""
+
+    from_bytes: int | None = None
+    to_bytes: int | None = None
+    partition: str | None = None
+    order: str = "largest"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePage:
+    """Some of the chosen files. `files` has the columns of `model.FILES_SCHEMA`; `start` counts from 0."""
+
+    files: pa.Table
+    start: int
+    total: int
+
+
+def file_page(snapshot: Snapshot, choice: FileChoice, *, start: int = 0, length: int = 50) -> FilePage:
+    """A part of the chosen files in their order, ties in the log's; a start beyond the end gives the last part."""
+    sizes = integers(snapshot.columns(["size_bytes"])["size_bytes"])
+    chosen = np.flatnonzero(_chosen(snapshot, choice, sizes)).astype(np.int64)
+    start = max(0, min(start, (len(chosen) - 1) // length * length))
+    if choice.order == "deleted":
+        ranks = np.argsort(-_deleted_shares(snapshot)[chosen], kind="stable")[start : start + length]
+    else:
+        keys = sizes[chosen] if choice.order == "smallest" else -sizes[chosen]
+        ranks = _smallest(keys, start, start + length)
+    places = [int(place) for place in chosen[ranks]]
+    return FilePage(snapshot.rows_at(places), start, len(chosen))
+
+
+def _chosen(snapshot: Snapshot, choice: FileChoice, sizes: Integers) -> Mask:
+    mask = np.ones(len(sizes), np.bool_)
+    if choice.from_bytes is not None:
+        mask &= sizes >= choice.from_bytes
+    if choice.to_bytes is not None:
+        mask &= sizes < choice.to_bytes
+    if choice.partition is not None:
+        partition = snapshot.columns(["partition"])["partition"]
+        mask &= np.asarray(pc.equal(partition.cast(pa.string()), choice.partition).to_numpy(), np.bool_)
+    if choice.order == "deleted":
+        mask &= integers(snapshot.columns(["deleted_rows"])["deleted_rows"]) > 0
+    return mask
+
+
+def _smallest(keys: Integers, start: int, end: int) -> Integers:
+    """Places of the keys that a stable sort would put at `start … end`, without sorting the rest."""
+    end = min(end, len(keys))
+    if start >= end:
+        return np.empty(0, np.int64)
+    bounds = np.partition(keys, (start, end - 1))[[start, end - 1]]
+    inside = np.flatnonzero((keys >= bounds[0]) & (keys <= bounds[1]))
+    below = int(np.count_nonzero(keys < bounds[0]))
+    ordered = inside[np.argsort(keys[inside], kind="stable")]
+    return np.asarray(ordered[start - below : end - below], np.int64)
+
+
+def _deleted_shares(snapshot: Snapshot) -> npt.NDArray[np.float64]:
+    """Deleted rows among the stored ones per file; where these are unknown a little more than nothing, if any."""
+    files = snapshot.columns(["num_records", "deleted_rows"])
+    deleted = integers(files["deleted_rows"])
+    stored = integers(pc.fill_null(files["num_records"], 0))
+    return np.where(stored > 0, deleted / np.maximum(stored, 1), np.where(deleted > 0, 1e-9, 0.0))
+
+
+# arrays ----------------------------------------------------------------------------------------------------------
+
+
+def share_deleted(deleted_rows: int, num_rows: int | None) -> float | None:
+    """Deleted rows among those stored, from the live ones; None where these are unknown or nothing is stored."""
+    return deleted_rows / (deleted_rows + num_rows) if num_rows is not None and deleted_rows + num_rows else None
+
+
+def partition_codes(partition: pa.ChunkedArray) -> tuple[Integers, list[str]]:
+    """A code per file and the partition of each code."""
+    whole = partition.combine_chunks() if isinstance(partition, pa.ChunkedArray) else partition
+    if isinstance(whole, pa.ChunkedArray):  # what pyarrow gives for no chunk, or too much text for one
+        whole = pa.concat_arrays(
+            [chunk.cast(pa.large_string()) for chunk in whole.chunks] or [pa.array([], pa.string())]
+        )
+    coded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    return np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64), coded.dictionary.to_pylist()
+
+
+def integers(column: pa.ChunkedArray) -> Integers:
+    return np.asarray(column.to_numpy(), np.int64)
+
+
+def sums(codes: Integers, values: Integers, count: int) -> Integers:
+    """Sums per code, exact: a double holds each half of a number, where it would round their sum."""
+    low, high = values & 0xFFFFFFFF, values >> 32
+    return (np.bincount(codes, high, count).astype(np.int64) << 32) + np.bincount(codes, low, count).astype(np.int64)

@@ -5,9 +5,9 @@ log: what obstore says is read for its kind, and is not kept as the cause.
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
@@ -15,12 +15,14 @@ from obstore.exceptions import BaseError, GenericError
 
 from backend.errors import ObjectMissingError, StorageError
 from backend.lake.folder import Entry
-from backend.lake.object_store import ServerDownError, connect, storage_error
+from backend.lake.object_store import ServerDownError, broke_off, connect, storage_error
 
 PIECE_BYTES = 32 << 20  # a larger object is read piece by piece, each with a time-out of its own
 TAIL_BYTES = 64 << 10  # a parquet reader's first look at a file
 LISTED_AT_ONCE = 50  # divides a store's page, so that the next page is asked for when its first name is wanted
 _WITHOUT_SUFFIX_RANGES = ("az://", "abfss://")
+
+Listed = TypeVar("Listed")
 
 
 class ObjectFolder:
@@ -55,11 +57,11 @@ class ObjectFolder:
 
     def list_after(self, path: str, after: str, *, digits_only: bool = False) -> list[Entry]:
         with self._errors(path):
-            return [*self._names_after(path, after, digits_only=digits_only)]
+            return _twice(lambda: [*self._names_after(path, after, digits_only=digits_only)])
 
     def list(self, path: str) -> list[Entry]:
         with self._errors(path):
-            found = obstore.list_with_delimiter(self._server.store, self._key(path) or None)
+            found = _twice(lambda: obstore.list_with_delimiter(self._server.store, self._key(path) or None))
         folders = [Entry(prefix.rstrip("/").rpartition("/")[2], is_folder=True) for prefix in found["common_prefixes"]]
         objects = [_entry(meta["path"].rpartition("/")[2], meta) for meta in found["objects"]]
         return sorted(folders + objects, key=lambda entry: entry.name)
@@ -103,7 +105,8 @@ class ObjectFolder:
                 name = meta["path"].removeprefix(prefix)
                 if digits_only and name > ":":  # the character after 9: stores list in this order
                     return
-                if "/" not in name and not (digits_only and name < "0"):
+                # Some stores (Azure's emulator) take no notice of where a listing shall start.
+                if name > after and "/" not in name and not (digits_only and name < "0"):
                     yield _entry(name, meta)
 
     def _attempt(self, path: str, down: threading.Event) -> bytes | StorageError:
@@ -168,6 +171,16 @@ class _RangedFile:
             return b""
         content, self._tag = self._folder.between(self._path, start, end, self._tag)
         return content
+
+
+def _twice(listed: Callable[[], Listed]) -> Listed:
+    """obstore continues an object that broke off, but not a listing."""
+    try:
+        return listed()
+    except GenericError as exc:
+        if not broke_off(exc):
+            raise
+    return listed()
 
 
 def _entry(name: str, meta: Any) -> Entry:

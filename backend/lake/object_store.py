@@ -76,11 +76,22 @@ def connect(root: str, options: Options) -> Server:
     return Server(store, ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="weir-store"))
 
 
+def check_address(root: str) -> None:
+    """Refuse a root whose address holds credentials: addresses are shown, logged and part of every link."""
+    scheme, _, rest = root.partition("://")
+    user = rest.split("/")[0].rpartition("@")[0]
+    if ":" in user or "?" in rest:
+        raise SettingsError(
+            f"a {scheme}:// root in WEIR_LAKE__ROOTS holds credentials",
+            hint=f"move them to {_SETTINGS}, under that root",
+        )
+
+
 def storage_error(exc: Exception, place: str, root: str) -> StorageError:
     """A failure to read `place`, in words."""
     text = str(exc)
     status = _found(r"status code: (\d{3})", text)
-    why = _kind(text, status)
+    why = _kind(exc, text, status)
     if isinstance(exc, FileNotFoundError):
         return ObjectMissingError(f"{place} does not exist", hint="it was deleted or never written")
     if isinstance(exc, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
@@ -98,13 +109,18 @@ def storage_error(exc: Exception, place: str, root: str) -> StorageError:
     )
 
 
-def _kind(text: str, status: str) -> tuple[str, str] | None:
+def broke_off(exc: Exception) -> bool:
+    """Whether an answer ended before it was whole."""
+    return "kind: Interrupted" in str(exc) or "kind: Body" in str(exc)
+
+
+def _kind(exc: Exception, text: str, status: str) -> tuple[str, str] | None:
     """What the server did, and what to do about it; None for what is not the server's doing."""
     if "kind: Connect" in text:
         return "cannot be reached", f"check the network, and the endpoint in {_SETTINGS}"
     if "kind: Timeout" in text:
         return "did not answer in time", f"try again; `timeout` and `read_timeout` in {_SETTINGS} allow more"
-    if "kind: Interrupted" in text or "kind: Body" in text:
+    if broke_off(exc):
         return "broke off in the middle of its answer, again and again", "look at the network and at proxies in between"
     if status.startswith("5") or status == "429":
         return f"answered {status} again and again", "it is overloaded or down: try again later"

@@ -18,7 +18,8 @@ from backend.errors import ColumnNotFoundError
 from backend.lake.model import Metadata, Snapshot
 from backend.lake.partitions import NULL_PARTITION
 from backend.lake.schema import Column, columns
-from backend.lake.stats_text import FileStats, StatKind, bound_value, read_stats, stat_kind, value_type
+from backend.lake.stats_text import FileStats, bound_value, read_stats, stat_kind, value_type
+from backend.lake.stats_text import StatKind as StatKind
 
 FILES_AT_ONCE = 65_536
 BYTES_AT_ONCE = 1 << 24  # of texts: wide tables have long ones

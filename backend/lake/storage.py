@@ -9,6 +9,7 @@ from backend.errors import PathRefusedError
 from backend.lake.folder import Entry, Folder
 from backend.lake.local_folder import LocalFolder, real
 from backend.lake.object_folder import ObjectFolder
+from backend.lake.object_store import check_address
 from backend.lake.paths import is_remote, is_within, normal_uri
 from backend.settings import Settings
 
@@ -20,6 +21,8 @@ class Storage:
 
     def __init__(self, settings: Settings) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(normal_uri(root) for root in settings.roots))
+        for root in filter(is_remote, (*self.roots, *settings.lake.storage_options)):
+            check_address(root)
         self._options = {
             normal_uri(root): {key: value.get_secret_value() for key, value in options.items()}
             for root, options in settings.lake.storage_options.items()

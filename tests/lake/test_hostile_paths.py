@@ -1,11 +1,13 @@
 """Whatever a log or a symlink names, nothing outside the table and the roots is read, and the error says so."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from backend.errors import PathRefusedError, TableError
+from backend.errors import PathRefusedError, StorageError, TableError
+from backend.lake.local_folder import LocalFolder
 from backend.lake.model import UnreadableTable
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, orders_table, protocol, remove, write
 
@@ -185,6 +187,91 @@ def test_a_table_without_permission_shows_its_reason(root, open_lake):
         assert "permission" in card.reason
     finally:
         (path / "_delta_log").chmod(0o755)
+
+
+class TestFolder:
+    """The reader of a folder itself, asked for what no log should ever name."""
+
+    @pytest.fixture
+    def folder(self, root):
+        (root / "t" / "_delta_log").mkdir(parents=True)
+        (root / "t" / "_delta_log" / "0.json").write_bytes(b"{}")
+        return LocalFolder(str(root / "t"), [str(root)])
+
+    @pytest.mark.parametrize("path", ["../../secret", "_delta_log/../../../secret", "../..", "link"])
+    def test_no_way_of_reading_leads_outside(self, folder, root, secret, path):
+        (root / "t" / "link").symlink_to(secret.parent)
+        file = f"{path}/part.parquet"
+        for ask in (folder.read, folder.stat, folder.open, lambda file: folder.read_many([file])):
+            with pytest.raises(PathRefusedError):
+                ask(file)
+        for ask in (folder.list, folder.holds, lambda path: folder.list_after(path, "")):
+            with pytest.raises(PathRefusedError):
+                ask(path)
+
+    def test_a_link_that_appears_after_the_folder_was_opened_is_refused(self, folder, root, secret):
+        assert folder.read("_delta_log/0.json") == b"{}"
+        (root / "t" / "_delta_log" / "0.json").unlink()
+        (root / "t" / "_delta_log").rmdir()
+        (root / "t" / "_delta_log").symlink_to(secret.parent)
+        for ask in (folder.read, folder.stat, folder.open):
+            with pytest.raises(PathRefusedError):
+                ask("_delta_log/part.parquet")
+        with pytest.raises(PathRefusedError):
+            folder.read_many(["_delta_log/part.parquet"])
+
+    def test_a_file_that_is_a_link_to_outside_is_refused(self, folder, root, secret):
+        (root / "t" / "link").symlink_to(secret)
+        for ask in (folder.read, folder.stat, folder.open, lambda path: folder.read_many([path])):
+            with pytest.raises(PathRefusedError):
+                ask("link")
+
+    def test_a_link_put_in_between_the_check_and_the_opening_is_not_followed(self, folder, root, secret, monkeypatch):
+        """The check says that all is well, and then the folder is exchanged."""
+        (root / "t" / "link").symlink_to(secret.parent)
+        (root / "t" / "file").symlink_to(secret)
+        monkeypatch.setattr("backend.lake.local_folder.real", lambda path: path)
+        for ask in (folder.read, folder.open, folder.stat):
+            for path in ("link/part.parquet", "file"):
+                with suppress(StorageError):
+                    assert ask(path) is None
+
+    def test_links_that_stay_inside_are_followed(self, folder, root):
+        (root / "t" / "near").symlink_to(root / "t" / "_delta_log")
+        (root / "t" / "one.json").symlink_to("_delta_log/0.json")
+        assert folder.read("near/0.json") == folder.read("one.json") == folder.open("one.json").read() == b"{}"
+        assert folder.read_many(["one.json", "near/0.json"]) == [b"{}", b"{}"]
+        assert folder.stat("one.json").size_bytes == 2
+        assert [entry.name for entry in folder.list_after("near", "")] == ["0.json"]
+
+    def test_a_table_behind_a_link_follows_it_when_it_is_set_anew(self, root):
+        for name in ("old", "new"):
+            (root / name).mkdir()
+            (root / name / "a").write_text(name)
+        (root / "t").symlink_to("old")
+        folder = LocalFolder(str(root / "t"), [str(root)])
+        assert folder.read("a") == b"old"
+        (root / "t").unlink()
+        (root / "t").symlink_to("new")
+        assert folder.read("a") == b"new"
+
+    def test_a_pipe_a_loop_and_a_folder_are_errors_and_not_waited_for(self, folder, root):
+        os.mkfifo(root / "t" / "pipe")
+        (root / "t" / "loop").symlink_to("loop")
+        for name in ("pipe", "loop", "_delta_log"):
+            for ask in (folder.read, folder.open):
+                with pytest.raises(StorageError):
+                    ask(name)
+        assert all(isinstance(content, StorageError) for content in folder.read_many(["pipe", "loop", "_delta_log"]))
+
+    def test_no_descriptor_is_left_open(self, folder):
+        before = len(os.listdir("/dev/fd"))  # noqa: PTH208
+        for _ in range(20):
+            folder.read_many(["_delta_log/0.json", "none", "_delta_log"])
+            folder.list_after("_delta_log", "")
+            folder.open("_delta_log/0.json").close()
+            assert folder.stat("none/none") is None
+        assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208
 
 
 def test_refusals_are_table_errors():

@@ -66,6 +66,12 @@ def test_nothing_new_costs_one_request(folder, seen):
     assert seen.count() == 1
 
 
+def test_a_server_that_takes_no_notice_of_the_start_makes_no_difference(folder, seen):
+    seen.forgets_start = True
+    found = folder.list_after("_delta_log", commit(COMMITS - 3), digits_only=True)
+    assert [entry.name for entry in found] == [commit(COMMITS - 2), commit(COMMITS - 1)]
+
+
 def test_pages_behind_the_commits_are_not_asked_for(folder, seen):
     seen.page_size = 50
     assert len(folder.list_after("_delta_log", "", digits_only=True)) == COMMITS

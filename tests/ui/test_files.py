@@ -8,6 +8,7 @@ from deltalake import DeltaTable
 from tests import builders
 from tests.ui.frames import frame_with, titles
 from tests.ui.opened import again, home, metrics, open_page, words
+from tests.vectors import write_vector
 
 __all__ = ["home"]
 
@@ -61,3 +62,24 @@ def test_an_emptied_table_says_so(home: Path) -> None:
     app = open_page("files", table="emptied")
     assert metrics(app)["Files"] == "0" and metrics(app)["Median file"] == "–"
     assert "This version has no data files" in titles(app)
+
+
+def test_a_link_opens_the_clustering_of_a_column(events: Path) -> None:
+    app = open_page("files", table="events", view="Clustering", overlap_column="id")
+    assert "A look-up of one value of id reads" in words(app)
+    assert "With its partition named" in words(app)
+    assert "Files that may hold a value of id" in titles(app)
+
+
+def test_files_with_deleted_rows_are_named(home: Path) -> None:
+    path = home / "lake" / "marked"
+    vector = write_vector(path, [0, 1])
+    log = builders.HandLog(path).commit(builders.protocol(3, 7, ["deletionVectors"]), builders.metadata())
+    log.commit(builders.add("a.parquet", rows=10, dv=vector), builders.add("b.parquet"), builders.commit_info())
+    app = open_page("files", table="marked", view="Deleted rows")
+    assert "1 of 2 files has a deletion vector; 10 % of all rows are deleted." in words(app)
+    assert frame_with(app, "Deleted rows")["Path"].tolist() == ["a.parquet"]
+
+
+def test_a_table_without_deletion_vectors_says_so(events: Path) -> None:
+    assert "No deletion vectors" in words(open_page("files", table="events", view="Deleted rows"))

@@ -1,0 +1,122 @@
+"""The lake as far as it is read: one reading in the background, shared by every viewer of this process.
+
+Rule: nobody waits for a big lake. A pass starts when someone looks and the last is old; whoever looks gets what has
+arrived and how much is still to come. The thread knows no Streamlit.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from backend.lake.catalog import Listing
+from backend.lake.model import TableCard, TableRef, UnreadableTable
+
+PATIENCE_S = 1.5  # a small lake is waited for, so that its pages are whole at once
+REFRESH_PATIENCE_S = 0.3  # what is known is shown rather than waited for
+SMALL_LAKE = 100  # tables
+REST = 4  # times the length of a pass, at least, before the next
+
+Table = TableCard | UnreadableTable
+
+
+class Catalog(Protocol):
+    """What is read: the lake, or a stand-in of a test."""
+
+    def found(self) -> Listing: ...
+    def read_cards(self, refs: Sequence[TableRef]) -> Iterator[Table]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LakeReading:
+    """Tables read so far, in the catalog's order; `names` are all that were found.
+
+    While not complete, totals are those of the tables read so far; `is_listed` says whether it is known yet which
+    tables there are. A later pass replaces table by table what is known.
+    """
+
+    tables: tuple[Table, ...]
+    read_at: datetime
+    names: tuple[str, ...]
+    is_listed: bool = True
+
+    @property
+    def num_read(self) -> int:
+        return len(self.tables)
+
+    @property
+    def num_found(self) -> int:
+        return len(self.names)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_listed and self.num_read == self.num_found
+
+
+class LakeReader:
+    """Thread-safe. `reading()` is what pages ask."""
+
+    def __init__(self, catalog: Catalog, *, refresh_s: float, now: Callable[[], datetime]) -> None:
+        self._catalog, self._refresh_s, self._now = catalog, refresh_s, now
+        self._changed = threading.Condition()
+        self._listing: Listing | None = None
+        self._tables: dict[str, Table] = {}
+        self._read_at: datetime | None = None
+        self._running = False
+        self._started_s = self._due_s = 0.0
+        self._failure: Exception | None = None
+        self._made: LakeReading | None = None
+
+    def reading(self) -> LakeReading:
+        """What is known now; raises the error that ended the last pass."""
+        with self._changed:
+            if not self._running and time.monotonic() >= self._due_s:
+                self._running, self._failure, self._started_s = True, None, time.monotonic()
+                threading.Thread(target=self._read, name="lake-reading", daemon=True).start()
+            patience_s = PATIENCE_S if self._read_at is None else REFRESH_PATIENCE_S
+            self._changed.wait_for(self._worth_showing, max(0.0, self._started_s + patience_s - time.monotonic()))
+            if self._failure is not None and not self._running:
+                raise self._failure
+            if self._made is None:
+                self._made = self._reading()
+            return self._made
+
+    def _worth_showing(self) -> bool:
+        return not self._running or (self._listing is not None and len(self._listing.refs) > SMALL_LAKE)
+
+    def _reading(self) -> LakeReading:
+        listing = self._listing or Listing(())
+        read = (self._tables[ref.uri] for ref in listing.refs if ref.uri in self._tables)
+        return LakeReading(
+            tables=(*read, *listing.problems),
+            read_at=self._read_at or self._now(),
+            names=(*(ref.name for ref in listing.refs), *(problem.ref.name for problem in listing.problems)),
+            is_listed=self._listing is not None,
+        )
+
+    def _read(self) -> None:
+        started_s = time.monotonic()
+        try:
+            listing = self._catalog.found()
+            with self._changed:
+                self._listing, self._made = listing, None
+                self._changed.notify_all()
+            for table in self._catalog.read_cards(listing.refs):
+                with self._changed:
+                    self._tables[table.ref.uri], self._made = table, None
+            self._end(started_s, None, listing)
+        except Exception as exc:  # noqa: BLE001 - the thread's boundary: whoever looks next is told
+            self._end(started_s, exc, None)
+
+    def _end(self, started_s: float, failure: Exception | None, listing: Listing | None) -> None:
+        took_s = time.monotonic() - started_s
+        with self._changed:
+            if listing is not None:
+                there = {ref.uri for ref in listing.refs}
+                self._tables = {uri: table for uri, table in self._tables.items() if uri in there}
+                self._read_at = self._now()
+            self._failure, self._running, self._made = failure, False, None
+            self._due_s = started_s + took_s + max(self._refresh_s, REST * took_s if failure is None else 0)
+            self._changed.notify_all()

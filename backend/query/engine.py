@@ -1,0 +1,150 @@
+"""DuckDB for SQL that a stranger wrote: no files, no network, no settings, bounded memory, stopped from outside.
+
+Rule: one locked connection a computation; what it reads is the one Arrow stream handed in. Its errors leave as
+`QueryError`, those of the stream as they are.
+"""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from backend.errors import LakehouseError, QueryError
+from backend.query.over_versions import Stopped
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+MEMORY_LIMIT = "1GB"
+THREADS = 2
+SLICE_BYTES = 16 << 20  # DuckDB does not count a vector's own texts: what is handed in at once bounds them
+_CONFIG = {
+    "memory_limit": MEMORY_LIMIT,
+    "threads": THREADS,
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "python_enable_replacements": False,
+}
+_CARET = re.compile(r"^LINE \d+: (?P<shown>.*)\n(?P<blank> *)\^", re.MULTILINE)
+
+
+class Computation:
+    """One aggregate over one stream of rows; `stop` ends it from another thread."""
+
+    def __init__(self, memory_limit: str = MEMORY_LIMIT) -> None:
+        self.rows_read = 0
+        self.memory_limit = memory_limit
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()  # of the connection: it must not be closed while it is told to stop
+        self._connection: DuckDBPyConnection | None = None
+        self._failure: LakehouseError | None = None
+
+    def stop(self) -> None:
+        self._stopped.set()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def run(self, sql: str, rows: pa.RecordBatchReader) -> Any:
+        """The one value of `sql` over the table `rows`; raises `QueryError`, the stream's error, or `Stopped`."""
+        with _connected(self) as connection:
+            self._take(connection)
+            try:
+                connection.register("rows", pa.RecordBatchReader.from_batches(rows.schema, self._watched(rows)))
+                found = connection.execute(sql).fetchall()
+            finally:
+                self._take(None)
+        if len(found) != 1:
+            raise QueryError("the expression gives a value for each row", hint="use an aggregate such as sum(…)")
+        return found[0][0]
+
+    def _take(self, connection: "DuckDBPyConnection | None") -> None:
+        with self._lock:
+            self._connection = connection
+
+    def _watched(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in rows:
+                if self._stopped.is_set():
+                    raise Stopped
+                self.rows_read += batch.num_rows
+                yield from _slices(batch)
+        except LakehouseError as exc:
+            self._failure = exc
+            raise
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    @property
+    def failure(self) -> LakehouseError | None:
+        """What the stream of rows failed with."""
+        return self._failure
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    step = max(1, SLICE_BYTES * batch.num_rows // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def parse_tree(sql: str) -> str:
+    """DuckDB's own reading of a statement as JSON text; nothing is looked up or run."""
+    import duckdb  # late: half a page load for whoever never asks
+
+    with duckdb.connect(":memory:", config=_CONFIG) as connection:
+        try:
+            _close_doors(connection)
+            row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+        except duckdb.Error as exc:
+            raise QueryError(f"the expression cannot be read: {_first_line(exc)}") from exc
+    assert row is not None
+    return str(row[0])
+
+
+def _close_doors(connection: "DuckDBPyConnection") -> None:
+    """No file, no network, no setting from here on; the settings themselves have to come first."""
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+@contextmanager
+def _connected(job: Computation) -> Iterator["DuckDBPyConnection"]:
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": job.memory_limit})
+    try:
+        _close_doors(connection)
+        yield connection
+    except duckdb.OutOfMemoryException as exc:
+        raise QueryError(
+            f"the expression needs more than {job.memory_limit} of memory", hint="count fewer distinct values"
+        ) from exc
+    except duckdb.Error as exc:
+        if job.is_stopped:
+            raise Stopped from exc
+        if job.failure is not None:
+            raise job.failure from exc
+        raise QueryError(f"the expression cannot be computed: {_first_line(exc)}", position=_caret(exc)) from exc
+    finally:
+        connection.close()
+
+
+def _first_line(exc: Exception) -> str:
+    line = (str(exc).strip() or type(exc).__name__).splitlines()[0]
+    return re.sub(r"^\w+ Error: ", "", line)[:300]
+
+
+def _caret(exc: Exception) -> int | None:
+    """Where DuckDB's caret points in the second line of the statement, which is the expression's first."""
+    match = _CARET.search(str(exc))
+    if match is None or not match[0].startswith("LINE 2: ") or "..." in match["shown"]:
+        return None
+    return max(0, len(match["blank"]) - len("LINE 2: "))

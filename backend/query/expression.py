@@ -1,0 +1,200 @@
+"""A SQL expression that a stranger typed: what it needs and whether it may run.
+
+Rule: DuckDB's own parser reads it (no second grammar that could disagree), and every node has to be on a list: one
+aggregate over the rows of one table, of functions that do bounded work a row, whose value depends on the rows alone.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backend.errors import QueryError
+from backend.query.engine import parse_tree
+
+MOST_CHARACTERS = 2_000
+MOST_JOINED = 8  # texts put together: their length multiplies the memory of a row
+_BEFORE, _AFTER = "SELECT (\n", "\n) AS value FROM rows"
+_CLASSES = frozenset(
+    ("FUNCTION", "COLUMN_REF", "CONSTANT", "CAST", "CASE", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "TYPE")
+)
+_CLASS_WORDS = {
+    "SUBQUERY": "a subquery",
+    "WINDOW": "a window (OVER)",
+    "STAR": "a star outside count(*)",
+    "PARAMETER": "a parameter",
+    "LAMBDA": "a lambda",
+}
+_OPERATORS = frozenset(
+    (
+        *("OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE", "OPERATOR_NULLIF"),
+        *("COMPARE_IN", "COMPARE_NOT_IN", "ARRAY_EXTRACT", "STRUCT_EXTRACT", "OPERATOR_TRY"),
+    )
+)
+AGGREGATES = frozenset(
+    (
+        *("count", "count_star", "count_if", "countif", "sum", "avg", "mean", "fsum", "favg", "min", "max", "product"),
+        *("median", "mode", "quantile", "quantile_cont", "quantile_disc", "approx_quantile", "approx_count_distinct"),
+        *("stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "skewness", "kurtosis", "entropy"),
+        *("corr", "covar_pop", "covar_samp", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "geomean"),
+        *("any_value", "arg_min", "arg_max", "min_by", "max_by"),
+    )
+)
+SCALARS = frozenset(
+    (
+        *("+", "-", "*", "/", "//", "%", "**", "^", "||", "&", "|", "~", "~~", "!~~", "~~*", "!~~*", "->>"),
+        *("abs", "ceil", "ceiling", "floor", "round", "trunc", "sign", "sqrt", "ln", "log", "log2", "log10", "exp"),
+        *("pow", "power", "mod", "greatest", "least", "isnan", "isinf", "isfinite", "ifnull", "nullif", "coalesce"),
+        *("lower", "upper", "length", "strlen", "len", "trim", "ltrim", "rtrim", "substring", "substr", "left"),
+        *("right", "starts_with", "ends_with", "prefix", "suffix", "contains", "concat", "regexp_matches"),
+        *("regexp_full_match", "json_extract_string", "struct_extract", "array_extract", "array_length"),
+        *("date_trunc", "datetrunc", "date_part", "datepart", "date_diff", "datediff", "date_sub", "timezone"),
+        *("year", "quarter", "month", "week", "day", "hour", "minute", "second", "dayofweek", "isodow", "dayofyear"),
+        *("epoch", "epoch_ms", "to_timestamp", "make_date", "strftime"),
+        *("to_years", "to_months", "to_weeks", "to_days", "to_hours", "to_minutes", "to_seconds", "to_milliseconds"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A checked expression: its statement over the table `rows`, and the columns that it reads."""
+
+    text: str
+    sql: str
+    columns: tuple[str, ...]
+
+
+def check_expression(text: str, columns: Sequence[str]) -> Expression:
+    """An expression over a table with these (top-level) columns; raises `QueryError` with the place it is about."""
+    text = text.strip()
+    if not text:
+        raise QueryError("there is no expression", hint="such as sum(amount), count(*) or count(DISTINCT customer_id)")
+    if len(text) > MOST_CHARACTERS or "\x00" in text:
+        raise QueryError(f"the expression is longer than {MOST_CHARACTERS:,} characters, or holds a null character")
+    node = _one_select(text)
+    found: dict[str, None] = {}
+    has_aggregate = False
+    joined = 0
+    for part in _nodes(node):
+        _check_class(part, text)
+        if part["class"] == "FUNCTION":
+            has_aggregate |= _check_function(part, text)
+            joined += len(part["arguments"]) if part["function_name"] in ("||", "concat") else 0
+        elif part["class"] == "COLUMN_REF":
+            found[_column(part, columns, text)] = None
+    if joined > 2 * MOST_JOINED:
+        raise QueryError(f"the expression puts more than {MOST_JOINED} texts together")
+    if not has_aggregate:
+        raise QueryError(
+            "the expression has no aggregate, so it has a value for each row", hint="wrap it: sum(…), max(…), count(*)"
+        )
+    return Expression(text, f"{_BEFORE}{text}{_AFTER}", tuple(found))
+
+
+def _one_select(text: str) -> dict[str, Any]:
+    """The one expression of the one statement; anything beside it is refused."""
+    try:
+        tree = json.loads(parse_tree(f"{_BEFORE}{text}{_AFTER}"))
+    except RecursionError as exc:
+        raise QueryError("the expression is nested too deeply") from exc
+    if tree.get("error") and tree.get("error_type") != "parser":
+        raise _not_one()
+    if tree.get("error"):
+        position = tree.get("position")
+        place = _place(text, int(position)) if position is not None else None
+        raise QueryError(
+            f"{_words(str(tree.get('error_message')))}{_at(place)}",
+            hint='a column whose name is a word of SQL is written in double quotes, such as "at"',
+            position=place,
+        )
+    statements = tree["statements"]
+    node = statements[0]["node"] if len(statements) == 1 else {}
+    table = node.get("from_table") or {}
+    plain = (
+        node.get("type") == "SELECT_NODE"
+        and len(node["select_list"]) == 1
+        and node["select_list"][0].get("alias") == "value"
+        and (table.get("type"), table.get("table_name"), table.get("alias")) == ("BASE_TABLE", "rows", "")
+        and not any(node.get(key) for key in ("where_clause", "group_expressions", "having", "qualify", "modifiers"))
+        and not any((table.get("sample"), node.get("sample"), node["cte_map"]["map"]))
+    )
+    if not plain:
+        raise _not_one()
+    selected: dict[str, Any] = node["select_list"][0]
+    return selected
+
+
+def _not_one() -> QueryError:
+    return QueryError(
+        "only one expression is allowed", hint="no SELECT, FROM or ;  a condition goes into FILTER (WHERE …)"
+    )
+
+
+def _nodes(root: Any) -> Iterator[dict[str, Any]]:
+    """Every expression below a node, itself included, in no deeper recursion than one."""
+    waiting = [root]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            if "class" in part:
+                yield part
+            waiting += part.values()
+
+
+def _check_class(part: dict[str, Any], text: str) -> None:
+    kind = part["class"]
+    if kind not in _CLASSES or (kind == "OPERATOR" and part.get("type") not in _OPERATORS):
+        words = _CLASS_WORDS.get(kind, str(part.get("type") or kind).replace("_", " ").lower())
+        place = _place_of(part, text)
+        raise QueryError(f"{words} is not allowed here{_at(place)}", hint=_HINT, position=place)
+
+
+_HINT = "one aggregate over the table's columns, such as sum(amount) or count(*) FILTER (WHERE status = 'open')"
+
+
+def _check_function(part: dict[str, Any], text: str) -> bool:
+    """Whether it is an aggregate; raises for a function that is on neither list."""
+    name = str(part.get("function_name")).lower()
+    if part.get("schema") or part.get("catalog") or name not in AGGREGATES | SCALARS:
+        place = _place_of(part, text)
+        near = difflib.get_close_matches(name, AGGREGATES | SCALARS, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}?" if near else _HINT
+        raise QueryError(f"the function {name!r} is not allowed here{_at(place)}", hint=hint, position=place)
+    return name in AGGREGATES
+
+
+def _column(part: dict[str, Any], columns: Sequence[str], text: str) -> str:
+    names = [str(name) for name in part["column_names"]]
+    if len(names) > 1 and names[0].lower() == "rows":
+        names = names[1:]
+    exact = [column for column in columns if column == names[0]]
+    same = exact or [column for column in columns if column.lower() == names[0].lower()]
+    if same:
+        return same[0]
+    place = _place_of(part, text)
+    near = difflib.get_close_matches(names[0].lower(), [c.lower() for c in columns], n=1)
+    hint = f"did you mean {near[0]}?" if near else f"its columns are {', '.join(columns[:12])}"
+    raise QueryError(f"there is no column {names[0]!r}{_at(place)}", hint=hint, position=place)
+
+
+def _place_of(part: dict[str, Any], text: str) -> int | None:
+    location = part.get("query_location")
+    return _place(text, int(location)) if isinstance(location, int) and location < 1 << 32 else None
+
+
+def _place(text: str, location: int) -> int:
+    """The character of the expression at a byte of the statement."""
+    offset = max(0, location - len(_BEFORE))
+    return min(len(text.encode()[:offset].decode(errors="ignore")), len(text))
+
+
+def _at(place: int | None) -> str:
+    return "" if place is None else f" (character {place + 1})"
+
+
+def _words(message: str) -> str:
+    return message.strip().splitlines()[0][:300] if message.strip() else "the expression cannot be read"

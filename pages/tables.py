@@ -1,0 +1,16 @@
+"""Tables: every table of the lake, searched, filtered and sorted, shown as it is read."""
+
+import streamlit as st
+
+from app import navigation
+from app.components import catalog
+from app.errors import boundary
+
+
+def region() -> None:
+    with boundary():
+        catalog.table_list()
+
+
+st.title(navigation.title("tables"), anchor=False)
+catalog.live_lake(region)
