@@ -6,8 +6,7 @@ wrong number is worse than none); everything else that is odd (statistics, commi
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
@@ -52,6 +51,7 @@ ACTIONS = pa.schema(
         *FILE_FIELDS,
     )
 )
+_CODES = {kind: int(kind) for kind in Kind}
 UUID_CHARS = 20  # a deletion vector's file is named by a base85 uuid of this length, behind an optional folder
 
 
@@ -59,26 +59,13 @@ class BadActionError(ValueError):
     """An action that the protocol does not allow; the log reader adds file and line."""
 
 
-@dataclass(slots=True)
-class ActionColumns:
-    """The file actions of many commits, gathered column by column."""
-
-    columns: tuple[list[Any], ...] = field(default_factory=lambda: tuple([] for _ in ACTIONS))
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    def cut(self, length: int) -> None:
-        for column in self.columns:
-            del column[length:]
-
-    def append(self, row: tuple[Any, ...]) -> None:
-        for column, value in zip(self.columns, row, strict=True):
-            column.append(value)
-
-    def table(self) -> pa.Table:
-        arrays = [pa.array(c, f.type) for c, f in zip(self.columns, ACTIONS, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=ACTIONS)
+def action_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """Rows of `file_action` as a table of `ACTIONS`."""
+    if not rows:
+        return ACTIONS.empty_table()
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, ACTIONS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ACTIONS)
 
 
 def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
@@ -88,23 +75,28 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
     path = action.get("path")
     if not isinstance(path, str) or not path:
         raise BadActionError(f"{kind.name.lower()} without a path")
-    raw, path = path, unquote(path)
-    dv_id, dv_path, deleted_rows = deletion_vector(action.get("deletionVector"))
+    raw = path
+    if "%" in path:
+        path = unquote(path)
+    vector = action.get("deletionVector")
+    dv_id, dv_path, deleted_rows = (None, None, 0) if vector is None else deletion_vector(vector)
+    stats = action.get("stats") if kind is Kind.ADD else None
+    values = action.get("partitionValues")
     return (
         version,
-        int(kind),
+        _CODES[kind],
         action.get("dataChange") is not False,
         raw != path,
-        file_key(path, dv_id),
+        path if dv_id is None else file_key(path, dv_id),
         path,
         _size(action, kind),
-        stats_rows(action.get("stats")) if kind is Kind.ADD else None,
+        None if stats is None else stats_rows(stats),
         deleted_rows,
         epoch_ms(action.get("modificationTime")),
-        encode_partition(_partition_values(action.get("partitionValues"))),
+        encode_partition(_partition_values(values)) if values else "",
         dv_id,
         dv_path,
-        _stats_text(action.get("stats")) if kind is Kind.ADD else None,
+        None if stats is None else _stats_text(stats),
     )
 
 
@@ -224,8 +216,6 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def _partition_values(value: Any) -> dict[str, str | None]:
-    if value is None:
-        return {}
     if not isinstance(value, Mapping):
         raise BadActionError("partitionValues is not an object")
     return {str(k): None if v is None else str(v) for k, v in value.items()}

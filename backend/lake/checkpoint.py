@@ -1,232 +1,344 @@
-"""Checkpoints (classic, multi-part, V2 with sidecars) read into the table's state at their version.
+"""Checkpoints (classic, multi-part, V2 with sidecars): what they say of the table, and their files column by column.
 
-Rule: only the columns that are needed are read, as Arrow arrays; whatever is wrong inside is `TableCorruptError` with
-the file's name. Sidecars must lie in the table's own `_delta_log/_sidecars` (PROTOCOL.md, "Sidecar Files").
+Rule: only the columns asked for are read, batch by batch, into Arrow arrays; whatever is wrong inside is
+`TableCorruptError` with the file's name. Sidecars must lie in the table's own `_delta_log/_sidecars` (PROTOCOL.md,
+"Sidecar Files").
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.actions import (
+    ACTIONS,
     FILES,
-    NUM_RECORDS,
-    UUID_CHARS,
-    ActionColumns,
     BadActionError,
     Kind,
+    action_table,
     epoch_ms,
     read_metadata,
     read_protocol,
-    stats_rows,
 )
-from backend.lake.commits import parse_commit
+from backend.lake.checkpoint_columns import COLUMNS, FileColumn, file_columns, paths_of
+from backend.lake.commits import domain, parse_commit, transaction
 from backend.lake.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
-from backend.lake.partitions import encode_partitions, physical_names
-from backend.lake.paths import refused, resolve_log_path
+from backend.lake.partitions import physical_names
+from backend.lake.paths import check_paths, is_remote, refused, resolve_log_path
 from backend.lake.storage import Folder
 
 SIDECARS = f"{LOG}/_sidecars"
-_ADD_LEAVES = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")
-_COLUMNS = [f"add.{leaf}" for leaf in _ADD_LEAVES] + ["add.stats_parsed.numRecords", "protocol", "metaData", "sidecar"]
+BATCH_ROWS = 32_768
+BUFFER_BYTES = 65_536
+
+Array = np.ndarray[Any, Any]
+Places = tuple[Array, Array]  # positions among the keys asked for, rows of the checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
-    """A table at one version as the log says: `files` has the columns of `actions.FILES`."""
+@dataclass(slots=True)
+class ParquetPart:
+    """One parquet file of a checkpoint: opened anew for each reading, its footer read once."""
 
-    version: int
-    protocol: Protocol
-    metadata: Metadata
-    files: pa.Table
-    findings: tuple[str, ...] = ()
+    folder: Folder
+    path: str
+    _footer: pq.FileMetaData | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[pq.ParquetFile]:
+        with corrupt_as(self.path), self.folder.open(self.path) as source:
+            remote = is_remote(self.folder.uri)
+            file = pq.ParquetFile(
+                source, metadata=self._footer, pre_buffer=remote, buffer_size=0 if remote else BUFFER_BYTES
+            )
+            self._footer = file.metadata
+            yield file
+
+    def batches(self, leaves: Sequence[str]) -> Iterator[pa.Array]:
+        """The `add` struct with only these leaves, batch after batch, for every row of the file."""
+        with self.opened() as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=[f"add.{leaf}" for leaf in leaves], use_threads=False):
+                yield batch.column(0)
+
+    def fields(self) -> frozenset[str]:
+        """Dotted names of `add`'s fields two deep; empty when the file holds no file actions."""
+        with self.opened() as file:
+            schema = file.schema_arrow
+        if "add" not in schema.names or not pa.types.is_struct(schema.field("add").type):
+            return frozenset()
+        found = set()
+        for item in schema.field("add").type:
+            found.add(item.name)
+            if pa.types.is_struct(item.type):
+                found |= {f"{item.name}.{inner.name}" for inner in item.type}
+        return frozenset(found)
+
+    def values(self, column: str) -> list[dict[str, Any]]:
+        """Every action of one small kind (protocol, metaData, txn, …), as dictionaries."""
+        with self.opened() as file:
+            if column not in file.schema_arrow.names:
+                return []
+            found: list[dict[str, Any]] = []
+            for batch in file.iter_batches(BATCH_ROWS, columns=[column], use_threads=False):
+                found += batch.column(0).drop_null().to_pylist()
+        return [action for action in found if any(value is not None for value in action.values())]
 
 
-def load_checkpoint(folder: Folder, checkpoint: Checkpoint) -> LogState:
-    """The state at a checkpoint's version; raises `TableCorruptError`, `PathRefusedError` or `StorageError`."""
-    found = _Found()
-    for name in checkpoint.files:
-        path = f"{LOG}/{name}"
-        if name.endswith(".json"):
-            _read_json(folder, path, checkpoint.version, found)
-        else:
-            _read_parquet(folder, path, found)
-    for sidecar in found.sidecars:
-        _read_parquet(folder, _sidecar_place(folder.uri, sidecar), found)
-    name = f"{LOG}/{checkpoint.files[0]}"
-    if found.protocol is None or found.metadata is None:
-        raise TableCorruptError(f"checkpoint {name} holds no protocol or no metaData", hint=_hint())
-    physical = physical_names(found.metadata)
-    names = [physical.get(column, column) for column in found.metadata.partition_columns]
-    tables = [_decoded(table, names, name) for table in found.adds] + found.files
-    files = pa.concat_tables(tables) if tables else FILES.empty_table()
-    return LogState(checkpoint.version, found.protocol, found.metadata, files)
+@dataclass(slots=True)
+class _Top:
+    """What the top file of a checkpoint holds beside its parquet parts."""
+
+    parts: list[ParquetPart]
+    inline: pa.Table = field(default_factory=ACTIONS.empty_table)
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
 
 
-class _Found:
-    """What the files of one checkpoint held, gathered."""
+class CheckpointState:
+    """The table at a checkpoint's version. What was read of it is kept; thread-safe."""
 
-    def __init__(self) -> None:
-        self.protocol: Protocol | None = None
-        self.metadata: Metadata | None = None
-        self.sidecars: list[str] = []
-        self.adds: list[pa.Table] = []
-        self.files: list[pa.Table] = []
+    def __init__(self, folder: Folder, checkpoint: Checkpoint, allowed: Sequence[str]) -> None:
+        self._allowed = allowed
+        self._table = folder.uri
+        self._lock = threading.RLock()
+        self._name = f"{LOG}/{checkpoint.files[0]}"
+        self.version = checkpoint.version
+        top = _read_top(folder, checkpoint)
+        if top.protocol is None or top.metadata is None:
+            raise TableCorruptError(f"checkpoint {self._name} holds no protocol or no metaData", hint=_hint())
+        self.protocol: Protocol = top.protocol
+        self.metadata: Metadata = top.metadata
+        self._top = top
+        self._masks: list[Array] | None = None
+        self._columns: dict[str, pa.Array] = {}
+        self._index: KeyIndex | None = None
+        self._small: tuple[Mapping[str, int], Mapping[str, str | None]] | None = None
+
+    @property
+    def num_files(self) -> int:
+        return len(self.column("size_bytes"))
+
+    def column(self, name: str) -> pa.Array:
+        """One column of `actions.FILES` over all files of the checkpoint, always in the same order."""
+        with self._lock:
+            if name in self._columns:
+                return self._columns[name]
+        group = COLUMNS[name]
+        arrays = self._read(group) if group.names != ("size_bytes",) else {"size_bytes": self._sizes()}
+        with self._lock:
+            if group.kept:
+                self._columns.update(arrays)
+        return arrays[name]
+
+    def places(self, keys: pa.Array) -> Places:
+        """Where the files with these keys are: positions in `keys` and rows of the checkpoint. The first call compares
+        texts while the paths stream past; a later one builds an index, for tables that are looked at again."""
+        with self._lock:
+            if self._masks is None:
+                return self._first_pass(keys)
+            if self._index is None:
+                self._index = KeyIndex(self._key_batches())
+            if self._index.is_exact:
+                return self._index.places(keys)
+            return _exact_places(self._key_batches(), keys)
+
+    def check(self) -> None:
+        """Read what must be right for any figure: sizes, and deletion vectors where there are some."""
+        self.column("size_bytes")
+        self.column("dv_id")
+
+    def small_actions(self) -> tuple[Mapping[str, int], Mapping[str, str | None]]:
+        """Transactions per application and domain configurations."""
+        with self._lock:
+            if self._small is None:
+                transactions, domains = dict(self._top.transactions), dict(self._top.domains)
+                for part in self._top.parts:
+                    for action in part.values("txn"):
+                        transactions.update(transaction(action))
+                    for action in part.values("domainMetadata"):
+                        domains.update(domain(action))
+                self._small = transactions, domains
+            return self._small
+
+    def _sizes(self) -> pa.Array:
+        sizes = self._read(COLUMNS["size_bytes"])["size_bytes"]
+        if sizes.null_count or (len(sizes) and pc.min(sizes).as_py() < 0):
+            raise TableCorruptError(f"checkpoint {self._name} holds a file without a size", hint=_hint())
+        return sizes
+
+    def _live(self) -> list[Array]:
+        """For each part which of its rows are files."""
+        with self._lock:
+            if self._masks is None:
+                self._first_pass(pa.array([], pa.string()))
+            assert self._masks is not None
+            return self._masks
+
+    def _first_pass(self, keys: pa.Array) -> Places:
+        """The first look at all paths: which rows are files, do they stay inside, and where are these keys."""
+        masks: list[Array] = []
+
+        def batches() -> Iterator[pa.Array]:
+            for part in self._top.parts:
+                mask = [np.zeros(0, bool)]
+                if "path" in part.fields():
+                    columns = file_columns(part.fields(), "key", ())
+                    for struct in part.batches(columns.leaves):
+                        with corrupt_as(part.path):
+                            live = pc.is_valid(pc.struct_field(struct, "path"))
+                            mask.append(live.to_numpy(zero_copy_only=False))
+                            struct = struct.filter(live)
+                            check_paths(paths_of(struct), self._table, self._allowed)
+                            found = columns.decode(struct)["key"]
+                        yield found
+                masks.append(np.concatenate(mask))
+            check_paths(self._top.inline["path"], self._table, self._allowed)
+            yield _joined(self._top.inline["key"].chunks, pa.string())
+
+        places = _exact_places(batches(), keys)
+        self._masks = masks
+        return places
+
+    def _read(self, group: FileColumn) -> dict[str, pa.Array]:
+        masks = self._live()
+        chunks: dict[str, list[pa.Array]] = {name: [] for name in group.names}
+        for part, mask in zip(self._top.parts, masks, strict=True):
+            if not mask.any():
+                continue
+            for batch in self._decoded(part, mask, group):
+                for name in group.names:
+                    chunks[name].append(batch[name])
+        inline = self._top.inline
+        for name in group.names:
+            chunks[name] += inline[name].chunks
+        if "dv_path" in group.names:
+            for chunk in chunks["dv_path"]:
+                check_paths(chunk.drop_null(), self._table, self._allowed)
+        return {name: _joined(found, FILES.field(name).type) for name, found in chunks.items()}
+
+    def _decoded(self, part: ParquetPart, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
+        columns = file_columns(part.fields(), group.names[0], self._partition_names())
+        if not columns.leaves:
+            yield columns.missing(int(mask.sum()))
+            return
+        start = 0
+        for struct in part.batches(columns.leaves):
+            here = mask[start : start + len(struct)]
+            start += len(struct)
+            with corrupt_as(part.path):
+                found = columns.decode(struct if here.all() else struct.filter(pa.array(here)))
+            yield found
+
+    def _key_batches(self) -> Iterator[pa.Array]:
+        """Keys of the files, in the order of `column`."""
+        for part, mask in zip(self._top.parts, self._live(), strict=True):
+            if mask.any():
+                for batch in self._decoded(part, mask, COLUMNS["key"]):
+                    yield batch["key"]
+        yield _joined(self._top.inline["key"].chunks, pa.string())
+
+    def _partition_names(self) -> tuple[str, ...]:
+        physical = physical_names(self.metadata)
+        return tuple(physical.get(column, column) for column in self.metadata.partition_columns)
 
 
-def _read_json(folder: Folder, path: str, version: int, found: _Found) -> None:
-    columns = ActionColumns()
-    record = parse_commit(version, folder.read(path), columns, path)
+class KeyIndex:
+    """Rows by key, as sorted 64-bit hashes (keyed anew in each process): 12 bytes a file."""
+
+    def __init__(self, batches: Iterator[pa.Array]) -> None:
+        hashes = np.concatenate([np.zeros(0, np.int64), *(_hashes(batch) for batch in batches)])
+        self._rows = np.argsort(hashes).astype(np.int32)
+        self._hashes = hashes[self._rows]
+        self.is_exact = not bool((self._hashes[1:] == self._hashes[:-1]).any())
+
+    def places(self, keys: pa.Array) -> Places:
+        wanted = _hashes(keys)
+        at = np.searchsorted(self._hashes, wanted)
+        inside = np.flatnonzero(at < len(self._hashes))
+        found = inside[self._hashes[at[inside]] == wanted[inside]]
+        return found, self._rows[at[found]].astype(np.int64)
+
+
+def _hashes(keys: pa.Array) -> Array:
+    return np.fromiter(map(hash, keys.to_pylist()), np.int64, len(keys))
+
+
+def _exact_places(batches: Iterator[pa.Array], keys: pa.Array) -> Places:
+    found, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    start = 0
+    for batch in batches:
+        at = pc.index_in(batch, value_set=keys)
+        if at.null_count < len(at):
+            hits = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
+            rows.append(hits + start)
+            found.append(at.take(pa.array(hits)).to_numpy(zero_copy_only=False).astype(np.int64))
+        start += len(batch)
+    return np.concatenate(found), np.concatenate(rows)
+
+
+def _read_top(folder: Folder, checkpoint: Checkpoint) -> _Top:
+    """Protocol, metadata, inline files and the parts with the rest."""
+    if len(checkpoint.files) == 1 and checkpoint.files[0].endswith(".json"):
+        return _read_json_top(folder, f"{LOG}/{checkpoint.files[0]}", checkpoint.version)
+    top = _Top([ParquetPart(folder, f"{LOG}/{name}") for name in checkpoint.files])
+    sidecars: list[str] = []
+    for part in list(top.parts):
+        with corrupt_as(part.path):
+            for action in part.values("protocol"):
+                top.protocol = read_protocol(action)
+            for action in part.values("metaData"):
+                top.metadata = read_metadata(_with_maps(action))
+            sidecars += [str(action.get("path")) for action in part.values("sidecar")]
+    top.parts += [ParquetPart(folder, _sidecar_place(folder.uri, sidecar)) for sidecar in sidecars]
+    return top
+
+
+def _read_json_top(folder: Folder, path: str, version: int) -> _Top:
+    rows: list[tuple[Any, ...]] = []
+    record = parse_commit(version, folder.read(path), rows, path)
     if record.problem:
         raise TableCorruptError(record.problem, hint=_hint())
-    found.protocol = record.protocol or found.protocol
-    found.metadata = record.metadata or found.metadata
-    found.sidecars += record.sidecars
-    actions = columns.table()
-    found.files.append(actions.filter(pc.equal(actions["kind"], int(Kind.ADD))).select(FILES.names))
+    actions = action_table(rows)
+    inline = actions.filter(pc.equal(actions["kind"], int(Kind.ADD)))
+    parts = [ParquetPart(folder, _sidecar_place(folder.uri, sidecar)) for sidecar in record.sidecars]
+    return _Top(parts, inline, record.protocol, record.metadata, record.transactions, record.domains)
 
 
-def _read_parquet(folder: Folder, path: str, found: _Found) -> None:
+@contextmanager
+def corrupt_as(path: str) -> Iterator[None]:
+    """Whatever Arrow or a decoder says of a file's inside becomes `TableCorruptError`."""
     try:
-        with folder.open(path) as source:
-            table = pq.ParquetFile(source).read(columns=_COLUMNS)
-        if "add" in table.column_names:
-            found.adds.append(_adds(table))
-        for column, action in _single(table, "protocol"), _single(table, "metaData"):
-            if column == "protocol":
-                found.protocol = read_protocol(action)
-            elif column == "metaData":
-                found.metadata = read_metadata(_with_maps(action))
-        if "sidecar" in table.column_names:
-            paths = pc.struct_field(table["sidecar"], "path")
-            found.sidecars += [str(value) for value in paths.drop_null().to_pylist()]
+        yield
     except LakehouseError:
         raise
     except (pa.ArrowException, BadActionError, KeyError, ValueError, OSError) as exc:
         raise TableCorruptError(f"checkpoint file {path} cannot be read: {_line(exc)}", hint=_hint()) from exc
 
 
-def _adds(table: pa.Table) -> pa.Table:
-    column = table["add"].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    column = column.filter(pc.is_valid(pc.struct_field(column, "path")))
-    names = [f.name for f in column.type]
-    return pa.table({name: pc.struct_field(column, name) for name in names})
+def _joined(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """One array; partitions stay dictionary-encoded."""
+    if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
+        encoded = [c if pa.types.is_dictionary(c.type) else c.dictionary_encode() for c in chunks]
+        whole = pa.chunked_array(encoded).unify_dictionaries().combine_chunks()
+        return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    return pa.concat_arrays([c.cast(kind) for c in chunks]) if chunks else pa.array([], kind)
 
 
-def _decoded(adds: pa.Table, partition_columns: list[str], name: str) -> pa.Table:
-    try:
-        return _to_files(adds.combine_chunks(), partition_columns)
-    except (pa.ArrowException, KeyError, ValueError) as exc:
-        raise TableCorruptError(f"checkpoint {name} holds files it should not: {_line(exc)}", hint=_hint()) from exc
-
-
-def _to_files(adds: pa.Table, partition_columns: list[str]) -> pa.Table:
-    count = adds.num_rows
-    paths = _unquoted(_one(adds["path"].cast(pa.string())))
-    sizes = _one(adds["size"]).cast(pa.int64())
-    if sizes.null_count or (count and pc.min(sizes).as_py() < 0):
-        raise ValueError("a file without a size")
-    dv_id, dv_path, deleted = _deletion_vectors(adds, count)
-    marked = pc.binary_join_element_wise(paths, dv_id, "\x00")
-    columns = {
-        "key": pc.if_else(pc.is_valid(dv_id), marked, paths),
-        "path": paths,
-        "size_bytes": sizes,
-        "num_records": _num_records(adds, count),
-        "deleted_rows": deleted,
-        "modified_at": _times(adds, count),
-        "encoded_partition": _partitions(adds, partition_columns, count),
-        "dv_id": dv_id,
-        "dv_path": dv_path,
-        "stats": _one(adds["stats"].cast(pa.string()))
-        if "stats" in adds.column_names
-        else pa.nulls(count, pa.string()),
-    }
-    return pa.table(columns).cast(FILES)
-
-
-def _unquoted(paths: pa.Array) -> pa.Array:
-    if not pc.any(pc.match_substring(paths, "%")).as_py():
-        return paths
-    return pa.array([None if path is None else unquote(path) for path in paths.to_pylist()], pa.string())
-
-
-def _num_records(adds: pa.Table, count: int) -> pa.Array:
-    """`numRecords` from the JSON text, else from the parsed struct; None where neither says."""
-    rows = pa.nulls(count, pa.int64())
-    if "stats" in adds.column_names:
-        texts = _one(adds["stats"].cast(pa.string()))
-        found = pc.extract_regex(texts, NUM_RECORDS.pattern.replace("(", "(?P<n>", 1))
-        rows = pc.struct_field(found, "n").cast(pa.int64())
-        odd = pc.and_(pc.is_null(rows), pc.is_valid(texts))
-        if pc.any(odd).as_py():
-            slow = [stats_rows(text) if o else None for text, o in zip(texts.to_pylist(), odd.to_pylist(), strict=True)]
-            rows = pc.coalesce(rows, pa.array(slow, pa.int64()))
-    if "stats_parsed" in adds.column_names:
-        rows = pc.coalesce(rows, pc.struct_field(_one(adds["stats_parsed"]), "numRecords").cast(pa.int64()))
-    return rows
-
-
-def _deletion_vectors(adds: pa.Table, count: int) -> tuple[pa.Array, pa.Array, pa.Array]:
-    none = pa.nulls(count, pa.string())
-    if "deletionVector" not in adds.column_names:
-        return none, none, pa.array([0] * count, pa.int64())
-    vectors = _one(adds["deletionVector"])
-    kind = pc.struct_field(vectors, "storageType").cast(pa.string())
-    text = pc.struct_field(vectors, "pathOrInlineDv").cast(pa.string())
-    offset = pc.struct_field(vectors, "offset").cast(pa.string())
-    plain = pc.binary_join_element_wise(kind, text, "")
-    unique = pc.coalesce(pc.binary_join_element_wise(plain, offset, "@"), plain)
-    marked = pc.struct_field(vectors, "cardinality").cast(pa.int64())
-    if pc.any(pc.and_(pc.is_valid(unique), pc.is_null(marked))).as_py():
-        raise ValueError("a deletion vector without its cardinality")
-    folder = pc.utf8_slice_codeunits(text, 0, -UUID_CHARS)
-    path = pc.if_else(pc.equal(kind, "p"), _unquoted(text), pc.if_else(pc.equal(kind, "u"), folder, None))
-    return unique, pc.if_else(pc.equal(path, ""), None, path), pc.fill_null(marked, 0)
-
-
-def _partitions(adds: pa.Table, names: list[str], count: int) -> pa.Array:
-    if not names:
-        return pa.array([""] * count, pa.string())
-    return encode_partitions(_one(adds["partitionValues"]), names)
-
-
-def _times(adds: pa.Table, count: int) -> pa.Array:
-    if "modificationTime" not in adds.column_names:
-        return pa.nulls(count, pa.timestamp("ms", tz="UTC"))
-    millis = _one(adds["modificationTime"]).cast(pa.int64())
-    sane = pc.and_(pc.greater_equal(millis, 0), pc.less(millis, 253_402_300_800_000))
-    return pc.if_else(sane, millis, pa.scalar(None, pa.int64())).cast(pa.timestamp("ms", tz="UTC"))
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    chunks = column.chunks
-    if len(chunks) == 1:
-        return chunks[0]
-    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
-
-
-def _single(table: pa.Table, column: str) -> tuple[str, dict[str, object] | None]:
-    if column not in table.column_names:
-        return "", None
-    found = table[column].drop_null()
-    return (column, found[0].as_py()) if len(found) else ("", None)
-
-
-def _with_maps(action: dict[str, object] | None) -> dict[str, object]:
-    action = dict(action or {})
+def _with_maps(action: Mapping[str, Any]) -> dict[str, Any]:
+    action = dict(action)
     pairs = action.get("configuration")
-    created = action.get("createdTime")
     action["configuration"] = dict(pairs) if isinstance(pairs, Sequence) else pairs
-    action["createdTime"] = epoch_ms(created)
+    action["createdTime"] = epoch_ms(action.get("createdTime"))
     return action
 
 

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from backend.lake.actions import Kind
+from backend.lake.commits import FileCounts
 from backend.lake.model import OperationMetrics
 
 # One of ours ← the names that writers use, first found wins.
@@ -49,8 +47,8 @@ _INSERTING = frozenset(
 )
 
 
-def normalise_metrics(operation: str | None, raw: Mapping[str, Any], actions: pa.Table | None) -> OperationMetrics:
-    """One vocabulary for every writer's metrics; `actions` are the commit's files, None when it is unreadable."""
+def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: FileCounts | None) -> OperationMetrics:
+    """One vocabulary for every writer's metrics; `counts` are of the commit's files, None when it is unreadable."""
     inserted = first_count(raw, _INSERTED if operation in _INSERTING else _MERGE_INSERTED)
     is_vacuum = (operation or "").startswith("VACUUM")
     return OperationMetrics(
@@ -62,7 +60,7 @@ def normalise_metrics(operation: str | None, raw: Mapping[str, Any], actions: pa
         duration_ms=first_count(raw, _DURATION),
         files_vacuumed=first_count(raw, _VACUUMED_FILES) if is_vacuum else None,
         bytes_vacuumed=first_count(raw, _VACUUMED_BYTES) if is_vacuum else None,
-        **(_said_files(raw) if actions is None else _moved_files(actions, raw)),
+        **(_said_files(raw) if counts is None else _moved_files(counts, raw)),
     )
 
 
@@ -82,16 +80,14 @@ def count(value: Any) -> int | None:
     return None
 
 
-def _moved_files(actions: pa.Table, raw: Mapping[str, Any]) -> dict[str, int | None]:
+def _moved_files(counts: FileCounts, raw: Mapping[str, Any]) -> dict[str, int | None]:
     """From the actions; removes that name no size leave the writer's own figure."""
-    added = actions.filter(pc.equal(actions["kind"], int(Kind.ADD)))["size_bytes"]
-    removed = actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE)))["size_bytes"]
-    removed_bytes = _said_files(raw)["bytes_removed"] if removed.null_count else int(pc.sum(removed).as_py() or 0)
+    removed = counts.bytes_removed
     return {
-        "files_added": len(added),
-        "files_removed": len(removed),
-        "bytes_added": int(pc.sum(added).as_py() or 0),
-        "bytes_removed": removed_bytes,
+        "files_added": counts.files_added,
+        "files_removed": counts.files_removed,
+        "bytes_added": counts.bytes_added,
+        "bytes_removed": _said_files(raw)["bytes_removed"] if removed is None else removed,
     }
 
 

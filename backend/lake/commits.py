@@ -4,16 +4,16 @@ Rule: a commit that cannot be read says so in its record and contributes no file
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import JSONDecodeError
 from typing import Any
 
 import pyarrow as pa
 
 from backend.lake.actions import (
-    ActionColumns,
     BadActionError,
     Kind,
+    action_table,
     file_action,
     load_json,
     read_metadata,
@@ -22,11 +22,27 @@ from backend.lake.actions import (
 from backend.lake.model import Metadata, Protocol
 
 _FILE_ACTIONS = {"add": Kind.ADD, "remove": Kind.REMOVE, "cdc": Kind.CDC}
+_KIND, _SIZE = 1, 6  # places in a row of `ACTIONS`
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """Files that a commit names. `bytes_removed` is None when a remove does not say its size."""
+
+    files_added: int = 0
+    files_removed: int = 0
+    bytes_added: int = 0
+    bytes_removed: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """What one commit says beside its files. `problem` is set when the commit cannot be trusted."""
+    """What one commit says beside its files. `problem` is set when the commit cannot be trusted.
+
+    `transactions` are the newest version per application, `domains` the configuration per domain (None: removed).
+    """
 
     version: int
     commit_info: Any = None
@@ -34,6 +50,9 @@ class CommitRecord:
     metadata: Metadata | None = None
     sidecars: tuple[str, ...] = ()
     problem: str | None = None
+    counts: FileCounts = FileCounts()
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,42 +75,43 @@ def commit_name(version: int) -> str:
 
 def parse_commits(contents: Iterable[tuple[int, bytes]]) -> list[CommitSlice]:
     """Commits parsed into one shared block of `ACTIONS`, in the order given."""
-    columns = ActionColumns()
+    rows: list[Row] = []
     parsed: list[tuple[CommitRecord, int, int]] = []
     for version, content in contents:
-        start = len(columns)
-        record = parse_commit(version, content, columns)
-        parsed.append((record, start, len(columns) - start))
-    block = columns.table()
+        start = len(rows)
+        record = parse_commit(version, content, rows)
+        parsed.append((record, start, len(rows) - start))
+    block = action_table(rows)
     return [CommitSlice(record, block, start, length) for record, start, length in parsed]
 
 
-def parse_commit(version: int, content: bytes, columns: ActionColumns, name: str = "") -> CommitRecord:
-    """Append a commit's file actions to `columns` and return the rest."""
-    name, start = name or commit_name(version), len(columns)
+def parse_commit(version: int, content: bytes, rows: list[Row], name: str = "") -> CommitRecord:
+    """Append a commit's file actions to `rows` and return the rest."""
+    name, start = name or commit_name(version), len(rows)
     found: dict[str, Any] = {}
     number = 0
     try:
         for number, line in enumerate(content.split(b"\n"), start=1):  # noqa: B007
             if line and not line.isspace():
-                _read_line(version, line, columns, found)
+                _read_line(version, line, rows, found)
     except (BadActionError, JSONDecodeError, UnicodeDecodeError, RecursionError) as exc:
-        columns.cut(start)
+        del rows[start:]
         found["problem"] = f"line {number} of {name}: {_reason(exc)}"
     if not content.strip():
         found["problem"] = f"{name} is empty: its writer was cut off"
-    return CommitRecord(version, **found)
+    return CommitRecord(version, counts=_counts(rows, start), **found)
 
 
-def _read_line(version: int, line: bytes, columns: ActionColumns, found: dict[str, Any]) -> None:
+def _read_line(version: int, line: bytes, rows: list[Row], found: dict[str, Any]) -> None:
     action = load_json(line)
     if not isinstance(action, Mapping):
         raise BadActionError("no JSON object")
     for kind, body in action.items():
         if body is None:
             continue
-        if kind in _FILE_ACTIONS:
-            columns.append(file_action(version, _FILE_ACTIONS[kind], body))
+        file_kind = _FILE_ACTIONS.get(kind)
+        if file_kind is not None:
+            rows.append(file_action(version, file_kind, body))
         elif kind == "commitInfo":
             found["commit_info"] = body
         elif kind == "protocol":
@@ -100,6 +120,32 @@ def _read_line(version: int, line: bytes, columns: ActionColumns, found: dict[st
             found["metadata"] = read_metadata(body)
         elif kind == "sidecar":
             found["sidecars"] = (*found.get("sidecars", ()), _sidecar_path(body))
+        elif kind == "txn":
+            found.setdefault("transactions", {}).update(transaction(body))
+        elif kind == "domainMetadata":
+            found.setdefault("domains", {}).update(domain(body))
+
+
+def transaction(body: Any) -> dict[str, int]:
+    """`{appId: version}` of a `txn` action; empty when it is not one: no figure hangs on it."""
+    app_id, version = (body.get("appId"), body.get("version")) if isinstance(body, Mapping) else (None, None)
+    return {app_id: version} if isinstance(app_id, str) and isinstance(version, int) else {}
+
+
+def domain(body: Any) -> dict[str, str | None]:
+    """`{domain: configuration}` of a `domainMetadata` action, the configuration None when it was removed."""
+    name, text = (body.get("domain"), body.get("configuration")) if isinstance(body, Mapping) else (None, None)
+    if not isinstance(name, str):
+        return {}
+    return {name: None if body.get("removed") is True or not isinstance(text, str) else text}
+
+
+def _counts(rows: list[Row], start: int) -> FileCounts:
+    if len(rows) == start:
+        return FileCounts()
+    added = [row[_SIZE] for row in rows[start:] if row[_KIND] == Kind.ADD]
+    removed = [row[_SIZE] for row in rows[start:] if row[_KIND] == Kind.REMOVE]
+    return FileCounts(len(added), len(removed), sum(added), None if None in removed else sum(removed))
 
 
 def _sidecar_path(body: Any) -> str:

@@ -12,13 +12,12 @@ import orjson
 
 from backend.lake.actions import epoch_ms, optional_text, utc_from_ms
 from backend.lake.commit_metrics import count, first_count, normalise_metrics
-from backend.lake.commits import CommitSlice
+from backend.lake.commits import CommitRecord
 from backend.lake.model import Commit, StreamOrigin
 
 
-def read_commit(commit: CommitSlice, modified_at: datetime | None) -> Commit:
+def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
     """A commit for people. `modified_at` is the file's time, used when the commit names none."""
-    record = commit.record
     info = record.commit_info if isinstance(record.commit_info, Mapping) else {}
     raw = info.get("operationMetrics")
     raw_metrics: Mapping[str, Any] = dict(raw) if isinstance(raw, Mapping) else {}
@@ -29,7 +28,7 @@ def read_commit(commit: CommitSlice, modified_at: datetime | None) -> Commit:
         committed_at=committed_at(info) or modified_at,
         operation=operation,
         parameters=dict(parameters) if isinstance(parameters, Mapping) else {},
-        metrics=normalise_metrics(operation, raw_metrics, None if record.problem else commit.actions),
+        metrics=normalise_metrics(operation, raw_metrics, None if record.problem else record.counts),
         raw_metrics=raw_metrics,
         user=optional_text(info.get("userName")) or optional_text(info.get("userId")),
         engine=optional_text(info.get("engineInfo")) or optional_text(info.get("clientVersion")),

@@ -19,7 +19,8 @@ from backend.errors import (
 from backend.lake import catalog, data
 from backend.lake.cards import Cards, Table
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_files
-from backend.lake.files import TargetSize, small_file_count, target_size
+from backend.lake.checksum import Checksum
+from backend.lake.files import TargetSize, target_size
 from backend.lake.footer import FileFooter, read_footer
 from backend.lake.listing import LOG
 from backend.lake.log import TableLog
@@ -32,11 +33,13 @@ from backend.lake.reachability import FilesSeen, LogFacts
 from backend.lake.rows import FoundRows, RowQuery, find_rows, read_files
 from backend.lake.storage import Storage
 from backend.lake.timeline import TableTimeline
+from backend.lake.timeline_store import TimelineStore
 from backend.settings import Settings
 
 LOGS_KEPT = 256
 CARDS_AT_ONCE = 4
 REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
+POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
 
 
 class Lake:
@@ -46,10 +49,12 @@ class Lake:
         pa.array([""])  # the first conversion looks for pandas, and two threads doing that at once fail
         self._settings = settings
         self._storage = Storage(settings)
+        self._poll_s = min(POLL_S, settings.lake.refresh_s)
         self._lock = threading.Lock()
         self._logs: OrderedDict[str, TableLog] = OrderedDict()
         self._cards = Cards(self._storage, self, self._make_card)
         self._timelines: dict[str, tuple[TableLog, TableTimeline]] = {}
+        self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
         self._listing: tuple[float, catalog.Listing] | None = None
 
     def found(self) -> catalog.Listing:
@@ -102,7 +107,7 @@ class Lake:
 
     def last_checkpoint(self, ref: TableRef) -> int | None:
         """The version of the newest complete checkpoint; None when there is none."""
-        return max(self._log(ref).listing().checkpoints, default=None)
+        return self._log(ref).last_checkpoint()
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
         """A table at a version, None for the latest.
@@ -121,22 +126,16 @@ class Lake:
         ending_version: int | None = None,
     ) -> list[Commit]:
         """Commits newest first, both ends included; those cleaned away are not there."""
-        log = self._log(ref)
-        low = 0 if starting_version is None else starting_version
-        versions = [
-            v for v in log.listing().newest_commits if v >= low and (ending_version is None or v <= ending_version)
-        ]
-        return log.history(versions if limit is None else versions[: max(0, limit)])
+        low = 0 if starting_version is None else max(0, starting_version)
+        return self._log(ref).history(limit=limit, low=low, high=ending_version)
 
     def timeline(self, ref: TableRef) -> Timeline:
         """Totals after every version of the newest unbroken run; `truncated` when it does not begin at 0."""
-        log = self._log(ref)
-        with self._lock:
-            kept = self._timelines.get(ref.uri)
-            if kept is None or kept[0] is not log:
-                kept = (log, TableTimeline(log, self._settings.health))
-                self._timelines[ref.uri] = kept
-        return kept[1].read()
+        return self._timeline(ref).read()
+
+    def checksum(self, ref: TableRef, version: int) -> Checksum | None:
+        """What the writer said of a version in its `.crc`: totals and sizes at once, not yet compared with the log."""
+        return self._log(ref).checksum(version)
 
     def rows(
         self, ref: TableRef, *, version: int | None = None, columns: Sequence[str] | None = None, limit: int
@@ -233,27 +232,33 @@ class Lake:
         with self._lock:
             log = self._logs.get(ref.uri)
             if log is None or log.ref != ref:
-                log = TableLog(ref, self._storage.folder(ref.uri), self._storage.roots)
+                log = TableLog(ref, self._storage.folder(ref.uri), self._storage.roots, poll_s=self._poll_s)
                 self._logs[ref.uri] = log
             self._logs.move_to_end(ref.uri)
             while len(self._logs) > LOGS_KEPT:
                 self._logs.popitem(last=False)
             return log
 
+    def _timeline(self, ref: TableRef) -> TableTimeline:
+        log = self._log(ref)
+        with self._lock:
+            kept = self._timelines.get(ref.uri)
+            if kept is None or kept[0] is not log:
+                kept = (log, TableTimeline(log, self._settings.health, self._timeline_store))
+                self._timelines[ref.uri] = kept
+        return kept[1]
+
     def _make_card(self, ref: TableRef) -> TableCard:
-        health = self._settings.health
-        snapshot = self.snapshot(ref)
+        snapshot, totals = self.snapshot(ref), self._timeline(ref).newest()
         newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         return TableCard(
             ref=ref,
             version=snapshot.version,
-            num_files=snapshot.num_files,
-            size_bytes=snapshot.size_bytes,
-            num_rows=snapshot.num_rows,
-            small_files=small_file_count(
-                snapshot, self.target_bytes(snapshot), ratio=health.small_file_ratio, min_files=health.min_files
-            ),
+            num_files=totals.num_files,
+            size_bytes=totals.size_bytes,
+            num_rows=totals.num_rows,
+            small_files=totals.small_files,
             last_commit_at=snapshot.committed_at,
             last_operation=newest[0].operation if newest else None,
             owner=owner.team or owner.email or owner.slack,

@@ -1,12 +1,12 @@
-"""The names in `_delta_log`, understood: commits, checkpoints of every kind, checksums.
+"""The names in `_delta_log`, understood: commits, checkpoints of every kind, log compactions, checksums.
 
 Rule: pure; the listing is the truth and hints in files are never needed. A multi-part checkpoint counts only when all
-its parts are there.
+its parts are there; a log compaction is used only where a commit that it covers is gone.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from backend.errors import TableCorruptError, TableNotFoundError, VersionNotFoundError
 
@@ -16,66 +16,137 @@ _CHECKSUM = re.compile(r"^(\d{20})\.crc$")
 _CLASSIC = re.compile(r"^(\d{20})\.checkpoint\.parquet$")
 _MULTI = re.compile(r"^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$")
 _V2 = re.compile(r"^(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(json|parquet)$")
+_COMPACTION = re.compile(r"^(\d{20})\.(\d{20})\.compacted\.json$")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One complete checkpoint: its files in order, and whether it is of the V2 kind."""
+    """One complete checkpoint: its files in order."""
 
     version: int
     files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """What moves a state from `first - 1` to `last`: one commit, or a log compaction of several."""
+
+    first: int
+    last: int
+
+    @property
+    def is_commit(self) -> bool:
+        return self.first == self.last
+
+    @property
+    def name(self) -> str:
+        return f"{self.last:020d}.json" if self.is_commit else f"{self.first:020d}.{self.last:020d}.compacted.json"
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
-    """What reconstructs a version: a checkpoint (None: from the first commit) and the commits after it."""
+    """What reconstructs a version: a checkpoint (None: from the first commit) and the steps after it."""
 
     version: int
     checkpoint: Checkpoint | None
-    commits: range
+    steps: tuple[Step, ...]
+
+    @property
+    def base_version(self) -> int:
+        return self.checkpoint.version if self.checkpoint else -1
 
 
 @dataclass(frozen=True, slots=True)
 class LogListing:
+    """What the log's folder holds. Below `complete_from` nothing was looked for."""
+
     commits: frozenset[int]
     checkpoints: dict[int, tuple[Checkpoint, ...]] = field(default_factory=dict)
     checksums: frozenset[int] = frozenset()
+    compactions: frozenset[tuple[int, int]] = frozenset()
+    complete_from: int = 0
 
     @property
     def latest(self) -> int:
         """The newest version named by the log; raises `TableNotFoundError` for an empty log."""
         if not self.commits and not self.checkpoints:
             raise TableNotFoundError("the log is empty", hint="the folder has a _delta_log without any commit")
-        return max((*self.commits, *self.checkpoints))
+        return max(max(self.commits, default=-1), max(self.checkpoints, default=-1))
 
     @property
     def newest_commits(self) -> list[int]:
         return sorted(self.commits, reverse=True)
 
+    def with_commits(self, versions: Iterable[int]) -> "LogListing":
+        return replace(self, commits=self.commits | frozenset(versions))
+
+    def merged(self, newer: "LogListing") -> "LogListing":
+        """With what a later look from the newest version on found."""
+        return LogListing(
+            self.commits | newer.commits,
+            {**self.checkpoints, **newer.checkpoints},
+            self.checksums | newer.checksums,
+            self.compactions | newer.compactions,
+            self.complete_from,
+        )
+
     def segments(self, version: int) -> list[Segment]:
         """Ways to reconstruct a version, best first; raises when there is none."""
         if version > self.latest or version < 0:
             raise self._no_version(version)
-        ways = []
-        for base in sorted((v for v in self.checkpoints if v <= version), reverse=True):
-            commits = range(base + 1, version + 1)
-            if all(v in self.commits for v in commits):
-                ways += [Segment(version, checkpoint, commits) for checkpoint in self.checkpoints[base]]
-        if all(v in self.commits for v in range(version + 1)):
-            ways.append(Segment(version, None, range(version + 1)))
+        ways = list(self._ways(version))
         if not ways:
             raise self._no_version(version)
         return ways
 
+    def segment(self, version: int) -> Segment | None:
+        """The best way to reconstruct a version, None when there is none."""
+        return next(self._ways(version), None)
+
     def spans(self) -> list[tuple[int, int]]:
         """Runs of versions that can be reconstructed, first and last, oldest first."""
+        ends: dict[int, list[int]] = {}
+        for first, last in self.compactions:
+            ends.setdefault(last, []).append(first)
         spans: list[tuple[int, int]] = []
-        for version in sorted(self.commits | set(self.checkpoints)):
-            if spans and version == spans[-1][1] + 1 and version in self.commits:
+        reached: set[int] = {-1}
+        for version in sorted({*self.commits, *self.checkpoints, *ends}):
+            by_commit = version in self.commits and version - 1 in reached
+            by_compaction = any(first - 1 in reached for first in ends.get(version, ()))
+            if not (by_commit or by_compaction or version in self.checkpoints):
+                continue
+            reached.add(version)
+            if spans and version == spans[-1][1] + 1:
                 spans[-1] = (spans[-1][0], version)
-            elif version in self.checkpoints or version == 0:
+            else:
                 spans.append((version, version))
         return spans
+
+    def _ways(self, version: int) -> Iterator[Segment]:
+        """Walks back from `version`; each checkpoint passed, and the beginning, is a way."""
+        steps: list[Step] = []  # newest first
+        at = version
+        while at >= 0:
+            for checkpoint in self.checkpoints.get(at, ()):
+                yield Segment(version, checkpoint, tuple(reversed(steps)))
+            if at in self.commits:
+                steps.append(Step(at, at))
+                at -= 1
+                continue
+            over = self._compaction_over(at, version)
+            if over is None:
+                return
+            while steps and steps[-1].first <= over.last:
+                steps.pop()
+            if steps and steps[-1].first != over.last + 1:
+                return
+            steps.append(over)
+            at = over.first - 1
+        yield Segment(version, None, tuple(reversed(steps)))
+
+    def _compaction_over(self, missing: int, version: int) -> Step | None:
+        over = [pair for pair in self.compactions if pair[0] <= missing <= pair[1] <= version]
+        return Step(*min(over)) if over else None
 
     def _no_version(self, version: int) -> Exception:
         spans = self.spans()
@@ -91,11 +162,13 @@ class LogListing:
         )
 
 
-def read_listing(names: Iterable[str]) -> LogListing:
-    commits, checksums = set(), set()
+def read_listing(names: Iterable[str], complete_from: int = 0) -> LogListing:
+    commits, checksums, compactions = set(), set(), set()
     checkpoints: dict[int, list[Checkpoint]] = {}
     parts: dict[tuple[int, int], dict[int, str]] = {}
     for name in names:
+        if not name[:1].isdigit():
+            continue
         if match := _COMMIT.match(name):
             commits.add(int(match[1]))
         elif match := _CHECKSUM.match(name):
@@ -104,8 +177,16 @@ def read_listing(names: Iterable[str]) -> LogListing:
             parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = name
         elif match := _CLASSIC.match(name) or _V2.match(name):
             checkpoints.setdefault(int(match[1]), []).append(Checkpoint(int(match[1]), (name,)))
+        elif (match := _COMPACTION.match(name)) and int(match[1]) < int(match[2]):
+            compactions.add((int(match[1]), int(match[2])))
     for (version, count), found in parts.items():
         if set(found) == set(range(1, count + 1)):
             files = tuple(found[number] for number in sorted(found))
             checkpoints.setdefault(version, []).append(Checkpoint(version, files))
-    return LogListing(frozenset(commits), {v: tuple(c) for v, c in checkpoints.items()}, frozenset(checksums))
+    return LogListing(
+        frozenset(commits),
+        {v: tuple(c) for v, c in checkpoints.items()},
+        frozenset(checksums),
+        frozenset(compactions),
+        complete_from,
+    )

@@ -1,17 +1,15 @@
-"""One table's log, read once and kept: listing, parsed commits, states.
+"""One table's log, read once and kept: names, parsed commits, states.
 
-Rule: a version never changes, so what was read of it is kept; a refresh asks for the newest commit and its successor
-alone. When the newest commit is not the one that was seen (the table was made anew), everything is forgotten.
+Rule: a version never changes, so what was read of it is kept; a refresh costs the new commits alone. When the table
+was made anew under the same path, everything is forgotten.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-import orjson
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import (
@@ -20,64 +18,68 @@ from backend.errors import (
     PathRefusedError,
     StorageError,
     TableCorruptError,
-    TableNotFoundError,
     VersionNotFoundError,
 )
-from backend.lake.checkpoint import LogState, load_checkpoint
-from backend.lake.commits import CommitSlice, commit_name, parse_commits
-from backend.lake.history import committed_at, read_commit
-from backend.lake.listing import LOG, LogListing, Segment, read_listing
+from backend.lake.checkpoint import CheckpointState
+from backend.lake.checksum import Checksum, read_checksum
+from backend.lake.commit_cache import CommitCache
+from backend.lake.commits import CommitSlice, commit_name
+from backend.lake.file_set import FileSet, Parts
+from backend.lake.history import committed_at
+from backend.lake.listing import LOG, Checkpoint, LogListing, Segment, Step
+from backend.lake.log_names import LogNames
 from backend.lake.model import Commit, Snapshot, TableRef
-from backend.lake.replay import check_paths, check_readable, replay, snapshot_of
+from backend.lake.paths import check_paths, is_remote
+from backend.lake.replay import LogState, check_readable, file_actions, named_last
 from backend.lake.storage import Folder
 
-STATES_KEPT = 3
-SNAPSHOTS_KEPT = 6
-READ_AT_ONCE = 512
+STATES_KEPT = 24
+BASES_KEPT = 2
 
+Key = TypeVar("Key")
 Kept = TypeVar("Kept")
 
 
 class TableLog:
     """Thread-safe reader of one table's log."""
 
-    def __init__(self, ref: TableRef, folder: Folder, allowed: Sequence[str]) -> None:
+    def __init__(self, ref: TableRef, folder: Folder, allowed: Sequence[str], *, poll_s: float = 0.0) -> None:
         self.ref = ref
         self._folder = folder
         self._allowed = tuple(allowed)
         self._lock = threading.RLock()
+        self._names = LogNames(folder, poll_s)
         self._forget()
 
     def latest(self) -> int:
         """The newest version now; raises `TableNotFoundError` when there is no log (any more)."""
-        with self._lock:
-            self._refresh()
-            return self._listed().latest
+        return self._head().latest
 
     def listing(self) -> LogListing:
+        """Every name of the log now."""
         with self._lock:
-            self._refresh()
-            return self._listed()
+            self._head()
+            return self._names.whole()
+
+    def last_checkpoint(self) -> int | None:
+        """The version of the newest complete checkpoint: a new one may come without a new commit."""
+        with self._lock:
+            self._head()
+            return max(self._names.relist().checkpoints, default=None)
 
     def generation(self) -> int:
         """Grows when the table at this place was found to be another one."""
         return self._generation
 
     def commits(self, versions: Iterable[int]) -> list[CommitSlice]:
-        """Parsed commits in the order asked for; raises `VersionNotFoundError` when one is gone.
-
-        One that could not be read is tried again: it may have been half written.
-        """
-        wanted = list(versions)
+        """Parsed commits in the order asked for; raises `VersionNotFoundError` when one is gone."""
         with self._lock:
-            missing = [v for v in wanted if v not in self._slices or self._slices[v].record.problem]
-            for start in range(0, len(missing), READ_AT_ONCE):
-                self._read(missing[start : start + READ_AT_ONCE])
-            return [self._slices[v] for v in wanted]
+            return self._read([Step(version, version) for version in versions])
 
     def state(self, version: int) -> LogState:
         """The log's state at a version; see `Lake.snapshot` for what it raises."""
         with self._lock:
+            self._head()
             if version not in self._states:
                 _keep(self._states, version, self._reconstruct(version), STATES_KEPT)
             self._states.move_to_end(version)
@@ -90,148 +92,194 @@ class TableLog:
             if version not in self._snapshots:
                 state = self.state(version)
                 check_readable(state.protocol)
-                self._check(state.files)
-                findings = self._compare_checksum(state)
-                built = snapshot_of(self.ref, state, self.committed_at(version), findings)
-                _keep(self._snapshots, version, built, SNAPSHOTS_KEPT)
+                state.files.resolve()
+                findings = (*state.files.findings, *self._disagreement(state))
+                built = Snapshot(
+                    self.ref,
+                    version,
+                    self.committed_at(version),
+                    state.protocol,
+                    state.metadata,
+                    state.files,
+                    findings,
+                    state.small_actions,
+                )
+                _keep(self._snapshots, version, built, STATES_KEPT)
             self._snapshots.move_to_end(version)
             return self._snapshots[version]
 
-    def history(self, versions: Iterable[int]) -> list[Commit]:
-        """Commits for people, in the order asked for."""
+    def history(self, *, limit: int | None, low: int, high: int | None) -> list[Commit]:
+        """Commits for people, newest first, both ends included; those cleaned away are not there."""
         with self._lock:
-            return [self._commit(commit) for commit in self.commits(versions)]
+            head = self._head()
+            newest = head.latest if high is None else min(high, head.latest)
+            likely = _likely(head, limit, low, newest)
+            found = None if likely is None else self._attempt(likely)
+            if found is None:
+                listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
+                found = self._history(listed if limit is None else listed[: max(0, limit)])
+            return found
+
+    def commit(self, version: int) -> Commit:
+        """One commit for people; raises `VersionNotFoundError`."""
+        with self._lock:
+            return self._history([version])[0]
 
     def committed_at(self, version: int) -> datetime | None:
         """When a version was made; None when its commit was cleaned away."""
         with self._lock:
-            if version not in self._listed().commits:
+            if version not in self._names.for_version(version).commits:
                 return None
-            return committed_at(self.commits([version])[0].record.commit_info) or self._modified_at(version)
+            record = self._read([Step(version, version)])[0].record
+            return committed_at(record.commit_info) or self._commits.modified_at(version)
 
-    def _commit(self, commit: CommitSlice) -> Commit:
-        record = commit.record
-        if record.version not in self._history or record.problem:
-            modified_at = None if committed_at(record.commit_info) else self._modified_at(record.version)
-            self._history[record.version] = read_commit(commit, modified_at)
-        return self._history[record.version]
-
-    def _modified_at(self, version: int) -> datetime | None:
+    def modified_at(self, version: int) -> datetime | None:
         """The commit file's own time: all there is where a writer left none."""
+        return self._commits.modified_at(version)
+
+    def commit_tag(self, version: int) -> str:
+        """What tells this commit's file from another one of the same name; empty when it is not there."""
         entry = self._folder.stat(f"{LOG}/{commit_name(version)}")
-        return entry.modified_at if entry else None
+        return (entry.tag or "") if entry else ""
+
+    def has_commit(self, version: int) -> bool:
+        with self._lock:
+            return version in self._names.for_version(version).commits
+
+    def base_version(self, version: int) -> int:
+        """The version of the checkpoint that `version` is reconstructed from, -1 when from the first commit."""
+        with self._lock:
+            return self._names.for_version(version).segments(version)[0].base_version
+
+    def checksum(self, version: int) -> Checksum | None:
+        """What the writer said of a version in its `.crc`; None without one, or when it cannot be read."""
+        with self._lock:
+            head = self._head()
+            if is_remote(self._folder.uri) and version not in self._names.for_version(version).checksums:
+                return None
+            if version > head.latest:
+                return None
+            if version not in self._checksums:
+                _keep(self._checksums, version, self._read_checksum(version), STATES_KEPT)
+            return self._checksums[version][1]
+
+    def _head(self) -> LogListing:
+        with self._lock:
+            head = self._names.head()
+            if self._names.generation != self._generation:
+                self._forget()
+            return head
 
     def _forget(self) -> None:
-        self._generation = getattr(self, "_generation", -1) + 1
-        self._listing: LogListing | None = None
-        self._tag: str | None = None
-        self._slices: dict[int, CommitSlice] = {}
-        self._history: dict[int, Commit] = {}
+        self._generation = self._names.generation
+        self._commits = CommitCache(self._folder)
+        self._bases: OrderedDict[Checkpoint, CheckpointState] = OrderedDict()
         self._states: OrderedDict[int, LogState] = OrderedDict()
         self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
+        self._checksums: OrderedDict[int, tuple[bool, Checksum | None]] = OrderedDict()
 
-    def _listed(self) -> LogListing:
-        if self._listing is None:
-            self._list()
-        assert self._listing is not None
-        return self._listing
+    def _read(self, steps: Sequence[Step]) -> list[CommitSlice]:
+        try:
+            return self._commits.read(steps)
+        except VersionNotFoundError:
+            self._names.relist()
+            raise
 
-    def _list(self) -> None:
-        entries = self._folder.list(LOG)
-        listing = read_listing(entry.name for entry in entries)
-        if not listing.commits and not listing.checkpoints:
-            self._forget()
-            what = "its log is empty" if entries else "there is no _delta_log"
-            raise TableNotFoundError(f"{self.ref.uri} is not a Delta table: {what}", hint="it may have been deleted")
-        self._listing = listing
-        self._tag = self._tag_of(listing.latest)
+    def _history(self, versions: Iterable[int]) -> list[Commit]:
+        wanted = list(versions)
+        self._read([Step(version, version) for version in wanted])
+        return [self._commits.commit(version) for version in wanted]
 
-    def _refresh(self) -> None:
-        if self._listing is None:
-            self._list()
-            return
-        latest = self._listing.latest
-        if self._tag_of(latest) != self._tag:
-            self._forget()
-            self._list()
-        elif self._folder.stat(f"{LOG}/{commit_name(latest + 1)}") is not None:
-            self._list()
-
-    def _tag_of(self, version: int) -> str | None:
-        assert self._listing is not None
-        name = commit_name(version)
-        if version not in self._listing.commits:
-            name = self._listing.checkpoints[version][0].files[0]
-        entry = self._folder.stat(f"{LOG}/{name}")
-        return entry.tag if entry else None
-
-    def _read(self, versions: Sequence[int]) -> None:
-        contents = self._folder.read_many([f"{LOG}/{commit_name(v)}" for v in versions])
-        for version, content in zip(versions, contents, strict=True):
-            if isinstance(content, ObjectMissingError):
-                self._list()
-                raise VersionNotFoundError(
-                    f"commit {version} of {self.ref.uri} is gone", hint="it was cleaned while it was read"
-                ) from content
-            if isinstance(content, StorageError):
-                raise content
-        pairs = ((v, c) for v, c in zip(versions, contents, strict=True) if isinstance(c, bytes))
-        self._slices.update((commit.record.version, commit) for commit in parse_commits(pairs))
+    def _attempt(self, versions: Iterable[int]) -> list[Commit] | None:
+        try:
+            return self._history(versions)
+        except VersionNotFoundError:
+            return None
 
     def _reconstruct(self, version: int) -> LogState:
-        base = self._nearest_state(version)
-        if base is not None:
-            return self._checked_replay(base, range(base.version + 1, version + 1))
+        segments = self._names.for_version(version).segments(version)
         first_error: LakehouseError | None = None
-        for segment in self._listed().segments(version):
+        for number, segment in enumerate(segments):
             try:
-                return self._from_segment(segment, first_error)
+                return self._from_segment(segment, segments[number:], first_error)
             except (TableCorruptError, ObjectMissingError) as exc:
                 first_error = first_error or exc
         assert first_error is not None
         raise first_error
 
-    def _from_segment(self, segment: Segment, earlier: LakehouseError | None) -> LogState:
-        base = load_checkpoint(self._folder, segment.checkpoint) if segment.checkpoint else None
-        state = self._checked_replay(base, segment.commits)
-        if earlier is None:
-            return state
-        finding = f"{earlier.message}; read from an older state instead"
-        return LogState(state.version, state.protocol, state.metadata, state.files, (*state.findings, finding))
+    def _from_segment(self, segment: Segment, ways: Sequence[Segment], earlier: LakehouseError | None) -> LogState:
+        base = self._base(segment.checkpoint)
+        commits = self._read(segment.steps)
+        protocol, metadata = named_last(base, (commit.record for commit in commits), segment.version)
+        files = FileSet(metadata, lambda: self._parts(ways, earlier), self._lock)
+        return LogState(segment.version, protocol, metadata, files, lambda: self._small_actions(segment))
 
-    def _checked_replay(self, base: LogState | None, versions: range) -> LogState:
-        commits = self.commits(versions)
-        for commit in commits:
-            if commit.length:
-                self._check(commit.actions)
-        return replay(base, commits)
+    def _parts(self, ways: Sequence[Segment], earlier: LakehouseError | None) -> Iterator[Parts | LakehouseError]:
+        """What the files of a version are made of, best way first; an error for a way that cannot be read."""
+        if earlier is not None:
+            yield earlier
+        for segment in ways:
+            try:
+                actions = file_actions(self._read(segment.steps))
+                check_paths(actions["path"], self.ref.uri, self._allowed)
+                check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
+                found: Parts | LakehouseError = Parts(self._base(segment.checkpoint), actions)
+            except (TableCorruptError, ObjectMissingError) as exc:
+                found = exc
+            yield found
 
-    def _check(self, files: pa.Table) -> None:
-        check_paths(files["path"], self.ref.uri, self._allowed)
-        check_paths(files["dv_path"].drop_null(), self.ref.uri, self._allowed)
+    def _small_actions(self, segment: Segment) -> tuple[Mapping[str, int], Mapping[str, str]]:
+        with self._lock:
+            base = self._base(segment.checkpoint)
+            transactions: dict[str, int] = {}
+            domains: dict[str, str | None] = {}
+            for found in (base.small_actions() if base else ({}, {}), *map(_small, self._read(segment.steps))):
+                transactions |= found[0]
+                domains |= found[1]
+        return transactions, {name: text for name, text in domains.items() if text is not None}
 
-    def _nearest_state(self, version: int) -> LogState | None:
-        listed = self._listed().commits
-        below = [v for v in self._states if v < version and all(c in listed for c in range(v + 1, version + 1))]
-        return self._states[max(below)] if below else None
+    def _base(self, checkpoint: Checkpoint | None) -> CheckpointState | None:
+        if checkpoint is None:
+            return None
+        with self._lock:
+            if checkpoint not in self._bases:
+                _keep(self._bases, checkpoint, CheckpointState(self._folder, checkpoint, self._allowed), BASES_KEPT)
+            self._bases.move_to_end(checkpoint)
+            return self._bases[checkpoint]
 
-    def _compare_checksum(self, state: LogState) -> tuple[str, ...]:
-        if state.version not in self._listed().checksums:
-            return ()
-        name = f"{state.version:020d}.crc"
+    def _read_checksum(self, version: int) -> tuple[bool, Checksum | None]:
+        """Whether there is a file, and what it says."""
         try:
-            checksum = orjson.loads(self._folder.read(f"{LOG}/{name}"))
-            said = (checksum["numFiles"], checksum["tableSizeBytes"])
-        except (StorageError, PathRefusedError, orjson.JSONDecodeError, KeyError, TypeError):
-            return (f"checksum {name} cannot be read",)
-        found = (state.files.num_rows, int(pc.sum(state.files["size_bytes"]).as_py() or 0))
-        if said == found:
-            return ()
-        return (f"checksum of version {state.version} disagrees: it says {said[0]} files and {said[1]} bytes, "
-                f"the log holds {found[0]} files and {found[1]} bytes",)  # fmt: skip
+            return True, read_checksum(self._folder.read(f"{LOG}/{version:020d}.crc"))
+        except ObjectMissingError:
+            return False, None
+        except (StorageError, PathRefusedError):
+            return True, None
+
+    def _disagreement(self, state: LogState) -> tuple[str, ...]:
+        said = self.checksum(state.version)
+        if said is None:
+            is_there = self._checksums.get(state.version, (False, None))[0]
+            return (f"checksum {state.version:020d}.crc cannot be read",) if is_there else ()
+        size_bytes = int(pc.sum(state.files.column("size_bytes")).as_py() or 0)
+        words = said.disagreement(state.files.num_files, size_bytes, state.protocol, state.metadata)
+        return (f"checksum of version {state.version} disagrees: {words}",) if words else ()
 
 
-def _keep(cache: OrderedDict[int, Kept], version: int, value: Kept, most: int) -> None:
-    cache[version] = value
+def _small(commit: CommitSlice) -> tuple[Mapping[str, int], Mapping[str, str | None]]:
+    return commit.record.transactions, commit.record.domains
+
+
+def _likely(head: LogListing, limit: int | None, low: int, newest: int) -> range | None:
+    """The newest versions without a look at older names, taking those not listed for there; None when some are gone."""
+    oldest = low if limit is None else max(low, newest - max(0, limit) + 1)
+    wanted = range(newest, oldest - 1, -1)
+    if limit is None and head.complete_from > oldest:
+        return None
+    return wanted if all(v in head.commits or v < head.complete_from for v in wanted) else None
+
+
+def _keep(cache: "OrderedDict[Key, Kept]", key: Key, value: Kept, most: int) -> None:
+    cache[key] = value
     while len(cache) > most:
         cache.popitem(last=False)

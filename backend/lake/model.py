@@ -4,7 +4,8 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Sizes are byt
 an unknown number is None and never 0.
 """
 
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -127,58 +128,83 @@ class Timeline:
     truncated: bool = False
 
 
+class Files(typing.Protocol):
+    """The live files of a version by column: `file_set.FileSet`."""
+
+    @property
+    def num_files(self) -> int: ...
+    def column(self, name: str) -> pa.Array: ...
+    def table(self, names: Sequence[str]) -> pa.Table: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A table at one version. `files` is an Arrow table, one row a live data file (see `FILES_SCHEMA`)."""
+    """A table at one version. Its files are read column by column when a figure needs them."""
 
     ref: TableRef
     version: int
     committed_at: datetime | None
     protocol: Protocol
     metadata: Metadata
-    files: pa.Table
+    file_set: Files
     findings: tuple[str, ...] = ()
-    stats: pa.ChunkedArray | None = None
+    small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = lambda: ({}, {})
+
+    @property
+    def files(self) -> pa.Table:
+        """Every column of `FILES_SCHEMA`, one row a file: seconds at a million files."""
+        return self.columns(FILES_SCHEMA.names)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Some columns of `FILES_SCHEMA`, or `stats` (JSON text, null where a file has none), one row a file, always
         in the same order: at a million files far cheaper than `files`."""
-        table = self.files if self.stats is None else self.files.append_column("stats", self.stats)
-        return table.select(list(names))
+        return self.file_set.table(names)
 
     def rows_at(self, indices: Sequence[int]) -> pa.Table:
         """Whole rows (`FILES_SCHEMA`) at places in that order."""
-        return self.files.take(pa.array(indices, pa.int64()))
-
-    @property
-    def deleted_rows(self) -> int:
-        """Rows marked by deletion vectors."""
-        return _sum(self.files["deleted_rows"])
-
-    @property
-    def num_deletion_vectors(self) -> int:
-        return int(self.files.num_rows - self.files["dv_id"].null_count)
-
-    @property
-    def files_without_rows(self) -> int:
-        """Files whose statistics do not say how many rows they hold."""
-        return int(self.files["num_records"].null_count)
+        at = pa.array(indices, pa.int64())
+        return pa.Table.from_arrays(
+            [self.columns([f.name])[f.name].take(at) for f in FILES_SCHEMA], schema=FILES_SCHEMA
+        )
 
     @property
     def num_files(self) -> int:
-        return int(self.files.num_rows)
+        return self.file_set.num_files
 
     @property
     def size_bytes(self) -> int:
-        return _sum(self.files["size_bytes"])
+        return _sum(self.file_set.column("size_bytes"))
 
     @property
     def num_rows(self) -> int | None:
         """Live rows: statistics' rows less deletion-vector rows; None when any file has no row count."""
-        rows = self.files["num_records"]
-        if rows.null_count:
-            return None
-        return _sum(rows) - _sum(self.files["deleted_rows"])
+        rows = self.file_set.column("num_records")
+        return None if rows.null_count else _sum(rows) - self.deleted_rows
+
+    @property
+    def deleted_rows(self) -> int:
+        """Rows marked by deletion vectors."""
+        return _sum(self.file_set.column("deleted_rows"))
+
+    @property
+    def num_deletion_vectors(self) -> int:
+        ids = self.file_set.column("dv_id")
+        return len(ids) - int(ids.null_count)
+
+    @property
+    def files_without_rows(self) -> int:
+        """Files whose statistics do not say how many rows they hold."""
+        return int(self.file_set.column("num_records").null_count)
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """The newest version that each application wrote (`txn` actions)."""
+        return self.small_actions()[0]
+
+    @property
+    def domains(self) -> Mapping[str, str]:
+        """Configuration per metadata domain, e.g. `delta.clustering` (JSON text)."""
+        return self.small_actions()[1]
 
 
 FILES_SCHEMA = pa.schema(
@@ -243,5 +269,5 @@ class RowPage:
     total_rows: int | None
 
 
-def _sum(column: pa.ChunkedArray) -> int:
+def _sum(column: pa.Array) -> int:
     return int(pc.sum(column).as_py() or 0)

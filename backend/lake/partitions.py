@@ -4,8 +4,9 @@ Rule: inside, `physical=escaped value` joined by "/" in the order of names, a nu
 an empty text) as the bare name; shown, the table's own column names in the table's order with Hive's word for null.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,28 +17,29 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def encode_partition(values: Mapping[str, str | None]) -> str:
-    return "/".join(
-        f"{_escape(name)}={_escape(value)}" if value else _escape(name) for name, value in sorted(values.items())
-    )
+    return "/".join(_shown(name, value) for name, value in sorted(values.items()))
 
 
-def encode_partitions(maps: pa.Array, names: list[str]) -> pa.Array:
-    """`encode_partition` for a column of map<string, string>, without a Python object per file."""
-    if not names:
-        return pa.array([""] * len(maps), pa.string())
-    return pc.binary_join_element_wise(*[_encoded_column(maps, name) for name in sorted(names)], "/")
+def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArray:
+    """`encode_partition` for a column of map<string, string>, dictionary-encoded: each distinct text is made once."""
+    codes, texts = np.zeros(len(maps), np.int64), [""]
+    for name in sorted(names):
+        values = _values(maps, name).dictionary_encode()
+        parts = [_shown(name, value) for value in (*values.dictionary.to_pylist(), None)]
+        own = pc.fill_null(values.indices, len(parts) - 1).to_numpy(zero_copy_only=False)
+        used, codes = np.unique(codes * len(parts) + own, return_inverse=True)
+        texts = ["/".join(t for t in (texts[at // len(parts)], parts[at % len(parts)]) if t) for at in used.tolist()]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(texts, pa.string()))
 
 
-def show_partitions(encoded: pa.ChunkedArray, metadata: Metadata) -> pa.ChunkedArray:
+def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.Array:
     """What people read: `day=2026-01-01/country=NL`; each distinct text is worked out once."""
     if not metadata.partition_columns:
-        return pa.chunked_array([pa.array([""] * len(encoded), pa.string())])
-    codes = encoded.combine_chunks().dictionary_encode()
-    if isinstance(codes, pa.ChunkedArray):
-        codes = codes.combine_chunks()
+        return pa.array([""], pa.string()).take(pa.array(np.zeros(len(encoded), np.int64)))
+    codes = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
     physical = physical_names(metadata)
     shown = pa.array([show_partition(text, metadata, physical) for text in codes.dictionary.to_pylist()], pa.string())
-    return pa.chunked_array([shown.take(codes.indices)])
+    return shown.take(codes.indices)
 
 
 def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str]) -> str:
@@ -60,12 +62,25 @@ def physical_names(metadata: Metadata) -> dict[str, str]:
         return {}
 
 
-def _encoded_column(maps: pa.Array, name: str) -> pa.Array:
-    values = pc.map_lookup(maps, pa.scalar(name, pa.string()), "first")
-    values = pc.if_else(pc.equal(values, ""), None, values)
-    for plain, escaped in (("%", "%25"), ("/", "%2F")):
-        values = pc.replace_substring(values, plain, escaped)
-    return pc.fill_null(pc.binary_join_element_wise(_escape(name) + "=", values, ""), _escape(name))
+def _values(maps: pa.Array, name: str) -> pa.Array:
+    """The value of one key in each map, the first where a key occurs twice; null where it is absent."""
+    offsets = maps.offsets.to_numpy()
+    start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    is_name = pc.equal(maps.keys.slice(start, count).cast(pa.string()), name)
+    at = np.flatnonzero(pc.fill_null(is_name, False).to_numpy(zero_copy_only=False))
+    rows = np.searchsorted(offsets - start, at, side="right") - 1
+    items = maps.items.slice(start, count).cast(pa.string())
+    if len(at) == len(maps) and bool((np.diff(rows) == 1).all()) and not maps.null_count:
+        return items.take(pa.array(at))
+    found = np.full(len(maps), -1, np.int64)
+    found[rows[::-1]] = at[::-1]
+    if maps.null_count:
+        found[pc.is_null(maps).to_numpy(zero_copy_only=False)] = -1
+    return items.take(pa.array(found, pa.int64(), mask=found < 0))
+
+
+def _shown(name: str, value: str | None) -> str:
+    return f"{_escape(name)}={_escape(value)}" if value else _escape(name)
 
 
 def _escape(text: str) -> str:

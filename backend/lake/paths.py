@@ -10,12 +10,16 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from backend.errors import PathRefusedError
 
 SUSPICIOUS = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|^(?i:file):|\\|\x00|(^|/)\.\.(/|$)|(?i:%2e|%2f|%5c|%00)"
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", "adl": "az"}
 _MAX_DECODINGS = 5
+_HARMLESS_WITHOUT = (b"..", b":", b"\\", b"\x00", b"%")
 
 
 def is_remote(uri: str) -> bool:
@@ -45,6 +49,26 @@ def _collapse(path: str) -> str:
 def is_within(uri: str, folder: str) -> bool:
     """Whether a normal URI is a folder or lies below it."""
     return uri == folder or uri.startswith(folder if folder.endswith("/") else folder + "/")
+
+
+def check_paths(paths: pa.ChunkedArray | pa.Array, table: str, allowed: Sequence[str]) -> None:
+    """Raise `PathRefusedError` when a log's path leaves the table and every allowed root."""
+    for chunk in paths.chunks if isinstance(paths, pa.ChunkedArray) else (paths,):
+        if not holds(chunk, *_HARMLESS_WITHOUT) and not pc.any(pc.starts_with(chunk, "/")).as_py():
+            continue
+        odd = chunk.filter(pc.fill_null(pc.match_substring_regex(chunk, SUSPICIOUS), False))
+        for path in odd.unique().to_pylist():
+            resolve_log_path(path, table, allowed)
+
+
+def holds(texts: pa.Array, *needles: bytes) -> bool:
+    """Whether the bytes of a string array, run together, hold a needle: a quick no for most arrays."""
+    data = texts.buffers()[2] if len(texts) else None
+    if data is None:
+        return False
+    offsets = memoryview(texts.buffers()[1]).cast("i")
+    content = bytes(memoryview(data)[offsets[texts.offset] : offsets[texts.offset + len(texts)]])
+    return any(needle in content for needle in needles)
 
 
 def resolve_log_path(path: str, table: str, allowed: Sequence[str]) -> str:

@@ -1,113 +1,46 @@
 """Totals after every version that the log can still reconstruct, in one pass.
 
-Rule: each commit is applied once, as its adds and removes; no version is replayed from its checkpoint.
+Rule: each commit is applied once, as its adds and removes; no version is replayed from its checkpoint. What was worked
+out for a version never changes, so it is kept on disk too (`timeline_store`).
 """
 
 import threading
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 
-from backend.errors import TableCorruptError
-from backend.lake.actions import Kind
-from backend.lake.checkpoint import LogState
 from backend.lake.commits import CommitSlice
-from backend.lake.files import small_limit, target_for
+from backend.lake.history import committed_at
 from backend.lake.log import TableLog
 from backend.lake.model import Timeline, VersionTotals
+from backend.lake.running_totals import RunningTotals
+from backend.lake.timeline_store import TimelineStore
 from backend.settings import HealthSettings
 
-File = tuple[int, int | None, str]  # size in bytes, live rows, partition
-
-
-class RunningTotals:
-    """A table's totals, moved forward one commit at a time."""
-
-    def __init__(self, base: LogState | None, health: HealthSettings) -> None:
-        self._health = health
-        self._files: dict[str, File] = {}
-        self._partitions: dict[str, list[int]] = {}  # files, small files
-        self._size_bytes = self._rows = self._unknown = self._small = 0
-        self._configuration: Mapping[str, str] = base.metadata.configuration if base else {}
-        self._has_metadata = base is not None
-        self._limit = self._wanted_limit()
-        if base is not None:
-            self._start(base)
-
-    def apply(self, commit: CommitSlice) -> None:
-        """Move to the version of `commit`; raises `TableCorruptError` when it cannot be read."""
-        record = commit.record
-        if record.problem:
-            raise TableCorruptError(record.problem, hint="versions before it can still be read")
-        if record.metadata is not None:
-            self._configuration, self._has_metadata = record.metadata.configuration, True
-        for kind, key, file in _actions(commit):
-            self._remove(key)
-            if kind == Kind.ADD:
-                self._add(key, file)
-        self._judge_again()
-
-    def totals(self, version: int, at: datetime | None, operation: str | None) -> VersionTotals:
-        rows = None if self._unknown else self._rows
-        return VersionTotals(version, at, operation, len(self._files), self._size_bytes, rows, self._small)
-
-    def _start(self, base: LogState) -> None:
-        columns = ("key", "size_bytes", "num_records", "deleted_rows", "encoded_partition")
-        for key, size, rows, deleted, partition in zip(*(base.files[c].to_pylist() for c in columns), strict=True):
-            self._add(key, (size, None if rows is None else rows - deleted, partition))
-        self._judge_again()
-
-    def _add(self, key: str, file: File) -> None:
-        self._files[key] = file
-        self._count(file, 1)
-
-    def _remove(self, key: str) -> None:
-        file = self._files.pop(key, None)
-        if file is not None:
-            self._count(file, -1)
-
-    def _count(self, file: File, sign: int) -> None:
-        size, rows, partition = file
-        self._size_bytes += sign * size
-        self._rows += sign * (rows or 0)
-        self._unknown += sign * (rows is None)
-        counts = self._partitions.setdefault(partition, [0, 0])
-        self._small -= self._judged(counts)
-        counts[0] += sign
-        counts[1] += sign * (size < self._limit)
-        self._small += self._judged(counts)
-        if not counts[0]:
-            del self._partitions[partition]
-
-    def _judged(self, counts: list[int]) -> int:
-        return counts[1] if counts[0] >= self._health.min_files else 0
-
-    def _wanted_limit(self) -> int:
-        target = target_for(self._configuration, self._size_bytes, self._health)
-        return small_limit(target, self._health.small_file_ratio)
-
-    def _judge_again(self) -> None:
-        """Count small files anew when the limit moved: another target size was set, or the table outgrew it."""
-        if self._wanted_limit() == self._limit:
-            return
-        self._limit = self._wanted_limit()
-        self._partitions = {}
-        for size, _, partition in self._files.values():
-            counts = self._partitions.setdefault(partition, [0, 0])
-            counts[0] += 1
-            counts[1] += size < self._limit
-        self._small = sum(self._judged(counts) for counts in self._partitions.values())
+AT_ONCE = 512
+SAVE_AFTER = 50  # versions that were worked out and are not on disk yet
 
 
 class TableTimeline:
-    """One table's timeline, kept and moved forward by the new commits alone. Thread-safe."""
+    """One table's totals, kept and moved forward by the new commits alone. Thread-safe."""
 
-    def __init__(self, log: TableLog, health: HealthSettings) -> None:
+    def __init__(self, log: TableLog, health: HealthSettings, store: TimelineStore) -> None:
         self._log = log
         self._health = health
+        self._store = store
         self._lock = threading.Lock()
-        self._start: tuple[int, int] | None = None  # generation of the log, first version
+        self._generation = -1
         self._totals: list[VersionTotals] = []
-        self._running = RunningTotals(None, health)
+        self._running: RunningTotals | None = None
+        self._saved = 0
+
+    def newest(self) -> VersionTotals:
+        """Totals of the latest version: from the newest checkpoint, and then from the new commits alone."""
+        with self._lock:
+            latest = self._log.latest()
+            self._forget_another_table()
+            if not self._totals or self._totals[-1].version > latest:
+                self._begin(max(0, self._log.base_version(latest)))
+            self._move_to(latest)
+            return self._totals[-1]
 
     def read(self) -> Timeline:
         """Totals of the newest unbroken run of versions; raises `TableCorruptError` when a commit cannot be read."""
@@ -115,32 +48,65 @@ class TableTimeline:
             listing = self._log.listing()
             listing.segments(listing.latest)  # raises, with what is missing, when there is nothing to show
             first, last = listing.spans()[-1]
-            if self._start != (self._log.generation(), first):
+            self._forget_another_table()
+            if not self._totals:
+                self._totals = self._store.load(self._log, self._health, first)
+                self._saved = len(self._totals)
+            if not self._totals or self._totals[-1].version > last:
                 self._begin(first)
-            for commit in self._log.commits(range(first + len(self._totals), last + 1)):
-                self._running.apply(commit)
-                self._append(commit.record.version, commit)
-            return Timeline(tuple(self._totals), first, truncated=first > 0)
+            if self._totals[0].version > first:
+                before, running = self._started(first)
+                self._totals = before + self._walk(running, range(first + 1, self._totals[0].version)) + self._totals
+            self._move_to(last)
+            self._save()
+            shown = self._totals[first - self._totals[0].version :]
+            return Timeline(tuple(shown), first, truncated=first > 0)
+
+    def _forget_another_table(self) -> None:
+        if self._log.generation() != self._generation:
+            self._generation = self._log.generation()
+            self._totals, self._running, self._saved = [], None, 0
 
     def _begin(self, first: int) -> None:
-        listing = self._log.listing()
-        base = self._log.state(first) if listing.checkpoints.get(first) else None
-        self._running = RunningTotals(base, self._health)
-        self._totals = []
-        self._start = (self._log.generation(), first)
-        if base is not None:
-            self._append(first, self._log.commits([first])[0] if first in listing.commits else None)
+        """Start at a version that the log can reconstruct."""
+        self._totals, self._running = self._started(first)
+        self._saved = 0
 
-    def _append(self, version: int, commit: CommitSlice | None) -> None:
-        info = commit.record.commit_info if commit else None
+    def _started(self, first: int) -> tuple[list[VersionTotals], RunningTotals]:
+        commit = self._log.commits([first])[0] if self._log.has_commit(first) else None
+        if first == 0 and commit is not None:
+            running = RunningTotals(None, self._health)
+            running.apply(commit)
+        else:
+            running = RunningTotals(self._log.state(first), self._health)
+        return [self._total(running, first, commit)], running
+
+    def _move_to(self, last: int) -> None:
+        at = self._totals[-1].version
+        if at >= last:
+            return
+        if self._running is None:
+            self._running = RunningTotals(self._log.state(at), self._health)
+        self._totals += self._walk(self._running, range(at + 1, last + 1))
+
+    def _walk(self, running: RunningTotals, versions: range) -> list[VersionTotals]:
+        found: list[VersionTotals] = []
+        for start in range(versions.start, versions.stop, AT_ONCE):
+            part = range(start, min(versions.stop, start + AT_ONCE))
+            for commit in self._log.commits(part):
+                running.apply(commit)
+                found.append(self._total(running, commit.record.version, commit))
+        return found
+
+    def _total(self, running: RunningTotals, version: int, commit: CommitSlice | None) -> VersionTotals:
+        if commit is None:
+            return running.totals(version, None, None)
+        info = commit.record.commit_info
         operation = info.get("operation") if isinstance(info, Mapping) else None
-        at = self._log.committed_at(version)
-        self._totals.append(self._running.totals(version, at, operation if isinstance(operation, str) else None))
+        at = committed_at(info) or self._log.modified_at(version)
+        return running.totals(version, at, operation if isinstance(operation, str) else None)
 
-
-def _actions(commit: CommitSlice) -> Iterator[tuple[int, str, File]]:
-    actions = commit.actions
-    columns = ("kind", "key", "size_bytes", "num_records", "deleted_rows", "encoded_partition")
-    for kind, key, size, rows, deleted, partition in zip(*(actions[c].to_pylist() for c in columns), strict=True):
-        if kind != Kind.CDC:
-            yield kind, key, (size, None if rows is None else rows - deleted, partition)
+    def _save(self) -> None:
+        if len(self._totals) - self._saved >= SAVE_AFTER:
+            self._store.save(self._log, self._health, self._totals)
+            self._saved = len(self._totals)

@@ -6,6 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 
+from backend.lake.file_set import FileSet
 from backend.lake.files import (
     MB,
     TB,
@@ -22,6 +23,8 @@ from backend.lake.files import (
 )
 from backend.lake.model import FILES_SCHEMA, Metadata, Protocol, Snapshot, TableRef
 from backend.settings import HealthSettings
+
+METADATA = Metadata("id", "{}")
 
 
 def snapshot(
@@ -43,7 +46,7 @@ def snapshot(
         },
         schema=FILES_SCHEMA,
     )
-    return Snapshot(TableRef("/t", "t", "/"), 0, None, Protocol(1, 2), Metadata("id", "{}"), files)
+    return Snapshot(TableRef("/t", "t", "/"), 0, None, Protocol(1, 2), METADATA, FileSet.of(files, METADATA))
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [1], [0, 1, 2, 3, 4], [2**20, 2**20 - 1, 2**20 + 1], [5, 5_000_000_000]])

@@ -9,6 +9,7 @@ import pytest
 from app.view import files, frame, history, history_figure, overview, properties, table, theme
 from backend.health.model import AttentionItem, Severity
 from backend.lake.clustering import DepthPoint, Overlap
+from backend.lake.file_set import FileSet
 from backend.lake.files import FileChoice, TargetSize, VectorLoad, distribute, file_page
 from backend.lake.model import (
     FILES_SCHEMA,
@@ -47,9 +48,9 @@ def snapshot(sizes: list[int], partition: str = "") -> Snapshot:
     columns = [
         pa.array(list(column), field.type) for column, field in zip(zip(*rows, strict=True), FILES_SCHEMA, strict=True)
     ]
-    return Snapshot(
-        REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), pa.Table.from_arrays(columns, schema=FILES_SCHEMA)
-    )
+    metadata = Metadata("id", "{}")
+    files = FileSet.of(pa.Table.from_arrays(columns, schema=FILES_SCHEMA), metadata)
+    return Snapshot(REF, 3, NOW, Protocol(1, 2), metadata, files)
 
 
 # overview --------------------------------------------------------------------------------------------------------
@@ -219,7 +220,9 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
 
 def test_an_empty_version_has_a_title_and_no_bars() -> None:
     empty = snapshot([1])
-    empty = Snapshot(REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), empty.files.slice(0, 0))
+    empty = Snapshot(
+        REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), FileSet.of(empty.files.slice(0, 0), empty.metadata)
+    )
     found = distribute(empty, TargetSize(4096, "test"), ratio=0.5, min_files=16)
     figure = files.distribution_figure(found)
     assert figure.layout.title.text == "This version has no data files"

@@ -1,0 +1,77 @@
+"""Commits read and kept: parsed once, forgotten oldest first when their files grow too many.
+
+Rule: a version never changes, so what was read of it is kept; one that could not be read is tried again, it may have
+been half written.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from backend.errors import ObjectMissingError, StorageError, VersionNotFoundError
+from backend.lake.commits import CommitSlice, commit_name, parse_commits
+from backend.lake.history import committed_at, read_commit
+from backend.lake.listing import LOG, Step
+from backend.lake.model import Commit
+from backend.lake.storage import Folder
+
+READ_AT_ONCE = 512
+MOST_ACTIONS = 400_000
+MOST_COMMITS = 20_000
+
+
+class CommitCache:
+    """Not thread-safe by itself: `TableLog` holds its lock around each call."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._slices: OrderedDict[Step, CommitSlice] = OrderedDict()
+        self._actions = 0
+        self._history: OrderedDict[int, Commit] = OrderedDict()
+
+    def read(self, steps: Iterable[Step]) -> list[CommitSlice]:
+        """Commits and log compactions in the order asked for; raises `VersionNotFoundError` when one is gone."""
+        wanted = list(steps)
+        found: dict[Step, CommitSlice] = {}
+        for start in range(0, len(wanted), READ_AT_ONCE):
+            part = wanted[start : start + READ_AT_ONCE]
+            missing = [step for step in part if step not in self._slices or self._slices[step].record.problem]
+            found |= {step: self._slices[step] for step in part if step in self._slices}
+            if missing:
+                found |= self._load(missing)
+        return [found[step] for step in wanted]
+
+    def commit(self, version: int) -> Commit:
+        """One commit for people."""
+        if version not in self._history or self._history[version].problem:
+            record = self.read([Step(version, version)])[0].record
+            modified_at = None if committed_at(record.commit_info) else self.modified_at(version)
+            self._history[version] = read_commit(record, modified_at)
+            while len(self._history) > MOST_COMMITS:
+                self._history.popitem(last=False)
+        return self._history[version]
+
+    def modified_at(self, version: int) -> datetime | None:
+        """The commit file's own time: all there is where a writer left none."""
+        entry = self._folder.stat(f"{LOG}/{commit_name(version)}")
+        return entry.modified_at if entry else None
+
+    def _load(self, steps: Sequence[Step]) -> dict[Step, CommitSlice]:
+        contents = self._folder.read_many([f"{LOG}/{step.name}" for step in steps])
+        pairs = []
+        for step, content in zip(steps, contents, strict=True):
+            if isinstance(content, ObjectMissingError):
+                raise VersionNotFoundError(
+                    f"commit {step.last} of {self._folder.uri} is gone", hint="it was cleaned while it was read"
+                ) from content
+            if isinstance(content, StorageError):
+                raise content
+            pairs.append((step.last, content))
+        loaded = dict(zip(steps, parse_commits(pairs), strict=True))
+        for step, commit in loaded.items():
+            earlier = self._slices.pop(step, None)
+            self._actions += commit.length - (earlier.length if earlier else 0)
+            self._slices[step] = commit
+        while self._actions > MOST_ACTIONS and len(self._slices) > len(loaded):
+            self._actions -= self._slices.popitem(last=False)[1].length
+        return loaded
