@@ -1,0 +1,94 @@
+"""The list of all tables: what a query finds, in which order, in which words; and the overview's short list."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.lake_reading import LakeReading
+from app.view import catalog as view
+from app.view.overview import attention_sentence, most_troubled
+from backend.health.model import AttentionItem, Severity
+from backend.lake.model import TableCard, TableRef, UnreadableTable
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+LIMITS = view.Limits(NOW, stale_after_s=86_400, min_files=16)
+
+
+def card(name: str, layer: str | None = None, *, hours: float | None = 1, **values: object) -> TableCard:
+    at = None if hours is None else NOW - timedelta(hours=hours)
+    made = TableCard(TableRef(f"/lake/{name}", name, "/lake", layer), 3, 20, 1_000, 50, 0, at, "WRITE")
+    return replace(made, **values)  # type: ignore[arg-type]
+
+
+BROKEN = UnreadableTable(TableRef("/lake/x", "x", "/lake"), "commit 3 is missing", "restore it", 7, NOW, "MERGE")
+TABLES = (
+    card("bronze/Orders", "bronze", size_bytes=5, num_rows=None, owner="Growth", small_files=20),
+    card("silver/orders", "silver", hours=50, size_bytes=9, num_files=0),
+    card("people", hours=None, size_bytes=7, classification="pii", small_files=5),
+    BROKEN,
+)
+
+
+def names(**query: object) -> list[str]:
+    return [table.ref.name for table in view.select(TABLES, view.Query(**query), LIMITS)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, ["bronze/Orders", "people", "silver/orders", "x"]),
+        ({"words": "ORDERS"}, ["bronze/Orders", "silver/orders"]),
+        ({"words": "orders growth"}, ["bronze/Orders"]),
+        ({"words": "pii"}, ["people"]),
+        ({"words": "missing"}, ["x"]),
+        ({"layers": ("silver", "no layer")}, ["people", "silver/orders", "x"]),
+        ({"owners": ("Growth",)}, ["bronze/Orders"]),
+        ({"shown": view.UNREADABLE}, ["x"]),
+        ({"shown": view.STALE}, ["silver/orders"]),
+        ({"shown": view.SMALL}, ["bronze/Orders"]),
+        ({"order": "Size"}, ["silver/orders", "people", "bronze/Orders", "x"]),
+        ({"order": "Rows"}, ["people", "silver/orders", "bronze/Orders", "x"]),
+        ({"order": "Stalest"}, ["silver/orders", "bronze/Orders", "x", "people"]),
+        ({"order": "Newest commit"}, ["x", "bronze/Orders", "silver/orders", "people"]),
+        ({"order": "Small-file share"}, ["bronze/Orders", "people", "silver/orders", "x"]),
+    ],
+)
+def test_a_query_finds_and_orders_with_the_unknown_last(query: dict[str, object], found: list[str]) -> None:
+    assert names(**query) == found
+
+
+def test_progress_and_totals_say_what_is_still_to_come() -> None:
+    partial = LakeReading(TABLES[:2], NOW, ("a",) * 2_300)
+    assert view.progress_sentence(partial) == "2 of 2,300 tables read …"
+    assert view.found_sentence(TABLES[:2], partial, view.Query()).startswith("So far: 2 tables · ")
+    assert "Looking" in view.progress_sentence(replace(partial, is_listed=False))
+    whole = LakeReading(TABLES, NOW, ("a",) * 4)
+    narrow = view.found_sentence(TABLES[:1], whole, view.Query(words="orders"))
+    assert narrow.startswith("1 of 4 tables match · ")
+
+
+def test_a_page_says_what_it_leaves_out() -> None:
+    assert view.page_sentence(1, view.PAGE_ROWS) == ""
+    assert view.page_sentence(3, 250).startswith("Rows 201 to 250 of 250")
+    assert [view.num_pages(count) for count in (0, 100, 101)] == [1, 1, 2]
+
+
+def test_a_row_of_an_unreadable_table_holds_reason_step_and_what_is_known() -> None:
+    row = view.catalog_frame([*TABLES], NOW).iloc[3]
+    assert (row["State"], row["Problem"], row["What to do"]) == ("⚠ unreadable v7", "commit 3 is missing", "restore it")
+    assert (row["By"], row["Committed at"]) == ("MERGE", "2026-11-20 12:00:00 UTC")
+    assert "Problem" not in view.catalog_frame(TABLES[:3], NOW)
+
+
+def test_of_many_tables_those_in_trouble_then_the_stalest_are_short_listed() -> None:
+    items = [
+        AttentionItem(Severity.CRITICAL, "table", "x", "Cannot be read", ""),
+        AttentionItem(Severity.WARNING, "table", "people", "small files", ""),
+        AttentionItem(Severity.NOTE, "table", "people", "stale", ""),
+    ]
+    assert [t.ref.name for t in most_troubled(TABLES, items, 3)] == ["x", "people", "silver/orders"]
+
+
+def test_nothing_is_praised_before_all_is_read() -> None:
+    assert attention_sentence([], partial=True) == "Nothing needs attention so far"
