@@ -82,6 +82,19 @@ def files(name: TableName, at: At = None, as_json: AsJson = False) -> int:
 
 
 @app.command(rich_help_panel=READ)
+def versions(
+    name: TableName,
+    at: Annotated[str | None, typer.Option("--at", help="One version: `latest`, -5, a number or a time.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Look for every data file.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Which versions can still be read, restored or followed, until when, and why."""
+    from app.cli import versions
+
+    return versions.versions(name, at, check=check, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def diff(
     name: TableName,
     from_version: Annotated[str, typer.Option("--from", help="A version, `latest`, -5, or a time (ISO 8601).")],

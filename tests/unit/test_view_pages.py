@@ -163,7 +163,7 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
 
 def test_one_odd_commit_does_not_hide_the_rest() -> None:
     odd = Commit(1, None, None, {}, OperationMetrics(), {}, None, None, None, problem="commitInfo is not an object")
-    shown = history.commits_frame([commit(2), odd], history.Known(NOW))
+    shown = history.commits_frame([commit(2), odd], NOW)
     assert shown["Operation"].tolist() == ["● WRITE", "○ not named"]
     assert shown["Note"].tolist() == ["", "commitInfo is not an object"]
 

@@ -1,0 +1,84 @@
+"""`weir versions`: one document, an answer for one version, and no traceback on any table."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from tests import builders
+from tests.unit.test_cli import Weir, home, weir
+
+__all__ = ["home", "weir"]
+
+
+def test_the_document_lists_what_can_be_reached(home: Path, weir: Weir) -> None:
+    path = builders.orders_table(home / "lake" / "orders")
+    document = weir("versions", "orders", "--json").document
+    assert (document["first_listed"], document["latest"]) == (0, 3)
+    assert document["spans"] == [{"from_version": 0, "to_version": 3}]
+    assert document["runs"] == [
+        {
+            "from_version": 0,
+            "to_version": 3,
+            "listed": True,
+            "reconstructable": True,
+            "in_retention": True,
+            "change_feed": True,
+            "data_files": "expected",
+        }
+    ]
+    retention = document["retention"]
+    assert retention["deleted_file_retention"] == {
+        "key": "delta.deletedFileRetentionDuration",
+        "value": "interval 1 week",
+        "is_set": False,
+        "duration_s": 604_800,
+    }
+    assert retention["log_cleanup"] is True and retention["counted_from"] == "commit_file_time"
+    DeltaTable(str(path)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    checked = weir("versions", "orders", "--check", "--json").document["runs"]
+    states = [run["data_files"] for run in checked for _ in range(run["from_version"], run["to_version"] + 1)]
+    assert states == ["missing"] * 3 + ["present"] * 3
+
+
+def test_one_version_says_until_when_and_why(home: Path, weir: Weir) -> None:
+    path = builders.orders_table(home / "lake" / "orders")
+    answer = weir("versions", "orders", "--at", "1", "--check", "--json").document["at"]
+    travel = answer["time_travel"]
+    written = datetime.fromtimestamp((path / "_delta_log" / f"{1:020d}.json").stat().st_mtime).astimezone()
+    until = datetime.fromisoformat(travel["until"])
+    assert travel["answer"] == "yes" and travel["is_promise"] is True
+    assert abs(until - written - timedelta(days=7)) < timedelta(seconds=1) and travel["until"].endswith("Z")
+    assert travel["extend"]["key"] == "delta.deletedFileRetentionDuration"
+    assert travel["extend"]["suggested_s"] == 14 * 86_400
+    assert answer["change_feed"]["answer"] == "yes" and answer["restore"]["answer"] == "yes"
+    assert answer["files"] == {"state": "present", "total": 2, "checked": 2, "missing": 0, "examples": []}
+
+
+def test_people_get_the_same_in_words(home: Path, weir: Weir) -> None:
+    builders.orders_table(home / "lake" / "orders")
+    out = weir("versions", "orders").out
+    assert "0 – 3" in out and "7 days (the default)" in out
+    out = weir("versions", "orders", "--at", "latest", "--check").out
+    assert "time travel: yes" in out and "never refused" in out and "no file of 2 is missing" in out
+
+
+def test_broken_tables_are_answers(home: Path, weir: Weir) -> None:
+    lake = home / "lake"
+    builders.HandLog(lake / "gap").start().commit(builders.commit_info(), version=2)
+    builders.HandLog(lake / "rubbish").raw(f"{0:020d}.json", "rubbish")
+    builders.HandLog(lake / "odd").start(configuration={"delta.deletedFileRetentionDuration": "banana"})
+    gap = weir("versions", "gap", "--check", "--json").document
+    assert gap["spans"] == [{"from_version": 0, "to_version": 0}] and gap["latest"] == 2
+    assert [run["listed"] for run in gap["runs"]] == [True, False, True]
+    rubbish = weir("versions", "rubbish", "--at", "0", "--check", "--json").document
+    assert rubbish["spans"] == [] and rubbish["at"]["time_travel"]["answer"] == "no" and rubbish["problems"]
+    assert weir("versions", "odd", "--json").document["retention"]["deleted_file_retention"]["duration_s"] is None
+    assert weir("versions", "gap").code == 0 and "is missing" in weir("versions", "gap", "--at", "2").out
+
+
+def test_wrong_use_has_its_codes(home: Path, weir: Weir) -> None:
+    builders.write(home / "lake" / "one", {"id": [1]})
+    for args, code in (("nowhere",), 3), (("one", "--at", "9"), 3), (("one", "--at", "x"), 2):
+        answer = weir("versions", *args)
+        assert answer.code == code and answer.err.startswith("error: ")
