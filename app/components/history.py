@@ -1,23 +1,28 @@
-"""Widgets of the history page: the figure over versions, the list of commits, the detail of one.
+"""Widgets of the history page: the figure over versions and the list of commits.
 
-Rule: the chosen versions live in the URL (`commit`, once or twice); list and figure only write them there.
+Rule: the newest page reads its own commits and no others; how far a filter looked back is said, and to look further
+is asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from app import context, errors, navigation, state
-from app.components import lists
+from app import cache, context
+from app.components import history_filters, lists
+from app.components.commit_detail import chosen_commits
 from app.components.frame import OpenTable
+from app.components.history_choice import choose, chosen_versions
+from app.components.history_filters import LogRange
 from app.view import history as view
-from app.view.format import UNKNOWN, ago, count_text, markdown_safe, moment_help, things
 from app.view.history_figure import FIGURES, drawn_sentence, history_figure
-from app.view.theme import operation_style
-from backend.lake.model import Commit
+from app.view.streams import names_by_query
+from app.view.theme import SURFACES
+from backend.lake.commit_changes import load_changes
+from backend.lake.model import Commit, TableRef
 
-COMMIT = "commit"  # query parameter, once or twice
 PAGE_SIZE = 100
 _LISTED = "_listed_versions"
 _CHART = "history_chart"
@@ -29,11 +34,22 @@ COMMITS = lists.Look(
         "Files": st.column_config.TextColumn(help="Added +, removed −."),
         "Bytes": st.column_config.TextColumn(width=150),
         "Operation": st.column_config.TextColumn(width=190),
+        "Changed": st.column_config.TextColumn(
+            width="large", help="What the commit changed of the table itself: columns, properties, protocol."
+        ),
         "Note": st.column_config.TextColumn(help="User metadata of the commit, or what is wrong with its entry."),
         "Committed at": st.column_config.TextColumn(help="Exact, UTC."),
     },
     alt="Commits, newest first",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The commits of a page, and the unbroken run they were taken from."""
+
+    commits: Sequence[Commit]
+    run: Sequence[Commit]
 
 
 def chart(opened: OpenTable) -> None:
@@ -66,34 +82,84 @@ def chart(opened: OpenTable) -> None:
 
 def commits(opened: OpenTable) -> None:
     """The list of commits, a page at a time, and what the chosen ones lead to."""
-    first = context.lake().versions(opened.ref)[0][0]
-    pages = max(1, -(-(opened.latest_version - first + 1) // PAGE_SIZE))
+    list_commits(log_range(opened.ref, opened.latest_version))
+
+
+def log_range(ref: TableRef, latest: int) -> LogRange:
+    """The commits of a table; where no version can be reconstructed all that are there."""
+    spans = context.lake().versions(ref)
+    return LogRange(ref, spans[0][0] if spans else 0, latest)
+
+
+def list_commits(log: LogRange) -> None:
+    """Needs the log alone: a table whose state cannot be read still has its history."""
+    streams = names_by_query(cache.streams_reading().streams)
     above = st.container(key="commit_list")
-    page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
-    newest = opened.latest_version - (page - 1) * PAGE_SIZE
-    found = context.lake().history(opened.ref, limit=PAGE_SIZE, ending_version=newest)
-    chosen = chosen_versions()
     with above:
-        _chosen(opened, chosen)
-        st.caption(f"{view.history_sentence(found)}. Select one for its detail, two to compare them.")
-        _list(found, chosen)
+        chosen_commits(log.ref, chosen_versions(), streams)
+        with st.container(horizontal=True, vertical_alignment="center", key="history_switches"):
+            filtering = history_filters.is_on()
+            dimmed = st.toggle(
+                "Dim maintenance",
+                value=True,
+                key="dim",
+                bind="query-params",
+                help="OPTIMIZE, VACUUM and the like step back: they change no row.",
+            )
+        listed = _filtered(log, streams) if filtering else None
+    listed = listed or _newest(log)
+    with above:
+        _say(listed, filtering=filtering)
+        if listed.commits:
+            known = view.Known(streams, load_changes(context.lake(), log.ref, listed.run))
+            _list(listed.commits, known, dimmed=dimmed)
 
 
-def chosen_versions() -> list[int]:
-    """The versions in the URL, lowest first, at most two."""
-    texts = st.query_params.get_all(COMMIT)
-    return sorted({int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 19})[:2]
+def _newest(log: LogRange) -> Listed:
+    """One page of all commits: nothing else of the log is read."""
+    page = _page(log.total)
+    found = context.lake().history(log.ref, limit=PAGE_SIZE, ending_version=log.latest - (page - 1) * PAGE_SIZE)
+    return Listed(found, found)
 
 
-def _list(found: Sequence[Commit], chosen: Sequence[int]) -> None:
-    versions = [commit.version for commit in found]
+def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
+    fitting = history_filters.filtered(log, streams)
+    page = _page(len(fitting.found))
+    start = (page - 1) * PAGE_SIZE
+    return Listed(fitting.found[start : start + PAGE_SIZE], fitting.run)
+
+
+def _page(total: int) -> int:
+    pages = max(1, -(-total // PAGE_SIZE))
+    if pages == 1:
+        return 1
+    return int(st.pagination(pages, key=history_filters.PAGE, bind="query-params"))
+
+
+def _say(listed: Listed, *, filtering: bool) -> None:
+    if listed.commits:
+        words = f"{view.history_sentence(listed.commits)}. Select one for its detail, two to compare them."
+        st.caption(f"Listed: {words}" if filtering else words)
+    elif filtering:
+        st.info("**No commit that was looked at fits.** Look further or clear a filter.", icon=":material/filter_alt:")
+    else:
+        st.info("**No commit is left in the log.**", icon=":material/history:")
+
+
+def _list(found: Sequence[Commit], known: view.Known, *, dimmed: bool) -> None:
+    versions, chosen = [commit.version for commit in found], chosen_versions()
     st.session_state[_LISTED] = versions
-    frame = view.commits_frame(found, context.now())
+    frame = view.commits_frame(found, context.now(), known)
+    styled = lists.styled(frame, COMMITS)
+    if dimmed:
+        dim = f"color: {SURFACES[context.mode()].muted}; font-style: italic"
+        quiet = [dim if view.is_maintenance(commit.operation) else "" for commit in found]
+        styled = styled.apply(lambda _: quiet, axis=0)
     # The key holds what is listed: a new commit on top must not move the selection to its neighbour.
-    key = f"commits_{versions[0]}_{versions[-1]}" if versions else "commits"
+    key = f"commits_{versions[0]}_{versions[-1]}_{len(versions)}"
     rows = [versions.index(version) for version in chosen if version in versions]
     st.dataframe(
-        lists.styled(frame, COMMITS),
+        styled,
         key=key,
         column_config=dict(COMMITS.config),
         hide_index=True,
@@ -117,74 +183,3 @@ def _on_chart() -> None:
     points: Sequence[Any] = st.session_state[_CHART].get("selection", {}).get("points", [])
     data = [point.get("customdata") for point in points]
     choose([int(item[0]) for item in data if item])
-
-
-def choose(versions: Sequence[int]) -> None:
-    """Writes the chosen versions into the URL: the first and last of more than two."""
-    ordered = sorted(set(versions))
-    if ordered:
-        st.query_params[COMMIT] = [str(version) for version in dict.fromkeys([ordered[0], ordered[-1]])]
-    else:
-        st.query_params.pop(COMMIT, None)
-
-
-# what the chosen commits lead to ---------------------------------------------------------------------------------
-
-
-def _chosen(opened: OpenTable, chosen: Sequence[int]) -> None:
-    if len(chosen) == 2:
-        _comparison(opened, chosen[0], chosen[1])
-    elif chosen:
-        with errors.boundary():
-            _detail(opened, chosen[0])
-
-
-def _comparison(opened: OpenTable, older: int, newer: int) -> None:
-    with st.container(border=True, horizontal=True, vertical_alignment="center", key="comparison"):
-        st.markdown(f"**v{older} → v{newer}**: {things(newer - older, 'commit')} apart.", width="content")
-        label = f"Changes from v{older} to v{newer}"
-        navigation.table_link(opened.ref.name, label, page="changes", **{state.FROM: older, state.TO: newer})
-        st.button("Clear", key="clear_commits", icon=":material/close:", type="tertiary", on_click=choose, args=([],))
-
-
-def _detail(opened: OpenTable, version: int) -> None:
-    found = context.lake().history(opened.ref, limit=1, starting_version=version, ending_version=version)
-    with st.container(border=True, key="commit_detail"):
-        if not found:
-            st.info(f"**v{version} is not in the log** (any more).", icon=":material/info:")
-            return
-        commit = found[0]
-        _detail_head(opened, commit)
-        left, right = st.columns(2)
-        with left:
-            lists.facts(view.commit_facts(commit))
-        with right:
-            lists.facts(view.metrics_facts(commit.metrics) or {"Metrics": "the commit says none"})
-        _folded("Parameters", commit.parameters)
-        _folded("Metrics as the writer left them", commit.raw_metrics)
-
-
-def _detail_head(opened: OpenTable, commit: Commit) -> None:
-    style, now = operation_style(commit.operation, context.mode()), context.now()
-    with st.container(horizontal=True, vertical_alignment="center", key="commit_head"):
-        who = view.who(commit)
-        by = f" · {markdown_safe(who)}" if who != UNKNOWN else ""
-        st.markdown(
-            f"{style.glyph} **v{commit.version} · {markdown_safe(commit.operation or 'operation not named')}**{by} · "
-            f"{ago(commit.committed_at, now)}",
-            help=moment_help(commit.committed_at, context.timezone()),
-            width="content",
-        )
-        st.space("stretch")
-        name = opened.ref.name
-        navigation.table_link(name, f"Table at v{commit.version}", version=commit.version)
-        if commit.version:
-            params = {state.FROM: commit.version - 1, state.TO: commit.version}
-            navigation.table_link(name, "What it changed", page="changes", **params)
-        st.button("Close", key="clear_commits", icon=":material/close:", type="tertiary", on_click=choose, args=([],))
-
-
-def _folded(title: str, values: Any) -> None:
-    if values:
-        with st.expander(f"{title} ({count_text(len(values))})", key=f"fold_{title}"):
-            st.dataframe(view.key_values_frame(values), hide_index=True, key=f"values_{title}")

@@ -6,6 +6,7 @@ Rule: pure; what a commit does not say is left out and never shown as 0.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -21,31 +22,54 @@ from app.view.format import (
     things,
     utc_text,
 )
+from app.view.table_changes import changes_text
 from app.view.theme import operation_style
+from backend.lake.commit_changes import TableChange
+from backend.lake.history_filter import stream_of
 from backend.lake.model import Commit, OperationMetrics
 
 # commits ---------------------------------------------------------------------------------------------------------
 
-COMMIT_COLUMNS = ("Version", "When", "Operation", "Rows", "Files", "Bytes", "Who", "Engine", "Note", "Committed at")
+COMMIT_COLUMNS = (
+    "Version", "When", "Operation", "Rows", "Files", "Bytes", "Changed", "Who", "Engine", "Note", "Committed at",
+)  # fmt: skip
+# What rearranges or tidies and leaves the rows as they were.
+_MAINTENANCE = ("OPTIMIZE", "VACUUM", "REORG", "CHECKPOINT", "FSCK", "COMPUTE ", "LOG COMPACT", "CLEANUP")
 
 
-def commits_frame(commits: Sequence[Commit], now: datetime) -> pd.DataFrame:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside the commits: the stream of each query id, what each version changed."""
+
+    streams: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[int, Sequence[TableChange]] = field(default_factory=dict)
+
+
+def commits_frame(commits: Sequence[Commit], now: datetime, known: Known | None = None) -> pd.DataFrame:
     """One row a commit, in the order given; what the commit does not say is left out, never 0."""
-    frame = pd.DataFrame([_commit_row(commit, now) for commit in commits], columns=list(COMMIT_COLUMNS))
-    silent = [name for name in ("Who", "Note") if frame[name].isin(["", UNKNOWN]).all()]
+    frame = pd.DataFrame(
+        [_commit_row(commit, now, known or Known()) for commit in commits], columns=list(COMMIT_COLUMNS)
+    )
+    silent = [name for name in ("Changed", "Who", "Note") if frame[name].isin(["", UNKNOWN]).all()]
     return frame.drop(columns=silent)
 
 
-def _commit_row(commit: Commit, now: datetime) -> dict[str, object]:
+def is_maintenance(operation: str | None) -> bool:
+    """Whether an operation keeps the table in shape and changes none of its rows."""
+    return (operation or "").upper().startswith(_MAINTENANCE)
+
+
+def _commit_row(commit: Commit, now: datetime, known: Known) -> dict[str, object]:
     age_s = (now - commit.committed_at).total_seconds() if commit.committed_at else None
     return {
         "Version": commit.version,
         "When": age_s,
         "Operation": f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}",
         "Rows": rows_text(commit.metrics),
-        "Files": plus_minus(commit.metrics.files_added, commit.metrics.files_removed),
+        "Files": files_text(commit.metrics),
         "Bytes": bytes_plus_minus(commit.metrics),
-        "Who": who(commit),
+        "Changed": changes_text(known.changes.get(commit.version, ())),
+        "Who": who(commit, known.streams),
         "Engine": commit.engine or UNKNOWN,
         "Note": commit.problem or commit.user_metadata or "",
         "Committed at": utc_text(commit.committed_at),
@@ -60,6 +84,13 @@ def rows_text(metrics: OperationMetrics) -> str:
     return " ".join(some) or ("±0" if known else UNKNOWN)
 
 
+def files_text(metrics: OperationMetrics) -> str:
+    """ "+3 −12"; of a VACUUM what it deletes from storage, which no version loses."""
+    if metrics.files_vacuumed is not None:
+        return f"{count_text(metrics.files_vacuumed)} vacuumed"
+    return plus_minus(metrics.files_added, metrics.files_removed)
+
+
 def plus_minus(added: int | None, removed: int | None) -> str:
     """ "+3 −12", "±0", or "–" when neither is known."""
     if added is None and removed is None:
@@ -70,17 +101,21 @@ def plus_minus(added: int | None, removed: int | None) -> str:
 
 def bytes_plus_minus(metrics: OperationMetrics) -> str:
     """ "+38.2 MB −12 kB", or "–" when neither is known."""
+    if metrics.bytes_vacuumed is not None:
+        return f"{bytes_text(metrics.bytes_vacuumed)} vacuumed"
+    if metrics.files_vacuumed is not None:
+        return UNKNOWN
     if metrics.bytes_added is None and metrics.bytes_removed is None:
         return UNKNOWN
     pairs = (("+", metrics.bytes_added), ("−", metrics.bytes_removed))
     return " ".join(f"{sign}{bytes_text(size)}" for sign, size in pairs if size) or "±0"
 
 
-def who(commit: Commit) -> str:
-    """The stream and batch when one wrote it, else the user, else a dash."""
-    origin = commit.origin
-    if origin and (origin.stream or origin.query_id):
-        name = origin.stream or f"query {str(origin.query_id)[:8]}"
+def who(commit: Commit, streams: Mapping[str, str] | None = None) -> str:
+    """The stream and batch when one wrote it, else the user, else a dash. `streams` names those of known query ids."""
+    origin, name = commit.origin, stream_of(commit, streams or {})
+    if origin and name:
+        name = f"query {str(origin.query_id)[:8]}" if name == f"query {origin.query_id}" else name
         return f"{name} · batch {origin.batch_id}" if origin.batch_id is not None else name
     return commit.user or UNKNOWN
 
@@ -125,12 +160,19 @@ def metrics_facts(metrics: OperationMetrics) -> dict[str, str]:
         "Rows updated": metrics.rows_updated,
         "Rows deleted": metrics.rows_deleted,
         "Rows copied": metrics.rows_copied,
+        "Rows read from the source": metrics.rows_source,
         "Files added": metrics.files_added,
         "Files removed": metrics.files_removed,
+        "Files deleted from storage": metrics.files_vacuumed,
     }
     facts = {key: count_exact(value) for key, value in counts.items() if value is not None}
-    sizes = {"Bytes added": metrics.bytes_added, "Bytes removed": metrics.bytes_removed}
-    return facts | {key: bytes_exact(value) for key, value in sizes.items() if value is not None}
+    sizes = {
+        "Bytes added": metrics.bytes_added,
+        "Bytes removed": metrics.bytes_removed,
+        "Bytes deleted from storage": metrics.bytes_vacuumed,
+    }
+    facts |= {key: bytes_exact(value) for key, value in sizes.items() if value is not None}
+    return facts | ({"Took": duration_text(metrics.duration_ms / 1000)} if metrics.duration_ms is not None else {})
 
 
 def key_values_frame(values: Mapping[str, Any], key: str = "Name", value: str = "Value") -> pd.DataFrame:

@@ -1,16 +1,17 @@
 """What commits changed of the table itself: properties, columns, constraints, partitioning, protocol and features.
 
-Rule: pure; each commit is compared with what was in force before it. Where that is not in the log any more, nothing is
-guessed: the change is said to be unknown. A damaged schema hides the columns alone.
+Rule: pure but for `load_changes`; each commit is compared with what was in force before it. Where that is not in the
+log any more, nothing is guessed: the change is said to be unknown. A damaged schema hides the columns alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol as Reader
 
-from backend.errors import TableCorruptError
+from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.metadata_diff import diff_schemas
-from backend.lake.model import Commit, Metadata, Protocol
+from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.schema import Column, columns
 
 _CONSTRAINT = "delta.constraints."
@@ -206,3 +207,24 @@ def _protocol_changes(before: Protocol | None, after: Protocol | None) -> Iterat
     for name in sorted(set(before.features) ^ set(after.features)):
         gone = name in before.features
         yield TableChange(ChangeKind.FEATURE, name, "supported" if gone else None, None if gone else "supported")
+
+
+# reading ---------------------------------------------------------------------------------------------------------
+
+
+class SnapshotReader(Reader):
+    """The part of `Lake` that is asked for what held before a run of commits."""
+
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
+
+
+def load_changes(lake: SnapshotReader, ref: TableRef, commits: Sequence[Commit]) -> dict[int, tuple[TableChange, ...]]:
+    """`changes_of` an unbroken run of commits; a state that is gone or cannot be read makes its change unknown."""
+    version = needs_before(commits)
+    if version is None:
+        return changes_of(commits, None)
+    try:
+        before = lake.snapshot(ref, version)
+    except LakehouseError:
+        return changes_of(commits, None)
+    return changes_of(commits, InForce(before.metadata, before.protocol))

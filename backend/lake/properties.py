@@ -223,8 +223,19 @@ def explain_features(protocol: Protocol) -> tuple[FeatureRow, ...]:
     if protocol.min_reader_version == 2:
         reader.add("columnMapping")
     return tuple(
-        FeatureRow(name, name in reader, name in writer, _feature_meaning(name)) for name in sorted(reader | writer)
+        FeatureRow(name, name in reader, name in writer, meaning_of_feature(name)) for name in sorted(reader | writer)
     )
+
+
+def meaning_of_property(key: str) -> str:
+    """One line on a property; empty for one that nobody knows."""
+    known = KNOWN.get(key)
+    return known.meaning if known else next((text for start, text in PREFIXES.items() if key.startswith(start)), "")
+
+
+def meaning_of_feature(name: str) -> str:
+    """One line on a table feature."""
+    return FEATURES.get(name) or FEATURES.get(name.removesuffix("-preview"), "A feature that Weir does not know.")
 
 
 def ownership(metadata: Metadata) -> Ownership:
@@ -280,7 +291,3 @@ def _bad_value(key: str, value: str, known: KnownProperty) -> str | None:
     if known.form is not None and not known.form.match(value.strip()):
         return f"{value!r} is not {known.form_words}"
     return None
-
-
-def _feature_meaning(name: str) -> str:
-    return FEATURES.get(name) or FEATURES.get(name.removesuffix("-preview"), "A feature that Weir does not know.")
