@@ -17,7 +17,7 @@ with errors.boundary():
     if bucket:
         files.of_bucket(opened.snapshot, bucket)
     elif view == "By partition":
-        files.partitions(found)
+        files.partitions(opened.snapshot, found)
     elif view == "Clustering":
         files.clustering(opened)
     elif view == "Deleted rows":

@@ -1,18 +1,18 @@
 """Widgets of the files page: key figures, the distribution, and lists of files and partitions.
 
-Rule: never the whole list of files: extremes, one bucket's first, or totals per partition.
+Rule: never the whole list of files or partitions: one page of either.
 """
 
 import streamlit as st
 
 from app import context, state
-from app.components import lists
+from app.components import file_list, lists
 from app.components.figures import figure_row
 from app.components.frame import OpenTable
 from app.view import files as view
 from app.view.format import bytes_exact, bytes_text, count_exact, count_text, markdown_safe, percent
 from backend.lake.clustering import Overlap, clustering_columns, overlap, sorted_first
-from backend.lake.files import Bucket, FileChoice, FileDistribution, file_page
+from backend.lake.files import Bucket, FileChoice, FileDistribution
 from backend.lake.model import Snapshot
 from backend.settings import HealthSettings
 
@@ -22,17 +22,12 @@ ORDERS = {
     "smallest": "the smallest first",
     "deleted": "those with the largest share of deleted rows first",
 }
-EXTREMES = 20
 CLUSTERING_COMMITS = 200
+PARTITION = "partition"  # query parameter: the partition whose files are listed
 BUCKET = "bucket"  # query parameter: the lower edge of the chosen bar, in bytes
 _CHART = "files_chart"
 _OVERLAP = "_files_overlap"
 
-FILES = lists.Look(
-    formats={"Size": "bytes", "Rows": "count", "Deleted rows": "count"},
-    config={"Path": st.column_config.TextColumn(help="Relative to the table.")},
-    alt="Data files",
-)
 PARTITIONS = lists.Look(
     formats={
         "Files": "count",
@@ -46,7 +41,7 @@ PARTITIONS = lists.Look(
         "Partition": st.column_config.TextColumn(pinned=True),
         "Small share": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
     },
-    alt="Partitions, those with the most small files first",
+    alt="Partitions",
 )
 
 
@@ -91,38 +86,62 @@ def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:
 def _on_chart() -> None:
     points = st.session_state[_CHART].get("selection", {}).get("points", [])
     edges = [point["customdata"][0] for point in points if isinstance(point.get("customdata"), list | tuple)]
-    state.put({BUCKET: int(edges[0]) if edges else None})
+    state.put({BUCKET: int(edges[0]) if edges else None, file_list.PAGE: None})
 
 
 def _close() -> None:
-    state.put({BUCKET: None})
+    state.put({BUCKET: None, file_list.PAGE: None})
 
 
 def of_bucket(snapshot: Snapshot, bucket: Bucket) -> None:
     """The files of the clicked bar."""
-    choice = FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order="smallest")
-    files = file_page(snapshot, choice, length=view.MOST_FILES).files
     with st.container(horizontal=True, vertical_alignment="center", key="bucket_head"):
-        shown = view.shown_sentence(files.num_rows, bucket.files, "the smallest first")
-        st.markdown(f"**{view.bucket_label(bucket)}**: {shown}", width="content")
+        st.markdown(f"**{view.bucket_label(bucket)}**", width="content")
         st.button("All sizes", key="close_bucket", icon=":material/close:", type="tertiary", on_click=_close)
-    lists.show(view.files_frame(files), FILES, key="bucket_files")
+    choice = FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order="smallest")
+    file_list.show(snapshot, choice, ORDERS["smallest"])
 
 
 def extremes(snapshot: Snapshot, *, order: str) -> None:
-    """The largest or the smallest files, or those with the most deleted rows."""
-    page = file_page(snapshot, FileChoice(order=order), length=EXTREMES)
-    if order == "deleted" and not page.total:
-        st.caption("No file of this version has a deletion vector.")
-        return
-    st.caption(view.shown_sentence(page.files.num_rows, page.total, ORDERS[order]))
-    lists.show(view.files_frame(page.files), FILES, key="extreme_files")
+    """All files, the largest or the smallest first, or those with deleted rows."""
+    file_list.show(snapshot, FileChoice(order=order), ORDERS[order])
 
 
-def partitions(found: FileDistribution) -> None:
-    """Totals per partition."""
+def partitions(snapshot: Snapshot, found: FileDistribution) -> None:
+    """Totals per partition, searched and sorted; a click lists the files of one."""
     st.caption(view.partitions_sentence(found))
-    lists.show(view.partitions_frame(found), PARTITIONS, key="partitions")
+    chosen = state.text(PARTITION)
+    if chosen is not None:
+        _of_partition(snapshot, chosen)
+        return
+    if len(found.partitions) > 1:
+        with st.container(horizontal=True, key="partition_tools"):
+            text = st.text_input("Search", key="find", bind="query-params", on_change=_first_page)
+            by = st.selectbox("Sort by", list(view.SORTS), key="sort", bind="query-params", on_change=_first_page)
+    else:
+        text, by = "", next(iter(view.SORTS))
+    ordered = view.ordered_partitions(found, text or "", by)
+    begin = min(file_list.start(), max(0, len(ordered) - 1) // file_list.PER_PAGE * file_list.PER_PAGE)
+    part = ordered[begin : begin + file_list.PER_PAGE]
+    file_list.pager(len(ordered), begin, f"{view.shown_range(begin, len(part), len(ordered), 'partition')}.")
+    names = [each.partition for each in part]
+    frame = view.partitions_frame(part, with_vectors=bool(found.vectors.files))
+    opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
+    if opened:
+        state.put({PARTITION: opened, file_list.PAGE: None})
+        st.rerun()
+
+
+def _of_partition(snapshot: Snapshot, partition: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="partition_head"):
+        st.markdown(f"**{markdown_safe(partition)}**", width="content")
+        none = {PARTITION: None, file_list.PAGE: None}
+        st.button("All partitions", key="close_partition", icon=":material/close:", on_click=state.put, args=(none,))
+    file_list.show(snapshot, FileChoice(partition=partition, order="smallest"), ORDERS["smallest"])
+
+
+def _first_page() -> None:
+    state.put({file_list.PAGE: None})
 
 
 def vectors(found: FileDistribution) -> None:

@@ -4,7 +4,7 @@ Rule: pure; the figure draws buckets and never files, a list shows a part and sa
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -13,10 +13,8 @@ import pyarrow as pa
 from app.view.format import bytes_exact, bytes_text, count_text, percent, things, utc_text
 from app.view.theme import SURFACES, Mode, categories, state_style, template_name
 from backend.lake.clustering import Overlap
-from backend.lake.files import HEAVY_SHARE, Bucket, FileDistribution
+from backend.lake.files import HEAVY_SHARE, Bucket, FileDistribution, PartitionFiles
 
-MOST_FILES = 200
-MOST_PARTITIONS = 500
 MOST_TICKS = 6
 
 
@@ -144,9 +142,25 @@ def _mark(chart: go.Figure, size_bytes: int, label: str, mode: Mode) -> None:
     )
 
 
-def partitions_frame(found: FileDistribution) -> pd.DataFrame:
-    """One row a partition, those with the most small files first; at most `MOST_PARTITIONS`."""
-    ordered = sorted(found.partitions, key=lambda p: (-p.small_files, -p.num_files, p.partition))
+SORTS: Mapping[str, Callable[[PartitionFiles], float]] = {
+    "Most small files": lambda part: -part.small_files,
+    "Most files": lambda part: -part.num_files,
+    "Largest": lambda part: -part.size_bytes,
+    "Smallest average file": lambda part: part.average_bytes,
+    "Most rows": lambda part: -(part.num_rows or 0),
+    "Most deleted rows": lambda part: -part.deleted_rows,
+}
+
+
+def ordered_partitions(found: FileDistribution, text: str, by: str) -> list[PartitionFiles]:
+    """The partitions whose name holds a text, in the order asked for; ties by their number of files, then by name."""
+    key = SORTS.get(by, SORTS["Most small files"])
+    inside = [part for part in found.partitions if text.lower() in part.partition.lower()]
+    return sorted(inside, key=lambda part: (key(part), -part.num_files, part.partition))
+
+
+def partitions_frame(parts: Sequence[PartitionFiles], *, with_vectors: bool) -> pd.DataFrame:
+    """One row a partition, in the order given."""
     rows = [
         {
             "Partition": part.partition or "(whole table)",
@@ -154,15 +168,24 @@ def partitions_frame(found: FileDistribution) -> pd.DataFrame:
             "Small files": part.small_files,
             "Small share": part.small_files / part.num_files if part.num_files else None,
             "Size": part.size_bytes,
-            "Average file": part.size_bytes // part.num_files if part.num_files else None,
+            "Average file": part.average_bytes if part.num_files else None,
             "Rows": part.num_rows,
             "Deleted share": part.deleted_share,
         }
-        for part in ordered[:MOST_PARTITIONS]
+        for part in parts
     ]
     names = ["Partition", "Files", "Small files", "Small share", "Size", "Average file", "Rows", "Deleted share"]
     frame = pd.DataFrame(rows, columns=names)
-    return frame if found.vectors.files else frame.drop(columns="Deleted share")
+    return frame if with_vectors else frame.drop(columns="Deleted share")
+
+
+def shown_range(begin: int, length: int, total: int, what: str) -> str:
+    """ "51 to 100 of 9,000 files"; "All 34 files"."""
+    if not total:
+        return f"No {what}"
+    if length == total:
+        return things(total, what) if total == 1 else f"All {things(total, what)}"
+    return f"{begin + 1:,} to {begin + length:,} of {things(total, what)}"
 
 
 def partitions_sentence(found: FileDistribution) -> str:
@@ -173,8 +196,6 @@ def partitions_sentence(found: FileDistribution) -> str:
     text = things(len(found.partitions), "partition")
     if found.skew is not None:
         text += f", the largest {ratio_text(found.skew)} the median one"
-    if len(found.partitions) > MOST_PARTITIONS:
-        text += f", the first {count_text(MOST_PARTITIONS)} shown"
     if not worst:
         return f"{text}; none has small files."
     share = percent(sum(part.num_files for part in worst) / found.num_files)
@@ -182,8 +203,7 @@ def partitions_sentence(found: FileDistribution) -> str:
 
 
 def files_frame(files: pa.Table) -> pd.DataFrame:
-    """Files as rows, at most `MOST_FILES`, in the order given."""
-    part = files.slice(0, MOST_FILES)
+    """Files as rows, in the order given."""
     rows = [
         {
             "Size": row["size_bytes"],
@@ -193,7 +213,7 @@ def files_frame(files: pa.Table) -> pd.DataFrame:
             "Modified": utc_text(row["modified_at"]),
             "Path": row["path"],
         }
-        for row in part.to_pylist()
+        for row in files.to_pylist()
     ]
     frame = pd.DataFrame(rows, columns=["Size", "Rows", "Deleted rows", "Partition", "Modified", "Path"])
     empty = [
@@ -205,17 +225,6 @@ def files_frame(files: pa.Table) -> pd.DataFrame:
 def find_bucket(buckets: Sequence[Bucket], from_bytes: int | None) -> Bucket | None:
     """The bucket that begins at `from_bytes`; None when the version has none such."""
     return next((bucket for bucket in buckets if bucket.from_bytes == from_bytes), None)
-
-
-def shown_sentence(shown: int, total: int, what: str) -> str:
-    """ "200 of 9,000 files, the smallest first"."""
-    if total <= 1:
-        return f"{things(total, 'file')}."
-    return (
-        f"All {things(total, 'file')}, {what}."
-        if shown >= total
-        else f"{count_text(shown)} of {things(total, 'file')}, {what}."
-    )
 
 
 def ratio_text(ratio: float) -> str:

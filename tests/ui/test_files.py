@@ -27,8 +27,9 @@ def test_small_files_are_counted_with_the_rule_that_counts_them(events: Path) ->
 
 def test_lists_are_a_part_and_say_of_how_many(events: Path) -> None:
     app = open_page("files", table="events", view="Smallest")
-    assert len(frame_with(app, "Path")) == 20
-    assert "20 of 34 files, the smallest first." in words(app)
+    sizes = frame_with(app, "Path")["Size"].tolist()
+    assert len(sizes) == 34 and sizes == sorted(sizes)
+    assert "All 34 files, the smallest first." in words(app)
 
 
 def test_partitions_have_their_totals(events: Path) -> None:
@@ -49,7 +50,7 @@ def test_a_link_opens_the_files_of_one_bar(events: Path) -> None:
 
 
 def test_a_bar_of_another_version_is_ignored(events: Path) -> None:
-    assert len(frame_with(open_page("files", table="events", bucket=3), "Path")) == 20
+    assert len(frame_with(open_page("files", table="events", bucket=3), "Path")) == 34
 
 
 def test_files_of_an_old_version(events: Path) -> None:
@@ -83,3 +84,38 @@ def test_files_with_deleted_rows_are_named(home: Path) -> None:
 
 def test_a_table_without_deletion_vectors_says_so(events: Path) -> None:
     assert "No deletion vectors" in words(open_page("files", table="events", view="Deleted rows"))
+
+
+def test_long_lists_come_in_pages(home: Path) -> None:
+    path = home / "lake" / "many"
+    log = builders.HandLog(path).start(partition_by=["p"], columns={"id": "long", "p": "string"})
+    log.commit(
+        *[builders.add(f"p={n}/f", size=n + 1, partitionValues={"p": str(n)}) for n in range(120)],
+        builders.commit_info(),
+    )
+    app = open_page("files", table="many", view="Smallest", page_=3)
+    assert frame_with(app, "Path")["Size"].tolist() == list(range(101, 121))
+    assert "101 to 120 of 120 files, the smallest first." in words(app)
+    app.button(key="page_Previous").click()
+    again(app)
+    assert frame_with(app, "Path")["Size"].tolist() == list(range(51, 101))
+    app = open_page("files", table="many", view="By partition", find="=11", sort="Largest")
+    assert frame_with(app, "Small share")["Partition"].tolist() == [f"p={n}" for n in range(119, 109, -1)] + ["p=11"]
+    app = open_page("files", table="many", view="By partition", partition="p=7")
+    assert frame_with(app, "Path")["Path"].tolist() == ["p=7/f"]
+
+
+def test_a_link_opens_one_file(events: Path) -> None:
+    name = DeltaTable(str(events)).get_add_actions(flatten=True)["path"].to_pylist()[0]
+    app = open_page("files", table="events", file=name)
+    columns = frame_with(app, "Encodings")
+    assert columns["Column"].tolist() == ["id"] and metrics(app)["Row groups"] == "1" and metrics(app)["Rows"] == "2"
+    assert '"numRecords": 2' in words(app)
+    app.button(key="close_file").click()
+    again(app)
+    assert "file" not in app.query_params and "Row groups" not in metrics(app)
+
+
+def test_a_file_that_is_not_of_the_version_is_an_answer(events: Path) -> None:
+    app = open_page("files", table="events", file="../secret.parquet")
+    assert len(app.error) == 1 and "holds no file" in app.error[0].value.replace("\\", "")
