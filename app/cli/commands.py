@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 
 READ, ACT, RUN = "Read", "Act", "Run"
+VERSION = "A version, `latest`, -5, or a time (ISO 8601)"
+TIME = "an age (24 h, 7 d), a date or a time (UTC)"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 TableName = Annotated[str, typer.Argument(metavar="T", help="Name of a table, or its URI under a root.")]
@@ -57,20 +59,32 @@ def table(name: TableName, at: At = None, as_json: AsJson = False) -> int:
 def history(
     name: TableName,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many of the newest commits.")] = None,
+    operation: Annotated[list[str] | None, typer.Option("--operation", help="Only commits of this operation.")] = None,
+    user: Annotated[list[str] | None, typer.Option("--user", help="Only commits of this user.")] = None,
+    engine: Annotated[list[str] | None, typer.Option("--engine", help="Only commits of this engine.")] = None,
+    stream: Annotated[list[str] | None, typer.Option("--stream", help="Only commits of this stream.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help=f"Not before {TIME}.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help=f"Not after {TIME}.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """The commits, newest first (30 on a terminal, all with --json, unless --limit says otherwise)."""
-    from app.cli import lake
+    from app.cli import history
 
-    return lake.history(name, limit, as_json=as_json)
+    groups = {"operations": operation, "users": user, "engines": engine, "streams": stream}
+    return history.history(name, history.Request(limit, groups, since, until), as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)
-def properties(name: TableName, as_json: AsJson = False) -> int:
-    """Table properties and features, explained."""
-    from app.cli import lake
+def properties(
+    name: TableName,
+    at: Annotated[str | None, typer.Option("--at", "--version", help=f"{VERSION}.")] = None,
+    compare: Annotated[str | None, typer.Option("--compare", help="Another version: what differs.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Table properties and features, explained; what differs from another version."""
+    from app.cli import properties
 
-    return lake.properties(name, as_json=as_json)
+    return properties.properties(name, at, compare, as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)

@@ -3,11 +3,13 @@
 Rule: pure; keys are a contract with scripts: add, never rename.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from backend.diff.export import row_document
 from backend.diff.model import CommitChanges, VersionDiff
 from backend.health.model import AttentionItem, TableHealth
+from backend.lake.commit_changes import TableChange
 from backend.lake.files import FileDistribution
 from backend.lake.metadata_diff import FieldState
 from backend.lake.model import Commit, Protocol, SchemaField, Snapshot, TableCard, UnreadableTable
@@ -82,8 +84,8 @@ def _schema_field(value: SchemaField) -> Document:
     }
 
 
-def commit(value: Commit) -> Document:
-    found = {
+def commit(value: Commit, changes: Sequence[TableChange] = ()) -> Document:
+    found: Document = {
         "version": value.version,
         "committed_at": value.committed_at,
         "operation": value.operation,
@@ -98,6 +100,7 @@ def commit(value: Commit) -> Document:
         "is_blind_append": value.is_blind_append,
         "stream": None,
         "problem": value.problem,
+        "changes": [table_change(change) for change in changes],
     }
     if value.origin:
         origin = value.origin
@@ -108,6 +111,17 @@ def commit(value: Commit) -> Document:
             "batch_id": origin.batch_id,
         }
     return found
+
+
+def table_change(value: TableChange) -> Document:
+    """`before` null: added; `after` null: removed; kind "unknown": what held before is not in the log."""
+    return {
+        "kind": value.kind.value,
+        "subject": value.subject,
+        "trait": value.trait or None,
+        "before": value.before,
+        "after": value.after,
+    }
 
 
 def files(version: int, value: FileDistribution) -> Document:

@@ -1,4 +1,4 @@
-"""`weir tables|table|history|properties|files`.
+"""`weir tables|table|files`.
 
 Rule: reads through `Lake` alone; JSON and the human form come from the same value.
 """
@@ -11,11 +11,9 @@ from app.view.format import ago, bytes_text, count_text, percent, utc_text
 from backend.diff.versions import resolve_version
 from backend.lake.files import distribute
 from backend.lake.lake import Lake
-from backend.lake.model import OperationMetrics, Snapshot, TableCard, TableRef, UnreadableTable
+from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
 from backend.lake.schema import fields
 from backend.settings import Settings, load_settings
-
-NEWEST = 30  # commits on a terminal
 
 
 @lru_cache(maxsize=1)
@@ -94,82 +92,6 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
             )
             for field in schema
         ),
-    )
-    return 0
-
-
-def history(name: str, limit: int | None, *, as_json: bool) -> int:
-    lake, ref = opened(name)
-    if as_json:
-        print_json([documents.commit(commit) for commit in lake.history(ref, limit=limit)])
-        return 0
-    shown = limit or NEWEST
-    commits = lake.history(ref, limit=shown + 1)
-    print_table(
-        ("version", "when", "operation", "rows", "files", "who", "engine"),
-        (
-            (
-                f"v{c.version}",
-                utc_text(c.committed_at),
-                c.operation or "–",
-                _rows_words(c.metrics),
-                _files_words(c.metrics),
-                (c.origin.stream if c.origin and c.origin.stream else c.user) or "–",
-                c.engine or "–",
-            )
-            for c in commits[:shown]
-        ),
-        right=("version",),
-    )
-    if len(commits) > shown:
-        say(f"Older commits are not shown: --limit {2 * shown}", style="dim")
-    return 0
-
-
-def _rows_words(metrics: OperationMetrics) -> str:
-    parts = (("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))
-    return " ".join(f"{sign}{count_text(count)}" for sign, count in parts if count) or "–"
-
-
-def _files_words(metrics: OperationMetrics) -> str:
-    parts = (("+", metrics.files_added), ("−", metrics.files_removed))
-    return " ".join(f"{sign}{count_text(count)}" for sign, count in parts if count) or "–"
-
-
-def properties(name: str, *, as_json: bool) -> int:
-    from backend.lake.properties import explain_features, explain_properties, ownership
-
-    lake, ref = opened(name)
-    snapshot = lake.snapshot(ref)
-    rows, features = explain_properties(snapshot.metadata), explain_features(snapshot.protocol)
-    owner = ownership(snapshot.metadata)
-    if as_json:
-        print_json(
-            {
-                "version": snapshot.version,
-                "properties": [{name: getattr(row, name) for name in row.__dataclass_fields__} for row in rows],
-                "features": [{name: getattr(row, name) for name in row.__dataclass_fields__} for row in features],
-                "protocol": documents.protocol(snapshot.protocol),
-                "ownership": {name: getattr(owner, name) for name in owner.__dataclass_fields__},
-            }
-        )
-        return 0
-    print_table(
-        ("property", "value", "default", "meaning"),
-        (
-            (
-                row.key,
-                row.value if row.value is not None else "–",
-                row.default if row.default is not None else "–",
-                f"! {row.problem} {row.suggestion or ''}".strip() if row.problem else row.meaning,
-            )
-            for row in sorted(rows, key=lambda row: not row.is_set)
-        ),
-    )
-    say()
-    print_table(
-        ("feature", "reader", "writer", "meaning"),
-        ((f.name, "yes" if f.in_reader else "", "yes" if f.in_writer else "", f.meaning) for f in features),
     )
     return 0
 

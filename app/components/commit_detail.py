@@ -12,8 +12,9 @@ from app import cache, context, errors, navigation, state
 from app.components import lists
 from app.components.history_choice import choose
 from app.view import history as view
-from app.view import table_changes
+from app.view.change_words import changes_sentence
 from app.view.format import UNKNOWN, ago, count_text, markdown_safe, moment_help, things
+from app.view.table_changes import changes_frame
 from app.view.theme import operation_style
 from backend.lake.commit_changes import TableChange, load_changes
 from backend.lake.history_filter import stream_of
@@ -94,8 +95,8 @@ def _stream_link(commit: Commit, streams: Mapping[str, str]) -> None:
 
 def _changes(changes: Sequence[TableChange]) -> None:
     if changes:
-        st.markdown(f"**Changed of the table itself** · {table_changes.changes_sentence(changes)}")
-        lists.show(table_changes.changes_frame(changes), CHANGES, key="table_changes")
+        st.markdown(f"**Changed of the table itself** · {changes_sentence(changes)}")
+        lists.show(changes_frame(changes), CHANGES, key="table_changes")
 
 
 def _close(label: str) -> None:

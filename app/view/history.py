@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from app.view.change_words import changes_text
 from app.view.format import (
     UNKNOWN,
     bytes_exact,
@@ -22,7 +23,6 @@ from app.view.format import (
     things,
     utc_text,
 )
-from app.view.table_changes import changes_text
 from app.view.theme import operation_style
 from backend.lake.commit_changes import TableChange
 from backend.lake.history_filter import stream_of

@@ -171,6 +171,36 @@ def test_history_is_newest_first_and_can_be_limited(weir: Weir, lake: Path) -> N
     assert "Older commits" in weir("history", "orders", "--limit", "2").out
 
 
+def test_history_is_filtered_and_says_what_changed(weir: Weir, lake: Path) -> None:
+    DeltaTable(str(lake / "silver" / "orders")).alter.set_table_properties({"delta.appendOnly": "false"})
+    (commit,) = weir("history", "orders", "--operation", "SET TBLPROPERTIES", "--since", "1 h", "--json").document
+    (change,) = commit["changes"]
+    assert (change["kind"], change["subject"]) == ("property", "delta.appendOnly")
+    assert (change["before"], change["after"]) == (None, "false")
+    assert "+ delta.appendOnly = false" in weir("history", "orders").out
+    both = weir("history", "orders", "--operation", "UPDATE", "--operation", "DELETE", "--json").document
+    assert [each["operation"] for each in both] == ["DELETE", "UPDATE"]
+    assert weir("history", "orders", "--user", "nobody", "--limit", "5", "--json").document == []
+    assert weir("history", "orders", "--until", "2020-01-01", "--json").document == []
+    assert weir("history", "orders", "--since", "soon").code == 2
+
+
+def test_properties_at_a_version_and_against_another(weir: Weir, lake: Path) -> None:
+    DeltaTable(str(lake / "silver" / "orders")).alter.set_table_properties({"delta.appendOnly": "false"})
+    latest = weir("properties", "orders", "--json").document
+    first = weir("properties", "orders", "--at", "0", "--json").document
+    assert first["version"] == 0 and "compare" not in first
+    values = [{row["key"]: row["value"] for row in each["properties"]}["delta.appendOnly"] for each in (first, latest)]
+    assert values == [None, "false"]
+    for asked in (("--at", "0", "--compare", "latest"), ("--compare", "0")):
+        found = weir("properties", "orders", *asked, "--json").document["compare"]
+        assert (found["from_version"], found["to_version"]) == (0, latest["version"])
+        (change,) = found["changes"]
+        assert (change["subject"], change["after"]) == ("delta.appendOnly", "false") and change["meaning"]
+    assert "+ delta.appendOnly = false" in weir("properties", "orders", "--compare", "0").out
+    assert weir("properties", "orders", "--compare", "99").code == 3
+
+
 def test_properties_explains_what_is_set(weir: Weir, lake: Path) -> None:
     document = weir("properties", "orders", "--json").document
     feed = next(row for row in document["properties"] if row["key"] == "delta.enableChangeDataFeed")
