@@ -81,7 +81,7 @@ class LogNames:
         listing = read_listing(entry.name for entry in entries)
         if not listing.commits and not listing.checkpoints:
             self._forget()
-            what = "its log is empty" if entries else "there is no _delta_log"
+            what = "its log is empty" if self._folder.list(LOG) else "there is no _delta_log"
             uri = self._folder.uri
             raise TableNotFoundError(f"{uri} is not a Delta table: {what}", hint="it may have been deleted")
         if self._listing is not None and self._tag is not None and self._tag_of(self._listing, entries) != self._tag:

@@ -41,6 +41,10 @@ class RunningTotals:
         self._limit = self._wanted_limit()
         self._count_small()
 
+    def restart(self, state: LogState) -> None:
+        """Move to a state that no single commit leads to: a log compaction stands for several."""
+        self.__init__(state, self._health)  # type: ignore[misc]
+
     def apply(self, commit: CommitSlice) -> None:
         """Move to the version of `commit`; raises `TableCorruptError` when it cannot be read."""
         record = commit.record

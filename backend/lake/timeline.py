@@ -91,11 +91,16 @@ class TableTimeline:
 
     def _walk(self, running: RunningTotals, versions: range) -> list[VersionTotals]:
         found: list[VersionTotals] = []
+        there = self._log.listing().commits if len(versions) else frozenset()
         for start in range(versions.start, versions.stop, AT_ONCE):
             part = range(start, min(versions.stop, start + AT_ONCE))
-            for commit in self._log.commits(part):
-                running.apply(commit)
-                found.append(self._total(running, commit.record.version, commit))
+            commits = {c.record.version: c for c in self._log.commits(v for v in part if v in there)}
+            for version in part:
+                if version in commits:
+                    running.apply(commits[version])
+                else:
+                    running.restart(self._log.state(version))
+                found.append(self._total(running, version, commits.get(version)))
         return found
 
     def _total(self, running: RunningTotals, version: int, commit: CommitSlice | None) -> VersionTotals:
