@@ -1,12 +1,15 @@
-"""Properties: how is this table configured, what does that mean, what is unusual?"""
+"""Properties: how is this table configured, what does that mean, what is unusual, what was different before?"""
 
 from app import errors
-from app.components import properties
+from app.components import properties, property_comparison
 from app.components.frame import table_header
 
 opened = table_header("properties")
 with errors.boundary():
     properties.ownership_card(opened.snapshot.metadata)
     properties.problems(opened.snapshot.metadata)
+with errors.boundary():
+    property_comparison.comparison(opened)
+with errors.boundary():
     properties.table(opened.snapshot.metadata)
     properties.features(opened.snapshot.protocol)

@@ -66,3 +66,50 @@ def test_features_are_explained(home: Path) -> None:
     app = open_page("properties", table="fed")
     frame = frame_with(app, "Feature")
     assert "changeDataFeed" in frame["Feature"].tolist() and all(frame["Meaning"])
+
+
+@pytest.fixture
+def changed(home: Path) -> Path:
+    """0 and 1 differ in two properties, the protocol and a column; 2 changes nothing."""
+    log = builders.HandLog(home / "lake" / "changed")
+    before = {"delta.appendOnly": "false", "team": "a"}
+    log.commit(builders.protocol(), builders.metadata(configuration=before), builders.commit_info("CREATE TABLE"))
+    after = builders.metadata({"id": "long", "n": "long"}, configuration={"delta.appendOnly": "true"})
+    log.commit(builders.protocol(3, 7, ["deletionVectors"]), after, builders.commit_info("SET TBLPROPERTIES"))
+    log.commit(builders.commit_info("WRITE"))
+    return home
+
+
+@pytest.mark.parametrize("params", [{"compare": "0"}, {"compare": "-2"}, {"version": "0", "compare": "latest"}])
+def test_two_versions_are_compared_from_the_older_to_the_newer(changed: Path, params: dict[str, str]) -> None:
+    app = open_page("properties", table="changed", **params)
+    frame = frame_with(app, "Before", "After", "Meaning")
+    assert frame[["What", "Name", "Change", "Before", "After"]].values.tolist() == [
+        ["Property", "delta.appendOnly", "changed", "false", "true"],
+        ["Property", "team", "removed", "a", "–"],
+        ["Protocol", "reader", "changed", "1", "3"],
+        ["Protocol", "writer", "changed", "2", "7"],
+        ["Feature", "deletionVectors", "added", "–", "supported"],
+    ]
+    assert "Rows can only be added" in frame["Meaning"][0]
+    assert "v0 → v2 · 5 changes: 1 added, 1 removed, 3 changed" in words(app).replace("*", "")
+    assert "1 change of columns beside" in words(app)
+
+
+def test_versions_with_the_same_properties_say_so(changed: Path) -> None:
+    assert "v1 → v2: properties, protocol and features are the same" in words(
+        open_page("properties", table="changed", compare="1")
+    ).replace("*", "")
+    assert "Both are v2" in words(open_page("properties", table="changed", compare="2"))
+
+
+def test_a_pinned_version_shows_its_own_properties(changed: Path) -> None:
+    assert rows(open_page("properties", table="changed", version=0))["delta.appendOnly"]["Value"] == "false"
+    assert rows(open_page("properties", table="changed"))["delta.appendOnly"]["Value"] == "true"
+
+
+@pytest.mark.parametrize("compare", ["99", "soon"])
+def test_a_version_that_is_not_there_is_an_error_and_the_rest_stays(changed: Path, compare: str) -> None:
+    app = open_page("properties", table="changed", compare=compare)
+    assert len(app.error) == 1 and compare in app.error[0].value
+    assert "delta.appendOnly" in rows(app)
