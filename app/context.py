@@ -11,6 +11,8 @@ from streamlit.logger import set_log_level
 
 from app.view.theme import Mode
 from backend.lake.lake import Lake
+from backend.query.aggregate import Aggregates
+from backend.query.columns import ColumnNumbers
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 
@@ -34,6 +36,18 @@ def lake() -> Lake:
 def store() -> ControlStore:
     """The control store; raises `StoreError` when it does not answer."""
     return ControlStore.open(settings())
+
+
+@st.cache_resource(show_spinner=False)
+def aggregates() -> Aggregates:
+    """What SQL aggregates came to, shared by all viewers."""
+    return Aggregates()
+
+
+@st.cache_resource(show_spinner=False)
+def column_numbers() -> ColumnNumbers:
+    """What columns came to by their statistics, shared by all viewers."""
+    return ColumnNumbers()
 
 
 def now() -> datetime:

@@ -21,6 +21,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Table": (
         ("table", "Summary", ":material/table:"),
         ("history", "History", ":material/history:"),
+        ("versions", "Versions", ":material/restore_page:"),
         ("files", "Files", ":material/folder_copy:"),
         ("properties", "Properties", ":material/tune:"),
         ("changes", "Changes", ":material/difference:"),

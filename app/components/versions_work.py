@@ -1,0 +1,47 @@
+"""Work that takes a while, on a page: what, how far, and Cancel.
+
+Rule: the script itself waits, so that any click (Cancel, another page, a closed window) ends the work; what was asked
+for is remembered until it is done or cancelled, never longer.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Protocol, TypeVar, cast
+
+import streamlit as st
+
+Step = TypeVar("Step")
+_ASKED = "_asked_work"
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+def ask(name: str) -> None:
+    """For a button's `on_click`: the next run does this work."""
+    st.session_state[_ASKED] = name
+
+
+def is_asked(name: str) -> bool:
+    return bool(st.session_state.get(_ASKED) == name)
+
+
+def cancel() -> None:
+    st.session_state.pop(_ASKED, None)
+
+
+def run(steps: Iterator[Step], *, key: str, tell: Callable[[Step], tuple[float, str]]) -> Step | None:
+    """Do the work with its progress; the last step, None when there was none. `tell` gives share done and words."""
+    place = st.container(key=f"{key}_work")
+    with place, st.container(horizontal=True, vertical_alignment="center"):
+        bar = st.progress(0.0, "Starting …", width="stretch")
+        st.button("Cancel", key=f"{key}_cancel", icon=":material/cancel:", on_click=cancel)
+    last: Step | None = None
+    with closing(cast(_Closable, steps)):
+        for step in steps:
+            share, words = tell(step)
+            bar.progress(min(1.0, max(0.0, share)), words)
+            last = step
+    cancel()
+    return last

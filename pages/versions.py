@@ -1,0 +1,12 @@
+"""Versions: which can still be read, restored or followed, until when and why; and any number over them."""
+
+from app.components import versions, versions_numbers
+from app.components.frame import table_header
+from app.errors import boundary
+
+opened = table_header("versions", versioned=False)
+with boundary():
+    found = versions.judged(opened)
+    chosen = versions.strip(found)
+    versions.answers(opened, found, chosen)
+    versions_numbers.numbers(opened, found)

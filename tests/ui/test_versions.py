@@ -1,0 +1,120 @@
+"""Versions: the strip, the answers for one version, files looked for on request, numbers over versions."""
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests import builders
+from tests.ui.frames import frame_with, titles
+from tests.ui.opened import again, home, open_page, words
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def orders(home: Path) -> Path:
+    return builders.orders_table(home / "lake" / "orders")
+
+
+def test_a_young_table_can_be_read_at_every_version(orders: Path) -> None:
+    app = open_page("versions", table="orders")
+    assert "All 4 versions can be read" in titles(app) and "Version 3 (latest)" in words(app)
+    assert "it is the latest version, which is never refused" in words(app).lower()
+    assert "Rows: 3 to 4 over 4 versions, v0 to v3" in titles(app)
+
+
+def test_a_link_opens_one_version_with_its_end_and_the_setting(orders: Path) -> None:
+    app = open_page("versions", table="orders", at=1)
+    said = words(app)
+    assert "Version 1" in said and said.count(":green[yes, until ") == 3
+    assert "delta.deletedFileRetentionDuration is 7 days (the default)" in said.replace("`", "")
+    assert "14 days would make it until" in said
+
+
+@pytest.mark.parametrize("at", ["99", "-1", "x", ""])
+def test_a_version_that_is_not_there_falls_back_to_the_latest(orders: Path, at: str) -> None:
+    assert "Version 3 (latest)" in words(open_page("versions", table="orders", at=at))
+
+
+def test_choosing_a_version_puts_it_into_the_link(orders: Path) -> None:
+    app = open_page("versions", table="orders")
+    app.number_input(key="at_input").set_value(2)
+    again(app)
+    assert app.query_params["at"] in ("2", ["2"]) and "Version 2" in words(app)
+
+
+def test_files_are_looked_for_on_request(orders: Path) -> None:
+    DeltaTable(str(orders)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    app = open_page("versions", table="orders", at=1)
+    assert ":orange[not certain" in words(app) and "A VACUUM with a shorter retention" in words(app)
+    app.button(key="look_sample").click()
+    again(app)
+    assert "2 files are gone, of 2" in words(app) or "1 file is gone, of 2" in words(app)
+    assert ":red[no]" in words(app)
+    app.button(key="look_all").click()
+    again(app)
+    assert "at least one is gone" in words(app) and "all found" in words(app)
+
+
+def test_a_cleaned_log_says_what_is_gone(home: Path) -> None:
+    log = builders.HandLog(home / "lake" / "cleaned").start()
+    for number in range(5):
+        log.commit(builders.commit_info(), builders.add(f"{number}.parquet"))
+    adds = [builders.add(f"{number}.parquet") for number in range(3)]
+    log.checkpoint(3, [builders.protocol(), builders.metadata(), *adds])
+    for version in range(3):
+        (log.log / f"{version:020d}.json").unlink()
+    app = open_page("versions", table="cleaned", at=1)
+    assert "3 of 6 versions can be read" in titles(app)
+    assert "the oldest version that can be rebuilt is 3" in words(app)
+    assert not [button for button in app.button if button.key == "look_sample"]
+
+
+def test_a_table_of_one_version(home: Path) -> None:
+    builders.HandLog(home / "lake" / "one").start()
+    app = open_page("versions", table="one")
+    assert "The only version can be read" in titles(app) and "Rows: 0 at v0" in titles(app)
+
+
+def test_a_broken_table_is_an_answer(home: Path) -> None:
+    builders.HandLog(home / "lake" / "gap").start().commit(builders.commit_info(), version=2)
+    assert "cannot be read" in words(open_page("versions", table="gap"))
+
+
+@pytest.mark.parametrize(("number", "title"), [("Files", "Files: 1 to"), ("Size", "Size: "), ("Small files", "Small")])
+def test_the_tables_own_numbers(orders: Path, number: str, title: str) -> None:
+    assert title in titles(open_page("versions", table="orders", number=number, over="Versions"))
+
+
+def test_a_column_by_statistics(orders: Path) -> None:
+    link = {"number": "One column", "column": "amount", "measure": "Highest"}
+    app = open_page("versions", table="orders", **link)
+    assert "Highest amount: 30 to 50 over 4 versions" in titles(app)
+    assert frame_with(app, "Value")["Value"].tolist() == ["50.0", "50.0", "50.0", "30.0"]
+
+
+def test_an_aggregate_is_computed_after_a_click_and_kept(orders: Path) -> None:
+    link = {"number": "SQL aggregate", "sql": "sum(amount)"}
+    app = open_page("versions", table="orders", **link)
+    assert "sum(amount)" not in titles(app)
+    app.button(key="compute").click()
+    again(app)
+    assert "sum(amount): 60 to 145 over 4 versions" in titles(app)
+    assert frame_with(app, "Value")["Value"].tolist() == ["145.0", "155.0", "150.0", "60.0"]
+    assert "sum(amount): 60 to 145" in titles(open_page("versions", table="orders", **link))
+
+
+def test_an_aggregate_of_text_is_a_list(orders: Path) -> None:
+    app = open_page("versions", table="orders", number="SQL aggregate", sql="max(status)", first=1, last=2)
+    app.button(key="compute").click()
+    again(app)
+    assert frame_with(app, "Value")["Value"].tolist() == ["paid", "new"]
+
+
+def test_a_wrong_aggregate_shows_its_place(orders: Path) -> None:
+    app = open_page("versions", table="orders", number="SQL aggregate", sql="sum(amuont)")
+    app.button(key="compute").click()
+    again(app)
+    assert "There is no column 'amuont' (character 5)" in words(app) and "Did you mean amount?" in words(app)
+    assert "sum(amuont)\n    ^" in words(app)
