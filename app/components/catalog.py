@@ -10,6 +10,7 @@ import streamlit as st
 from app import cache, context, navigation
 from app.components import lists
 from app.components.frame import empty_lake
+from app.components.live import STEADY
 from app.lake_reading import LakeReading
 from app.view import catalog as view
 from app.view.overview import Table
@@ -18,6 +19,7 @@ from backend.errors import LakehouseError
 EVERY_S = 5.0
 ARRIVING_S = 1.0
 _LAYER, _OWNER, _PAGE = "layer", "owner", "page"
+_LIVE = "lake_live"
 
 _SMALL = st.column_config.ProgressColumn(
     "Small files", format="percent", width=110, min_value=0, max_value=1,
@@ -52,8 +54,10 @@ def live_lake(region: Callable[[], None]) -> None:
     def run() -> None:
         if arriving and not is_arriving():
             st.rerun()
-        region()
+        with st.container(key=_LIVE):
+            region()
 
+    st.html(STEADY.format(key=_LIVE))
     st.fragment(run, run_every=ARRIVING_S if arriving else EVERY_S)()
 
 

@@ -136,6 +136,8 @@ def progress_share(reading: LakeReading) -> float:
 def found_sentence(found: Sequence[Table], reading: LakeReading, query: Query) -> str:
     """What the list comes to: "38 of 2,000 tables · 1.2 M rows · …", and what of it is not known yet."""
     totals = totals_sentence(lake_totals(found))
+    if found and all(isinstance(table, UnreadableTable) for table in found):  # no number of theirs is known
+        totals = f"{things(len(found), 'table')} · {count_text(len(found))} unreadable"
     if query.is_narrow:
         head, _, rest = totals.partition(" · ")
         totals = f"{count_text(len(found))} of {things(reading.num_read, 'table')} match · {rest}" if rest else head
@@ -179,6 +181,8 @@ def catalog_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
     """One row a table, in the order given; columns that hold nothing for any of them are left out."""
     frame = pd.DataFrame([_row(table, now) for table in tables], columns=list(COLUMNS))
     optional = ["Owner", "Classification", "Problem", "What to do"]
+    if all(isinstance(table, UnreadableTable) for table in tables):  # room for the reasons
+        optional += ["Rows", "Files", "Size", "Small files"]
     return frame.drop(columns=[name for name in optional if frame[name].isna().all()])
 
 

@@ -37,7 +37,7 @@ from backend.lake.timeline_store import TimelineStore
 from backend.settings import Settings
 
 LOGS_KEPT = 256
-CARDS_AT_ONCE = 4
+CARDS_AT_ONCE = 2  # each keeps the interpreter busy, which pages need too
 REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
 POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
 

@@ -66,6 +66,8 @@ def test_progress_and_totals_say_what_is_still_to_come() -> None:
     whole = LakeReading(TABLES, NOW, ("a",) * 4)
     narrow = view.found_sentence(TABLES[:1], whole, view.Query(words="orders"))
     assert narrow.startswith("1 of 4 tables match · ")
+    unread = view.found_sentence([BROKEN], whole, view.Query(shown=view.UNREADABLE))
+    assert unread == "1 of 4 tables match · 1 unreadable"
 
 
 def test_a_page_says_what_it_leaves_out() -> None:
@@ -79,6 +81,7 @@ def test_a_row_of_an_unreadable_table_holds_reason_step_and_what_is_known() -> N
     assert (row["State"], row["Problem"], row["What to do"]) == ("⚠ unreadable v7", "commit 3 is missing", "restore it")
     assert (row["By"], row["Committed at"]) == ("MERGE", "2026-11-20 12:00:00 UTC")
     assert "Problem" not in view.catalog_frame(TABLES[:3], NOW)
+    assert "Rows" not in view.catalog_frame([BROKEN], NOW) and "Problem" in view.catalog_frame([BROKEN], NOW)
 
 
 def test_of_many_tables_those_in_trouble_then_the_stalest_are_short_listed() -> None:
