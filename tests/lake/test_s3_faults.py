@@ -18,8 +18,8 @@ from backend.lake.storage import Storage
 from backend.settings import load_settings
 from tests.object_store import KEY, SECRET, Fault, Proxy, free_port, make_bucket, proxy, storage_options
 
-HASTE = {"timeout": "500ms", "connect_timeout": "500ms", "max_retries": "1"}
-PATIENCE = "10s"  # where no time-out is wanted, a busy machine shall cause none
+FEW_TRIES = {"max_retries": "1", "timeout": "20s", "connect_timeout": "20s"}  # a busy machine is no silent server
+SHORT = "400ms"
 BODY = b"x" * 200_000
 
 
@@ -36,10 +36,10 @@ def server() -> Iterator[Proxy]:
 
 
 def folder_at(endpoint: str, bucket: str = "faults", **more: str) -> ObjectFolder:
-    return ObjectFolder(f"s3://{bucket}/t", f"s3://{bucket}", storage_options(endpoint) | HASTE | more)
+    return ObjectFolder(f"s3://{bucket}/t", f"s3://{bucket}", storage_options(endpoint) | FEW_TRIES | more)
 
 
-def fails(read, *words: str, within_s: float = 5.0) -> StorageError:
+def fails(read, *words: str, within_s: float = 10.0) -> StorageError:
     started = time.monotonic()
     with pytest.raises(StorageError) as caught:
         read()
@@ -64,7 +64,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("fault", "words"), FAULTS)
 def test_each_fault_ends_each_way_of_reading(bucket, server, fault, words):
-    folder = folder_at(server.url, timeout="300ms" if fault is Fault.HANG else PATIENCE)
+    folder = folder_at(server.url, **({"timeout": SHORT} if fault is Fault.HANG else {}))
     server.fail(fault)
     place = f"s3://{bucket}/t/file"
     fails(lambda: folder.read("file"), place, words)
@@ -74,12 +74,12 @@ def test_each_fault_ends_each_way_of_reading(bucket, server, fault, words):
     if fault is not Fault.CUT:  # the answer to HEAD has no body
         fails(lambda: folder.stat("file"), place)
     server.heal()
-    assert folder_at(server.url, timeout=PATIENCE).read("file") == BODY
+    assert folder_at(server.url).read("file") == BODY
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG, Fault.UNAVAILABLE, Fault.CUT])
 def test_one_fault_is_not_noticed(bucket, server, fault):
-    folder = folder_at(server.url, timeout="800ms" if fault is Fault.HANG else PATIENCE)
+    folder = folder_at(server.url, **({"timeout": "1s"} if fault is Fault.HANG else {}))
     for read in (lambda: folder.read("file"), lambda: folder.open("file").read(), lambda: len(folder.list(""))):
         server.fail(fault, times=1)
         assert read() in (BODY, 2)
@@ -87,7 +87,7 @@ def test_one_fault_is_not_noticed(bucket, server, fault):
 
 def test_a_cut_body_is_continued_and_not_read_again(bucket, server):
     server.fail(Fault.CUT, times=1)
-    assert folder_at(server.url, timeout=PATIENCE).read("file") == BODY
+    assert folder_at(server.url).read("file") == BODY
     assert server.sent_bytes("file") == len(BODY)
 
 
@@ -105,12 +105,12 @@ def test_a_server_that_is_not_there_is_named_without_its_password(endpoint):
 
 
 def test_many_reads_of_a_silent_server_end_as_one_does(bucket, server):
-    """2,000 reads by 32 threads, each with its own time-out, would take half a minute."""
+    """2,000 reads by 32 threads, each with its own time-out, would take a minute."""
     server.fail(Fault.HANG)
-    folder = folder_at(server.url)
+    folder = folder_at(server.url, timeout=SHORT)
     started = time.monotonic()
     found = folder.read_many([f"_delta_log/{version % 40:020d}.json" for version in range(2_000)])
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 12
     assert len(found) == 2_000
     assert all(isinstance(content, StorageError) for content in found)
     assert any("did not answer" in str(content) for content in found)
@@ -118,7 +118,7 @@ def test_many_reads_of_a_silent_server_end_as_one_does(bucket, server):
 
 def test_one_denied_object_does_not_keep_the_others_from_being_read(bucket, server):
     server.fail(Fault.DENIED, where=f"{3:020d}.json")
-    folder = folder_at(server.url, timeout=PATIENCE)
+    folder = folder_at(server.url)
     found = folder.read_many([f"_delta_log/{version:020d}.json" for version in range(40)])
     assert [n for n, content in enumerate(found) if content != BODY] == [3]
 
@@ -215,7 +215,7 @@ def test_credentials_come_from_the_environment_too(bucket, server, monkeypatch):
 def test_a_lake_on_a_failing_server_says_so_and_logs_no_secret(bucket, server, tmp_path, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     server.fail(Fault.UNAVAILABLE, where="_delta_log")
-    options = storage_options(server.url) | HASTE
+    options = storage_options(server.url) | FEW_TRIES
     lake = Lake(
         load_settings(home=tmp_path, lake={"roots": ["s3://faults"], "storage_options": {"s3://faults": options}})
     )
