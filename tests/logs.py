@@ -36,7 +36,7 @@ def commit_name(version: int) -> str:
 
 
 class RandomLog:
-    """A table that grows by chance. `state` is what the writer knows; `commits` are its actions by version."""
+    """A table that grows by chance. `commits` and `states` are its actions and what they came to, by version."""
 
     def __init__(self, table: Path, random: Random, statistics: Sequence[str] = STATISTICS) -> None:
         self.table, self.random, self.checkpoint_statistics = table, random, statistics
@@ -44,6 +44,7 @@ class RandomLog:
         self.log.mkdir(parents=True)
         self.commits: list[list[Action]] = []
         self.state = State()
+        self.states: list[State] = []
         self.tombstones: dict[Key, Action] = {}
         self.transactions: dict[str, Action] = {}
         self.domains: dict[str, Action] = {}
@@ -286,9 +287,9 @@ class RandomLog:
         lines = [json.dumps(self._dressed(action), ensure_ascii=self.chance(0.5)) for action in actions]
         end = "" if lines and self.chance(0.1) else "\n"
         gap = "\r\n" if self.chance(0.05) else "\n\n" if self.chance(0.05) else "\n"
-        self.put(commit_name(len(self.commits)), gap.join(lines) + end)
         self.commits.append(actions)
-        self._remember(actions)
+        self._remember(actions)  # first, so that whoever reads the commit finds what to compare it with
+        self.put(commit_name(self.version), gap.join(lines) + end)
 
     def _dressed(self, action: Action) -> Action:
         """Some writers spell the other kinds of a line as null."""
@@ -298,6 +299,7 @@ class RandomLog:
 
     def _remember(self, actions: list[Action]) -> None:
         before, self.state = self.state, replayed(self.state, actions)
+        self.states.append(self.state)
         for key in before.files.keys() - self.state.files.keys():
             self.tombstones[key] = before.files[key]
         for key in self.state.files:
@@ -418,10 +420,10 @@ class RandomLog:
 
     def _parquet(self, name: str, actions: list[Action]) -> Path:
         table = checkpoint_table(actions, self.random.choice(self.checkpoint_statistics))
-        path = self.log / name
+        draft = self.log / f".{Path(name).name}.tmp"
         options: dict[str, Any] = {} if self.chance(0.2) else {"compression": "none", "use_dictionary": False}
-        pq.write_table(table, path, row_group_size=self.random.choice([1, 3, None, None, None]), **options)
-        return path
+        pq.write_table(table, draft, row_group_size=self.random.choice([1, 3, None, None, None]), **options)
+        return draft.rename(self.log / name)
 
     def _write_hint(self) -> None:
         hint = {"version": self.version, "size": len(self.state.files) + 2}
