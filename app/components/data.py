@@ -58,19 +58,17 @@ def _list(opened: OpenTable, shown: view.ShownRows) -> None:
     if cut:
         st.caption(f":material/content_cut: {cut}")
     config = {
-        name: st.column_config.TextColumn(help=kind, alignment="right" if name in shown.right else None)
-        if shown.frame[name].dtype == object
-        else st.column_config.NumberColumn(help=kind, format="plain")
-        if shown.frame[name].dtype != "boolean"
+        name: st.column_config.TextColumn(help=kind, alignment="right")
+        if name in shown.right
         else st.column_config.Column(help=kind)
         for name, kind in shown.types.items()
     }
     st.dataframe(
-        shown.frame,
+        view.exact_numbers(shown.frame),
         key="rows",
         column_config=config,
         hide_index=True,
-        placeholder="NULL",
+        placeholder=view.NULL,
         height=lists.height(shown.frame),
         alt=f"Rows of {opened.ref.name}",
     )

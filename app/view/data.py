@@ -22,6 +22,7 @@ from backend.lake.rows import FoundRows
 
 EXACT_INTEGER = 2**53  # beyond, a browser's number loses digits
 MOST_HEX_BYTES = 32
+NULL = "NULL"
 CELL_LIMITS = (2_000, 500, 120, 30)  # characters of one cell: the first with which the page stays small
 MOST_BYTES = 400_000  # of all cells; the frame around them is small
 MOST_COLUMNS = 50
@@ -59,6 +60,16 @@ def shown_rows(rows: pa.Table) -> ShownRows:
     numbers = [name for index, name in enumerate(names) if _is_number(rows.schema.field(index).type)]
     right = tuple(name for name in numbers if frame[name].dtype == object)
     return ShownRows(frame, types, right, limit, cut, rows.num_rows - kept)
+
+
+def exact_numbers(frame: pd.DataFrame) -> Any:
+    """The frame with every number's own digits beside it: a browser rounds fractions, and its format for whole numbers
+    shows 902 as 901.9999999999999. Sorting still goes by the numbers."""
+    whole = [str(name) for name in frame if frame[name].dtype == "Int64"]
+    broken = [str(name) for name in frame if frame[name].dtype == "float64"]
+    shown: dict[Any, Any] = dict.fromkeys(whole, lambda value: str(int(value)))
+    shown |= dict.fromkeys(broken, lambda value: repr(float(value)))
+    return frame.style.format(shown, na_rep=NULL, subset=[*whole, *broken]) if shown else frame
 
 
 def type_text(kind: pa.DataType) -> str:
@@ -185,7 +196,7 @@ def _cut(cell: Any, limit: int) -> Any:
 def _weight(columns: dict[str, Cells], limit: int) -> int:
     """About how many bytes the cells take in a message."""
     return sum(
-        min(len(cell), limit) * (1 if cell.isascii() else 3) + 24 if isinstance(cell, str) else 8
+        min(len(cell), limit) * (1 if cell.isascii() else 3) + 24 if isinstance(cell, str) else 32
         for cells in columns.values()
         for cell in cells
     )

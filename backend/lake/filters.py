@@ -17,7 +17,7 @@ from backend.lake.model import SchemaField
 MOST_CHARACTERS = 10_000
 MOST_DEPTH = 50
 COMPARISONS = ("=", "<", "<=", ">", ">=")
-HINT = "for example: amount >= 10 AND status IN ('new', 'paid') AND note IS NOT NULL"
+HINT = "for example: `amount >= 10 AND status IN ('new', 'paid') AND note IS NOT NULL`"
 
 
 @dataclass(frozen=True, slots=True)

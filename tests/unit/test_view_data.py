@@ -49,6 +49,15 @@ def test_numbers_sent_as_text_stand_right() -> None:
     assert shown.right == ("big", "odd")
 
 
+def test_every_number_comes_with_its_own_digits() -> None:
+    rows = pa.table({"n": [902, None], "f": [0.1 + 0.2, None], "t": ["x", None]})
+    styled = data.exact_numbers(data.shown_rows(rows).frame)
+    body = styled._translate(False, False)["body"]
+    texts = [[cell["display_value"] for cell in row if cell["type"] == "td"] for row in body]
+    assert texts[0][:2] == ["902", "0.30000000000000004"] and texts[1][:2] == ["NULL", "NULL"]
+    assert styled.data["n"].tolist()[0] == 902
+
+
 def test_a_row_of_a_megabyte_is_cut_and_said() -> None:
     shown = data.shown_rows(pa.table({"a": ["x" * 1_000_000], "b": ["y"]}))
     assert shown.frame["a"][0].endswith("… (1,000,000 characters)") and len(shown.frame["a"][0]) < 2_100
