@@ -41,6 +41,10 @@ class Folder(Protocol):
         """None where there is nothing."""
         ...
 
+    def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
+        """The same of many, in the order asked for; an object store is asked for several at once."""
+        ...
+
     def list_after(self, path: str, after: str, *, digits_only: bool = False) -> list[Entry]:
         """The objects directly in a sub-folder whose names sort after `after` ("" for all), sorted.
 

@@ -22,7 +22,7 @@ from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_
 from backend.lake.checksum import Checksum
 from backend.lake.files import TargetSize, target_size
 from backend.lake.footer import FileFooter, read_footer
-from backend.lake.listing import LOG
+from backend.lake.listing import LOG, LogListing
 from backend.lake.log import TableLog
 from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.paths import is_remote, normal_uri
@@ -37,6 +37,7 @@ from backend.lake.timeline_store import TimelineStore
 from backend.settings import Settings
 
 LOGS_KEPT = 256
+FACTS_KEPT = 32
 CARDS_AT_ONCE = 2  # each keeps the interpreter busy, which pages need too
 REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
 POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
@@ -55,6 +56,7 @@ class Lake:
         self._cards = Cards(self._storage, self, self._make_card)
         self._timelines: dict[str, tuple[TableLog, TableTimeline]] = {}
         self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
+        self._facts: dict[str, tuple[tuple[int, LogListing], LogFacts]] = {}
         self._listing: tuple[float, catalog.Listing] | None = None
 
     def found(self) -> catalog.Listing:
@@ -165,8 +167,16 @@ class Lake:
         return data.scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
 
     def reachability(self, ref: TableRef) -> LogFacts:
-        """What the log says of its versions, for `reachability.judge`."""
-        return read_facts(self._log(ref), self._storage.folder(ref.uri))
+        """What the log says of its versions, for `reachability.judge`; read again when its files changed."""
+        log = self._log(ref)
+        listing = log.listing()
+        kept = self._facts.get(ref.uri)
+        if kept is None or kept[0] != (log.generation(), listing):
+            kept = ((log.generation(), listing), read_facts(log, self._storage.folder(ref.uri)))
+            self._facts[ref.uri] = kept
+            while len(self._facts) > FACTS_KEPT:
+                self._facts.pop(next(iter(self._facts)), None)
+        return kept[1]
 
     def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]:
         """Look for the files of a version (at most `sample`, None for all), telling how far it is."""

@@ -40,14 +40,11 @@ class LocalFolder:
             return [self._attempt(path, opened) for path in paths]
 
     def stat(self, path: str) -> Entry | None:
-        with _os_errors(self.uri, path), _Opened() as opened:
-            try:
-                found = self._stat(path, opened)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        modified = datetime.fromtimestamp(found.st_mtime, UTC)
-        tag = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
-        return Entry(path, size_bytes=found.st_size, modified_at=modified, tag=tag)
+        return self.stat_many([path])[0]
+
+    def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
+        with _Opened() as opened:
+            return [self._entry(path, opened) for path in paths]
 
     def list_after(self, path: str, after: str, *, digits_only: bool = False) -> list[Entry]:
         with _os_errors(self.uri, path), _Opened() as opened:
@@ -88,6 +85,16 @@ class LocalFolder:
             return _content(self._open_file(path, opened))
         except (OSError, ValueError) as exc:
             return _storage_error(exc, self.uri, path)
+
+    def _entry(self, path: str, opened: "_Opened") -> Entry | None:
+        with _os_errors(self.uri, path):
+            try:
+                found = self._stat(path, opened)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        modified = datetime.fromtimestamp(found.st_mtime, UTC)
+        tag = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+        return Entry(path, size_bytes=found.st_size, modified_at=modified, tag=tag)
 
     def _open_file(self, path: str, opened: "_Opened") -> int:
         folder, name = self._reach(path, opened)

@@ -55,6 +55,9 @@ class ObjectFolder:
         except ObjectMissingError:
             return None
 
+    def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
+        return list(self._server.pool.map(self.stat, paths))
+
     def list_after(self, path: str, after: str, *, digits_only: bool = False) -> list[Entry]:
         with self._errors(path):
             return _twice(lambda: [*self._names_after(path, after, digits_only=digits_only)])

@@ -6,7 +6,6 @@ Nothing outside the table and the allowed roots is looked for.
 
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +22,6 @@ from backend.lake.storage import Storage
 SAMPLE = 200
 EXAMPLES = 5
 _BATCH = 256
-_PARALLEL = 32
 _LIST_FROM = 64  # files of one folder in one batch: from here on one listing is cheaper than single requests
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -63,15 +61,15 @@ class Finder:
     def present(self, paths: Sequence[str]) -> list[bool]:
         """Whether each path of the log (decoded) has a file; raises `PathRefusedError` or `StorageError`."""
         places = [resolve_log_path(path, self._table, self._storage.roots) for path in paths]
-        if not is_remote(self._table):
-            return [self._is_there(place) for place in places]
-        listed = self._listed(places)
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            return list(pool.map(lambda place: place in listed or self._is_there(place), places))
+        known = self._listed(places) if is_remote(self._table) else set()
+        inside = [place for place in places if place not in known and is_within(place, self._table)]
+        entries = self._here.stat_many([place.removeprefix(self._here.uri).lstrip("/") for place in inside])
+        known |= {place for place, entry in zip(inside, entries, strict=True) if entry is not None}
+        return [place in known or (not is_within(place, self._table) and self._is_there(place)) for place in places]
 
     def _is_there(self, place: str) -> bool:
-        inside = is_within(place, self._table)
-        folder = self._here if inside else self._storage.folder(self._storage.root_of(place))
+        """Of a file outside the table, which a shallow clone has."""
+        folder = self._storage.folder(self._storage.root_of(place))
         return folder.stat(place.removeprefix(folder.uri).lstrip("/")) is not None
 
     def _listed(self, places: Sequence[str]) -> set[str]:

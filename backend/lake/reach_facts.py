@@ -4,7 +4,7 @@ Rule: a broken commit hides no other: its versions are said to be out of reach, 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 FEED = "delta.enableChangeDataFeed"
 IN_COMMIT = "delta.enableInCommitTimestamps"
 _AT_ONCE = 512
-_PARALLEL_STATS = 32
 
 
 def read_facts(log: TableLog, folder: "Folder") -> LogFacts:
@@ -52,15 +51,13 @@ def read_facts(log: TableLog, folder: "Folder") -> LogFacts:
 
 def commit_times(folder: "Folder", listing: LogListing) -> dict[int, datetime]:
     """When each commit file was last written, which is the time that Delta compares."""
-    names = {commit_name(version): version for version in listing.commits}
-    entries = {entry.name: entry for entry in folder.list(LOG) if entry.name in names}
-    times = {names[name]: entry.modified_at for name, entry in entries.items() if entry.modified_at is not None}
-    without = [name for name, version in names.items() if version not in times]
-    with ThreadPoolExecutor(_PARALLEL_STATS if is_remote(folder.uri) else 1) as pool:
-        for name, entry in zip(without, pool.map(folder.stat, [f"{LOG}/{n}" for n in without]), strict=True):
-            if entry is not None and entry.modified_at is not None:
-                times[names[name]] = entry.modified_at
-    return times
+    names = {commit_name(version): version for version in sorted(listing.commits)}
+    if is_remote(folder.uri):
+        found = [entry for entry in folder.list(LOG) if entry.name in names]
+    else:
+        entries = zip(names, folder.stat_many([f"{LOG}/{name}" for name in names]), strict=True)
+        found = [replace(entry, name=name) for name, entry in entries if entry is not None]
+    return {names[entry.name]: entry.modified_at for entry in found if entry.modified_at is not None}
 
 
 def runs_of(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
