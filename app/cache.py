@@ -16,8 +16,10 @@ from backend.diff.model import VersionDiff
 from backend.errors import LakehouseError
 from backend.health.health import table_health
 from backend.health.model import TableHealth
+from backend.lake import stats
 from backend.lake.files import FileDistribution, distribute
 from backend.lake.model import Snapshot, TableRef
+from backend.lake.stats import ColumnTotals
 from backend.streams.model import HostHeartbeat, StreamStatus
 from backend.streams.status import statuses
 
@@ -79,6 +81,17 @@ def _distribution(key: str, _snapshot: Snapshot) -> FileDistribution:  # noqa: A
     health = context.settings().health
     target = context.lake().target_bytes(_snapshot)
     return distribute(_snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files)
+
+
+def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnTotals, ...]:
+    """What the statistics of a snapshot's files say of some columns; raises what `column_stats` raises."""
+    key = f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
+    return _column_totals(key, columns, snapshot)
+
+
+@st.cache_data(show_spinner="Reading statistics …", show_time=True, max_entries=FIXED_ENTRIES)
+def _column_totals(key: str, columns: tuple[str, ...], _snapshot: Snapshot) -> tuple[ColumnTotals, ...]:  # noqa: ARG001
+    return stats.column_totals(_snapshot, columns)
 
 
 def difference(snapshot: Snapshot, from_version: int, to_version: int) -> VersionDiff:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import context, errors, state
-from app.components import data, summary
+from app.components import data, schema, summary
 from app.components.frame import table_header
 
 opened = table_header("table")
@@ -20,4 +20,4 @@ with errors.boundary():
     elif view == "Details":
         summary.details(opened)
     else:
-        summary.schema(opened)
+        schema.schema(opened)

@@ -4,6 +4,7 @@ Rule: pure; keys are a contract with scripts: add, never rename.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from backend.diff.export import row_document
@@ -12,7 +13,8 @@ from backend.health.model import AttentionItem, TableHealth
 from backend.lake.commit_changes import TableChange
 from backend.lake.files import FileDistribution
 from backend.lake.metadata_diff import FieldState
-from backend.lake.model import Commit, Protocol, SchemaField, Snapshot, TableCard, UnreadableTable
+from backend.lake.model import Commit, Protocol, Snapshot, TableCard, UnreadableTable
+from backend.lake.schema import Column, constraints
 from backend.streams.model import Progress, StreamFailure, StreamState, StreamStatus
 
 Document = dict[str, Any]
@@ -45,7 +47,7 @@ def card(value: TableCard | UnreadableTable) -> Document:
     }
 
 
-def snapshot(value: Snapshot, schema: tuple[SchemaField, ...]) -> Document:
+def snapshot(value: Snapshot, schema: tuple[Column, ...]) -> Document:
     return {
         "name": value.ref.name,
         "uri": value.ref.uri,
@@ -61,6 +63,7 @@ def snapshot(value: Snapshot, schema: tuple[SchemaField, ...]) -> Document:
         "partition_columns": list(value.metadata.partition_columns),
         "protocol": protocol(value.protocol),
         "schema": [_schema_field(field) for field in schema],
+        "constraints": [{"name": each.name, "expression": each.expression} for each in constraints(value.metadata)],
         "findings": list(value.findings),
     }
 
@@ -74,13 +77,19 @@ def protocol(value: Protocol) -> Document:
     }
 
 
-def _schema_field(value: SchemaField) -> Document:
+def _schema_field(value: Column) -> Document:
     return {
         "path": value.path,
         "type": value.type,
         "nullable": value.nullable,
         "comment": value.comment,
         "is_partition": value.is_partition,
+        "default": value.default,
+        "generated_as": value.generated_as,
+        "identity": asdict(value.identity) if value.identity else None,
+        "field_id": value.field_id,
+        "physical_name": value.physical_name,
+        "type_changes": [asdict(change) for change in value.widened],
     }
 
 

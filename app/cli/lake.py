@@ -12,7 +12,7 @@ from backend.diff.versions import resolve_version
 from backend.lake.files import distribute
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
-from backend.lake.schema import fields
+from backend.lake.schema import columns
 from backend.settings import Settings, load_settings
 
 
@@ -69,7 +69,7 @@ def _card_row(card: TableCard) -> tuple[str, ...]:
 
 def table(name: str, version: str | None, *, as_json: bool) -> int:
     snapshot = at_version(name, version)
-    schema = fields(snapshot.metadata)
+    schema = columns(snapshot.metadata)
     if as_json:
         print_json(documents.snapshot(snapshot, schema))
         return 0

@@ -23,10 +23,8 @@ from app.view.format import (
     signed,
     signed_bytes,
 )
-from backend.lake.schema import fields
 
 RECENT_COMMITS = 20
-SCHEMA = lists.Look(config={"Column": st.column_config.TextColumn(pinned=True)}, alt="The columns of the table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +100,6 @@ def trust(opened: OpenTable) -> None:
     st.markdown(markdown_safe(view.writers_sentence(commits)))
     for finding in opened.snapshot.findings:
         st.warning(markdown_safe(errors.sentence(finding)), icon=":material/warning:")
-
-
-def schema(opened: OpenTable) -> None:
-    """Columns with types, nullability, partition keys and comments."""
-    found = fields(opened.snapshot.metadata)
-    st.caption(f"{view.schema_sentence(found)}.")
-    frame = view.schema_frame(found)
-    empty = [name for name in ("Partition", "Comment") if not frame[name].any()]
-    lists.show(frame.drop(columns=empty), SCHEMA, key="schema")
 
 
 def details(opened: OpenTable) -> None:

@@ -1,46 +1,17 @@
-"""A table's summary: facts in words and the schema as a frame.
+"""A table's summary: facts in words and figures with their trend.
 
 Rule: pure; what the log does not say is not made up.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import pandas as pd
-
 from app.view.format import count_text, percent, things
-from backend.lake.model import Commit, SchemaField, Snapshot, Timeline, VersionTotals
+from backend.lake.model import Commit, Snapshot, Timeline, VersionTotals
 
 SPARK_POINTS = 60
-
-
-# schema ----------------------------------------------------------------------------------------------------------
-
-
-def schema_frame(fields: Iterable[SchemaField]) -> pd.DataFrame:
-    """One row a field, nested ones indented under their parent."""
-    rows = [
-        {
-            "Column": "    " * field.depth + field.path.rsplit(".", 1)[-1] if field.depth else field.path,
-            "Type": field.type,
-            "Nullable": "yes" if field.nullable else "no",
-            "Partition": "partition key" if field.is_partition else "",
-            "Comment": field.comment or "",
-        }
-        for field in fields
-    ]
-    return pd.DataFrame(rows, columns=["Column", "Type", "Nullable", "Partition", "Comment"])
-
-
-def schema_sentence(fields: Sequence[SchemaField]) -> str:
-    """ "12 columns (3 not null), partitioned by day, country"."""
-    top = [field for field in fields if field.depth == 0]
-    required = sum(not field.nullable for field in top)
-    keys = [field.path for field in top if field.is_partition]
-    parts = things(len(top), "column") + (f" ({count_text(required)} not null)" if required else "")
-    return f"{parts}, partitioned by {', '.join(keys)}" if keys else f"{parts}, not partitioned"
 
 
 # facts -----------------------------------------------------------------------------------------------------------

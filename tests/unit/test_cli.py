@@ -31,6 +31,7 @@ from backend.streams.model import (
     StreamFailure,
     StreamState,
 )
+from tests import builders
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "tables"
 
@@ -158,6 +159,19 @@ def test_table_describes_one_table_at_any_version(weir: Weir, lake: Path) -> Non
     assert (document["version"], document["num_rows"], document["protocol"]["min_reader_version"]) == (0, 3, 1)
     assert [(f["path"], f["type"]) for f in document["schema"]] == [("id", "bigint"), ("amount", "double")]
     assert "amount" in weir("table", "orders").out
+
+
+def test_table_says_what_its_columns_are_and_what_must_hold(weir: Weir) -> None:
+    action = builders.metadata(configuration={"delta.constraints.positive": "id > 0"})
+    traits = {"delta.identity.start": 1, "delta.identity.step": 2, "delta.generationExpression": "id * 2"}
+    schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": traits}]}
+    action["metaData"]["schemaString"] = json.dumps(schema)
+    builders.HandLog(Path.cwd() / "lake" / "t").commit(builders.protocol(), action)
+    document = weir("table", "t", "--json").document
+    assert document["constraints"] == [{"name": "positive", "expression": "id > 0"}]
+    (column,) = document["schema"]
+    assert column["generated_as"] == "id * 2" and (column["default"], column["type_changes"]) == (None, [])
+    assert column["identity"] == {"start": 1, "step": 2, "high_water_mark": None, "allows_explicit": False}
 
 
 def test_history_is_newest_first_and_can_be_limited(weir: Weir, lake: Path) -> None:
