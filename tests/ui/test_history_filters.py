@@ -103,15 +103,21 @@ def test_the_newest_page_alone_is_read_without_a_filter(mixed: Path) -> None:
 
 
 def test_a_stream_that_weir_knows_is_a_link_to_its_batch(mixed: Path) -> None:
-    app = open_page("history", table="mixed", commit=238)
-    assert not [link for link in app.main.page_link if link.label.startswith("Stream ")]
     store = stream_store.open_store(mixed)
     stream_store.declare(store, "silver_orders", datetime.now(UTC))
     store.close()
-    app = open_page("history", table="mixed", commit=238)
-    (link,) = [link for link in app.main.page_link if link.label.startswith("Stream ")]
+    (link,) = stream_links(open_page("history", table="mixed", commit=238))
     assert link.label == "Stream silver_orders, batch 238"
     assert "stream=silver_orders" in link.proto.query_string and "batch=238" in link.proto.query_string
+
+
+def test_a_stream_that_weir_does_not_know_is_no_link(mixed: Path) -> None:
+    app = open_page("history", table="mixed", commit=238)
+    assert "silver_orders · batch 238" in words(app) and not stream_links(app)
+
+
+def stream_links(app: AppTest) -> list[Any]:
+    return [link for link in app.main.page_link if link.label.startswith("Stream ")]
 
 
 @pytest.fixture
