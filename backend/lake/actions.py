@@ -162,13 +162,15 @@ def read_protocol(action: Any) -> Protocol:
 def read_metadata(action: Any) -> Metadata:
     if not isinstance(action, Mapping) or not isinstance(action.get("schemaString"), str):
         raise BadActionError("metaData without a schema")
-    configuration = action.get("configuration")
+    configuration = action.get("configuration") or {}
+    if not isinstance(configuration, Mapping):
+        raise BadActionError("metaData whose configuration is not an object")
     created_ms = epoch_ms(action.get("createdTime"))
     return Metadata(
         id=str(action.get("id") or ""),
         schema_json=action["schemaString"],
         partition_columns=_names(action.get("partitionColumns")),
-        configuration={str(k): str(v) for k, v in dict(configuration or {}).items()},
+        configuration={str(k): str(v) for k, v in configuration.items()},
         name=optional_text(action.get("name")),
         description=optional_text(action.get("description")),
         created_at=None if created_ms is None else utc_from_ms(created_ms),

@@ -5,21 +5,22 @@ turns out to be damaged, an older state is used instead and that is a finding.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError
-from backend.lake.actions import ACTIONS, FILES, Kind
+from backend.errors import ObjectMissingError
+from backend.lake.actions import FILES, Kind
 from backend.lake.model import FILES_SCHEMA, Metadata
 from backend.lake.partitions import show_partitions
 
 Lock = AbstractContextManager[Any]
+Answer = TypeVar("Answer")
 
 
 class Base(Protocol):
@@ -34,60 +35,52 @@ class Base(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a version's files are made of: a base, and the file actions after it in their order (`ACTIONS`)."""
+    """What a version's files are made of: rows of a base (None: all), and those added after it (`actions.FILES`)."""
 
     base: Base | None
-    actions: pa.Table
+    kept: pa.Array | None
+    added: pa.Table
+    finding: str | None = None  # why a better way to the version was not taken
+
+    @property
+    def kept_files(self) -> int:
+        if self.base is None:
+            return 0
+        return self.base.num_files if self.kept is None else len(self.kept)
 
 
 @dataclass(slots=True)
 class FileSet:
-    """Thread-safe. `load` gives the ways to read the files, best first, an error for one that cannot be read."""
+    """Thread-safe. `load` finds the parts; asked with True, it looks at the log's names again first."""
 
     metadata: Metadata
-    load: Callable[[], Iterable[Parts | LakehouseError]]
+    load: Callable[[bool], Parts]
     lock: Lock = field(default_factory=threading.RLock)
+    is_gone: bool = False  # a file that it stands on was cleaned away
     _parts: Parts | None = None
-    _kept: pa.Array | None = None
-    _added: pa.Table = field(default_factory=FILES.empty_table)
+    _is_ordered: bool = False  # rows were handed out in the order of `_parts`
     _later: dict[str, int] | None = None
-    _problem: LakehouseError | None = None
 
     @classmethod
     def of(cls, files: pa.Table, metadata: Metadata) -> "FileSet":
         """Files given as a table of `FILES_SCHEMA`, with `stats` if it is there."""
-        return _GivenFiles(metadata, lambda: [Parts(None, ACTIONS.empty_table())], _files=files)
+        return _GivenFiles(metadata, lambda _: Parts(None, None, FILES.empty_table()), _files=files)
 
     @property
     def num_files(self) -> int:
-        self.resolve()
-        assert self._parts is not None
-        kept = 0 if self._parts.base is None else self._parts.base.num_files if self._kept is None else len(self._kept)
-        return kept + int(self._added.num_rows)
+        parts = self.resolve()
+        return parts.kept_files + int(parts.added.num_rows)
 
     @property
     def findings(self) -> tuple[str, ...]:
         """What was odd about the files that the state was read from, as far as it was read."""
-        return (f"{self._problem.message}; read from an older state instead",) if self._problem else ()
+        return (self._parts.finding,) if self._parts is not None and self._parts.finding else ()
 
     def column(self, name: str) -> pa.Array:
-        """A column of `FILES_SCHEMA` or of `actions.FILES`."""
+        """A column of `FILES_SCHEMA` or of `actions.FILES`; raises what reading the log raises."""
         if name == "partition":
             return show_partitions(self.column("encoded_partition"), self.metadata)
-        self.resolve()
-        assert self._parts is not None
-        added = self._added[name].combine_chunks()
-        if self._parts.base is None:
-            return _one(added)
-        found = self._parts.base.column(name)
-        if self._kept is not None:
-            found = found.take(self._kept)
-        if not len(added):
-            return found
-        if pa.types.is_dictionary(found.type):
-            both = pa.chunked_array([found, _one(added).dictionary_encode()]).unify_dictionaries()
-            return pa.concat_arrays(both.chunks)
-        return pa.concat_arrays([found, _one(added)])
+        return self._of_base(lambda parts: _column(parts, name))
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Columns of `FILES_SCHEMA` (or `stats`), one row a file."""
@@ -98,44 +91,42 @@ class FileSet:
 
     def find(self, keys: Sequence[str]) -> dict[str, int]:
         """The row of each key `(path, deletion vector)` that is live here."""
-        self.resolve()
-        assert self._parts is not None
+        return self._of_base(lambda parts: self._find(parts, keys))
+
+    def _find(self, parts: Parts, keys: Sequence[str]) -> dict[str, int]:
         if self._later is None:
-            start = self.num_files - self._added.num_rows
-            self._later = {key: start + at for at, key in enumerate(self._added["key"].to_pylist())}
+            self._later = {key: parts.kept_files + at for at, key in enumerate(parts.added["key"].to_pylist())}
         found = {key: self._later[key] for key in keys if key in self._later}
-        if self._parts.base is not None:
+        if parts.base is not None:
             wanted = list(dict.fromkeys(keys))
-            at, rows = self._parts.base.places(pa.array(wanted, pa.string()))
-            if self._kept is not None:
-                kept = self._kept.to_numpy()
+            at, rows = parts.base.places(pa.array(wanted, pa.string()))
+            if parts.kept is not None:
+                kept = parts.kept.to_numpy()
                 place = np.minimum(np.searchsorted(kept, rows), max(0, len(kept) - 1))
                 live = kept[place] == rows if len(kept) else np.zeros(len(rows), bool)
                 at, rows = at[live], place[live]
             found |= {wanted[key]: int(row) for key, row in zip(at, rows, strict=True)}
         return found
 
-    def resolve(self) -> "FileSet":
+    def resolve(self) -> Parts:
         """Find out which files of the base are live; raises what reading the log raises."""
         with self.lock:
             if self._parts is None:
-                for found in self.load():
-                    if self._try(found):
-                        return self
-                assert self._problem is not None
-                raise self._problem
-        return self
+                self._parts = self.load(False)
+            return self._parts
 
-    def _try(self, found: Parts | LakehouseError) -> bool:
+    def _of_base(self, read: Callable[[Parts], Answer]) -> Answer:
         try:
-            if isinstance(found, LakehouseError):
-                raise found
-            self._kept, self._added = _decide(found)
-        except (TableCorruptError, ObjectMissingError) as exc:
-            self._problem = self._problem or exc
-            return False
-        self._parts = found
-        return True
+            found = read(self.resolve())
+        except ObjectMissingError:
+            with self.lock:
+                if self._is_ordered:  # what another base gives would not stand beside what was given before
+                    self.is_gone = True
+                    raise
+                self._parts = self.load(True)
+            found = read(self._parts)
+        self._is_ordered = True
+        return found
 
 
 @dataclass(slots=True)
@@ -161,19 +152,34 @@ def last_actions(actions: pa.Table) -> pa.Table:
     return actions.take(pa.array(np.sort(last)))
 
 
-def _decide(parts: Parts) -> tuple[pa.Array | None, pa.Table]:
-    """Rows of the base that no later action names (None: all), and the files added last."""
-    decided = last_actions(parts.actions)
+def decide(base: Base | None, actions: pa.Table) -> Parts:
+    """Which rows of the base no later action (`ACTIONS`, in their order) names, and the files added last."""
+    decided = last_actions(actions)
     added = decided.filter(pc.equal(decided["kind"], int(Kind.ADD))).select(FILES.names).combine_chunks()
-    if parts.base is None:
-        return None, added
-    _, named = parts.base.places(_one(decided["key"].combine_chunks()))
-    parts.base.check()
+    if base is None:
+        return Parts(None, None, added)
+    _, named = base.places(_one(decided["key"].combine_chunks()))
+    base.check()
     if not len(named):
-        return None, added
-    live = np.ones(parts.base.num_files, bool)
+        return Parts(base, None, added)
+    live = np.ones(base.num_files, bool)
     live[named] = False
-    return pa.array(np.flatnonzero(live)), added
+    return Parts(base, pa.array(np.flatnonzero(live)), added)
+
+
+def _column(parts: Parts, name: str) -> pa.Array:
+    added = _one(parts.added[name].combine_chunks())
+    if parts.base is None:
+        return added
+    found = parts.base.column(name)
+    if parts.kept is not None:
+        found = found.take(parts.kept)
+    if not len(added):
+        return found
+    if pa.types.is_dictionary(found.type):
+        both = pa.chunked_array([found, added.dictionary_encode()]).unify_dictionaries()
+        return pa.concat_arrays(both.chunks)
+    return pa.concat_arrays([found, added])
 
 
 def _plain(column: pa.Array) -> pa.Array:

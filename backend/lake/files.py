@@ -200,7 +200,8 @@ def histogram(sizes: pa.ChunkedArray) -> tuple[Bucket, ...]:
     if not len(sizes):
         return ()
     values = integers(sizes)
-    exponents = np.frexp(values)[1].astype(np.int64)  # the bit length, exact below 2**53
+    exponents = np.frexp(values)[1].astype(np.int64)  # the bit length, one too many where a float was rounded up
+    exponents -= (values >> np.maximum(exponents - 1, 0) == 0) & (values > 0)
     low, high = int(exponents.min()), int(exponents.max())
     counts, totals = np.bincount(exponents, minlength=high + 1), sums(exponents, values, high + 1)
     return tuple(Bucket(2 ** (e - 1) if e else 0, 2**e, int(counts[e]), int(totals[e])) for e in range(low, high + 1))

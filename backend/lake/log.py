@@ -6,7 +6,8 @@ was made anew under the same path, everything is forgotten.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -24,11 +25,11 @@ from backend.lake.checkpoint import CheckpointState
 from backend.lake.checksum import Checksum, read_checksum
 from backend.lake.commit_cache import CommitCache
 from backend.lake.commits import CommitSlice, commit_name
-from backend.lake.file_set import FileSet, Parts
+from backend.lake.file_set import FileSet, Parts, decide
 from backend.lake.history import committed_at
 from backend.lake.listing import LOG, Checkpoint, LogListing, Segment, Step
 from backend.lake.log_names import LogNames
-from backend.lake.model import Commit, Snapshot, TableRef
+from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.paths import check_paths, is_remote
 from backend.lake.replay import LogState, check_readable, file_actions, named_last
 from backend.lake.storage import Folder
@@ -38,6 +39,7 @@ BASES_KEPT = 2
 
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")
+Answer = TypeVar("Answer")
 
 
 class TableLog:
@@ -80,7 +82,7 @@ class TableLog:
         """The log's state at a version; see `Lake.snapshot` for what it raises."""
         with self._lock:
             self._head()
-            if version not in self._states:
+            if version not in self._states or self._is_gone(self._states[version]):
                 _keep(self._states, version, self._reconstruct(version), STATES_KEPT)
             self._states.move_to_end(version)
             return self._states[version]
@@ -89,8 +91,8 @@ class TableLog:
         with self._lock:
             latest = self.latest()
             version = latest if version is None else version
-            if version not in self._snapshots:
-                state = self.state(version)
+            state = self.state(version)
+            if version not in self._snapshots or self._snapshots[version].file_set is not state.files:
                 check_readable(state.protocol)
                 state.files.resolve()
                 findings = (*state.files.findings, *self._disagreement(state))
@@ -148,8 +150,7 @@ class TableLog:
 
     def base_version(self, version: int) -> int:
         """The version of the checkpoint that `version` is reconstructed from, -1 when from the first commit."""
-        with self._lock:
-            return self._names.for_version(version).segments(version)[0].base_version
+        return self.state(version).segment.base_version
 
     def checksum(self, version: int) -> Checksum | None:
         """What the writer said of a version in its `.crc`; None without one, or when it cannot be read."""
@@ -197,36 +198,49 @@ class TableLog:
             return None
 
     def _reconstruct(self, version: int) -> LogState:
-        segments = self._names.for_version(version).segments(version)
-        first_error: LakehouseError | None = None
-        for number, segment in enumerate(segments):
-            try:
-                return self._from_segment(segment, segments[number:], first_error)
-            except (TableCorruptError, ObjectMissingError) as exc:
-                first_error = first_error or exc
-        assert first_error is not None
-        raise first_error
+        segment, (protocol, metadata), _ = self._first_readable(version, self._named)
+        files = FileSet(metadata, lambda again: self._parts(version, again=again), self._lock)
+        return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment))
 
-    def _from_segment(self, segment: Segment, ways: Sequence[Segment], earlier: LakehouseError | None) -> LogState:
+    def _is_gone(self, state: LogState) -> bool:
+        """Whether the checkpoint that a kept state is read from was cleaned away. An object store is not asked: there
+        the next column read tells."""
+        checkpoint = state.segment.checkpoint
+        if state.files.is_gone or checkpoint is None or is_remote(self._folder.uri):
+            return state.files.is_gone
+        return any(entry is None for entry in self._folder.stat_many([f"{LOG}/{name}" for name in checkpoint.files]))
+
+    def _named(self, segment: Segment) -> tuple[Protocol, Metadata]:
         base = self._base(segment.checkpoint)
-        commits = self._read(segment.steps)
-        protocol, metadata = named_last(base, (commit.record for commit in commits), segment.version)
-        files = FileSet(metadata, lambda: self._parts(ways, earlier), self._lock)
-        return LogState(segment.version, protocol, metadata, files, lambda: self._small_actions(segment))
+        return named_last(base, (commit.record for commit in self._read(segment.steps)), segment.version)
 
-    def _parts(self, ways: Sequence[Segment], earlier: LakehouseError | None) -> Iterator[Parts | LakehouseError]:
-        """What the files of a version are made of, best way first; an error for a way that cannot be read."""
-        if earlier is not None:
-            yield earlier
-        for segment in ways:
+    def _parts(self, version: int, *, again: bool) -> Parts:
+        if again:
+            self._look_again()
+        _, parts, problem = self._first_readable(version, self._decided)
+        return replace(parts, finding=f"{problem.message}; read from an older state instead") if problem else parts
+
+    def _decided(self, segment: Segment) -> Parts:
+        actions = file_actions(self._read(segment.steps))
+        check_paths(actions["path"], self.ref.uri, self._allowed)
+        check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
+        return decide(self._base(segment.checkpoint), actions)
+
+    def _first_readable(
+        self, version: int, read: Callable[[Segment], Answer]
+    ) -> tuple[Segment, Answer, LakehouseError | None]:
+        """What the best way to a version that can be read gives, and why a better one could not be read. Names that
+        are not there any more, or all of them leading nowhere, are a reason to look at them again, once."""
+        with self._lock:
             try:
-                actions = file_actions(self._read(segment.steps))
-                check_paths(actions["path"], self.ref.uri, self._allowed)
-                check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
-                found: Parts | LakehouseError = Parts(self._base(segment.checkpoint), actions)
-            except (TableCorruptError, ObjectMissingError) as exc:
-                found = exc
-            yield found
+                return _first(self._names.for_version(version).segments(version), read, is_fresh=False)
+            except (TableCorruptError, ObjectMissingError, VersionNotFoundError):
+                self._look_again()
+                return _first(self._names.for_version(version).segments(version), read, is_fresh=True)
+
+    def _look_again(self) -> None:
+        self._names.relist()
+        self._bases.clear()
 
     def _small_actions(self, segment: Segment) -> tuple[Mapping[str, int], Mapping[str, str]]:
         with self._lock:
@@ -264,6 +278,24 @@ class TableLog:
         size_bytes = int(pc.sum(state.files.column("size_bytes")).as_py() or 0)
         words = said.disagreement(state.files.num_files, size_bytes, state.protocol, state.metadata)
         return (f"checksum of version {state.version} disagrees: {words}",) if words else ()
+
+
+def _first(
+    ways: Sequence[Segment], read: Callable[[Segment], Answer], *, is_fresh: bool
+) -> tuple[Segment, Answer, LakehouseError | None]:
+    """The first way that can be read. Of names just listed, a missing file is damage; of older ones it is raised."""
+    problem: LakehouseError | None = None
+    for segment in ways:
+        try:
+            return segment, read(segment), problem
+        except TableCorruptError as exc:
+            problem = problem or exc
+        except (ObjectMissingError, VersionNotFoundError) as exc:
+            if not is_fresh:
+                raise
+            problem = problem or exc
+    assert problem is not None
+    raise problem
 
 
 def _small(commit: CommitSlice) -> tuple[Mapping[str, int], Mapping[str, str | None]]:

@@ -1,7 +1,7 @@
 """Partition values as one text per file, for grouping and for people.
 
-Rule: inside, `physical=escaped value` joined by "/" in the order of names, a null (the protocol writes it as null or as
-an empty text) as the bare name; shown, the table's own column names in the table's order with Hive's word for null.
+Rule: inside, `physical=escaped value` joined by "/" in the order of names, without the nulls (a log writes them as null,
+as an empty text or not at all); shown, the table's own column names in the table's order with Hive's word for null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def encode_partition(values: Mapping[str, str | None]) -> str:
-    return "/".join(_shown(name, value) for name, value in sorted(values.items()))
+    return "/".join(_encoded(name, value) for name, value in sorted(values.items()) if value)
 
 
 def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArray:
@@ -25,7 +25,7 @@ def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArra
     codes, texts = np.zeros(len(maps), np.int64), [""]
     for name in sorted(names):
         values = _values(maps, name).dictionary_encode()
-        parts = [_shown(name, value) for value in (*values.dictionary.to_pylist(), None)]
+        parts = [_encoded(name, value) if value else "" for value in (*values.dictionary.to_pylist(), None)]
         own = pc.fill_null(values.indices, len(parts) - 1).to_numpy(zero_copy_only=False)
         used, codes = np.unique(codes * len(parts) + own, return_inverse=True)
         texts = ["/".join(t for t in (texts[at // len(parts)], parts[at % len(parts)]) if t) for at in used.tolist()]
@@ -79,8 +79,8 @@ def _values(maps: pa.Array, name: str) -> pa.Array:
     return items.take(pa.array(found, pa.int64(), mask=found < 0))
 
 
-def _shown(name: str, value: str | None) -> str:
-    return f"{_escape(name)}={_escape(value)}" if value else _escape(name)
+def _encoded(name: str, value: str) -> str:
+    return f"{_escape(name)}={_escape(value)}"
 
 
 def _escape(text: str) -> str:
@@ -88,5 +88,5 @@ def _escape(text: str) -> str:
 
 
 def _part(part: str) -> tuple[str, str]:
-    name, equals, value = part.partition("=")
-    return name, value if equals else NULL_PARTITION
+    name, _, value = part.partition("=")
+    return name, value

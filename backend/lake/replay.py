@@ -13,6 +13,7 @@ from backend.lake.actions import ACTIONS
 from backend.lake.checkpoint import CheckpointState
 from backend.lake.commits import CommitRecord, CommitSlice
 from backend.lake.file_set import FileSet
+from backend.lake.listing import Segment
 from backend.lake.model import Metadata, Protocol
 
 MAX_READER_VERSION = 3
@@ -41,6 +42,7 @@ class LogState:
     """A table at one version as the log says."""
 
     version: int
+    segment: Segment  # the way that protocol and metadata were read from
     protocol: Protocol
     metadata: Metadata
     files: FileSet

@@ -7,6 +7,7 @@ out for a version never changes, so it is kept on disk too (`timeline_store`).
 import threading
 from collections.abc import Mapping
 
+from backend.errors import ObjectMissingError, TableCorruptError, VersionNotFoundError
 from backend.lake.commits import CommitSlice
 from backend.lake.history import committed_at
 from backend.lake.log import TableLog
@@ -39,7 +40,7 @@ class TableTimeline:
             self._forget_another_table()
             if not self._totals or self._totals[-1].version > latest:
                 self._begin(max(0, self._log.base_version(latest)))
-            self._move_to(latest)
+            self._reach(latest)
             return self._totals[-1]
 
     def read(self) -> Timeline:
@@ -57,8 +58,9 @@ class TableTimeline:
             if self._totals[0].version > first:
                 before, running = self._started(first)
                 self._totals = before + self._walk(running, range(first + 1, self._totals[0].version)) + self._totals
-            self._move_to(last)
+            self._reach(last)
             self._save()
+            first = max(first, self._totals[0].version)
             shown = self._totals[first - self._totals[0].version :]
             return Timeline(tuple(shown), first, truncated=first > 0)
 
@@ -80,6 +82,14 @@ class TableTimeline:
         else:
             running = RunningTotals(self._log.state(first), self._health)
         return [self._total(running, first, commit)], running
+
+    def _reach(self, last: int) -> None:
+        """Move on to a version; where a commit on the way is damaged or gone, start again behind it."""
+        try:
+            self._move_to(last)
+        except (TableCorruptError, VersionNotFoundError, ObjectMissingError):
+            self._begin(max(0, self._log.base_version(last)))
+            self._move_to(last)
 
     def _move_to(self, last: int) -> None:
         at = self._totals[-1].version

@@ -14,6 +14,7 @@ from backend.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from backend.lake.files import histogram
 from backend.lake.model import UnreadableTable
 from tests.builders import (
     HandLog,
@@ -23,8 +24,11 @@ from tests.builders import (
     orders_table,
     partitioned_table,
     protocol,
+    remove,
+    schema_json,
     write,
 )
+from tests.replay import read_log
 
 BAD_COMMITS = {
     "empty": b"",
@@ -360,3 +364,126 @@ def test_partitions_of_a_real_table_survive_a_bad_commit_elsewhere(root, open_la
     cards = {card.ref.name: card for card in open_lake().cards()}
     assert cards["good"].num_rows == 12
     assert isinstance(cards["bad"], UnreadableTable)
+
+
+# -- shrunk from random logs -------------------------------------------------------------------------------------------
+
+
+def test_a_lake_that_follows_outlives_the_checkpoint_that_it_stood_on(root, open_lake):
+    """Cleanup takes the old checkpoint; no new commit tells of it."""
+    log = HandLog(root / "t").start().commit(add("a"), commit_info())
+    log.checkpoint(1, [protocol(), metadata(), add("a")])
+    lake = open_lake()
+    ref = lake.find("t")
+    assert lake.snapshot(ref).num_files == 1
+    log.commit(add("b"), commit_info()).checkpoint(2, [protocol(), metadata(), add("a"), add("b")])
+    assert lake.snapshot(ref).num_files == 2
+    for name in (f"{0:020d}.json", f"{1:020d}.json", f"{1:020d}.checkpoint.parquet"):
+        (log.log / name).unlink()
+    assert lake.snapshot(ref).files.num_rows == 2
+    log.commit(add("c"), commit_info())
+    snapshot = lake.snapshot(ref)
+    assert (snapshot.files.num_rows, snapshot.num_rows, snapshot.size_bytes) == (3, 30, 300)
+
+
+def test_a_version_is_read_past_a_bad_commit_whatever_was_read_before(root, open_lake):
+    log = HandLog(root / "t").start().commit(add("a"), commit_info())
+    log.raw(f"{2:020d}.json", b"")
+    lake = open_lake()
+    ref = lake.find("t")
+    assert lake.snapshot(ref, 1).num_files == 1
+    log.checkpoint(2, [protocol(), metadata(), add("a"), add("b")]).commit(add("c"), commit_info(), version=3)
+    assert lake.snapshot(ref).num_files == 3
+    assert lake.timeline(ref).totals[-1].num_files == 3
+
+
+def test_a_commit_that_is_gone_where_a_checkpoint_stands_leaves_the_timeline(root, open_lake):
+    log = HandLog(root / "t").start()
+    for version in range(1, 4):
+        log.commit(add(f"f{version}"), commit_info())
+    log.checkpoint(2, [protocol(), metadata(), add("f1"), add("f2")])
+    (log.log / f"{2:020d}.json").unlink()
+    lake = open_lake()
+    assert lake.timeline(lake.find("t")).totals[-1].num_files == 3
+    assert lake.snapshot(lake.find("t"), 2).num_files == 2
+
+
+def test_a_partition_that_a_file_does_not_name_is_null_everywhere(root, open_lake):
+    log = HandLog(root / "t").start(columns={"id": "long", "p": "string"}, partition_by=["p"])
+    log.commit(add("a", size=1, partitionValues={}), add("b", size=1, partitionValues={"p": None}), commit_info())
+    log.commit(add("c", size=1, partitionValues={"p": ""}), commit_info())
+    lake = open_lake(health={"min_files": 3})
+    ref = lake.find("t")
+    assert set(lake.snapshot(ref).files["partition"].to_pylist()) == {"p=__HIVE_DEFAULT_PARTITION__"}
+    assert (lake.card(ref).small_files, lake.timeline(ref).totals[-1].small_files) == (3, 3)
+
+
+@pytest.mark.parametrize("size", [2**53 - 1, 2**53, 2**53 + 1, 2**54 - 1, 2**62 - 1, 2**63 - 1])
+def test_a_size_beyond_what_a_float_holds_falls_in_its_own_bucket(root, open_lake, size):
+    HandLog(root / "t").start().commit(add("a", size=size), commit_info())
+    lake = open_lake()
+    (bucket,) = histogram(lake.snapshot(lake.find("t")).files["size_bytes"])
+    assert (bucket.from_bytes <= size < bucket.to_bytes, bucket.files, bucket.bytes) == (True, 1, size)
+
+
+@pytest.mark.parametrize("changed", [{"protocol": protocol(2, 5)["protocol"]}, metadata({"other": "long"})])
+def test_a_checksum_of_another_protocol_or_schema_is_a_finding(root, open_lake, changed):
+    log = HandLog(root / "t").start().commit(add("a"), commit_info())
+    body = {
+        "numFiles": 1,
+        "tableSizeBytes": 100,
+        "protocol": protocol()["protocol"],
+        "metadata": metadata()["metaData"],
+    }
+    body |= {"metadata": changed["metaData"]} if "metaData" in changed else changed
+    log.raw(f"{1:020d}.crc", json.dumps(body))
+    lake = open_lake()
+    snapshot = lake.snapshot(lake.find("t"))
+    assert snapshot.findings and "disagrees" in snapshot.findings[0]
+    assert (snapshot.protocol.min_reader_version, snapshot.metadata.schema_json) == (1, schema_json({"id": "long"}))
+
+
+@pytest.mark.parametrize("configuration", [True, 1, 1.5, "text", [1], [["a", "b"]], {"a": {"b": 1}}, None])
+def test_table_properties_of_a_wrong_type_hide_no_history(root, open_lake, configuration):
+    log = HandLog(root / "t").start()
+    body = metadata()["metaData"] | {"configuration": configuration}
+    log.commit({"metaData": body}, add("a"), commit_info())
+    lake = open_lake()
+    ref = lake.find("t")
+    assert [c.version for c in lake.history(ref)] == [1, 0]
+    try:
+        assert all(isinstance(value, str) for value in lake.snapshot(ref).metadata.configuration.values())
+    except TableCorruptError as exc:
+        assert f"{1:020d}.json" in exc.message
+
+
+def test_versions_that_only_a_log_compaction_holds_are_read(root, open_lake):
+    log = HandLog(root / "t").start()
+    for version in range(1, 6):
+        log.commit(add(f"f{version}"), remove(f"f{version - 1}"), commit_info())
+    log.raw(
+        f"{2:020d}.{4:020d}.compacted.json",
+        "".join(json.dumps(a) + "\n" for a in (add("f4"), *(remove(f"f{n}") for n in (1, 2, 3)))),
+    )
+    for version in (2, 3, 4):
+        (log.log / f"{version:020d}.json").unlink()
+    states = read_log(log.log, compactions=True)
+    lake = open_lake()
+    ref = lake.find("t")
+    assert {v for a, b in lake.versions(ref) for v in range(a, b + 1)} == set(states) == {0, 1, 4, 5}
+    for version, state in states.items():
+        assert set(lake.snapshot(ref, version).files["path"].to_pylist()) == {path for path, _ in state.files}
+    for version in (2, 3):
+        with pytest.raises((VersionNotFoundError, TableCorruptError)):
+            lake.snapshot(ref, version)
+    assert lake.timeline(ref).totals[-1].num_files == 1
+
+
+def test_a_home_that_may_not_be_written_costs_only_the_kept_timeline(root, open_lake, tmp_path):
+    log = HandLog(root / "t").start()
+    for version in range(1, 60):
+        log.commit(add(f"f{version}"), commit_info())
+    (tmp_path / "cache").write_text("a file where the folder belongs")
+    lake = open_lake()
+    assert lake.timeline(lake.find("t")).totals[-1].num_files == 59
+    assert open_lake().timeline(lake.find("t")).totals[-1].num_files == 59
