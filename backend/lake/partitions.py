@@ -1,7 +1,7 @@
 """Partition values as one text per file, for grouping and for people.
 
-Rule: inside, `physical=escaped value` joined by "/" in the order of names, without the nulls (a log writes them as null,
-as an empty text or not at all); shown, the table's own column names in the table's order with Hive's word for null.
+Rule: inside, `physical=escaped value` joined by "/" in the order of names, without nulls (a log writes them as null, as
+an empty text or not at all); shown, the table's own column names in the table's order with Hive's word for null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,11 @@ def encode_partition(values: Mapping[str, str | None]) -> str:
 
 def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArray:
     """`encode_partition` for a column of map<string, string>, dictionary-encoded: each distinct text is made once."""
+    if not (pa.types.is_map(maps.type) or pa.types.is_null(maps.type)):
+        raise pa.ArrowTypeError(f"partitionValues is no map of text to text but {maps.type}")
     codes, texts = np.zeros(len(maps), np.int64), [""]
+    if pa.types.is_null(maps.type):
+        names = ()
     for name in sorted(names):
         values = _values(maps, name).dictionary_encode()
         parts = [_encoded(name, value) if value else "" for value in (*values.dictionary.to_pylist(), None)]

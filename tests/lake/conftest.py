@@ -11,11 +11,12 @@ from backend.settings import load_settings
 
 @pytest.fixture
 def open_lake(tmp_path: Path) -> Callable[..., Lake]:
-    """`open_lake()` reads tmp_path/lake; `open_lake(a, b, health={…})` other roots and settings."""
+    """`open_lake()` reads tmp_path/lake; `open_lake(a, b, health={…})` other roots and settings (also `home`)."""
 
     def build(*roots: Path, **sections: object) -> Lake:
         chosen = [str(root) for root in roots] or [str(tmp_path / "lake")]
-        return Lake(load_settings(home=tmp_path, lake={"roots": chosen, "refresh_s": 0.001}, **sections))
+        given = {"home": tmp_path, "lake": {"roots": chosen, "refresh_s": 0.001}, **sections}
+        return Lake(load_settings(**given))
 
     return build
 
