@@ -2,13 +2,13 @@
 
 import streamlit as st
 
-from app import cache, context, errors, state
-from app.components import files
+from app import context, errors, state
+from app.components import file_sizes, files
 from app.components.frame import table_header
 
 opened = table_header("files")
 with errors.boundary():
-    found = cache.distribution(opened.snapshot)
+    found = file_sizes.counted(opened)
     files.key_figures(found)
     bucket = files.chart(found, context.settings().health)
     view = st.segmented_control(

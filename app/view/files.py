@@ -40,13 +40,15 @@ def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> s
     )
 
 
-def distribution_figure(found: FileDistribution, *, mode: Mode = "light", selected: int | None = None) -> go.Figure:
+def distribution_figure(
+    found: FileDistribution, *, mode: Mode = "light", selected: int | None = None, title: str | None = None
+) -> go.Figure:
     """Bars: files per half-open log-2 bucket; line: share of bytes up to a size; target and small limit marked."""
     chart = go.Figure()
     if found.buckets:
         chart.add_trace(_bars(found, mode, selected))
         chart.add_trace(_share_line(found, mode))
-    chart.update_layout(template=template_name(mode), height=380, title_text=files_finding(found), bargap=0.04)
+    chart.update_layout(template=template_name(mode), height=380, title_text=title or files_finding(found), bargap=0.04)
     chart.update_layout(showlegend=False, margin_t=80)
     _size_axis(chart, found)
     _mark(chart, found.small_limit_bytes, f"small under {bytes_text(found.small_limit_bytes)} ", mode)

@@ -1,10 +1,16 @@
 """Files: the distribution with its rule, extremes, partitions, the files of one bar."""
 
+import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from deltalake import DeltaTable
 
+from app import cache
+from app.components import file_sizes
+from backend.errors import StorageError
+from backend.lake.model import Snapshot
 from tests import builders
 from tests.ui.frames import frame_with, titles
 from tests.ui.opened import again, home, metrics, open_page, words
@@ -103,6 +109,41 @@ def test_long_lists_come_in_pages(home: Path) -> None:
     assert frame_with(app, "Small share")["Partition"].tolist() == [f"p={n}" for n in range(119, 109, -1)] + ["p=11"]
     app = open_page("files", table="many", view="By partition", partition="p=7")
     assert frame_with(app, "Path")["Path"].tolist() == ["p=7/f"]
+
+
+def summed(home: Path, *, files: int) -> None:
+    """A table of 3 files and a checksum that says `files` of them in its histogram."""
+    path = home / "lake" / "summed"
+    log = builders.HandLog(path).commit(builders.protocol(), builders.metadata())
+    log.commit(*[builders.add(f"{n}.parquet", size=20_000) for n in range(3)], builders.commit_info())
+    edges = {"sortedBinBoundaries": [0, 8192, 16384, 32768], "fileCounts": [3 - files, 0, files, 0]}
+    sizes = {"totalBytes": [0, 0, 60_000, 0]}
+    said = {"tableSizeBytes": 60_000, "numFiles": 3, "fileSizeHistogram": edges | sizes}
+    log.raw(f"{1:020d}.crc", json.dumps(said))
+
+
+def test_a_checksum_is_shown_until_the_count_is_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    summed(home, files=3)
+    monkeypatch.setattr(file_sizes, "MANY_FILES", 1)
+    app = open_page("files", table="summed")
+    assert metrics(app)["Small files"] == "0 %" and "From the checksum" not in words(app)
+    assert len(app.get("plotly_chart")) == 1 and not app.warning
+    monkeypatch.setattr(cache, "distribution", unreachable)
+    app = open_page("files", table="summed")
+    assert (metrics(app), titles(app)) == ({"Files": "3", "Size": "60 kB"}, "Sizes of 3 files")
+    assert "From the checksum that the writer left with v1." in words(app) and "gone away" in app.error[0].value
+
+
+def unreachable(_: Snapshot) -> NoReturn:
+    raise StorageError("the store has gone away")
+
+
+def test_a_checksum_that_disagrees_is_named(home: Path) -> None:
+    summed(home, files=2)
+    app = open_page("files", table="summed")
+    assert metrics(app)["Files"] == "3"
+    assert "checksum of v1 disagrees" in app.warning[0].value.replace("\\", "")
+    assert "it says 1 file and 0 bytes, the log holds 0 files" in words(app)
 
 
 def test_a_link_opens_one_file(events: Path) -> None:
