@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import context
 from app.lake_reading import LakeReader, LakeReading
-from backend.diff.diff import diff
+from backend.diff.diff import DiffOptions, diff
 from backend.diff.model import VersionDiff
 from backend.errors import LakehouseError
 from backend.health.health import table_health
@@ -103,7 +103,7 @@ def difference(snapshot: Snapshot, from_version: int, to_version: int) -> Versio
 @st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES)
 def _difference(key: str, from_version: int, to_version: int, _ref: TableRef) -> VersionDiff:  # noqa: ARG001
     row_limit = context.settings().lake.diff_rows
-    return diff(context.lake(), _ref, from_version, to_version, row_limit=row_limit)
+    return diff(context.lake(), _ref, from_version, to_version, DiffOptions(row_limit=row_limit))
 
 
 def health(ref: TableRef, version: int) -> TableHealth:

@@ -12,6 +12,7 @@ from app.cli.errors import fail
 from app.cli.lake import opened, services
 from app.cli.output import one_line, print_json, print_table, say
 from app.view.format import bytes_text, count_text, utc_text
+from backend.diff.diff import DiffOptions
 from backend.diff.diff import diff as compare
 from backend.diff.export import to_csv, to_json, to_parquet
 from backend.diff.key import parse_names
@@ -48,9 +49,11 @@ def diff(request: Request, *, as_json: bool) -> int:
         ref,
         resolve_version(lake, ref, request.from_version),
         resolve_version(lake, ref, request.to_version),
-        key=parse_names(request.key) if request.key else None,
-        columns=parse_names(request.columns) if request.columns else None,
-        row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
+        DiffOptions(
+            key=parse_names(request.key) if request.key else None,
+            columns=parse_names(request.columns) if request.columns else None,
+            row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
+        ),
     )
     if write and found.is_available:
         write(found)

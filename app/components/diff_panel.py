@@ -36,9 +36,9 @@ EXPORTS = (
 def diff_panel(diff: VersionDiff) -> None:
     """The whole answer to "what changed?"."""
     st.subheader(markdown_safe(view.headline(diff)), anchor=False)
-    if diff.method is DiffMethod.UNAVAILABLE:
+    if diff.method is DiffMethod.LOG_ONLY:
         _unavailable(diff)
-    elif diff.method is DiffMethod.CHANGE_FEED:
+    elif diff.method is not DiffMethod.SAME_VERSION:
         key_figures(view.net_figures(diff), key="net_figures")
         gross = view.gross_counts(diff.commits)
         st.caption(

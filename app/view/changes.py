@@ -29,7 +29,9 @@ GREEN, VERMILLION, BLUE = 2, 4, 0  # places in the palette
 METHOD_WORDS = {
     DiffMethod.CHANGE_FEED: "Change data feed: the writers recorded each changed row.",
     DiffMethod.SAME_VERSION: "Both sides are the same version: there is nothing to compare.",
-    DiffMethod.UNAVAILABLE: "Rows cannot be compared here; files, commits, schema and properties can.",
+    DiffMethod.KEY_JOIN: "Join by key: the rows of the files that differ, paired by their key.",
+    DiffMethod.MULTISET: "Whole rows: those of the files that differ, without a key to pair them by.",
+    DiffMethod.LOG_ONLY: "Log alone: rows cannot be compared here; files, commits, schema and properties can.",
 }
 
 

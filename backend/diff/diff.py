@@ -1,37 +1,35 @@
-"""What changed between two versions of a table: the one door for the Changes page and `weir diff`.
+"""What changed between two versions of a table (or two tables): the one door for the Changes page and `weir diff`.
 
-Rule: facts are gathered, `plan_diff` decides, one method computes; metadata and files are told whatever the method.
+Rule: facts are gathered from the log alone, `plan_diff` decides, then one method computes; when it turns out that it
+cannot (a file is gone, a reader refuses), the next one does and the reason stays. Metadata, files and commits are told
+whatever the method.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
 
+from backend.diff.commits import commit_changes
+from backend.diff.engine import Watch
 from backend.diff.feed import FeedAnswer, sum_up
 from backend.diff.files import diff_files
 from backend.diff.key import choose_key
-from backend.diff.model import (
-    ApartCounts,
-    CommitChanges,
-    DiffMethod,
-    KeyChoice,
-    NetCounts,
-    RowChange,
-    RowKind,
-    VersionDiff,
-)
-from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, plan_diff
-from backend.errors import DiffError
-from backend.lake.metadata_diff import column_names, diff_properties, diff_schemas
+from backend.diff.limits import limits
+from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
+from backend.diff.net import NetAnswer, NetQuery, net_changes
+from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
+from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
+from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
+from backend.lake.file_difference import FilesApart, Places
+from backend.lake.metadata_diff import diff_properties, diff_schemas
 from backend.lake.model import Commit, Snapshot, TableRef
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
-_SWAPPED = {RowKind.INSERT: RowKind.DELETE, RowKind.DELETE: RowKind.INSERT, RowKind.UPDATE: RowKind.UPDATE}
 
 
-class DiffLake(Protocol):
+class DiffLake(FileReader, Protocol):
     """The part of `backend.lake.lake.Lake` that a diff needs."""
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
@@ -51,28 +49,36 @@ class DiffLake(Protocol):
         self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader | pa.Table: ...
 
+    def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
+
+    def require_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """One diff in the making: both snapshots as asked, the commits in between newest first."""
+class DiffOptions:
+    """How to compare: `key` and `columns` as given (None: found, all), at most `row_limit` rows in the answer, the one
+    `method` wanted (None: the best), at most `max_bytes` of data files read unless a method is named, floats within
+    `tolerance` equal, `against` another table whose version is `to_version`."""
+
+    key: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    row_limit: int = 1_000
+    method: DiffMethod | None = None
+    max_bytes: int | None = None
+    tolerance: float = 0.0
+    against: TableRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDiff:
+    """Everything that the log tells, and how rows would be compared. `outline` is the answer without rows."""
 
     lake: DiffLake
-    ref: TableRef
-    first: Snapshot
-    second: Snapshot
-    commits: tuple[Commit, ...]
-
-    @property
-    def low(self) -> int:
-        return min(self.first.version, self.second.version)
-
-    @property
-    def high(self) -> int:
-        return max(self.first.version, self.second.version)
-
-    @property
-    def newer(self) -> Snapshot:
-        return self.first if self.first.version > self.second.version else self.second
+    options: DiffOptions
+    plan: DiffPlan
+    sides: Sides
+    columns: tuple[str, ...]
+    outline: VersionDiff
 
 
 def diff(
@@ -80,138 +86,154 @@ def diff(
     ref: TableRef,
     from_version: int,
     to_version: int,
-    *,
-    key: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    row_limit: int,
+    options: DiffOptions = DiffOptions(),
+    watch: Watch | None = None,
 ) -> VersionDiff:
     """The difference of two versions; from may be the newer one (what would going back change).
 
-    Where rows cannot be compared the method is UNAVAILABLE with its reasons, and metadata, files and commits are
-    still told. `columns` compares only those (and the key). Raises `VersionNotFoundError` for a version that is not
-    there, `DiffError` for a key or column that is not, and what reading the feed raises.
+    Where rows cannot be compared the method is LOG_ONLY with its reasons. Raises `VersionNotFoundError` for a version
+    that is not there, `DiffError` for a key, a column or a method that is not, `DiffStopped`.
     """
-    case = _case(lake, ref, from_version, to_version)
-    facts = _facts(case, key)
-    plan = plan_diff(DiffRequest(from_version, to_version), facts)
-    names = _compared(columns, case.newer, plan.key)
-    if plan.method is not DiffMethod.CHANGE_FEED:
-        return _without_rows(case, plan)
-    answer = sum_up(_feed(case, names), key=plan.key.columns if plan.key else (), row_limit=row_limit)
-    plan = replace(plan, reasons=(*plan.reasons, *_limits(answer, plan.key, case), *_left_out(case.newer, names)))
-    return _with_rows(case, plan, answer)
+    return compare_rows(prepare(lake, ref, from_version, to_version, options), watch or Watch())
 
 
-def _case(lake: DiffLake, ref: TableRef, from_version: int, to_version: int) -> _Case:
-    first = lake.snapshot(ref, from_version)
-    second = lake.snapshot(ref, to_version)
-    low, high = sorted((from_version, to_version))
-    commits = lake.history(ref, starting_version=low + 1, ending_version=high) if low < high else []
-    return _Case(lake, ref, first, second, tuple(commits))
+def prepare(
+    lake: DiffLake, ref: TableRef, from_version: int, to_version: int, options: DiffOptions = DiffOptions()
+) -> PreparedDiff:
+    """What the log tells of the difference; no row is read. Raises as `diff` does."""
+    first, second = lake.snapshot(ref, from_version), lake.snapshot(options.against or ref, to_version)
+    sides = _sides(lake, first, second)
+    request = DiffRequest(from_version, to_version, options.method, options.max_bytes)
+    plan = plan_diff(request, _facts(lake, sides, options))
+    names = _compared(options.columns, sides, plan)
+    return PreparedDiff(lake, options, plan, sides, names, _outline(lake, sides, plan, names))
 
 
-def _facts(case: _Case, key: Sequence[str] | None) -> DiffFacts:
-    ids = (case.first.metadata.id, case.second.metadata.id)
-    if case.low == case.high:
-        return DiffFacts(*ids, None, choose_key(key, case.newer.metadata, ()))
-    history = case.lake.history(case.ref, limit=_KEY_HISTORY, ending_version=case.high)
-    found = choose_key(key, case.newer.metadata, history)
-    return DiffFacts(*ids, case.lake.cdf_support(case.ref, case.low, case.high), found)
+def compare_rows(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
+    """The whole answer: by the plan's method, or by the first below it that can; see `diff` for what it raises."""
+    failed: dict[DiffMethod, str] = {}
+    for method in prepared.plan.methods:
+        try:
+            return _answered(prepared, method, watch, failed)
+        except (DataFileMissingError, TableError) as exc:
+            if prepared.options.method is not None:
+                raise
+            failed[method] = exc.message
+    return _answered(prepared, DiffMethod.LOG_ONLY, watch, failed)
 
 
-def _feed(case: _Case, names: Sequence[str]) -> pa.RecordBatchReader | pa.Table:
-    return case.lake.changes(case.ref, case.low, case.high, columns=names)
+def _sides(lake: DiffLake, first: Snapshot, second: Snapshot) -> Sides:
+    if first.ref != second.ref:
+        return two_tables(first, second)
+    return two_versions(first, second, lake.files_apart(first.ref, first.version, second.version))
 
 
-def _compared(columns: Sequence[str] | None, snapshot: Snapshot, key: KeyChoice | None) -> tuple[str, ...]:
-    """The columns to compare, in the table's order: those asked for and the key, or all of the newer version."""
-    known = column_names(snapshot.metadata)
+def _facts(lake: DiffLake, sides: Sides, options: DiffOptions) -> DiffFacts:
+    ids = (sides.first.metadata.id, sides.second.metadata.id)
+    newer, low, high = sides.newer, sides.low, sides.high
+    if sides.is_one_table and low == high:
+        return DiffFacts(*ids, None, choose_key(options.key, newer.metadata, ()))
+    history = lake.history(newer.ref, limit=_KEY_HISTORY, ending_version=newer.version)
+    key = choose_key(options.key, newer.metadata, history)
+    feed = lake.cdf_support(newer.ref, low, high) if sides.is_one_table else None
+    return DiffFacts(*ids, feed, key, _files_facts(lake, sides), sides.is_one_table)
+
+
+def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:
+    count = sum(len(places) for _, places in sides.parts())
+    problem = None
+    try:
+        for snapshot, places in sides.parts():
+            lake.require_files(snapshot, places)
+    except LakehouseError as exc:
+        problem = exc.message
+    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem)
+
+
+def _compared(columns: Sequence[str] | None, sides: Sides, plan: DiffPlan) -> tuple[str, ...]:
+    """The columns to compare, in the table's order: those asked for and the key, or all that can be."""
     if not columns:
-        return known
-    wanted = {name.lower() for name in (*columns, *(key.columns if key else ()))}
-    if missing := sorted(wanted - {name.lower() for name in known}):
-        raise DiffError(f"no column {', '.join(missing)} to compare", hint=f"columns: {', '.join(known[:50])}")
-    return tuple(name for name in known if name.lower() in wanted)
+        return sides.columns
+    wanted = {name.lower() for name in (*columns, *(plan.key.columns if plan.key else ()))}
+    if missing := sorted(wanted - {name.lower() for name in sides.columns}):
+        raise DiffError(f"no column {', '.join(missing)} to compare", hint=f"columns: {', '.join(sides.columns[:50])}")
+    return tuple(name for name in sides.columns if name.lower() in wanted)
 
 
-def _limits(answer: FeedAnswer, key: KeyChoice | None, case: _Case) -> list[str]:
-    """What the numbers cannot say, in words."""
-    said = []
-    if key is None and answer.net.updated is None:
-        said.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
-    elif key is None and answer.net.updated:
-        said.append("updates are counted from what the feed holds; without a key their rows appear as pairs")
-    if answer.apart.rows:
-        said.append(
-            f"{answer.apart.rows:,} changed rows have a null key or share their key with another one: they are "
-            "counted as inserted and deleted and shown apart"
-        )
-    if unpaired := answer.gross.unpaired():
-        said.append(f"preimages and postimages differ in number at v{unpaired[0]}: its writer's feed is not complete")
-    dropped = diff_schemas(case.first.metadata, case.second.metadata).dropped
-    if dropped:
-        said.append(f"columns that only the older version has are not compared: {', '.join(f.path for f in dropped)}")
-    return said
-
-
-def _left_out(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
-    left = [name for name in column_names(snapshot.metadata) if name not in names]
-    return [f"left out of the comparison: {', '.join(left[:12])}{' …' if len(left) > 12 else ''}"] if left else []
-
-
-def _without_rows(case: _Case, plan: DiffPlan) -> VersionDiff:
-    same = plan.method is DiffMethod.SAME_VERSION
-    net = NetCounts(0, 0, 0) if same else NetCounts(None, None, None)
-    commits = tuple(CommitChanges(commit, None, None, None) for commit in case.commits)
-    nothing = FeedAnswer.nothing(net)
-    return replace(_with_rows(case, plan, nothing), commits=commits, exact=same)
-
-
-def _with_rows(case: _Case, plan: DiffPlan, answer: FeedAnswer) -> VersionDiff:
-    reverse = case.first.version > case.second.version
-    metadata = ((case.first.metadata, case.first.protocol), (case.second.metadata, case.second.protocol))
-    return VersionDiff(
-        ref=case.ref,
-        from_version=case.first.version,
-        to_version=case.second.version,
+def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...]) -> VersionDiff:
+    first, second = sides.first, sides.second
+    is_same = plan.method is DiffMethod.SAME_VERSION
+    found = VersionDiff(
+        ref=first.ref,
+        from_version=first.version,
+        to_version=second.version,
         method=plan.method,
-        reasons=plan.reasons,
-        exact=answer.net.updated is not None and not answer.apart.rows and not answer.gross.unpaired(),
+        reasons=plan.reasons(plan.method),
+        exact=is_same,
         key=plan.key,
-        net=_back(answer.net) if reverse else answer.net,
-        apart=_back_apart(answer.apart) if reverse else answer.apart,
-        commits=tuple(_commit_changes(commit, answer) for commit in case.commits),
-        rows=tuple(_back_row(row) for row in answer.rows) if reverse else answer.rows,
-        truncated=answer.truncated,
-        changed_cells=answer.changed_cells,
-        arrow_schema=answer.arrow_schema,
-        schema=diff_schemas(case.first.metadata, case.second.metadata),
-        properties=diff_properties(*metadata),
-        files=diff_files(case.first.files, case.second.files),
+        net=NetCounts(0, 0, 0) if is_same else NetCounts(None, None, None),
+        apart=ApartCounts(),
+        commits=(),
+        rows=(),
+        truncated=False,
+        changed_cells={},
+        arrow_schema=pa.schema([(name, pa.null()) for name in names]),
+        schema=diff_schemas(first.metadata, second.metadata),
+        properties=diff_properties((first.metadata, first.protocol), (second.metadata, second.protocol)),
+        files=diff_files(sides),
+        num_rows=(first.num_rows, second.num_rows),
         first_covered_version=plan.first_covered_version,
         hint=plan.hint,
+        against=None if sides.is_one_table else second.ref,
     )
+    if not sides.is_one_table or sides.low == sides.high:
+        return found
+    commits = lake.history(first.ref, starting_version=sides.low + 1, ending_version=sides.high)
+    return replace(found, commits=commit_changes(commits, None))
 
 
-def _commit_changes(commit: Commit, answer: FeedAnswer) -> CommitChanges:
-    count = answer.gross.of
-    return CommitChanges(
-        commit,
-        count(commit.version, "insert"),
-        count(commit.version, "update_postimage"),
-        count(commit.version, "delete"),
+def _answered(
+    prepared: PreparedDiff, method: DiffMethod, watch: Watch, failed: Mapping[DiffMethod, str]
+) -> VersionDiff:
+    key = prepared.plan.key if method in (DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN) else None
+    found = replace(prepared.outline, method=method, key=key, reasons=prepared.plan.reasons(method, failed))
+    if method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
+        return found
+    query = NetQuery(key.columns if key else (), prepared.options.row_limit, prepared.options.tolerance)
+    if method is DiffMethod.CHANGE_FEED:
+        return _with_feed(prepared, found, _by_feed(prepared, query, watch))
+    watch.rows_total = prepared.sides.num_rows
+    reading = lambda: signed_rows(prepared.lake, prepared.sides, prepared.columns)  # noqa: E731
+    return _with_rows(prepared, found, net_changes(reading, prepared.columns, query, watch, can_read_twice=True))
+
+
+def _by_feed(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> FeedAnswer:
+    sides = prepared.sides
+    feed = prepared.lake.changes(sides.first.ref, sides.low, sides.high, columns=prepared.columns)
+    return sum_up(feed, query, watch, is_reverse=sides.is_reverse)
+
+
+def _with_feed(prepared: PreparedDiff, found: VersionDiff, answer: FeedAnswer) -> VersionDiff:
+    whole = _with_rows(prepared, found, answer)
+    commits = commit_changes([each.commit for each in found.commits], answer.gross)
+    whole = replace(whole, commits=commits)
+    unpaired = answer.gross.unpaired()
+    if not unpaired:
+        return whole
+    said = f"preimages and postimages differ in number at v{unpaired[0]}: its writer's feed is not complete"
+    return replace(whole, exact=False, reasons=(*whole.reasons, said))
+
+
+def _with_rows(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
+    return replace(
+        found,
+        net=answer.net,
+        apart=answer.apart,
+        rows=answer.rows,
+        truncated=answer.truncated,
+        changed_cells=answer.changed_cells,
+        common=answer.common,
+        arrow_schema=answer.arrow_schema,
+        exact=answer.net.updated is not None and not answer.apart.rows and not prepared.sides.unfit,
+        reasons=(*found.reasons, *limits(prepared.sides, prepared.columns, found, answer)),
     )
-
-
-def _back(net: NetCounts) -> NetCounts:
-    return NetCounts(net.deleted, net.updated, net.inserted)
-
-
-def _back_apart(apart: ApartCounts) -> ApartCounts:
-    return ApartCounts(
-        apart.duplicate_keys, apart.duplicate_deleted, apart.duplicate_inserted, apart.null_deleted, apart.null_inserted
-    )
-
-
-def _back_row(row: RowChange) -> RowChange:
-    return replace(row, kind=_SWAPPED[row.kind], before=row.after, after=row.before)

@@ -19,8 +19,10 @@ class DiffMethod(StrEnum):
     """How changed rows were found."""
 
     CHANGE_FEED = "change_feed"
+    KEY_JOIN = "key_join"  # rows of the files that only one state has, paired by a key
+    MULTISET = "multiset"  # the same rows without a key: what came and what went
+    LOG_ONLY = "log_only"  # `reasons` say why; everything but rows is still there
     SAME_VERSION = "same_version"  # from = to: nothing to find
-    UNAVAILABLE = "unavailable"  # `reasons` say why; everything but rows is still there
 
 
 class KeySource(StrEnum):
@@ -73,12 +75,14 @@ class NetCounts:
 
 @dataclass(frozen=True, slots=True)
 class CommitChanges:
-    """What one commit in between did (gross). None where the method cannot tell."""
+    """What one commit in between did (gross): counted in the change feed, or as its writer reports it. None where
+    neither says."""
 
     commit: Commit
     inserted: int | None
     updated: int | None
     deleted: int | None
+    is_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,16 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
+class CommonChange:
+    """A change of one column that several updates share."""
+
+    column: str
+    before: Any
+    after: Any
+    updates: int
+
+
+@dataclass(frozen=True, slots=True)
 class FilesDiff:
     """Data files of one state and not of the other, by (path, deletion vector)."""
 
@@ -129,7 +143,8 @@ class VersionDiff:
 
     `is_reverse`: from is the newer version, so this is what going back would change; `commits` would be undone.
     `arrow_schema` types the values in `rows`. `changed_cells` counts, per column, the updates that touch it.
-    `first_covered_version` is the oldest version that could be compared with the range's end; None: unknown or none.
+    `first_covered_version` is the oldest version from which the change feed covers the range; None: unknown or none.
+    `num_rows` are the rows of both states, from statistics; None where those do not say it.
     """
 
     ref: TableRef
@@ -149,8 +164,19 @@ class VersionDiff:
     schema: SchemaDiff
     properties: tuple[PropertyChange, ...]
     files: FilesDiff
+    num_rows: tuple[int | None, int | None] = (None, None)
+    common: tuple[CommonChange, ...] = ()
     first_covered_version: int | None = None
     hint: str = ""
+    against: TableRef | None = None  # the table that `to_version` is of, None for the same one
+
+    @property
+    def unchanged(self) -> int | None:
+        """Rows of the second state that the first has too."""
+        rows, net = self.num_rows[1], self.net
+        if rows is None or net.inserted is None or net.updated is None:
+            return None
+        return rows - net.inserted - net.updated
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -159,8 +185,8 @@ class VersionDiff:
 
     @property
     def is_available(self) -> bool:
-        return self.method is not DiffMethod.UNAVAILABLE
+        return self.method is not DiffMethod.LOG_ONLY
 
     @property
     def is_reverse(self) -> bool:
-        return self.from_version > self.to_version
+        return self.against is None and self.from_version > self.to_version

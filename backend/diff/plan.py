@@ -1,13 +1,16 @@
-"""Which method answers a diff, and why: decided before anything is read.
+"""Which methods can answer a diff, best first, and why the better ones cannot: decided before any row is read.
 
-Rule: pure; a method that is not possible leaves its reason behind. New methods join `plan_diff` in order of merit.
+Rule: pure; a method that is not possible leaves its reason behind. New methods join `_LADDER` in order of merit.
 """
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from backend.diff.key import KeyFound
 from backend.diff.model import DiffMethod, KeyChoice
+from backend.errors import DiffError
 
 
 class FeedSupport(Protocol):
@@ -23,61 +26,170 @@ class FeedSupport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiffRequest:
-    """The range as asked: `from_version` may be the newer one."""
+    """The range as asked: `from_version` may be the newer one. `method` is the only one wanted, None for the best;
+    `max_bytes` is how much data may be read here (None: any amount)."""
 
     from_version: int
     to_version: int
+    method: DiffMethod | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilesFacts:
+    """The data files that only one of the two states has. `problem` says why they cannot be read."""
+
+    files: int
+    size_bytes: int
+    num_rows: int | None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DiffFacts:
-    """What is known of the table without reading rows. `feed` is None where it was not asked for."""
+    """What is known without reading rows. `feed` and `files` are None where they were not asked for."""
 
     from_table_id: str
     to_table_id: str
     feed: FeedSupport | None
     key: KeyFound
+    files: FilesFacts | None = None
+    is_one_table: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class DiffPlan:
-    """The method to use, with the reasons for it and against the better ones."""
+    """The methods that can answer, best first, and per method what speaks for or against it.
 
-    method: DiffMethod
-    key: KeyChoice | None
-    reasons: tuple[str, ...]
+    `bytes_to_read` and `rows_to_read` are of data files (a change feed's are not known before: None).
+    """
+
+    methods: tuple[DiffMethod, ...]
+    key: KeyChoice | None = None
+    why: Mapping[DiffMethod, tuple[str, ...]] = field(default_factory=dict)
+    against: Mapping[DiffMethod, str] = field(default_factory=dict)
+    key_reasons: tuple[str, ...] = ()
     first_covered_version: int | None = None
     hint: str = ""
+    bytes_to_read: int | None = None
+    rows_to_read: int | None = None
+
+    @property
+    def method(self) -> DiffMethod:
+        return self.methods[0]
+
+    def reasons(self, method: DiffMethod, failed: Mapping[DiffMethod, str] | None = None) -> tuple[str, ...]:
+        """What speaks for a method of the plan, and against each better one (`failed`: found out by trying)."""
+        known = {**self.against, **(failed or {})}
+        better = itertools.takewhile(lambda each: each is not method, _LADDER)
+        said = tuple(f"not by {METHOD_NAMES[each]}: {known[each]}" for each in better if each in known)
+        return (*self.why.get(method, ()), *said, *self.key_reasons)
 
 
 def plan_diff(request: DiffRequest, facts: DiffFacts) -> DiffPlan:
-    """The best method that the facts allow."""
-    if facts.from_table_id != facts.to_table_id:
+    """The methods that the facts allow; raises `DiffError` when the one asked for is not among them."""
+    if facts.is_one_table and facts.from_table_id != facts.to_table_id:
         return _recreated(facts)
-    if request.from_version == request.to_version:
-        return DiffPlan(DiffMethod.SAME_VERSION, None, ("both sides are the same version: nothing can differ",))
-    if facts.feed is None or not facts.feed.covered:
-        return _uncovered(request, facts.feed)
-    return _by_feed(request, facts, facts.feed)
+    if facts.is_one_table and request.from_version == request.to_version:
+        same = ("both sides are the same version: nothing can differ",)
+        return DiffPlan((DiffMethod.SAME_VERSION,), why={DiffMethod.SAME_VERSION: same})
+    found = {method: why_not(request, facts) for method, why_not in _LADDER.items()}
+    against = {method: reason for method, reason in found.items() if reason is not None}
+    if request.method is None:
+        return _planned(request, facts, tuple(method for method in _LADDER if method not in against), against)
+    if request.method in against:
+        raise DiffError(f"{METHOD_NAMES[request.method]} is not possible: {against[request.method]}", hint=_OTHERS)
+    return _planned(request, facts, (request.method,), {})
 
 
-def _by_feed(request: DiffRequest, facts: DiffFacts, feed: FeedSupport) -> DiffPlan:
+METHOD_NAMES = {
+    DiffMethod.CHANGE_FEED: "the change feed",
+    DiffMethod.KEY_JOIN: "a join by key",
+    DiffMethod.MULTISET: "a comparison of whole rows",
+    DiffMethod.LOG_ONLY: "the log alone",
+}
+_OTHERS = "leave the method out to get the best one that is possible"
+
+
+def _planned(
+    request: DiffRequest, facts: DiffFacts, methods: tuple[DiffMethod, ...], against: Mapping[DiffMethod, str]
+) -> DiffPlan:
+    reads = facts.files if methods[0] in (DiffMethod.KEY_JOIN, DiffMethod.MULTISET) else None
+    return DiffPlan(
+        methods,
+        facts.key.key,
+        {method: tuple(_why(request, facts, method)) for method in methods},
+        against,
+        facts.key.reasons,
+        facts.feed.first_covered_version if facts.feed else None,
+        _hint(request, facts) if methods[0] is DiffMethod.LOG_ONLY else "",
+        reads.size_bytes if reads else None,
+        reads.num_rows if reads else None,
+    )
+
+
+def _why(request: DiffRequest, facts: DiffFacts, method: DiffMethod) -> list[str]:
     low, high = sorted((request.from_version, request.to_version))
-    reasons = [f"the change feed was recorded for every commit from v{low + 1} to v{high}"]
-    if request.from_version > request.to_version:
-        reasons.append(f"from is the newer version: this is what going back to v{request.to_version} would change")
-    return DiffPlan(DiffMethod.CHANGE_FEED, facts.key.key, (*reasons, *facts.key.reasons), feed.first_covered_version)
+    said = []
+    if method is DiffMethod.CHANGE_FEED:
+        said.append(f"the change feed was recorded for every commit from v{low + 1} to v{high}")
+    elif method is not DiffMethod.LOG_ONLY and facts.files is not None:
+        which = "that only one of the two states has" if facts.is_one_table else "of both tables"
+        said.append(f"the rows of the {facts.files.files:,} data files {which} are compared; no other file is read")
+    if request.from_version > request.to_version and facts.is_one_table:
+        said.append(f"from is the newer version: this is what going back to v{request.to_version} would change")
+    return said
 
 
-def _uncovered(request: DiffRequest, feed: FeedSupport | None) -> DiffPlan:
-    reason = feed.reason if feed and feed.reason else "the change feed does not cover this range"
-    first = feed.first_covered_version if feed else None
-    if first is None:
-        hint = "set delta.enableChangeDataFeed = true on the table: changes from then on can be compared row by row"
-        return DiffPlan(DiffMethod.UNAVAILABLE, None, (reason,), None, hint)
-    low = min(request.from_version, request.to_version)
-    says = f"the change feed answers from v{first} on: compare v{first} or later, not v{low}"
-    return DiffPlan(DiffMethod.UNAVAILABLE, None, (reason,), first, says)
+def _hint(request: DiffRequest, facts: DiffFacts) -> str:
+    first = facts.feed.first_covered_version if facts.feed else None
+    low, high = sorted((request.from_version, request.to_version))
+    if first is not None and first < high:
+        return f"the change feed answers from v{first} on: compare v{first} or later, not v{low}"
+    if facts.files is not None and _too_large(request, facts.files):
+        return "name the method (key_join or multiset) to read them all the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
+    return "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
+
+
+def _no_feed(_: DiffRequest, facts: DiffFacts) -> str | None:
+    if not facts.is_one_table:
+        return "two tables share no change feed"
+    if facts.feed is None or not facts.feed.covered:
+        return facts.feed.reason if facts.feed and facts.feed.reason else "it does not cover this range"
+    return None
+
+
+def _no_key_join(request: DiffRequest, facts: DiffFacts) -> str | None:
+    return "no key is known" if facts.key.key is None else _no_files(request, facts)
+
+
+def _no_files(request: DiffRequest, facts: DiffFacts) -> str | None:
+    """Why the files that only one state has cannot be compared row by row."""
+    if facts.files is None:
+        return "the data files are not known"
+    if facts.files.problem is None and request.method is None and _too_large(request, facts.files):
+        return f"{_gigabytes(facts.files.size_bytes)} of data files differ, more than {_gigabytes(request.max_bytes)}"
+    return facts.files.problem
+
+
+def _too_large(request: DiffRequest, files: FilesFacts) -> bool:
+    return request.max_bytes is not None and files.size_bytes > request.max_bytes
+
+
+def _gigabytes(size: int | None) -> str:
+    return f"{(size or 0) / 2**30:,.1f} GiB"
+
+
+def _never(_: DiffRequest, __: DiffFacts) -> str | None:
+    return None
+
+
+_LADDER: dict[DiffMethod, Callable[[DiffRequest, DiffFacts], str | None]] = {
+    DiffMethod.CHANGE_FEED: _no_feed,
+    DiffMethod.KEY_JOIN: _no_key_join,
+    DiffMethod.MULTISET: _no_files,
+    DiffMethod.LOG_ONLY: _never,
+}
 
 
 def _recreated(facts: DiffFacts) -> DiffPlan:
@@ -86,4 +198,4 @@ def _recreated(facts: DiffFacts) -> DiffPlan:
         f"and {facts.to_table_id} at the second"
     )
     hint = "compare two versions on the same side of the replacement"
-    return DiffPlan(DiffMethod.UNAVAILABLE, None, (reason,), None, hint)
+    return DiffPlan((DiffMethod.LOG_ONLY,), why={DiffMethod.LOG_ONLY: (reason,)}, hint=hint)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from backend.diff.model import RowChange, RowKind, SetApart
+from backend.diff.model import CommonChange, RowChange, RowKind, SetApart
 from backend.diff.values import same
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_COMMON_COLUMNS, _COMMON_CHANGES = 12, 3
+_FLOATS = ("FLOAT", "DOUBLE")
 _ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
 _APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
 _ORDER = ("update", "delete", "insert", "duplicate", "null")
@@ -39,40 +41,58 @@ class ChangedRows:
     rows: tuple[RowChange, ...]
     truncated: bool
     changed_cells: Mapping[str, int]
+    common: tuple[CommonChange, ...]
     arrow_schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """Where rows come from: the connection, the table's column names, the positions of the key's."""
+class Source:
+    """Where rows come from: the connection with tables `net` and `keyed`, the table's column names, the positions of
+    the key's; two floats within `tolerance` are the same."""
 
     connection: "DuckDBPyConnection"
     columns: Sequence[str]
     key: Sequence[int]
+    tolerance: float = 0.0
 
     def key_of(self, values: Sequence[Any]) -> dict[str, Any] | None:
         return {self.columns[i]: values[i] for i in self.key} if self.key else None
 
+    def forgive(self) -> None:
+        """Updates that change nothing but floats, and those within the tolerance, are none: bucket `same`."""
+        differs = " OR ".join(self.differs().values())
+        names = ", ".join(f"k.c{i}" for i in self.key)
+        same = f"SELECT {names} FROM (SELECT * FROM keyed WHERE bucket = 'update') k {both_sides(self)} "
+        plain = ", ".join(f"c{i}" for i in self.key)
+        self.connection.execute(f"CREATE TEMP TABLE same AS {same} WHERE NOT ({differs})")
+        self.connection.execute(f"DELETE FROM keyed WHERE bucket = 'update' AND ({plain}) IN (SELECT * FROM same)")
 
-def fetch_rows(
-    connection: "DuckDBPyConnection",
-    columns: Sequence[str],
-    key: Sequence[str],
-    *,
-    buckets: Mapping[str, Bucket],
-    limit: int,
-) -> ChangedRows:
+    def differs(self) -> dict[str, str]:
+        """Per column, a condition on before `b` and after `a`."""
+        types = self.connection.execute("SELECT * FROM net LIMIT 0").description or ()
+        return {name: self._differs(i, str(types[i][1])) for i, name in enumerate(self.columns)}
+
+    def _differs(self, place: int, kind: str) -> str:
+        distinct = f"b.c{place} IS DISTINCT FROM a.c{place}"
+        if not self.tolerance or kind not in _FLOATS:
+            return f"({distinct})"
+        near = f"abs(CAST(b.c{place} AS DOUBLE) - CAST(a.c{place} AS DOUBLE)) <= {self.tolerance!r}"
+        return f"({distinct} AND NOT coalesce({near}, false))"
+
+
+def fetch_rows(source: Source, *, buckets: Mapping[str, Bucket], limit: int) -> ChangedRows:
     """At most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order of the key."""
-    source = _Source(connection, columns, [columns.index(name) for name in key])
     sizes = {name: buckets[name].changes(name) for name in _ORDER if name in buckets}
     shares = share_out(limit, sizes)
     rows = [row for name, share in shares.items() for row in _bucket_rows(source, name, share)]
-    schema = _arrow(connection, f"SELECT {_names(source, 'net')} FROM net LIMIT 0").schema
+    schema = _arrow(source.connection, f"SELECT {_names(source, 'net')} FROM net LIMIT 0").schema
+    cells = _changed_cells(source) if "update" in buckets else {}
     return ChangedRows(
         tuple(rows),
         sum(sizes.values()) > len(rows),
-        _changed_cells(source) if "update" in buckets else {},
-        pa.schema([field.with_name(name) for field, name in zip(schema, columns, strict=True)]),
+        cells,
+        tuple(each for name in list(cells)[:_COMMON_COLUMNS] for each in _common(source, name)),
+        pa.schema([field.with_name(name) for field, name in zip(schema, source.columns, strict=True)]),
     )
 
 
@@ -90,23 +110,25 @@ def share_out(limit: int, sizes: Mapping[str, int]) -> dict[str, int]:
     return shares
 
 
-def _bucket_rows(source: _Source, bucket: str, limit: int) -> Iterator[RowChange]:
+def _bucket_rows(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
     if limit <= 0:
         return iter(())
     return _updates(source, limit) if bucket == "update" else _one_sided(source, bucket, limit)
 
 
-def _updates(source: _Source, limit: int) -> Iterator[RowChange]:
+def _updates(source: Source, limit: int) -> Iterator[RowChange]:
     found = _arrow(
         source.connection,
         f"SELECT {_names(source, 'b')}, {_names(source, 'a')} FROM "
         f"(SELECT * FROM keyed WHERE bucket = 'update' ORDER BY {_key_names(source)} LIMIT {limit}) k "
-        f"{_both_sides(source)} ORDER BY {_key_names(source, 'k.')}",
+        f"{both_sides(source)} ORDER BY {_key_names(source, 'k.')}",
     )
     width = len(source.columns)
     for values in _tuples(found):
         before, after = values[:width], values[width:]
-        changed = tuple(n for n, x, y in zip(source.columns, before, after, strict=True) if not same(x, y))
+        changed = tuple(
+            n for n, x, y in zip(source.columns, before, after, strict=True) if not same(x, y, source.tolerance)
+        )
         yield RowChange(
             RowKind.UPDATE,
             source.key_of(after),
@@ -116,7 +138,7 @@ def _updates(source: _Source, limit: int) -> Iterator[RowChange]:
         )
 
 
-def _one_sided(source: _Source, bucket: str, limit: int) -> Iterator[RowChange]:
+def _one_sided(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
     """Inserted or deleted rows, and those that cannot be paired: a null or repeated key, or no key at all."""
     if source.key:
         on = " AND ".join(f"net.c{i} IS NOT DISTINCT FROM k.c{i}" for i in source.key)
@@ -139,29 +161,44 @@ def _one_sided(source: _Source, bucket: str, limit: int) -> Iterator[RowChange]:
         )
 
 
-def _changed_cells(source: _Source) -> dict[str, int]:
+def _changed_cells(source: Source) -> dict[str, int]:
     """Updates per column that they touch, over all of them."""
-    sums = ", ".join(f"count(*) FILTER (b.c{i} IS DISTINCT FROM a.c{i})" for i in range(len(source.columns)))
-    query = f"SELECT {sums} FROM (SELECT * FROM keyed WHERE bucket = 'update') k {_both_sides(source)}"
-    counts = source.connection.execute(query).fetchone() or ()
-    return {name: count for name, count in zip(source.columns, counts, strict=False) if count}
+    sums = ", ".join(f"count(*) FILTER (WHERE {differs})" for differs in source.differs().values())
+    counts = source.connection.execute(f"SELECT {sums} FROM {_updated(source)}").fetchone() or ()
+    return {name: count for name, count in zip(source.columns, counts, strict=True) if count}
 
 
-def _both_sides(source: _Source) -> str:
+def _common(source: Source, name: str) -> list[CommonChange]:
+    """The changes of one column that most updates share."""
+    place = source.columns.index(name)
+    found = _arrow(
+        source.connection,
+        f"SELECT b.c{place} AS before, a.c{place} AS after, count(*) AS updates FROM {_updated(source)} "
+        f"WHERE {source.differs()[name]} GROUP BY 1, 2 HAVING count(*) > 1 "
+        f"ORDER BY 3 DESC, 1, 2 LIMIT {_COMMON_CHANGES}",
+    )
+    return [CommonChange(name, *values) for values in _tuples(found)]
+
+
+def _updated(source: Source) -> str:
+    return f"(SELECT * FROM keyed WHERE bucket = 'update') k {both_sides(source)}"
+
+
+def both_sides(source: Source) -> str:
     before = " AND ".join(f"b.c{i} = k.c{i}" for i in source.key)
     after = " AND ".join(f"a.c{i} = k.c{i}" for i in source.key)
     return f"JOIN net b ON {before} AND b.n < 0 JOIN net a ON {after} AND a.n > 0"
 
 
-def _names(source: _Source, table: str) -> str:
+def _names(source: Source, table: str) -> str:
     return ", ".join(f"{table}.c{i} AS {table}_c{i}" for i in range(len(source.columns)))
 
 
-def _key_names(source: _Source, prefix: str = "") -> str:
+def _key_names(source: Source, prefix: str = "") -> str:
     return ", ".join(f"{prefix}c{i}" for i in source.key)
 
 
-def _order_names(source: _Source) -> str:
+def _order_names(source: Source) -> str:
     rest = [i for i in range(len(source.columns)) if i not in source.key]
     return ", ".join(f"net.c{i}" for i in [*source.key, *rest][: len(source.key) + _ORDER_COLUMNS])
 

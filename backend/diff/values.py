@@ -10,10 +10,10 @@ from decimal import Decimal
 from typing import Any
 
 
-def same(a: Any, b: Any) -> bool:
-    """Whether two cell values are equal, deep, with NaN = NaN and null = null."""
+def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
+    """Whether two cell values are equal, deep, with NaN = NaN and null = null; floats within the tolerance are."""
     if isinstance(a, float) and isinstance(b, float):
-        return a == b or (math.isnan(a) and math.isnan(b))
+        return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= tolerance
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):

@@ -86,6 +86,8 @@ class ParquetPart:
         with self.opened() as file:
             if column not in file.schema_arrow.names:
                 return []
+            if not pa.types.is_struct(file.schema_arrow.field(column).type):
+                raise BadActionError(f"{column} is no struct")
             found: list[dict[str, Any]] = []
             for batch in file.iter_batches(BATCH_ROWS, columns=[column], use_threads=False):
                 found += batch.column(0).drop_null().to_pylist()
@@ -163,10 +165,11 @@ class CheckpointState:
             if self._small is None:
                 transactions, domains = dict(self._top.transactions), dict(self._top.domains)
                 for part in self._top.parts:
-                    for action in part.values("txn"):
-                        transactions.update(transaction(action))
-                    for action in part.values("domainMetadata"):
-                        domains.update(domain(action))
+                    with corrupt_as(part.path):
+                        for action in part.values("txn"):
+                            transactions.update(transaction(action))
+                        for action in part.values("domainMetadata"):
+                            domains.update(domain(action))
                 self._small = transactions, domains
             return self._small
 
@@ -321,7 +324,7 @@ def corrupt_as(path: str) -> Iterator[None]:
         yield
     except LakehouseError:
         raise
-    except (pa.ArrowException, BadActionError, KeyError, ValueError, OSError) as exc:
+    except (pa.ArrowException, BadActionError, KeyError, ValueError, TypeError, AttributeError, OSError) as exc:
         raise TableCorruptError(f"checkpoint file {path} cannot be read: {_line(exc)}", hint=_hint()) from exc
 
 

@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backend.errors import DataFileMissingError, TableCorruptError, UnsupportedFeatureError
+from backend.errors import DataFileMissingError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
 from backend.lake.actions import UUID_CHARS
 from backend.lake.footer import parquet_errors
 from backend.lake.model import Metadata, Protocol, Snapshot
@@ -26,19 +26,24 @@ from backend.lake.paths import is_remote, is_within, resolve_log_path
 from backend.lake.storage import Folder, Storage
 
 _OFFSET = re.compile(r"@(\d+)$")
+FILE_COLUMNS = ("path", "size_bytes", "partition", "dv_id", "deleted_rows")
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
 @contextmanager
-def excerpt_log(storage: Storage, snapshot: Snapshot, files: pa.Table) -> Iterator[str]:
-    """A folder that reads as a table of these files (rows of `FILES_SCHEMA`) of a local snapshot.
+def excerpt_log(
+    storage: Storage, snapshot: Snapshot, files: pa.Table, *, as_of: Snapshot | None = None
+) -> Iterator[str]:
+    """A folder that reads as a table of these files (columns `FILE_COLUMNS`) of a snapshot; those on an object store
+    are fetched into it. `as_of` is the version whose schema they are read with, as Delta reads old files today.
 
-    Raises `DataFileMissingError`, `PathRefusedError`, or `UnsupportedFeatureError` for files on an object store.
+    Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
     """
-    adds = _adds(storage, snapshot, files)
-    actions: list[Any] = [{"protocol": _protocol(snapshot.protocol)}, {"metaData": _metadata(snapshot.metadata)}]
+    schema = as_of or snapshot
+    actions: list[Any] = [{"protocol": _protocol(schema.protocol)}, {"metaData": _metadata(schema.metadata)}]
     with tempfile.TemporaryDirectory(prefix="weir-rows-") as folder:
+        adds = _adds(_Places(storage, snapshot.ref.uri, Path(folder)), snapshot, files)
         log = Path(folder) / "_delta_log"
         log.mkdir()
         lines = b"\n".join(orjson.dumps(action) for action in [*actions, *adds])
@@ -57,13 +62,12 @@ def partition_values(shown: str, metadata: Metadata) -> dict[str, str | None]:
     return values
 
 
-def _adds(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
+def _adds(places: "_Places", snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
     physical = physical_names(snapshot.metadata)
-    places = _Places(storage, snapshot.ref.uri)
     by_id = snapshot.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id"
     names = set(physical.values())
     adds = []
-    for row in files.select(["path", "size_bytes", "partition", "dv_id", "deleted_rows"]).to_pylist():
+    for row in files.select(FILE_COLUMNS).to_pylist():
         if by_id:
             places.check_names(row["path"], names)
         values = partition_values(row["partition"], snapshot.metadata)
@@ -83,16 +87,32 @@ def _adds(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[dict[st
 class _Places:
     """Where the files of one table are, each looked up on the disk before it is handed to a reader."""
 
-    def __init__(self, storage: Storage, table: str) -> None:
-        self._storage, self._table = storage, table
+    def __init__(self, storage: Storage, table: str, fetched: Path) -> None:
+        self._storage, self._table, self._fetched = storage, table, fetched
         self._folders: dict[str, Folder] = {}
+        self._copies: dict[str, str] = {}
 
     def found(self, path: str) -> str:
-        """The absolute path of a file that is there and may be read."""
+        """The absolute path on this machine of a file that is there and may be read."""
         place, folder, inside = self._resolved(path)
+        if is_remote(place):
+            return self._copy(path, place, folder, inside)
         if folder.stat(inside) is None:
-            raise DataFileMissingError(f"{path} of {self._table} is gone", hint="it was vacuumed or deleted by hand")
+            raise self._gone(path)
         return place
+
+    def _copy(self, path: str, place: str, folder: Folder, inside: str) -> str:
+        if place not in self._copies:
+            copy = self._fetched / f"{len(self._copies)}{Path(inside).suffix}"
+            try:
+                copy.write_bytes(folder.read(inside))
+            except ObjectMissingError as exc:
+                raise self._gone(path) from exc
+            self._copies[place] = str(copy)
+        return self._copies[place]
+
+    def _gone(self, path: str) -> DataFileMissingError:
+        return DataFileMissingError(f"{path} of {self._table} is gone", hint="it was vacuumed or deleted by hand")
 
     def vector_bytes(self, path: str, offset: int) -> int:
         """The length that a deletion vector's file states at an offset."""
@@ -123,10 +143,6 @@ class _Places:
 
     def _resolved(self, path: str) -> tuple[str, Folder, str]:
         place = resolve_log_path(path, self._table, self._storage.roots)
-        if is_remote(place):
-            raise UnsupportedFeatureError(
-                f"{path} of {self._table} lies on an object store", hint="its rows are read with the whole table"
-            )
         home = self._table if is_within(place, self._table) else self._storage.root_of(place)
         folder = self._folders.get(home) or self._storage.folder(home)
         self._folders[home] = folder
@@ -143,12 +159,12 @@ def _vector(places: _Places, dv_id: str, deleted_rows: int) -> dict[str, Any]:
     match = _OFFSET.search(text)
     offset = int(match.group(1)) if match else 0
     path = _OFFSET.sub("", text)
-    place = places.found(_vector_path(path) if kind == "u" else path)
+    named = _vector_path(path) if kind == "u" else path
     return {
         "storageType": "p",
-        "pathOrInlineDv": _file_url(place),
+        "pathOrInlineDv": _file_url(places.found(named)),
         "offset": offset,
-        "sizeInBytes": places.vector_bytes(place, offset),
+        "sizeInBytes": places.vector_bytes(named, offset),
         "cardinality": deleted_rows,
     }
 

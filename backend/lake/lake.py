@@ -20,6 +20,7 @@ from backend.lake import catalog, data
 from backend.lake.cards import Cards, Table
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_files
 from backend.lake.checksum import Checksum
+from backend.lake.file_difference import FilesApart, files_apart
 from backend.lake.files import TargetSize, target_size
 from backend.lake.footer import FileFooter, read_footer
 from backend.lake.listing import LOG, LogListing
@@ -30,7 +31,7 @@ from backend.lake.presence import Finder, LogSeen, files_to_see, see_files, see_
 from backend.lake.properties import ownership
 from backend.lake.reach_facts import read_facts
 from backend.lake.reachability import FilesSeen, LogFacts
-from backend.lake.rows import FoundRows, RowQuery, find_rows, read_files
+from backend.lake.rows import FoundRows, Places, RowQuery, find_rows, read_files
 from backend.lake.storage import Storage
 from backend.lake.timeline import TableTimeline
 from backend.lake.timeline_store import TimelineStore
@@ -151,10 +152,25 @@ class Lake:
         return find_rows(self._storage, snapshot, query)
 
     def read_files(
-        self, snapshot: Snapshot, indices: Sequence[int], *, columns: Sequence[str] | None = None
+        self,
+        snapshot: Snapshot,
+        indices: Sequence[int] | Places,
+        *,
+        columns: Sequence[str] | None = None,
+        as_of: Snapshot | None = None,
     ) -> pa.RecordBatchReader:
-        """Every row of the files at places in `snapshot.columns`' order (local tables)."""
-        return read_files(self._storage, snapshot, indices, columns=columns)
+        """Every row of the files at places in `snapshot.columns`' order, with the schema of `as_of` where given; raises
+        `DataFileMissingError` when one is gone."""
+        return read_files(self._storage, snapshot, indices, columns=columns, as_of=as_of)
+
+    def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart:
+        """Places of the files that only one of two versions has; costs what the commits in between changed."""
+        return files_apart(self._log(ref), first, second)
+
+    def require_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> None:
+        """Raise `DataFileMissingError` when one of these files is gone (local tables; elsewhere reading tells)."""
+        paths = snapshot.rows_at([int(index) for index in indices], ["path"])["path"]
+        require_files(self._storage, snapshot, paths.to_pylist())
 
     def footer(self, snapshot: Snapshot, path: str) -> FileFooter:
         """What a file of the version says of itself; raises `DataFileMissingError` where it has no such file."""

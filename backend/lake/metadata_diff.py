@@ -92,6 +92,11 @@ def column_names(metadata: Metadata) -> tuple[str, ...]:
     return tuple(field.path for field in _struct_fields(_struct(metadata), "", nested=False))
 
 
+def column_types(metadata: Metadata) -> dict[str, str]:
+    """The top-level columns with their types as the schema writes them."""
+    return {field.path: field.type for field in _struct_fields(_struct(metadata), "", nested=False)}
+
+
 def _properties(metadata: Metadata, protocol: Protocol) -> dict[str, str]:
     found = dict(metadata.configuration)
     found |= {f"feature: {name}": "supported" for name in protocol.features}

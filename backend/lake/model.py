@@ -160,12 +160,11 @@ class Snapshot:
         in the same order: at a million files far cheaper than `files`."""
         return self.file_set.table(names)
 
-    def rows_at(self, indices: Sequence[int]) -> pa.Table:
-        """Whole rows (`FILES_SCHEMA`) at places in that order."""
+    def rows_at(self, indices: Sequence[int], names: Sequence[str] | None = None) -> pa.Table:
+        """Some columns of `FILES_SCHEMA` (None: all) of the files at places, in that order."""
         at = pa.array(indices, pa.int64())
-        return pa.Table.from_arrays(
-            [self.columns([f.name])[f.name].take(at) for f in FILES_SCHEMA], schema=FILES_SCHEMA
-        )
+        schema = pa.schema([FILES_SCHEMA.field(name) for name in names or FILES_SCHEMA.names])
+        return pa.Table.from_arrays([self.columns([f.name])[f.name].take(at) for f in schema], schema=schema)
 
     @property
     def num_files(self) -> int:

@@ -7,6 +7,7 @@ searched is said, and a total is exact or unknown.
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake import data
-from backend.lake.excerpt import excerpt_log
+from backend.lake.excerpt import FILE_COLUMNS, excerpt_log
 from backend.lake.filters import Node, predicate_sql
 from backend.lake.model import RowPage, Snapshot
 from backend.lake.paths import is_remote
@@ -65,12 +66,25 @@ def read_files(
     *,
     columns: Sequence[str] | None = None,
     where: Node | None = None,
+    as_of: Snapshot | None = None,
 ) -> pa.RecordBatchReader:
     """Rows of the files at places in `snapshot.columns`' order, as any Delta reader gives them: deletion vectors
-    applied, columns by their names, partition values typed. Local tables; raises what `excerpt_log` raises."""
-    files = snapshot.rows_at([int(index) for index in indices])
-    with excerpt_log(storage, snapshot, files) as folder:
-        return data.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate_sql(where) if where else None)
+    applied, columns by their names (of `as_of`'s schema where given), partition values typed. Files on an object store
+    are fetched first, so ask for few. Raises what `excerpt_log` raises."""
+    files = snapshot.rows_at([int(index) for index in indices], FILE_COLUMNS)
+    predicate = predicate_sql(where) if where else None
+    with ExitStack() as stack:
+        folder = stack.enter_context(excerpt_log(storage, snapshot, files, as_of=as_of))
+        reader = data.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
+        if not is_remote(snapshot.ref.uri):
+            return reader
+        return pa.RecordBatchReader.from_batches(reader.schema, _closing(reader, stack.pop_all()))
+
+
+def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+    """The fetched files go when the last row was read."""
+    with stack:
+        yield from reader
 
 
 def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRows:

@@ -13,11 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.diff.diff import diff
+from backend.diff.diff import DiffOptions, diff
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
-from backend.errors import DiffError, VersionNotFoundError
+from backend.errors import DataFileMissingError, DiffError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
+from tests.builders import HandLog, add, commit_info, metadata
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "tables"
@@ -30,7 +31,8 @@ def lake_at(root: Path) -> Lake:
 def compare(root: Path, first: int, last: int, **options: Any) -> VersionDiff:
     lake = lake_at(root)
     (ref,) = lake.tables()
-    return diff(lake, ref, first, last, **({"row_limit": 1_000} | options))
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return diff(lake, ref, first, last, DiffOptions(**options))
 
 
 def table(ids: Sequence[int | None], values: Sequence[str | None]) -> pa.Table:
@@ -177,56 +179,57 @@ def test_a_feed_that_was_switched_on_later_says_from_where_it_covers(tmp_path: P
     write_deltalake(path, table([2], ["b"]), mode="append")
     DeltaTable(path).alter.set_table_properties(FEED)
     write_deltalake(path, table([3], ["c"]), mode="append")
-    found = compare(tmp_path, 0, 3)
-    assert (found.method, found.net) == (DiffMethod.UNAVAILABLE, NetCounts(None, None, None))
+    found = compare(tmp_path, 0, 3, method=DiffMethod.LOG_ONLY)
+    assert (found.method, found.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
     assert found.first_covered_version is not None
     assert str(found.first_covered_version) in found.hint
     assert [p.key for p in found.properties if p.key.startswith("delta.")] == ["delta.enableChangeDataFeed"]
     assert found.files.added == 2
-    assert compare(tmp_path, found.first_covered_version, 3).net == NetCounts(1, 0, 0)
-    assert compare(tmp_path, found.first_covered_version - 1, 3).method is DiffMethod.UNAVAILABLE
+    covered = compare(tmp_path, found.first_covered_version, 3)
+    assert (covered.method, covered.net) == (DiffMethod.CHANGE_FEED, NetCounts(1, 0, 0))
+    earlier = compare(tmp_path, found.first_covered_version - 1, 3)
+    assert (earlier.method, earlier.net) == (DiffMethod.MULTISET, NetCounts(2, 0, 0))
 
 
-def test_a_table_without_feed_says_how_to_get_one(tmp_path: Path) -> None:
+def test_a_table_without_feed_is_compared_by_the_files_that_differ(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", table([1], ["a"]))
     write_deltalake(tmp_path / "t", table([2], ["b"]), mode="append")
     found = compare(tmp_path, 0, 1)
-    assert found.method is DiffMethod.UNAVAILABLE
-    assert "delta.enableChangeDataFeed" in found.hint
-    assert [c.commit.version for c in found.commits] == [1]
+    assert (found.method, found.net, found.unchanged) == (DiffMethod.MULTISET, NetCounts(1, 0, 0), 1)
+    assert [(c.commit.version, c.inserted, c.is_reported) for c in found.commits] == [(1, 1, True)]
+    assert [reason for reason in found.reasons if reason.startswith("not by the change feed")]
 
 
 def test_a_table_that_was_replaced_is_refused_with_both_ids(tmp_path: Path) -> None:
-    from backend.lake.model import Snapshot, TableRef
-
-    write_deltalake(tmp_path / "a", table([1], ["a"]), configuration=FEED)
-    write_deltalake(tmp_path / "a", table([2], ["b"]), mode="append")
-    write_deltalake(tmp_path / "b", table([1], ["a"]), configuration=FEED)
-    lake = lake_at(tmp_path)
-    a, b = lake.tables()
-
-    class Replaced:
-        """The lake, but version 0 is another table's."""
-
-        history, cdf_support, changes = lake.history, lake.cdf_support, lake.changes
-
-        def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
-            return lake.snapshot(b if version == 0 else a, version)
-
-    found = diff(Replaced(), a, 0, 1, row_limit=10)
-    assert found.method is DiffMethod.UNAVAILABLE
-    assert all(lake.snapshot(ref).metadata.id in found.reasons[0] for ref in (a, b))
+    log = HandLog(tmp_path / "t").start(table_id="one").commit(add("a"), commit_info())
+    log.commit(metadata(table_id="two"), add("b"), commit_info())
+    found = compare(tmp_path, 1, 2)
+    assert found.method is DiffMethod.LOG_ONLY
+    assert "one" in found.reasons[0] and "two" in found.reasons[0]
 
 
-def test_a_vacuumed_change_file_is_told(orders: Path) -> None:
-    from backend.errors import DataFileMissingError
-
+def test_a_vacuumed_change_file_leaves_the_next_method_and_a_reason(orders: Path) -> None:
+    whole = compare(orders, 0, 5)
     gone = list((orders / "orders" / "_change_data").glob("*.parquet"))
     assert gone, "the update left no change files"
     for file in gone:
         file.unlink()
+    found = compare(orders, 0, 5)
+    assert (found.method, found.net) == (DiffMethod.KEY_JOIN, whole.net)
+    assert any("not by the change feed" in reason and "is gone" in reason for reason in found.reasons)
     with pytest.raises(DataFileMissingError):
-        compare(orders, 0, 5)
+        compare(orders, 0, 5, method=DiffMethod.CHANGE_FEED)
+
+
+def test_vacuumed_data_leaves_the_log(orders: Path) -> None:
+    for file in (orders / "orders").rglob("*.parquet"):
+        file.unlink()
+    found = compare(orders, 0, 5)
+    assert (found.method, found.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
+    assert sum("is gone" in reason for reason in found.reasons) >= 2
+    assert found.num_rows == (3, 5)
+    with pytest.raises(DiffError, match="not possible"):
+        compare(orders, 0, 5, method=DiffMethod.KEY_JOIN)
 
 
 def test_rich_types_survive(tmp_path: Path) -> None:
@@ -301,10 +304,10 @@ def test_agrees_with_a_recount_of_the_feed(orders: Path) -> None:
 def test_agrees_on_a_table_that_spark_wrote() -> None:
     lake = Lake(load_settings(home=SHARED / "nowhere", lake={"roots": [str(SHARED)]}))
     ref = lake.find("cdf_table")
-    found = diff(lake, ref, 0, 3, row_limit=100)
+    found = diff(lake, ref, 0, 3, DiffOptions(row_limit=100))
     assert_agrees(SHARED / "cdf_table", found)
     assert (found.key, found.net) == (None, NetCounts(0, 5, 1))
-    by_id = diff(lake, ref, 0, 3, key=["id"], row_limit=100)
+    by_id = diff(lake, ref, 0, 3, DiffOptions(key=("id",), row_limit=100))
     assert_agrees(SHARED / "cdf_table", by_id)
     assert (by_id.net, by_id.exact, dict(by_id.changed_cells)) == (NetCounts(0, 5, 1), True, {"birthday": 5})
 

@@ -100,31 +100,35 @@ def test_offsets_and_latest_are_understood(orders: Path) -> None:
     assert "v3 → v4" in words(open_page("changes", table=TABLE, from_="-1", to="latest"))
 
 
-def test_where_the_feed_does_not_reach_the_page_says_from_where_it_does(home: Path) -> None:
+def test_where_the_feed_does_not_reach_the_files_that_differ_answer(home: Path) -> None:
     path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
     DeltaTable(str(path)).alter.set_table_properties(builders.CHANGE_FEED)
     builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
+
+    app = open_page("changes", table=TABLE, from_=3, to=5, view="How it knows")
+
+    assert metrics(app)["Inserted (net)"] == "+1", words(app)
+    assert "whole rows" in words(app).lower()
+    assert "Not by the change feed" in words(app)
+
+
+def test_where_the_data_is_gone_the_page_shows_commits_and_from_where_the_feed_covers(home: Path) -> None:
+    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
+    before = set(path.glob("*.parquet"))
+    DeltaTable(str(path)).alter.set_table_properties(builders.CHANGE_FEED)
+    builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
+    for file in before:
+        file.unlink()
 
     app = open_page("changes", table=TABLE, from_=0, to=5)
 
     text = words(app)
     assert "rows cannot be compared" in text
-    assert "change feed" in text
-    commits = _frame(app, "Version")
-    assert list(commits["Version"]) == [5, 4, 3, 2, 1]
+    assert "is gone" in text
+    assert list(_frame(app, "Version")["Version"]) == [5, 4, 3, 2, 1]
     app.button(key="first_covered").click()
     again(app)
     assert metrics(app)["Inserted (net)"] == "+1", words(app)
-
-
-def test_a_table_without_a_feed_shows_its_commits_and_how_to_get_one(home: Path) -> None:
-    builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
-
-    app = open_page("changes", table=TABLE, from_=0, to=3)
-
-    assert "delta.enableChangeDataFeed" in words(app)
-    assert len(_frame(app, "Version")) == 3
-    assert not [button for button in app.button if button.key == "first_covered"]
 
 
 def test_kinds_and_columns_filter_the_rows(orders: Path) -> None:

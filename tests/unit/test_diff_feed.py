@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from backend.diff.feed import FeedAnswer, sum_up
 from backend.diff.model import NetCounts, RowKind, SetApart
+from backend.diff.net import NetQuery
 from backend.diff.rows import share_out
 from backend.errors import DataFileMissingError, DiffError
 
@@ -32,7 +33,7 @@ def feed(events: list[Event], schema: pa.Schema | None = None) -> pa.Table:
 
 
 def summed(events: list[Event], key: tuple[str, ...] = ("id",), row_limit: int = 1_000) -> FeedAnswer:
-    return sum_up(feed(events), key=key, row_limit=row_limit)
+    return sum_up(feed(events), NetQuery(key, row_limit))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def rich(**changed: Any) -> tuple[Any, ...]:
 )
 def test_the_smallest_difference_of_every_type_is_seen_and_nothing_else(column: str, value: Any) -> None:
     events: list[Event] = [(1, PRE, rich()), (1, POST, rich(**{column: value}))]
-    answer = sum_up(feed(events, RICH), key=("id",), row_limit=10)
+    answer = sum_up(feed(events, RICH), NetQuery(("id",), 10))
     (row,) = answer.rows
     assert row.changed == (column,)
     assert row.after is not None
@@ -215,13 +216,13 @@ def test_the_smallest_difference_of_every_type_is_seen_and_nothing_else(column: 
 
 
 def test_nan_equals_nan_also_inside_nested_values() -> None:
-    assert sum_up(feed([(1, PRE, rich()), (1, POST, rich())], RICH), key=("id",), row_limit=10).net.total == 0
+    assert sum_up(feed([(1, PRE, rich()), (1, POST, rich())], RICH), NetQuery(("id",), 10)).net.total == 0
 
 
 def test_columns_that_are_called_like_our_own_do_not_clash() -> None:
     schema = pa.schema([("n", pa.int64()), ("c0", pa.string()), ('sign "x', pa.string()), ("bucket", pa.string())])
     events: list[Event] = [(1, PRE, (1, "a", "b", "c")), (1, POST, (1, "a", "B", "c"))]
-    answer = sum_up(feed(events, schema), key=("n",), row_limit=10)
+    answer = sum_up(feed(events, schema), NetQuery(("n",), 10))
     assert answer.rows[0].changed == ('sign "x',)
 
 
@@ -238,7 +239,7 @@ def test_what_breaks_the_feed_is_told_as_it_is() -> None:
         raise DataFileMissingError("cdc-1.parquet is gone", hint="vacuumed")
 
     with pytest.raises(DataFileMissingError, match=r"cdc-1.parquet"):
-        sum_up(pa.RecordBatchReader.from_batches(whole.schema, batches()), key=("id",), row_limit=1)
+        sum_up(pa.RecordBatchReader.from_batches(whole.schema, batches()), NetQuery(("id",), 1))
 
 
 # -- property: replaying net changes of a → b over a gives b ----------------------------------------------------------

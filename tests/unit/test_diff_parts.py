@@ -2,22 +2,20 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key, merge_key, parse_names
-from backend.diff.model import DiffMethod, FilesDiff, KeyChoice, KeySource
-from backend.diff.plan import DiffFacts, DiffRequest, plan_diff
+from backend.diff.model import DiffMethod, KeyChoice, KeySource
+from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FilesFacts, plan_diff
 from backend.diff.values import json_value, same
 from backend.diff.versions import Offset, parse_version, resolve_version
 from backend.errors import DiffError, VersionFormatError, VersionNotFoundError
 from backend.lake.metadata_diff import FieldChange, PropertyChange, diff_properties, diff_schemas
-from backend.lake.model import FILES_SCHEMA, Commit, Metadata, OperationMetrics, Protocol, TableRef
+from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol, TableRef
 
 REF = TableRef("/lake/t", "t", "/lake")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -196,26 +194,76 @@ class Feed:
 NO_KEY = KeyFound(None, ("no key",))
 
 
+BY_ID = KeyFound(KeyChoice(("id",), KeySource.GIVEN), ("key `id`: as given",))
+FILES = FilesFacts(7, 5_000, 70)
+
+
+def planned(*versions: int, feed: Feed | None = None, key: KeyFound = NO_KEY, **facts: Any) -> DiffPlan:
+    options = {name: facts.pop(name) for name in ("method", "max_bytes") if name in facts}
+    found = DiffFacts("t", "t", feed or Feed(False, None, "never on"), key, **({"files": FILES} | facts))
+    return plan_diff(DiffRequest(versions[0], versions[1], **options), found)
+
+
 def test_the_plan_takes_the_feed_when_it_covers_the_range() -> None:
-    plan = plan_diff(DiffRequest(1, 3), DiffFacts("t", "t", Feed(True, 1), NO_KEY))
-    assert plan.method is DiffMethod.CHANGE_FEED
-    assert "v2 to v3" in plan.reasons[0]
-    back = plan_diff(DiffRequest(3, 1), DiffFacts("t", "t", Feed(True, 1), NO_KEY))
-    assert any("going back to v1" in reason for reason in back.reasons)
+    plan = planned(1, 3, feed=Feed(True, 1), key=BY_ID)
+    assert plan.methods == (
+        DiffMethod.CHANGE_FEED,
+        DiffMethod.KEY_JOIN,
+        DiffMethod.MULTISET,
+        DiffMethod.LOG_ONLY,
+    )
+    assert "v2 to v3" in plan.reasons(plan.method)[0]
+    back = planned(3, 1, feed=Feed(True, 1))
+    assert any("going back to v1" in reason for reason in back.reasons(back.method))
 
 
-def test_the_plan_says_from_which_version_the_feed_covers() -> None:
-    plan = plan_diff(DiffRequest(0, 9), DiffFacts("t", "t", Feed(False, 4, "off until v4"), NO_KEY))
-    assert (plan.method, plan.reasons, plan.first_covered_version) == (DiffMethod.UNAVAILABLE, ("off until v4",), 4)
-    assert "from v4" in plan.hint
-    never = plan_diff(DiffRequest(0, 9), DiffFacts("t", "t", Feed(False, None, "never on"), NO_KEY))
-    assert "delta.enableChangeDataFeed" in never.hint
+def test_each_rung_says_why_not_the_better_ones() -> None:
+    plan = planned(0, 9, feed=Feed(False, 4, "off until v4"), key=BY_ID)
+    assert (plan.method, plan.first_covered_version, plan.bytes_to_read) == (DiffMethod.KEY_JOIN, 4, 5_000)
+    assert "not by the change feed: off until v4" in plan.reasons(plan.method)
+    rows = planned(0, 9)
+    assert (rows.method, rows.rows_to_read) == (DiffMethod.MULTISET, 70)
+    assert {"not by the change feed: never on", "not by a join by key: no key is known", "no key"} <= set(
+        rows.reasons(rows.method)
+    )
+    gone = planned(0, 9, key=BY_ID, files=replace(FILES, problem="f1 is gone"))
+    assert gone.methods == (DiffMethod.LOG_ONLY,)
+    assert sum(reason.endswith("f1 is gone") for reason in gone.reasons(gone.method)) == 2
+    assert "delta.enableChangeDataFeed" in gone.hint
+
+
+def test_a_method_that_failed_stays_as_a_reason() -> None:
+    plan = planned(1, 3, feed=Feed(True, 1), key=BY_ID)
+    assert "not by the change feed: c1 is gone" in plan.reasons(
+        DiffMethod.KEY_JOIN, {DiffMethod.CHANGE_FEED: "c1 is gone"}
+    )
+
+
+def test_more_data_than_allowed_is_read_when_its_method_is_named() -> None:
+    plan = planned(0, 9, key=BY_ID, max_bytes=4_999)
+    assert plan.methods == (DiffMethod.LOG_ONLY,) and "WEIR_LAKE__DIFF_MAX_BYTES" in plan.hint
+    assert planned(0, 9, key=BY_ID, max_bytes=4_999, method=DiffMethod.KEY_JOIN).method is DiffMethod.KEY_JOIN
+    assert planned(0, 9, key=BY_ID, max_bytes=5_000).method is DiffMethod.KEY_JOIN
+
+
+def test_a_method_that_is_not_possible_is_refused() -> None:
+    with pytest.raises(DiffError, match="never on"):
+        planned(0, 9, method=DiffMethod.CHANGE_FEED)
+    with pytest.raises(DiffError, match="no key is known"):
+        planned(0, 9, method=DiffMethod.KEY_JOIN)
+
+
+def test_two_tables_share_no_feed() -> None:
+    plan = planned(0, 0, is_one_table=False, key=BY_ID)
+    assert plan.method is DiffMethod.KEY_JOIN
+    assert "not by the change feed: two tables share no change feed" in plan.reasons(plan.method)
 
 
 def test_the_plan_refuses_to_compare_two_tables_under_one_path() -> None:
     plan = plan_diff(DiffRequest(0, 9), DiffFacts("old-id", "new-id", Feed(True, 0), NO_KEY))
-    assert plan.method is DiffMethod.UNAVAILABLE
-    assert "old-id" in plan.reasons[0] and "new-id" in plan.reasons[0]
+    (reason,) = plan.reasons(plan.method)
+    assert plan.method is DiffMethod.LOG_ONLY
+    assert "old-id" in reason and "new-id" in reason
 
 
 def test_the_same_version_needs_no_method() -> None:
@@ -278,21 +326,6 @@ def test_properties_protocol_and_features_differ_by_key() -> None:
         PropertyChange("y", "1", None),
         PropertyChange("z", None, "1"),
     )
-
-
-def files(*rows: tuple[str, int, str | None]) -> pa.Table:
-    empty: dict[str, Any] = {"num_records": None, "deleted_rows": 0, "modified_at": None, "partition": ""}
-    return pa.Table.from_pylist(
-        [empty | {"path": path, "size_bytes": size, "dv_id": dv} for path, size, dv in rows], FILES_SCHEMA
-    )
-
-
-def test_files_differ_by_path_and_deletion_vector() -> None:
-    before = files(("a", 1, None), ("b", 10, None), ("c", 100, "dv1"))
-    after = files(("a", 1, None), ("b", 10, "dv2"), ("d", 1_000, None))
-    assert diff_files(before, after) == FilesDiff(2, 2, 1_010, 110, new_deletion_vectors=1)
-    assert diff_files(before, before) == FilesDiff()
-    assert diff_files(files(), after).added == 3
 
 
 def test_values_leave_as_json_without_losing_digits() -> None:

@@ -1,0 +1,354 @@
+"""The first version that breaks a condition (or mends it): a binary search over the commits that changed rows.
+
+Rule: a version that cannot be judged is skipped and said, and the answer is then a range; a commit that says it moved
+no row is believed until a probe beside the answer disagrees; nothing is claimed beyond what was probed.
+"""
+
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from itertools import pairwise
+
+from backend.diff.bisect_condition import ExampleRows, Judgement, check_condition
+from backend.diff.bisect_ends import BisectLake, find_ends, require_apart, require_judged
+from backend.diff.bisect_model import (
+    Bisection,
+    BisectProgress,
+    BisectRequest,
+    Examples,
+    Outcome,
+    Probe,
+    Purpose,
+    Verdict,
+)
+from backend.diff.versions import resolve_version
+from backend.errors import BisectError, LakehouseError
+from backend.lake.model import Commit, Snapshot, TableRef
+from backend.query.aggregate import Kept
+from backend.query.over_versions import over_versions
+
+MOST_SKIPPED = 64  # then the answer is the range that is left
+RESULTS_KEPT = 256
+_PAGE = 500  # commits read at once
+# Operations that rewrite files, or none, and leave every row as it was.
+_SAME_ROWS = (
+    "OPTIMIZE",
+    "VACUUM",
+    "REORG",
+    "CHECKPOINT",
+    "COMPUTE ",
+    "LOG COMPACT",
+    "CLEANUP",
+    "ROW TRACKING BACKFILL",
+)
+
+Steps = Generator[BisectProgress, None, None]
+_Key = tuple[str, str, str, int | None, int, int]
+
+
+class Bisects:
+    """Searches, with verdicts by version and finished results kept; shared by all viewers, thread-safe."""
+
+    def __init__(self) -> None:
+        self._verdicts = Kept()
+        self._lock = threading.Lock()
+        self._results: OrderedDict[_Key, Bisection] = OrderedDict()
+
+    def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
+        """Search, telling each step; close the iterator to cancel. Raises `QueryError` or `BisectError`."""
+        with closing(bisect(lake, ref, request, kept=self._verdicts)) as steps:
+            for step in steps:
+                if step.result is not None:
+                    self._keep(request, step.result)
+                yield step
+
+    def known(self, lake: BisectLake, snapshot: Snapshot, request: BisectRequest) -> Bisection | None:
+        """The finished result of this search, None when there is none; raises what `resolve_version` raises."""
+        good, bad = (None if v is None else resolve_version(lake, snapshot.ref, v) for v in (request.good, request.bad))
+        latest = lake.latest_version(snapshot.ref) if bad is None else bad
+        with self._lock:
+            return self._results.get(
+                (snapshot.ref.uri, snapshot.metadata.id, request.condition.strip(), good, latest, request.check)
+            )
+
+    def _keep(self, request: BisectRequest, found: Bisection) -> None:
+        ends = {found.good, None if request.good is None else found.good}
+        with self._lock:
+            for good in ends:
+                self._results[
+                    found.ref.uri, found.table_id, request.condition.strip(), good, found.bad, request.check
+                ] = found
+            while len(self._results) > RESULTS_KEPT:
+                self._results.popitem(last=False)
+
+
+def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Kept | None = None) -> Steps:
+    """Search, telling each step; the last one has the result. Close the iterator to cancel: it ends within a second.
+
+    Raises `QueryError` for a condition that is refused, `BisectError` for ends that are not as they were said to be,
+    and `VersionNotFoundError` for one that is not there.
+    """
+    yield BisectProgress((), "looking for the two ends")
+    ends = find_ends(lake, ref, request.condition, (request.good, request.bad))
+    while True:
+        try:
+            version = next(ends)
+        except StopIteration as found:
+            good, bad = found.value
+            break
+        yield BisectProgress((), "looking for the oldest version that can be judged", version)
+    yield from _Search(lake, ref, request, (good, bad), kept or Kept()).run()
+
+
+class _Search:
+    """One search. `low` and `high` are the ends by age; the change sought is from the outcome at `low` to its
+    opposite."""
+
+    def __init__(
+        self, lake: BisectLake, ref: TableRef, request: BisectRequest, ends: tuple[int, int], kept: Kept
+    ) -> None:
+        self._lake, self._ref, self._request, self._kept = lake, ref, request, kept
+        self._good, self._bad = ends
+        self._low, self._high = min(ends), max(ends)
+        self._before = Outcome.GOOD if self._good < self._bad else Outcome.BAD
+        self._table_id = lake.snapshot(ref, self._high).metadata.id
+        self._spans = lake.versions(ref)
+        self._commits: dict[int, Commit] = {}
+        self._changing: Sequence[int] = range(self._low + 1, self._high + 1)  # until the commits are read
+        self._probes: list[Probe] = []
+        self._outcomes: dict[int, Outcome] = {}
+        self._skipped: set[int] = set()
+        self._failure: LakehouseError | None = None
+        self._budget = [request.check, request.check]  # checks below and above the change
+
+    def run(self) -> Steps:
+        ends = []
+        for version, name in ((self._good, Outcome.GOOD), (self._bad, Outcome.BAD)):
+            probe = yield from self._probe(version, Purpose.END)
+            require_judged(probe, name, self._failure)
+            ends.append(probe)
+        require_apart(*ends)
+        yield from self._read_commits()
+        yield from self._search()
+        yield from self._finish()
+
+    def _search(self) -> Steps:
+        """Narrow the oldest change that is known, and check beside it, until nothing is left to check."""
+        while True:
+            yield from self._narrow(self._changing)
+            yield from self._narrow(self._stand_ins())
+            if not self._changed_between(*self._change()):  # a commit that says it moved no row did
+                yield from self._narrow(range(self._low + 1, self._high))
+            version = self._next_check()
+            if version is None:
+                return
+            yield from self._probe(version, Purpose.CHECK)
+
+    # what is known ----------------------------------------------------------------------------------------------
+
+    def _change(self) -> tuple[int, int]:
+        """The oldest change seen: the probed versions before and after it."""
+        for older, newer in pairwise(sorted(self._outcomes)):
+            if self._outcomes[older] is self._before is not self._outcomes[newer]:
+                return older, newer
+        return self._low, self._high
+
+    def _changed_between(self, low: int, high: int) -> Sequence[int]:
+        """The commits that changed rows after `low`, up to `high`."""
+        return self._changing[bisect_right(self._changing, low) : bisect_right(self._changing, high)]
+
+    def _candidates(self) -> tuple[int, ...]:
+        low, high = self._change()
+        return tuple(self._changed_between(low, high) or range(low + 1, high + 1))
+
+    def _is_open(self, version: int) -> bool:
+        """Whether it was not looked at and can be reconstructed."""
+        if version in self._outcomes or version in self._skipped:
+            return False
+        return any(first <= version <= last for first, last in self._spans)
+
+    def _stand_ins(self) -> list[int]:
+        """Versions with the same rows as one that was skipped: a later OPTIMIZE may have written them anew."""
+        same = []
+        for version in sorted(self._skipped):
+            place = bisect_right(self._changing, version)
+            until = self._changing[place] if place < len(self._changing) else self._high + 1
+            same += [later for later in range(version + 1, until) if self._is_open(later)]
+        return same
+
+    # probing ----------------------------------------------------------------------------------------------------
+
+    def _narrow(self, pool: Sequence[int]) -> Steps:
+        """Halve the oldest change by versions of the pool, until none of them lies within."""
+        tried = 0
+        while len(self._skipped) < MOST_SKIPPED:
+            low, high = self._change()
+            inside = [v for v in pool[bisect_right(pool, low) : bisect_left(pool, high)] if self._is_open(v)]
+            if not inside:
+                return
+            probe = yield from self._probe(inside[int(_fraction(tried) * len(inside))], Purpose.SEARCH)
+            tried = tried + 1 if probe.outcome is Outcome.SKIPPED else 0
+
+    def _next_check(self) -> int | None:
+        """Beside the culprit first; then the middle of the widest stretches that nobody looked into, on both sides."""
+        (low, high), found = self._change(), self._candidates()
+        if not self._request.check:
+            return None
+        if len(found) == 1:
+            for version in (found[0] - 1, found[0]):
+                if low < version < high and self._is_open(version):
+                    return version
+        seen = sorted(self._outcomes)
+        for side, known in enumerate(([v for v in seen if v <= low], [v for v in seen if v >= high])):
+            middle = self._middle_of_widest(known) if self._budget[side] else None
+            if middle is not None:
+                self._budget[side] -= 1
+                return middle
+        return None
+
+    def _middle_of_widest(self, known: Sequence[int]) -> int | None:
+        stretches = [
+            [v for v in self._changed_between(older, newer - 1) if self._is_open(v)] for older, newer in pairwise(known)
+        ]
+        widest = max(stretches, key=len, default=[])
+        return widest[len(widest) // 2] if widest else None
+
+    def _probe(self, version: int, purpose: Purpose) -> Generator[BisectProgress, None, Probe]:
+        task = Judgement(self._kept, self._lake, self._ref, version, self._request.condition)
+        commit, started_s = self._commit(version), time.monotonic()
+        left, verdict, reason = self._at_most_left(purpose), None, None
+        with closing(over_versions([version], lambda _: task)) as steps:
+            for step in steps:
+                if step.values:
+                    verdict, reason = step.values[0].value, step.values[0].problem
+                    break
+                yield self._told(f"judging v{version}", version, left, task)
+        probe = Probe(
+            version,
+            _outcome(verdict),
+            purpose,
+            verdict,
+            reason,
+            commit.committed_at if commit else None,
+            commit.operation if commit else None,
+            task.source,
+            task.rows_read,
+            task.bytes_read,
+            time.monotonic() - started_s,
+        )
+        self._take(probe, task.failure)
+        yield self._told(f"judged v{version}", None, self._at_most_left())
+        return probe
+
+    def _take(self, probe: Probe, failure: LakehouseError | None) -> None:
+        self._probes.append(probe)
+        self._failure = failure
+        if probe.outcome is Outcome.SKIPPED:
+            self._skipped.add(probe.version)
+        else:
+            self._outcomes[probe.version] = probe.outcome
+
+    def _told(
+        self, doing: str, version: int | None, left: int | None = None, task: Judgement | None = None
+    ) -> BisectProgress:
+        read = (task.rows_read, task.bytes_read) if task else (0, 0)
+        return BisectProgress(tuple(self._probes), doing, version, *read, at_most_left=left)
+
+    def _at_most_left(self, running: Purpose | None = None) -> int:
+        """Probes after the one that runs, unless some have to be skipped or disagree."""
+        low, high = self._change()
+        inside = sum(self._is_open(v) for v in self._changed_between(low, high - 1))
+        ends = sum(end not in self._outcomes for end in (self._low, self._high))
+        checks = (2 if self._request.check else 0) + sum(self._budget)
+        left = min(inside.bit_length() + checks, sum(self._is_open(v) for v in range(self._low + 1, self._high)))
+        return max(0, left + ends - (running is not None and running is not Purpose.CHECK))
+
+    # commits ----------------------------------------------------------------------------------------------------
+
+    def _read_commits(self) -> Steps:
+        for newest in range(self._high, self._low, -_PAGE):
+            oldest = max(self._low + 1, newest - _PAGE + 1)
+            yield self._told(f"reading the commits v{oldest} to v{newest}", None, self._at_most_left())
+            found = self._lake.history(self._ref, starting_version=oldest, ending_version=newest)
+            self._commits |= {commit.version: commit for commit in found}
+        between = range(self._low + 1, self._high + 1)
+        self._changing = [v for v in between if may_change_rows(self._commits.get(v))]
+
+    def _commit(self, version: int) -> Commit | None:
+        if version not in self._commits:
+            found = self._lake.history(self._ref, limit=1, starting_version=version, ending_version=version)
+            self._commits |= {commit.version: commit for commit in found}
+        return self._commits.get(version)
+
+    # the answer -------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> Steps:
+        latest = self._lake.snapshot(self._ref, self._high)
+        if latest.metadata.id != self._table_id:
+            raise BisectError(
+                f"{self._ref.name} was made anew during the search: its id was {self._table_id} and is "
+                f"{latest.metadata.id}",
+                hint="search again",
+            )
+        found = self._found(by_row=check_condition(self._request.condition, latest).by_row, examples=Examples())
+        if found.by_row:
+            examples = yield from self._examples(found.bad_seen)
+            found = self._found(by_row=True, examples=examples)
+        yield BisectProgress(found.probes, "done", None, at_most_left=0, result=found)
+
+    def _found(self, *, by_row: bool, examples: Examples) -> Bisection:
+        (last, first_seen), candidates = self._change(), self._candidates()
+        return Bisection(
+            ref=self._ref,
+            table_id=self._table_id,
+            condition=self._request.condition.strip(),
+            by_row=by_row,
+            good=self._good,
+            bad=self._bad,
+            probes=tuple(self._probes),
+            last=last,
+            first_seen=first_seen,
+            candidates=candidates,
+            commits=tuple(self._commits[v] for v in candidates if v in self._commits),
+            again=tuple(v for v in sorted(self._outcomes) if v > first_seen and self._outcomes[v] is self._before),
+            changing=len(self._changing),
+            unprobed=sum(v not in self._outcomes for v in self._changing),
+            examples=examples,
+        )
+
+    def _examples(self, version: int) -> Generator[BisectProgress, None, Examples]:
+        task, found = ExampleRows(self._lake, self._ref, version, self._request.condition), None
+        with closing(over_versions([version], lambda _: task)) as steps:
+            for step in steps:
+                if step.values:
+                    found = step.values[0].value
+                    break
+                yield self._told(f"reading rows of v{version} that break it", version, 0)
+        return found or Examples()
+
+
+def may_change_rows(commit: Commit | None) -> bool:
+    """Whether a commit may have changed rows. What is not known, or cannot be read, may."""
+    if commit is None or commit.problem:
+        return True
+    if (commit.operation or "").upper().startswith(_SAME_ROWS):
+        return False
+    return (commit.metrics.files_added, commit.metrics.files_removed) != (0, 0)
+
+
+def _outcome(verdict: Verdict | None) -> Outcome:
+    if verdict is None:
+        return Outcome.SKIPPED
+    return Outcome.GOOD if verdict.holds else Outcome.BAD
+
+
+def _fraction(tried: int) -> float:
+    """1/2, 1/4, 3/4, 1/8, 5/8 …: away from a version that was skipped, for its neighbours often are as it is."""
+    number, fraction, step = tried + 1, 0.0, 0.5
+    while number:
+        fraction += step * (number & 1)
+        number, step = number >> 1, step / 2
+    return fraction

@@ -1,0 +1,124 @@
+"""The two versions between which the search runs, and what is said when they are not what they were said to be.
+
+Rule: an end that somebody named is never replaced; one that nobody named is the oldest that can be judged, the latest.
+"""
+
+from collections.abc import Generator, Iterator
+from typing import Protocol
+
+from backend.diff.bisect_condition import check_condition
+from backend.diff.bisect_model import Outcome, Probe, Verdict
+from backend.diff.versions import VersionedLake, resolve_version
+from backend.errors import BisectError, LakehouseError, QueryError
+from backend.lake.model import TableRef
+from backend.lake.reachability import FilesSeen
+from backend.query.aggregate import ScannedLake
+
+
+class BisectLake(ScannedLake, VersionedLake, Protocol):
+    """The part of `backend.lake.lake.Lake` that a search needs."""
+
+    def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
+    def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]: ...
+
+
+Ends = tuple[int, int]
+
+
+def find_ends(
+    lake: BisectLake, ref: TableRef, text: str, named: tuple[str | int | None, str | int | None]
+) -> Generator[int, None, Ends]:
+    """The good and the bad version; yields the versions looked at on the way.
+
+    Raises `QueryError` for a condition that does not fit the table, and `BisectError` for equal ends.
+    """
+    good, bad = (None if each is None else resolve_version(lake, ref, each) for each in named)
+    if bad is None:
+        bad = lake.latest_version(ref)
+    check_condition(text, lake.snapshot(ref, max(bad, good or 0)))
+    if good is None:
+        good = yield from _oldest(lake, ref, text, bad)
+    if good == bad:
+        raise BisectError(
+            f"v{good} was given as good and as bad", hint="the search needs two versions between which it changed"
+        )
+    return good, bad
+
+
+def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int) -> Generator[int, None, int]:
+    """The oldest version before `bad` that can be judged, taken to be so from there on."""
+    known = [v for first, last in lake.versions(ref) for v in range(first, min(last, bad - 1) + 1)]
+    low, high = -1, len(known) - 1
+    if known:
+        yield known[0]
+        if _can_be_judged(lake, ref, text, known[0]):
+            return known[0]
+    while high - low > 1:
+        middle = (low + high) // 2
+        yield known[middle]
+        low, high = (low, middle) if _can_be_judged(lake, ref, text, known[middle]) else (middle, high)
+    if not known or not _can_be_judged(lake, ref, text, known[high]):
+        raise BisectError(
+            f"no version before v{bad} of {ref.name} can be judged",
+            hint="their data files are gone, or they lack a column: name a good version that is still whole",
+        )
+    return known[high]
+
+
+def _can_be_judged(lake: BisectLake, ref: TableRef, text: str, version: int) -> bool:
+    """Whether it has the condition's columns and its files are there."""
+    try:
+        snapshot = lake.snapshot(ref, version)
+        if not check_condition(text, snapshot).columns and snapshot.num_rows is not None:
+            return True
+        return not any(seen.missing for seen in lake.see_files(ref, version, sample=None))
+    except LakehouseError:
+        return False
+
+
+def require_judged(probe: Probe, name: Outcome, failure: LakehouseError | None) -> None:
+    """Raise when an end could not be judged."""
+    if probe.outcome is not Outcome.SKIPPED:
+        return
+    end = f"v{probe.version}, the {name} end"
+    if isinstance(failure, QueryError):
+        raise QueryError(f"{failure.message}, at {end}", hint=failure.hint, position=failure.position)
+    hint = failure.hint if failure else ""
+    raise BisectError(f"{end}, cannot be judged: {probe.reason}", hint=hint or f"name another {name} version")
+
+
+def require_apart(good: Probe, bad: Probe) -> None:
+    """Raise when the good end breaks the condition, or the bad one satisfies it; says what each gave."""
+    wrong_good, wrong_bad = good.outcome is Outcome.BAD, bad.outcome is Outcome.GOOD
+    if wrong_good and wrong_bad:
+        raise BisectError(
+            f"it is the other way round: v{good.version}, given as good, breaks the condition ({gave(good)}), and "
+            f"v{bad.version}, given as bad, satisfies it ({gave(bad)})",
+            hint=f"good {bad.version} and bad {good.version} finds the commit in between",
+        )
+    if wrong_good:
+        raise BisectError(
+            f"v{good.version}, the good end, breaks the condition: {gave(good)}",
+            hint="name a good version at which it holds, or the other way round one after the bad version",
+        )
+    if wrong_bad:
+        raise BisectError(
+            f"v{bad.version}, the bad end, satisfies the condition: {gave(bad)}",
+            hint="name a bad version at which it is broken; nothing may be wrong at all",
+        )
+
+
+def gave(probe: Probe) -> str:
+    """What a condition came to, in words."""
+    return probe.reason or "" if probe.verdict is None else verdict_words(probe.verdict)
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """ "3 of 10 rows violate it", "min(amount) is -4.0"."""
+    if verdict.violations is not None:
+        nulls = f", {verdict.nulls:,} give null and pass" if verdict.nulls else ""
+        return f"{verdict.violations:,} of {verdict.rows or 0:,} rows violate it{nulls}"
+    said = [f"{part} is {'null' if value is None else value}" for part, value in verdict.parts]
+    if verdict.value is None:
+        said.append("it gives null, which passes")
+    return ", ".join(said) or f"it is {str(verdict.value).lower()}"

@@ -1,0 +1,158 @@
+"""What is different in the end (net), out of rows that came (+1) and rows that went (−1).
+
+Rule: net is arithmetic, not replay. What does not cancel is exactly the difference of the two states as multisets,
+whatever the order of rows; a key then tells updates from deletes and inserts. Rows of the table are columns c0, c1 …
+inside: a table's own names cannot clash.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from backend.diff.engine import Watch, engine
+from backend.diff.model import ApartCounts, CommonChange, NetCounts, RowChange
+from backend.diff.rows import Bucket, Source, fetch_rows
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+SIGN = pa.field("sign", pa.int8())
+MANY_ROWS = 1_000_000  # from here on two passes: first which rows can differ at all, then only those
+_SIEVE_BITS = 20
+
+Reading = Callable[[], pa.RecordBatchReader]  # c0, c1 … and SIGN, from the start each time it is called
+
+
+@dataclass(frozen=True, slots=True)
+class NetQuery:
+    """`key` names columns, () for none; two floats within `tolerance` are the same (with a key only)."""
+
+    key: tuple[str, ...] = ()
+    row_limit: int = 10_000
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NetAnswer:
+    """`net` counts whole rows; `rows` are at most the asked number of them."""
+
+    net: NetCounts
+    apart: ApartCounts
+    rows: tuple[RowChange, ...]
+    truncated: bool
+    changed_cells: Mapping[str, int]
+    common: tuple[CommonChange, ...]
+    arrow_schema: pa.Schema
+
+    @classmethod
+    def nothing(cls, net: NetCounts) -> "NetAnswer":
+        """The answer where no row was read."""
+        return cls(net, ApartCounts(), (), False, {}, (), pa.schema([]))
+
+
+def column_name(place: int) -> str:
+    return f"c{place}"
+
+
+def net_changes(
+    read: Reading, columns: Sequence[str], query: NetQuery, watch: Watch, *, can_read_twice: bool = False
+) -> NetAnswer:
+    """Reads the rows once; many of them twice, where that is possible, which bounds memory by what differs.
+
+    Raises `DiffError`, `DiffStopped`, and what reading the rows raises.
+    """
+    with engine(watch) as connection:
+        sieve = ""
+        if can_read_twice and watch.rows_total is not None and watch.rows_total > MANY_ROWS:
+            watch.rows_total *= 2
+            sieve = _sieve(connection, watch.watched(read()), len(columns))
+        _cancel(connection, watch.watched(read()), len(columns), sieve)
+        source = Source(connection, columns, tuple(columns.index(name) for name in query.key), query.tolerance)
+        _classify(source)
+        buckets = _buckets(connection)
+        page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
+    return NetAnswer(
+        _net(buckets, has_key=bool(query.key)),
+        _apart(buckets),
+        page.rows,
+        page.truncated,
+        page.changed_cells,
+        page.common,
+        page.arrow_schema,
+    )
+
+
+def _sieve(connection: "DuckDBPyConnection", rows: pa.RecordBatchReader, width: int) -> str:
+    """A condition that every row that does not cancel satisfies.
+
+    Rows fall into buckets by a hash; where a bucket's signed sum of a second hash is 0, all its rows cancel: two
+    different sets would have to agree in a count and a sum of 64-bit hashes.
+    """
+    names = ", ".join(column_name(i) for i in range(width))
+    place = f"hash({names}) & {(1 << _SIEVE_BITS) - 1}"
+    connection.register("feed", rows)
+    connection.execute(
+        f"CREATE TEMP TABLE suspects AS SELECT place FROM (SELECT {place} AS place, sign, "
+        f"CAST(hash({names}, 'weir') AS HUGEINT) AS h FROM feed) GROUP BY place "
+        "HAVING sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0"
+    )
+    connection.unregister("feed")
+    return f"WHERE ({place}) IN (SELECT place FROM suspects)"
+
+
+def _cancel(connection: "DuckDBPyConnection", rows: pa.RecordBatchReader, width: int, sieve: str) -> None:
+    """Table `net`: every distinct row whose signs do not add up to 0, with their sum `n`."""
+    names = ", ".join(column_name(i) for i in range(width))
+    connection.register("feed", rows)
+    connection.execute(
+        f"CREATE TEMP TABLE net AS SELECT {names}, CAST(sum(sign) AS BIGINT) AS n "
+        f"FROM feed {sieve} GROUP BY {names} HAVING sum(sign) <> 0"
+    )
+    connection.unregister("feed")
+
+
+def _classify(source: Source) -> None:
+    """Table `keyed`: one row a key with its `bucket`; without a key, of the two signs."""
+    if not source.key:
+        source.connection.execute(
+            "CREATE TEMP TABLE keyed AS SELECT CASE WHEN n > 0 THEN 'insert' ELSE 'delete' END AS bucket, "
+            "count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed FROM net GROUP BY 1"
+        )
+        return
+    names = ", ".join(f"c{i}" for i in source.key)
+    null = " OR ".join(f"c{i} IS NULL" for i in source.key)
+    source.connection.execute(
+        f"CREATE TEMP TABLE keyed AS SELECT *, CASE WHEN {null} THEN 'null' "
+        "WHEN added = 1 AND removed = 1 THEN 'update' WHEN added = 1 AND removed = 0 THEN 'insert' "
+        "WHEN added = 0 AND removed = 1 THEN 'delete' ELSE 'duplicate' END AS bucket FROM ("
+        f"SELECT {names}, count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed "
+        f"FROM net GROUP BY {names})"
+    )
+    if source.tolerance:
+        source.forgive()
+
+
+def _buckets(connection: "DuckDBPyConnection") -> dict[str, Bucket]:
+    found = connection.execute(
+        "SELECT bucket, count(*), CAST(sum(entries) AS BIGINT), CAST(sum(added) AS BIGINT), "
+        "CAST(sum(removed) AS BIGINT) FROM keyed GROUP BY bucket"
+    ).fetchall()
+    return {name: Bucket(keys, entries, added, removed) for name, keys, entries, added, removed in found}
+
+
+def _net(buckets: Mapping[str, Bucket], *, has_key: bool) -> NetCounts:
+    """Without a key, whether an update happened is not known: None."""
+    added = sum(bucket.added for bucket in buckets.values())
+    removed = sum(bucket.removed for bucket in buckets.values())
+    if has_key:
+        updated = buckets["update"].keys if "update" in buckets else 0
+        return NetCounts(added - updated, updated, removed - updated)
+    return NetCounts(added, None if added and removed else 0, removed)
+
+
+def _apart(buckets: Mapping[str, Bucket]) -> ApartCounts:
+    none = Bucket(0, 0, 0, 0)
+    twice, null = buckets.get("duplicate", none), buckets.get("null", none)
+    return ApartCounts(twice.keys, twice.added, twice.removed, null.added, null.removed)

@@ -1,0 +1,282 @@
+"""Every method of the diff on random histories: what it finds carries the first state to the second, and all agree.
+
+Rule: states are read by deltalake, whole, and compared row by row in plain Python; nothing of the diff is used for it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from backend.diff.diff import DiffOptions, diff, prepare
+from backend.diff.engine import DiffStopped, Watch
+from backend.diff.model import DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.errors import DiffError
+from backend.lake.lake import Lake
+from backend.settings import load_settings
+from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+
+FEED, KEY, ROWS = DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN, DiffMethod.MULTISET
+Row = tuple[tuple[str, Any], ...]
+
+
+def lake_at(root: Path) -> Lake:
+    return Lake(load_settings(home=root / "home", lake={"roots": [str(root)], "refresh_s": 0.001}))
+
+
+class History:
+    """A table that grows by random commits; `has_key`: ids stay unique."""
+
+    def __init__(self, root: Path, random: Random, *, has_key: bool) -> None:
+        self.path = root / "t"
+        self.random, self.has_key, self.next_id, self.extra = random, has_key, 0, 0
+        self.days = random.choice([["mon", "tue", None], ["mon", "tue/wed", "50%", None]])  # the feed misses the latter
+        partition = random.choice([None, ["day"]])
+        feed = {"delta.enableChangeDataFeed": "true"}
+        write_deltalake(self.path, self.rows(8), partition_by=partition, configuration=feed)
+
+    def rows(self, count: int) -> pa.Table:
+        ids = [self.next_id + i for i in range(count)] if self.has_key else [self.random.randrange(4)] * count
+        self.next_id += count
+        columns = {
+            "id": pa.array([*ids[:-1], None] if not self.has_key else ids, pa.int64()),
+            "day": pa.array([self.random.choice(self.days) for _ in ids], pa.string()),
+            "v": pa.array([self.random.choice("abc") for _ in ids], pa.string()),
+            "f": pa.array([self.random.choice([0.5, float("nan"), None, -0.0]) for _ in ids], pa.float64()),
+        }
+        for number in range(self.extra):
+            columns[f"x{number}"] = pa.array([self.random.choice([1, 2, None]) for _ in ids], pa.int32())
+        return pa.table(columns)
+
+    def grow(self) -> None:
+        self.random.choice(
+            [self.append, self.append, self.update, self.update, self.delete, self.compact, self.widen]
+        )()
+
+    def append(self) -> None:
+        write_deltalake(self.path, self.rows(self.random.randint(1, 5)), mode="append", schema_mode="merge")
+
+    def update(self) -> None:
+        column, value = self.random.choice([("v", "'z'"), ("day", "'sun'"), ("f", "f + 1")])
+        table = DeltaTable(self.path)
+        table.update(updates={column: value}, predicate=f"id % {self.random.randint(1, 3)} = 0")
+
+    def delete(self) -> None:
+        DeltaTable(self.path).delete(f"v = '{self.random.choice('abc')}' AND id > {self.next_id // 2}")
+
+    def compact(self) -> None:
+        DeltaTable(self.path).optimize.compact()
+
+    def widen(self) -> None:
+        self.extra += 1
+        self.append()
+
+
+def state_at(path: Path, version: int, columns: tuple[str, ...]) -> Counter[Row]:
+    rows = pa.table(DeltaTable(path, version=version).scan().read_all()).to_pylist()
+    return Counter(tuple((name, plain(row.get(name))) for name in columns) for row in rows)
+
+
+def plain(value: Any) -> Any:
+    """NaN as a text: it equals itself then."""
+    return "nan" if value != value else value
+
+
+def applied(state: Counter[Row], found: VersionDiff) -> Counter[Row]:
+    result = Counter(state)
+    for row in found.rows:
+        for cells, sign in ((row.before, -1), (row.after, 1)):
+            if cells is not None:
+                result[tuple((name, plain(cells[name])) for name in found.columns)] += sign * row.copies
+    assert all(count >= 0 for count in result.values()), "took away a row that was not there"
+    return +result
+
+
+def by_key(state: Counter[Row]) -> dict[Any, Row]:
+    return {dict(row)["id"]: row for row in state}
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    history = History(tmp_path, random, has_key=seed % 3 != 0)
+    for _ in range(random.randint(2, 6)):
+        history.grow()
+    last = DeltaTable(history.path).version()
+    lake = lake_at(tmp_path)
+    (ref,) = lake.tables()
+    first, second = sorted(random.sample(range(last + 1), 2)) if seed % 2 else random.sample(range(last + 1), 2)
+    key = ("id",) if history.has_key else None
+    found = {
+        method: diff(lake, ref, first, second, DiffOptions(key=key, method=method, row_limit=10_000))
+        for method in prepare(lake, ref, first, second, DiffOptions(key=key)).plan.methods[:-1]
+    }
+    columns = found[ROWS].columns
+    before, after = (state_at(history.path, version, columns) for version in (first, second))
+    for method, answer in found.items():
+        assert answer.method is method
+        assert applied(before, answer) == after, method
+        assert answer.num_rows == (before.total(), after.total())
+    came, went = (after - before).total(), (before - after).total()
+    assert (found[ROWS].net.inserted, found[ROWS].net.deleted) == (came, went)
+    if key:
+        old, new = by_key(before), by_key(after)
+        both = old.keys() & new.keys()
+        net = NetCounts(len(new.keys() - both), sum(old[k] != new[k] for k in both), len(old.keys() - both))
+        assert {answer.net for method, answer in found.items() if method is not ROWS} == {net}
+        assert found[KEY].unchanged == len(both) - (net.updated or 0)
+        for answer in found.values():
+            if answer.method is not ROWS:
+                assert (answer.changed_cells, answer.common) == (found[KEY].changed_cells, found[KEY].common)
+
+
+def test_both_passes_of_a_large_comparison_give_what_one_gives(tmp_path: Path, monkeypatch: Any) -> None:
+    history = History(tmp_path, Random(5), has_key=True)
+    for _ in range(4):
+        history.update()
+        history.compact()
+    lake = lake_at(tmp_path)
+    (ref,) = lake.tables()
+    last = DeltaTable(history.path).version()
+    answers = []
+    for many in (1_000_000, 0):
+        monkeypatch.setattr("backend.diff.net.MANY_ROWS", many)
+        answers.append(diff(lake, ref, 0, last, DiffOptions(key=("id",), method=KEY)))
+    assert str(answers[0]) == str(answers[1])  # NaN does not equal itself
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    """v0 five rows · v1 one float moved a little and one a lot · v2 a row · v3 compaction."""
+    path = tmp_path / "t"
+    rows = {"id": [1, 2, 3, 4, 5], "price": [1.0, 2.0, 3.0, 4.0, float("nan")], "note": ["n"] * 5}
+    write_deltalake(path, pa.table(rows))
+    DeltaTable(path).update(updates={"price": "price + CASE id WHEN 1 THEN 0.001 ELSE 1.0 END"}, predicate="id <= 2")
+    write_deltalake(path, pa.table({"id": [6], "price": [6.0], "note": ["n"]}), mode="append")
+    DeltaTable(path).optimize.compact()
+    return tmp_path
+
+
+def compare(root: Path, first: int, second: int, **options: Any) -> VersionDiff:
+    lake = lake_at(root)
+    (ref,) = lake.tables()
+    return diff(lake, ref, first, second, DiffOptions(**options))
+
+
+def test_floats_within_the_tolerance_are_no_update(prices: Path) -> None:
+    assert compare(prices, 0, 1, key=("id",)).net.updated == 2
+    near = compare(prices, 0, 1, key=("id",), tolerance=0.01)
+    assert (near.net, near.unchanged) == (NetCounts(0, 1, 0), 4)
+    assert [row.key for row in near.rows] == [{"id": 2}]
+    assert near.changed_cells == {"price": 1}
+
+
+def test_a_compaction_alone_changes_files_and_no_row(prices: Path) -> None:
+    found = compare(prices, 2, 3, key=("id",))
+    assert (found.net, found.exact, found.rows) == (NetCounts(0, 0, 0), True, ())
+    assert (found.files.added, found.files.removed) == (1, 2)
+
+
+def test_only_files_that_differ_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for start in range(0, 50, 10):
+        write_deltalake(path, pa.table({"id": list(range(start, start + 10))}), mode="append")
+    DeltaTable(path).delete("id = 25")
+    common = set(DeltaTable(path).file_uris()) & set(DeltaTable(path, version=4).file_uris())
+    assert len(common) == 4
+    for uri in common:
+        Path(uri).unlink()
+    found = compare(tmp_path, 4, 5, key=("id",))
+    assert (found.method, found.net) == (KEY, NetCounts(0, 0, 1))
+
+
+def test_a_plan_says_what_would_be_read(prices: Path) -> None:
+    lake = lake_at(prices)
+    (ref,) = lake.tables()
+    plan = prepare(lake, ref, 0, 1, DiffOptions(key=("id",))).plan
+    sizes = sum(Path(uri).stat().st_size for v in (0, 1) for uri in DeltaTable(prices / "t", version=v).file_uris())
+    assert (plan.method, plan.bytes_to_read, plan.rows_to_read) == (KEY, sizes, 10)
+    assert plan.methods == (KEY, ROWS, DiffMethod.LOG_ONLY)
+
+
+def test_too_much_data_is_left_unless_a_method_is_named(prices: Path) -> None:
+    found = compare(prices, 0, 1, key=("id",), max_bytes=10)
+    assert found.method is DiffMethod.LOG_ONLY
+    assert any("differ, more than" in reason for reason in found.reasons) and "key_join" in found.hint
+    assert compare(prices, 0, 1, key=("id",), max_bytes=10, method=KEY).net.updated == 2
+
+
+def test_another_type_leaves_its_column_out(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_deltalake(path, pa.table({"id": [1, 2], "v": ["1", "2"], "w": [1, 1]}))
+    new = pa.table({"id": [1, 2], "v": [1.5, 2.5], "w": [1, 7]})
+    write_deltalake(path, new, mode="overwrite", schema_mode="overwrite")
+    found = compare(tmp_path, 0, 1, key=("id",))
+    assert (found.columns, found.net) == (("id", "w"), NetCounts(0, 1, 0))
+    assert any("another type" in reason and reason.endswith("v") for reason in found.reasons)
+    assert not found.exact
+
+
+def test_two_tables_are_compared_by_key(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "a", pa.table({"id": [1, 2, 3], "v": ["x", "y", "z"], "only": [1, 1, 1]}))
+    write_deltalake(tmp_path / "b", pa.table({"id": [2, 3, 4], "v": ["y", "Z", "w"]}))
+    lake = lake_at(tmp_path)
+    a, b = lake.tables()
+    found = diff(lake, a, 0, 0, DiffOptions(key=("id",), against=b))
+    assert (found.method, found.net, found.unchanged) == (KEY, NetCounts(1, 1, 1), 1)
+    assert found.against == b and not found.commits
+    assert diff(lake, a, 0, 0, DiffOptions(against=b)).net == NetCounts(2, None, 2)
+
+
+def test_a_computation_that_nobody_waits_for_ends(prices: Path) -> None:
+    lake = lake_at(prices)
+    (ref,) = lake.tables()
+    watch = Watch()
+    watch.stop()
+    with pytest.raises(DiffStopped):
+        diff(lake, ref, 0, 1, DiffOptions(key=("id",)), watch)
+    with pytest.raises(DiffError, match="longer than"):
+        diff(lake, ref, 0, 1, DiffOptions(key=("id",)), Watch(time_limit_s=0.0))
+
+
+WIDE: dict[str, Callable[[], pa.Table]] = {
+    "3,000 columns": lambda: pa.table({f"c{i}": [1, 2] for i in range(3_000)}),
+    "a row of 1 MB": lambda: pa.table({"id": [1, 2], "text": ["x" * 2**20, "y"], "raw": [b"\x00" * 2**20, None]}),
+    "nested and binary": lambda: pa.table(
+        {
+            "id": [1, 2],
+            "s": [{"a": [1, None], "m": {"k": b"\xff"}}, None],
+            "pairs": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())),
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_wide_rows_are_compared(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "t"
+    write_deltalake(path, WIDE[kind]())
+    write_deltalake(path, WIDE[kind]().slice(0, 1), mode="append")
+    found = compare(tmp_path, 0, 1)
+    assert (found.method, found.net) == (ROWS, NetCounts(1, 0, 0))
+    assert len(found.rows) == 1
+
+
+def test_files_differ_by_path_and_deletion_vector(tmp_path: Path) -> None:
+    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
+    marked = vector | {"cardinality": 1}
+    log = HandLog(tmp_path / "t").start().commit(add("a", size=1), add("b", size=10), add("c", size=100), commit_info())
+    log.commit(remove("b"), add("b", size=10, dv=marked), remove("c"), add("d", size=1_000), commit_info())
+    log.commit(remove("a"), add("a", size=1), commit_info("RESTORE"))
+    assert compare(tmp_path, 1, 2).files == FilesDiff(2, 2, 1_010, 110, new_deletion_vectors=1)
+    assert compare(tmp_path, 2, 1).files == FilesDiff(2, 2, 110, 1_010, new_deletion_vectors=1)
+    assert compare(tmp_path, 2, 3).files == FilesDiff()
+    whole = compare(tmp_path, 0, 3).files
+    (log.log / f"{2:020d}.json").rename(log.log / "gone")
+    log.checkpoint(3, [protocol(), metadata(), add("a", size=1), add("b", size=10, dv=marked), add("d", size=1_000)])
+    assert compare(tmp_path, 0, 3).files == whole == FilesDiff(3, 0, 1_011, 0)
