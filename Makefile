@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run test check soak setup setup-test lock docs clean
+.PHONY: help run test check soak bench-lake setup setup-test lock docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -18,6 +18,9 @@ test: setup-test ## run the whole suite (ARGS="-k name" for a part)
 
 soak: setup-test ## run the long fault tests
 	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+bench-lake: setup-test ## measure the log reader and its pages against deltalake (ARGS="--write" keeps the figures)
+	@$(BIN)/python -m bench.lake $(ARGS)
 
 check: setup-test ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
