@@ -29,6 +29,7 @@ _MEANINGS: tuple[tuple[type[errors.LakehouseError], str], ...] = (
     (errors.PathRefusedError, "The path leads outside the roots that Weir may read. Nothing was opened."),
     (errors.StorageError, "The storage did not answer, so this is not known right now."),
     (errors.DiffError, "These versions cannot be compared this way."),
+    (errors.BisectError, "The search cannot tell a first version from these ends."),
     (errors.StreamNotFoundError, "No host has declared such a stream."),
     (errors.StreamRefusedError, "Nothing was changed."),
     (errors.StoreError, "The control store did not answer: streams cannot be shown or steered right now."),

@@ -95,6 +95,10 @@ class DiffError(LakehouseError):
     """The difference between two versions cannot be computed by the method asked for."""
 
 
+class BisectError(LakehouseError):
+    """The search for a first bad version cannot begin or go on: an end is not what it was said to be."""
+
+
 class StreamError(LakehouseError):
     """A stream cannot do what was asked."""
 

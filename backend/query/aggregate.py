@@ -95,7 +95,7 @@ class _Aggregate:
         if known is not None:
             return known.value
         expression = checked(snapshot, self._text)
-        rows = self._lake.scan(snapshot, expression.columns or _narrowest(snapshot))
+        rows = self._lake.scan(snapshot, expression.columns or narrowest(snapshot))
         value = self._computation.run(expression.sql, rows)
         if isinstance(value, list | dict | tuple):
             raise QueryError("the expression gives a list or a struct, not one value")
@@ -112,7 +112,7 @@ def _key(snapshot: Snapshot, version: int, what: str) -> Key:
     return snapshot.ref.uri, snapshot.metadata.id, version, what
 
 
-def _narrowest(snapshot: Snapshot) -> tuple[str, ...]:
+def narrowest(snapshot: Snapshot) -> tuple[str, ...]:
     """The cheapest column to count rows by: a partition column, else the first that is not nested."""
     if snapshot.metadata.partition_columns:
         return snapshot.metadata.partition_columns[:1]

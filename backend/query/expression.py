@@ -59,15 +59,29 @@ SCALARS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A checked expression: its statement over the table `rows`, and the columns that it reads."""
+    """A checked expression: its statement over the table `rows`, the columns that it reads, its aggregates as written.
+
+    Without an aggregate it has a value for each row.
+    """
 
     text: str
     sql: str
     columns: tuple[str, ...]
+    aggregates: tuple[str, ...] = ()
 
 
 def check_expression(text: str, columns: Sequence[str]) -> Expression:
-    """An expression over a table with these (top-level) columns; raises `QueryError` with the place it is about."""
+    """One aggregate over a table with these (top-level) columns; raises `QueryError` with the place it is about."""
+    expression = read_expression(text, columns)
+    if not expression.aggregates:
+        raise QueryError(
+            "the expression has no aggregate, so it has a value for each row", hint="wrap it: sum(…), max(…), count(*)"
+        )
+    return expression
+
+
+def read_expression(text: str, columns: Sequence[str]) -> Expression:
+    """An expression with or without aggregates, every part of it on a list; raises `QueryError` with the place."""
     text = text.strip()
     if not text:
         raise QueryError("there is no expression", hint="such as sum(amount), count(*) or count(DISTINCT customer_id)")
@@ -75,22 +89,20 @@ def check_expression(text: str, columns: Sequence[str]) -> Expression:
         raise QueryError(f"the expression is longer than {MOST_CHARACTERS:,} characters, or holds a null character")
     node = _one_select(text)
     found: dict[str, None] = {}
-    has_aggregate = False
+    aggregates: dict[int, str] = {}
     joined = 0
     for part in _nodes(node):
         _check_class(part, text)
         if part["class"] == "FUNCTION":
-            has_aggregate |= _check_function(part, text)
+            if _check_function(part, text):
+                aggregates[int(part.get("query_location") or 0)] = _source(part, text)
             joined += len(part["arguments"]) if part["function_name"] in ("||", "concat") else 0
         elif part["class"] == "COLUMN_REF":
             found[_column(part, columns, text)] = None
     if joined > 2 * MOST_JOINED:
         raise QueryError(f"the expression puts more than {MOST_JOINED} texts together")
-    if not has_aggregate:
-        raise QueryError(
-            "the expression has no aggregate, so it has a value for each row", hint="wrap it: sum(…), max(…), count(*)"
-        )
-    return Expression(text, f"{_BEFORE}{text}{_AFTER}", tuple(found))
+    written = dict.fromkeys(aggregates[place] for place in sorted(aggregates))
+    return Expression(text, f"{_BEFORE}{text}{_AFTER}", tuple(found), tuple(written))
 
 
 def _one_select(text: str) -> dict[str, Any]:
@@ -190,6 +202,12 @@ def _place(text: str, location: int) -> int:
     """The character of the expression at a byte of the statement."""
     offset = max(0, location - len(_BEFORE))
     return min(len(text.encode()[:offset].decode(errors="ignore")), len(text))
+
+
+def _source(part: dict[str, Any], text: str) -> str:
+    """A part as it was written; empty where the parser does not say where it is."""
+    start, length = (int(part.get(key) or 0) for key in ("query_location", "query_location_length"))
+    return f"{_BEFORE}{text}".encode()[start : start + length].decode(errors="ignore")
 
 
 def _at(place: int | None) -> str:

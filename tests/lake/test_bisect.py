@@ -1,0 +1,562 @@
+"""The first bad version, against a naive look at every version; and every way in which that can be impossible."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from backend.diff import bisect as search
+from backend.diff.bisect import Bisects, bisect, may_change_rows
+from backend.diff.bisect_model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Source, Verdict
+from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
+from backend.query.aggregate import Kept
+from tests import builders
+
+CONDITION = "min(amount) >= 0"
+
+
+def steps_of(lake: Any, ref: TableRef, condition: str = CONDITION, **named: Any) -> list[BisectProgress]:
+    return list(bisect(lake, ref, BisectRequest(condition, **named)))
+
+
+def found_by(lake: Any, ref: TableRef, condition: str = CONDITION, **named: Any) -> Bisection:
+    result = steps_of(lake, ref, condition, **named)[-1].result
+    assert result is not None
+    return result
+
+
+# the search, on histories that exist only as verdicts -------------------------------------------------------------
+
+
+@dataclass
+class Story:
+    """Whether each version is good, which cannot be read, and which commits say that they moved no row."""
+
+    good: list[bool]
+    gone: frozenset[int] = frozenset()
+    quiet: frozenset[int] = frozenset()
+
+    @property
+    def changing(self) -> list[int]:
+        return [v for v in range(1, len(self.good)) if v not in self.quiet]
+
+    @property
+    def flips(self) -> list[int]:
+        return [v for v in range(1, len(self.good)) if self.good[v] is not self.good[v - 1]]
+
+
+class StoryLake:
+    """Answers from a `Story`; every verdict is known beforehand, so that only the search itself works."""
+
+    def __init__(self, story: Story, snapshot: Snapshot) -> None:
+        self.story, self._snapshot, self.kept = story, snapshot, Kept()
+        for version, is_good in enumerate(story.good):
+            if version not in story.gone:
+                self.kept.put(replace(snapshot, version=version), f"condition {CONDITION}", Verdict(is_good, is_good))
+
+    def latest_version(self, ref: TableRef) -> int:
+        return len(self.story.good) - 1
+
+    def versions(self, ref: TableRef) -> list[tuple[int, int]]:
+        return [(0, len(self.story.good) - 1)]
+
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
+        if version in self.story.gone:
+            raise DataFileMissingError(f"a file of v{version} is gone")
+        return replace(self._snapshot, version=self.latest_version(ref) if version is None else version)
+
+    def history(
+        self, ref: TableRef, *, limit: int | None = None, starting_version: int = 0, ending_version: int = 0
+    ) -> list[Commit]:
+        return [
+            self._commit(v) for v in range(ending_version, starting_version - 1, -1) if 0 <= v < len(self.story.good)
+        ]
+
+    def _commit(self, version: int) -> Commit:
+        operation = "OPTIMIZE" if version in self.story.quiet else "WRITE"
+        return Commit(version, None, operation, {}, OperationMetrics(), {}, None, None, None)
+
+    def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Any:
+        return iter(())
+
+    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
+        raise AssertionError("every verdict was known")
+
+
+@pytest.fixture(scope="module")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    folder = tmp_path_factory.mktemp("blank")
+    builders.HandLog(folder / "lake" / "t").start(columns={"id": "long", "amount": "double"})
+    from backend.settings import load_settings
+
+    lake = Lake(load_settings(home=folder, lake={"roots": [str(folder / "lake")]}))
+    return lake.snapshot(lake.find("t"))
+
+
+def told(story: Story, blank: Snapshot, **named: Any) -> tuple[list[BisectProgress], Bisection]:
+    lake = StoryLake(story, blank)
+    ends = {"good": story.good.index(True, 0) if story.good[0] else len(story.good) - 1}
+    ends["bad"] = len(story.good) - 1 if story.good[0] else 0
+    request = BisectRequest(CONDITION, **{**ends, **named})
+    steps = list(bisect(lake, blank.ref, request, kept=lake.kept))  # type: ignore[arg-type]
+    result = steps[-1].result
+    assert result is not None
+    return steps, result
+
+
+@st.composite
+def stories(draw: st.DrawFn, *, most_flips: int = 1, can_be_gone: bool = True) -> Story:
+    count = draw(st.integers(2, 40))
+    flips = draw(st.integers(0, (most_flips - 1) // 2)) * 2 + 1
+    places = set(draw(st.lists(st.integers(1, count - 1), min_size=1, max_size=flips, unique=True)))
+    if len(places) % 2 == 0:
+        places.remove(max(places))
+    now, good = draw(st.booleans()), []
+    for version in range(count):
+        now = not now if version in places else now
+        good.append(now)
+    calm = [v for v in range(1, count) if v not in places]
+    quiet = frozenset(draw(st.lists(st.sampled_from(calm), unique=True))) if calm else frozenset()
+    inner = list(range(1, count - 1))
+    gone = frozenset(draw(st.lists(st.sampled_from(inner), unique=True))) if inner and can_be_gone else frozenset()
+    return Story(good, gone, quiet)
+
+
+PLENTY = settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@PLENTY
+@given(story=stories(can_be_gone=False), check=st.integers(0, 3))
+def test_where_all_can_be_read_the_first_version_is_found(blank: Snapshot, story: Story, check: int) -> None:
+    steps, found = told(story, blank, check=check)
+    (first,) = story.flips
+    assert (found.culprit, found.is_monotonic) == (first, True)
+    assert found.is_mended is not story.good[0]
+    if check:
+        assert found.last == first - 1 and first in [probe.version for probe in found.probes]
+    else:
+        assert len(found.probes) <= 2 + len(story.changing).bit_length()
+    for step in steps:
+        running = step.version is not None and step.doing.startswith("judging")
+        if step.at_most_left is not None:
+            assert len(found.probes) - len(step.probes) - running <= step.at_most_left
+
+
+@PLENTY
+@given(story=stories(), check=st.integers(0, 2))
+def test_what_cannot_be_read_leaves_exactly_the_commits_that_may_be_it(
+    blank: Snapshot, story: Story, check: int
+) -> None:
+    _, found = told(story, blank, check=check)
+    readable = [v for v in range(len(story.good)) if v not in story.gone]
+    before = max(v for v in readable if story.good[v] is story.good[0])
+    after = min(v for v in readable if story.good[v] is not story.good[0])
+    assert list(found.candidates) == [v for v in story.changing if before < v <= after]
+    assert {probe.version for probe in found.probes if probe.outcome is Outcome.SKIPPED} <= story.gone
+
+
+@PLENTY
+@given(story=stories(most_flips=7), check=st.integers(0, 4))
+def test_a_condition_that_changes_often_is_never_claimed_to_change_once_against_a_probe(
+    blank: Snapshot, story: Story, check: int
+) -> None:
+    _, found = told(story, blank, check=check)
+    judged = {p.version: p.outcome is Outcome.GOOD for p in found.probes if p.outcome is not Outcome.SKIPPED}
+    assert all(judged[v] is story.good[v] for v in judged)
+    assert all(is_first is story.good[0] for v, is_first in judged.items() if v <= found.last)
+    assert judged[found.first_seen] is not story.good[0]
+    assert any(v in found.candidates for v in story.flips)
+    again = [v for v in sorted(judged) if v > found.first_seen and judged[v] is story.good[0]]
+    assert list(found.again) == again and found.is_monotonic is not bool(again)
+    if found.culprit is not None and check and not story.gone:
+        assert found.culprit in story.flips and found.last == found.culprit - 1
+
+
+def test_checks_see_a_condition_that_changes_more_than_once(blank: Snapshot) -> None:
+    good = [v not in (5, 6, 7, 8) and v < 30 for v in range(40)]
+    _, found = told(Story(good), blank, check=3)
+    assert not found.is_monotonic and found.culprit == 5 and found.again
+    _, blind = told(Story(good), blank, check=0)
+    assert blind.is_monotonic and blind.culprit == 30  # what was not looked at is not known
+
+
+def test_a_compaction_that_changed_rows_is_found_out(blank: Snapshot) -> None:
+    good = [v < 7 for v in range(12)]
+    _, found = told(Story(good, quiet=frozenset({6, 7, 8})), blank)
+    assert found.culprit == 7 and found.commits[0].operation == "OPTIMIZE"
+    _, nothing_else = told(Story(good, quiet=frozenset(range(1, 12))), blank)
+    assert nothing_else.culprit == 7
+
+
+def test_a_later_compaction_stands_in_for_a_version_that_is_gone(blank: Snapshot) -> None:
+    good = [v < 3 for v in range(10)]
+    _, found = told(Story(good, gone=frozenset({2, 3, 4, 5}), quiet=frozenset({6, 7})), blank)
+    assert found.candidates == (2, 3, 4, 5) and found.first_seen == 6
+    assert found.probe_of(6) is not None and found.culprit is None
+
+
+def test_very_many_unreadable_versions_end_the_search_with_a_range(blank: Snapshot) -> None:
+    good = [v < 100 for v in range(200)]
+    _, found = told(Story(good, gone=frozenset(range(1, 199))), blank)
+    skipped = sum(probe.outcome is Outcome.SKIPPED for probe in found.probes)
+    assert skipped <= search.MOST_SKIPPED + 1 and len(found.candidates) == 199 and found.culprit is None
+
+
+# real tables ------------------------------------------------------------------------------------------------------
+
+Row = tuple[int, float | None]
+CHECKS: dict[str, Callable[[list[Row]], bool]] = {
+    "amount >= 0": lambda rows: all(amount is None or amount >= 0 for _, amount in rows),
+    "count(*) = count(DISTINCT id)": lambda rows: len(rows) == len({key for key, _ in rows}),
+    "sum(amount) BETWEEN -1000 AND 250": lambda rows: (
+        not [a for _, a in rows if a is not None] or -1000 <= sum(a for _, a in rows if a is not None) <= 250
+    ),
+    "count(*) <= 14": lambda rows: len(rows) <= 14,
+    "amount IS NOT NULL OR id < 8": lambda rows: all(amount is not None or key < 8 for key, amount in rows),
+}
+
+
+def random_history(path: Path, seed: int) -> list[list[Row]]:
+    """A table of about ten versions, and the rows of each as Python kept them."""
+    random, rows, states = Random(seed), [], []
+    for number in range(10):
+        act = random.choice(["append"] * 4 + ["delete", "update", "compact", "overwrite"]) if number else "append"
+        table = DeltaTable(str(path)) if number else None
+        if act in ("append", "overwrite") or table is None:
+            new = [(random.randrange(40), random.choice([None, 5.0, 20.0, 30.0, -3.0])) for _ in range(3)]
+            rows = new if act == "overwrite" else rows + new
+            data = pa.table({"id": [k for k, _ in new], "amount": pa.array([a for _, a in new], pa.float64())})
+            write_deltalake(str(path), data, mode="overwrite" if act == "overwrite" else "append")
+        elif act == "delete":
+            low = random.randrange(40)
+            table.delete(f"id >= {low} AND id < {low + 6}")
+            rows = [row for row in rows if not low <= row[0] < low + 6]
+        elif act == "update":
+            table.update(updates={"amount": "-7.0"}, predicate="id = 11")
+            rows = [(key, -7.0 if key == 11 else amount) for key, amount in rows]
+        else:
+            table.optimize.compact()
+        latest = DeltaTable(str(path)).version()
+        states += [list(rows)] * (latest + 1 - len(states))
+    return states
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_random_histories_against_a_look_at_every_version(
+    root: Path, open_lake: Callable[..., Lake], seed: int
+) -> None:
+    states = random_history(root / "t", seed)
+    lake = open_lake()
+    ref, bisects, searched = lake.find("t"), Bisects(), 0
+    for text, holds in CHECKS.items():
+        truth = [holds(rows) for rows in states]
+        if truth[0] is truth[-1]:
+            continue
+        searched += 1
+        good, bad = (0, len(truth) - 1) if truth[0] else (len(truth) - 1, 0)
+        *_, last = bisects.over(lake, ref, BisectRequest(text, good, bad))
+        found = last.result
+        assert found is not None and found.culprit is not None
+        assert all((probe.outcome is Outcome.GOOD) is truth[probe.version] for probe in found.probes)
+        assert truth[found.culprit] is not truth[0] and truth[found.culprit - 1] is truth[0]
+        flips = [v for v in range(1, len(truth)) if truth[v] is not truth[v - 1]]
+        assert len(flips) > 1 or (found.culprit, found.last) == (flips[0], flips[0] - 1)
+        if text == "amount >= 0":
+            broken = [amount for _, amount in states[found.bad_seen] if amount is not None and amount < 0]
+            verdict = found.probe_of(found.bad_seen)
+            assert verdict is not None and verdict.verdict is not None and verdict.verdict.violations == len(broken)
+            assert [row["amount"] for row in found.examples.rows] and len(found.examples.rows) == min(5, len(broken))
+            assert all(row["amount"] < 0 for row in found.examples.rows)
+    assert searched
+
+
+@pytest.fixture
+def orders(root: Path) -> Path:
+    """v0 – v4 append good rows, v5 compacts, v6 a negative amount, v7 – v8 append good rows."""
+    path = root / "orders"
+    for number in range(5):
+        builders.write(path, {"id": [number], "amount": [1.0 + number]})
+    DeltaTable(str(path)).optimize.compact()
+    builders.write(path, {"id": [6, 60], "amount": [-4.0, None]})
+    for number in (7, 8):
+        builders.write(path, {"id": [number], "amount": [1.0]})
+    return path
+
+
+def test_the_culprit_its_commit_and_what_the_condition_gave(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    found = found_by(lake, lake.find("orders"))
+    assert (found.good, found.bad, found.culprit, found.last) == (0, 8, 6, 5)
+    assert found.commit is not None and (found.commit.version, found.commit.operation) == (6, "WRITE")
+    values = [found.probe_of(v).verdict.parts for v in (5, 6)]  # type: ignore[union-attr]
+    assert values == [(("min(amount)", 1.0),), (("min(amount)", -4.0),)]
+    by_row = found_by(lake, lake.find("orders"), "amount >= 0")
+    verdict = by_row.probe_of(6).verdict  # type: ignore[union-attr]
+    assert verdict == Verdict(False, None, 1, 1, 7) and by_row.by_row
+    assert by_row.examples.rows == ({"id": 6, "amount": -4.0},)
+
+
+def test_an_or_and_a_comment_stay_within_the_condition(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    text = "amount < 0) OR (amount >= -3 -- all but one"
+    assert found_by(lake, lake.find("orders"), "amount >= 0 OR id < 6 -- comment").culprit == 6
+    with pytest.raises(BisectError, match="the bad end, satisfies the condition: 0 of 9 rows"):
+        found_by(lake, lake.find("orders"), text)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "ends"), [("-8", "latest", (0, 8)), ("2", "-1", (2, 7)), (0, 6, (0, 6)), (5, 6, (5, 6))]
+)
+def test_versions_as_people_name_them(
+    orders: Path, open_lake: Callable[..., Lake], good: str, bad: str, ends: tuple[int, int]
+) -> None:
+    lake = open_lake()
+    found = found_by(lake, lake.find("orders"), good=good, bad=bad)
+    assert (found.good, found.bad) == ends and found.culprit == 6
+
+
+def test_the_commit_that_mended_it(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    DeltaTable(str(orders)).delete("amount < 0")
+    builders.write(orders, {"id": [10], "amount": [1.0]})
+    lake = open_lake()
+    found = found_by(lake, lake.find("orders"), "amount >= 0", good="latest", bad=6)
+    assert found.is_mended and (found.culprit, found.last, found.first_seen) == (9, 8, 9)
+    assert (found.bad_seen, found.good_seen) == (8, 9) and found.examples.rows[0]["amount"] == -4.0
+
+
+@pytest.mark.parametrize(
+    ("ends", "said", "hint"),
+    [
+        ({"good": 3, "bad": 3}, "v3 was given as good and as bad", "two versions"),
+        ({"good": 6, "bad": 8}, "v6, the good end, breaks the condition: min(amount) is -4.0", "at which it holds"),
+        ({"good": 0, "bad": 4}, "v4, the bad end, satisfies the condition: min(amount) is 1.0", "nothing may be wrong"),
+        ({"good": 8, "bad": 0}, "the other way round: v8, given as good, breaks", "good 0 and bad 8"),
+        ({"bad": 0}, "no version before v0", "name a good version"),
+    ],
+)
+def test_ends_that_are_not_as_they_were_said_to_be(
+    orders: Path, open_lake: Callable[..., Lake], ends: dict[str, int], said: str, hint: str
+) -> None:
+    lake = open_lake()
+    with pytest.raises(BisectError) as refused:
+        steps_of(lake, lake.find("orders"), **ends)
+    assert said in refused.value.message and hint in refused.value.hint
+
+
+def test_a_table_of_one_version_has_nothing_to_search(root: Path, open_lake: Callable[..., Lake]) -> None:
+    builders.write(root / "one", {"id": [1], "amount": [-1.0]})
+    lake = open_lake()
+    with pytest.raises(BisectError, match="no version before v0"):
+        steps_of(lake, lake.find("one"))
+    with pytest.raises(VersionNotFoundError):
+        steps_of(lake, lake.find("one"), good=0, bad=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no condition"),
+        ("amount >=", "syntax error"),
+        ("amuont >= 0", "there is no column 'amuont'"),
+        ("(SELECT min(amount) FROM rows) > 0", "a subquery is not allowed"),
+        ("amount > (SELECT 1)", "a subquery is not allowed"),
+        ("read_text('/etc/passwd') = ''", "the function 'read_text' is not allowed"),
+        ("getenv('HOME') = ''", "the function 'getenv' is not allowed"),
+        ("sum(amount) OVER () > 0", "a window (OVER) is not allowed"),
+        ("amount >= 0) AS value FROM rows; SELECT (1", "only one expression"),
+        ("1 = 1", "names no column"),
+        ("amount", "gives DOUBLE, not true or false, at v0, the good end"),
+        ("sum(amount)", "gives DOUBLE, not true or false"),
+        ("amount >= 0 AND count(*) > 1", "mixes an aggregate with the column of a single row"),
+    ],
+)
+def test_conditions_that_are_refused(orders: Path, open_lake: Callable[..., Lake], text: str, said: str) -> None:
+    lake = open_lake()
+    with pytest.raises(QueryError) as refused:
+        steps_of(lake, lake.find("orders"), text)
+    assert said in refused.value.message
+
+
+def test_a_null_passes_as_in_a_check(root: Path, open_lake: Callable[..., Lake]) -> None:
+    path = builders.write(root / "t", pa.table({"id": [1], "amount": pa.array([None], pa.float64())}))
+    builders.write(path, {"id": [2], "amount": [-1.0]})
+    lake = open_lake()
+    for text in ("amount >= 0", CONDITION):
+        found = found_by(lake, lake.find("t"), text)
+        first = found.probe_of(0)
+        assert first is not None and first.outcome is Outcome.GOOD and first.verdict is not None
+        assert (first.verdict.nulls, first.verdict.value) == ((1, None) if found.by_row else (None, None))
+
+
+def test_a_column_that_came_later_moves_the_end_that_nobody_named(root: Path, open_lake: Callable[..., Lake]) -> None:
+    path = root / "t"
+    for number in range(3):
+        builders.write(path, {"id": [number]})
+    for amount in (1.0, 1.0, -1.0):
+        builders.write(path, {"id": [9], "amount": [amount]}, schema_mode="merge")
+    lake = open_lake()
+    assert (found_by(lake, lake.find("t")).good, found_by(lake, lake.find("t")).culprit) == (3, 5)
+    with pytest.raises(QueryError, match=r"no column 'amount' \(character 5\), at v1, the good end"):
+        steps_of(lake, lake.find("t"), good=1)
+
+
+def test_vacuumed_versions_are_skipped_or_not_chosen(root: Path, open_lake: Callable[..., Lake]) -> None:
+    path = root / "t"
+    for number in range(4):
+        builders.write(path, {"id": [number], "amount": [1.0]})
+    for number in range(4, 8):  # each rewrites its file: what was before can be vacuumed
+        DeltaTable(str(path)).update(updates={"amount": f"{5 - number}.0"}, predicate="id = 0")
+    DeltaTable(str(path)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    builders.write(path, {"id": [9], "amount": [1.0]})
+    lake = open_lake()
+    with pytest.raises(BisectError, match=r"v5, the good end, cannot be judged: .* is gone"):
+        steps_of(lake, lake.find("t"), good=5)
+    oldest = next(v for v in range(20) if _is_whole(lake, v))
+    with pytest.raises(BisectError, match=f"v{oldest}, the good end, breaks the condition"):
+        steps_of(lake, lake.find("t"), CONDITION)
+    counted = found_by(lake, lake.find("t"), "count(*) < 5")  # the log alone answers, whatever was vacuumed
+    assert counted.good == 0 and {probe.source for probe in counted.probes} == {Source.LOG}
+    assert counted.commit is not None and sum(probe.bytes_read for probe in counted.probes) == 0
+    assert counted.culprit == max(v for v in range(lake.latest_version(counted.ref) + 1) if counted.probe_of(v))
+
+
+def _is_whole(lake: Lake, version: int) -> bool:
+    try:
+        lake.rows(lake.find("t"), version=version, limit=10)
+    except LakehouseError:
+        return False
+    return True
+
+
+def test_files_that_are_gone_in_the_middle_leave_a_range(root: Path, open_lake: Callable[..., Lake]) -> None:
+    path = root / "t"
+    for number in range(9):  # each version has a file of its own
+        rows = pa.table({"id": [number], "amount": [1.0 if number < 5 else -1.0]})
+        write_deltalake(str(path), rows, mode="overwrite")
+    lake = open_lake()
+    ref = lake.find("t")
+    for version in (4, 5):
+        (path / lake.snapshot(ref, version).columns(["path"])["path"][0].as_py()).unlink()
+    found = found_by(lake, ref)
+    assert (found.last, found.first_seen, found.candidates, found.culprit) == (3, 6, (4, 5, 6), None)
+    skipped = [probe for probe in found.probes if probe.outcome is Outcome.SKIPPED]
+    assert {probe.version for probe in skipped} == {4, 5} and all("is gone" in str(p.reason) for p in skipped)
+    assert [commit.version for commit in found.commits] == [4, 5, 6] and found.commit is None
+
+
+def test_only_the_columns_of_the_condition_are_read(root: Path, open_lake: Callable[..., Lake]) -> None:
+    names = [f"c{number}" for number in range(3_000)]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    for value in (1, -3):
+        write_deltalake(str(root / "wide"), pa.table([pa.array([value])] * 3_000, schema=schema), mode="append")
+    lake = open_lake()
+    asked: list[tuple[str, ...]] = []
+    scan = lake.scan
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lake, name)
+
+        def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
+            asked.append(tuple(columns))
+            return scan(snapshot, columns)
+
+    found = found_by(Watched(), lake.find("wide"), "c7 >= 0 AND c2999 >= c8 - 100")
+    assert found.culprit == 1 and len(asked) == 3
+    *probes, examples = asked
+    assert {frozenset(columns) for columns in probes} == {frozenset({"c7", "c8", "c2999"})}
+    assert len(examples) == 8 and {"c7", "c8", "c2999"} < set(examples)
+    assert all(probe.bytes_read < 1_000 for probe in found.probes)
+
+
+def test_what_was_judged_once_is_not_read_again(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake, bisects = open_lake(), Bisects()
+    ref = lake.find("orders")
+    request = BisectRequest(CONDITION)
+    assert bisects.known(lake, lake.snapshot(ref), request) is None
+    first = list(bisects.over(lake, ref, request))[-1].result
+    assert first is not None and bisects.known(lake, lake.snapshot(ref), request) is first
+    assert bisects.known(lake, lake.snapshot(ref), BisectRequest(CONDITION, "0", "latest")) is first
+    assert bisects.known(lake, lake.snapshot(ref), BisectRequest(CONDITION, 1, 8)) is None
+    again = list(bisects.over(lake, ref, replace(request, good=1)))[-1].result
+    assert again is not None and again.culprit == 6
+    kept = {probe.version for probe in again.probes if probe.source is Source.KEPT}
+    assert {6, 8} <= kept and all(again.probe_of(v).rows_read == 0 for v in kept)  # type: ignore[union-attr]
+
+
+def test_a_table_made_anew_during_the_search_is_said(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    ref = lake.find("orders")
+    steps = bisect(lake, ref, BisectRequest(CONDITION))
+    for step in steps:
+        if len(step.probes) == 2:
+            break
+    write_deltalake(str(orders), pa.table({"id": [1], "amount": [1.0]}), mode="append")
+    other = orders.rename(orders.with_name("old"))
+    for number in range(10):
+        builders.write(orders, {"id": [number], "amount": [1.0]})
+    with pytest.raises(LakehouseError) as said:
+        list(steps)
+    assert other.exists() and ("made anew" in said.value.message or "was" in said.value.message)
+
+
+def test_closing_ends_it_within_a_second_while_rows_come(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake, ended = open_lake(), threading.Event()
+
+    class Endless:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lake, name)
+
+        def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
+            schema = pa.schema([("amount", pa.float64())])
+
+            def batches() -> Any:
+                try:
+                    while True:
+                        time.sleep(0.01)
+                        yield pa.record_batch([pa.array([1.0] * 100)], schema=schema)
+                finally:
+                    ended.set()
+
+            return pa.RecordBatchReader.from_batches(schema, batches())
+
+    with closing(bisect(Endless(), lake.find("orders"), BisectRequest(CONDITION))) as steps:  # type: ignore[arg-type]
+        read = [step.rows_read for step, _ in zip(steps, range(8), strict=False)]
+        started = time.monotonic()
+    assert time.monotonic() - started < 1.0 and max(read) > 0
+    assert ended.wait(2.0)
+
+
+def test_which_commits_may_have_changed_rows(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    DeltaTable(str(orders)).alter.set_table_properties({"delta.appendOnly": "false"})
+    lake = open_lake()
+    commits = lake.history(lake.find("orders"))
+    quiet = {commit.version for commit in commits if not may_change_rows(commit)}
+    assert quiet == {5, 9} and may_change_rows(None)
+    assert may_change_rows(replace(commits[0], problem="cut off"))
+
+
+def test_probes_say_what_they_cost_and_why(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    steps = steps_of(lake, lake.find("orders"), "amount >= 0")
+    found = steps[-1].result
+    assert found is not None and steps[-1].at_most_left == 0
+    assert [probe.purpose for probe in found.probes[:3]] == [Purpose.END, Purpose.END, Purpose.SEARCH]
+    assert all(probe.committed_at and probe.operation and probe.duration_s > 0 for probe in found.probes)
+    expected = {v: lake.snapshot(found.ref, v).num_rows for v in range(9)}
+    assert all(probe.rows_read == expected[probe.version] and probe.bytes_read > 0 for probe in found.probes)
+    assert found.changing == 7 and found.unprobed == 7 - len({p.version for p in found.probes} & {1, 2, 3, 4, 6, 7, 8})
