@@ -129,6 +129,23 @@ def diff(
 
 
 @app.command(rich_help_panel=READ)
+def bisect(
+    name: TableName,
+    condition: Annotated[str, typer.Option("--assert", help="SQL that a good version satisfies: amount >= 0.")],
+    good: Annotated[str | None, typer.Option("--good", help=f"{VERSION}. None: the oldest that can be read.")] = None,
+    bad: Annotated[
+        str | None, typer.Option("--bad", help="The same; none: the latest. Older than good: what mended it.")
+    ] = None,
+    check: Annotated[int, typer.Option("--check", min=0, max=50, help="Versions to try beyond, on each side.")] = 2,
+    as_json: AsJson = False,
+) -> int:
+    """The first version that breaks a condition, by binary search; a condition on rows means every row."""
+    from app.cli import bisect
+
+    return bisect.bisect(bisect.Request(name, condition, good, bad, check), as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def health(
     name: Annotated[str | None, typer.Argument(metavar="[T]", help="Name or URI of one table; none: all.")] = None,
     as_json: AsJson = False,

@@ -13,8 +13,9 @@ from contextlib import closing
 from itertools import pairwise
 
 from backend.diff.bisect_condition import ExampleRows, Judgement, check_condition
-from backend.diff.bisect_ends import BisectLake, find_ends, require_apart, require_judged
+from backend.diff.bisect_ends import BisectLake, find_ends, named_version, require_apart, require_judged
 from backend.diff.bisect_model import (
+    OLDEST,
     Bisection,
     BisectProgress,
     BisectRequest,
@@ -24,7 +25,6 @@ from backend.diff.bisect_model import (
     Purpose,
     Verdict,
 )
-from backend.diff.versions import resolve_version
 from backend.errors import BisectError, LakehouseError
 from backend.lake.model import Commit, Snapshot, TableRef
 from backend.query.aggregate import Kept
@@ -67,7 +67,7 @@ class Bisects:
 
     def known(self, lake: BisectLake, snapshot: Snapshot, request: BisectRequest) -> Bisection | None:
         """The finished result of this search, None when there is none; raises what `resolve_version` raises."""
-        good, bad = (None if v is None else resolve_version(lake, snapshot.ref, v) for v in (request.good, request.bad))
+        good, bad = (named_version(lake, snapshot.ref, end) for end in (request.good, request.bad))
         latest = lake.latest_version(snapshot.ref) if bad is None else bad
         with self._lock:
             return self._results.get(
@@ -75,7 +75,7 @@ class Bisects:
             )
 
     def _keep(self, request: BisectRequest, found: Bisection) -> None:
-        ends = {found.good, None if request.good is None else found.good}
+        ends = {found.good} | ({None} if request.good in (None, OLDEST) else set())
         with self._lock:
             for good in ends:
                 self._results[
@@ -194,13 +194,12 @@ class _Search:
 
     def _next_check(self) -> int | None:
         """Beside the culprit first; then the middle of the widest stretches that nobody looked into, on both sides."""
-        (low, high), found = self._change(), self._candidates()
+        low, high = self._change()
         if not self._request.check:
             return None
-        if len(found) == 1:
-            for version in (found[0] - 1, found[0]):
-                if low < version < high and self._is_open(version):
-                    return version
+        for version in self._beside():
+            if low < version < high and self._is_open(version):
+                return version
         seen = sorted(self._outcomes)
         for side, known in enumerate(([v for v in seen if v <= low], [v for v in seen if v >= high])):
             middle = self._middle_of_widest(known) if self._budget[side] else None
@@ -208,6 +207,11 @@ class _Search:
                 self._budget[side] -= 1
                 return middle
         return None
+
+    def _beside(self) -> tuple[int, ...]:
+        """The culprit and the version before it, once there is one."""
+        found = self._candidates()
+        return (found[0] - 1, found[0]) if len(found) == 1 else ()
 
     def _middle_of_widest(self, known: Sequence[int]) -> int | None:
         stretches = [
@@ -262,7 +266,8 @@ class _Search:
         low, high = self._change()
         inside = sum(self._is_open(v) for v in self._changed_between(low, high - 1))
         ends = sum(end not in self._outcomes for end in (self._low, self._high))
-        checks = (2 if self._request.check else 0) + sum(self._budget)
+        beside = 2 if inside else sum(low < v < high and self._is_open(v) for v in self._beside())
+        checks = (beside if self._request.check else 0) + sum(self._budget)
         left = min(inside.bit_length() + checks, sum(self._is_open(v) for v in range(self._low + 1, self._high)))
         return max(0, left + ends - (running is not None and running is not Purpose.CHECK))
 

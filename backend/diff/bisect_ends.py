@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from typing import Protocol
 
 from backend.diff.bisect_condition import check_condition
-from backend.diff.bisect_model import Outcome, Probe, Verdict
+from backend.diff.bisect_model import OLDEST, Outcome, Probe, Verdict
 from backend.diff.versions import VersionedLake, resolve_version
 from backend.errors import BisectError, LakehouseError, QueryError
 from backend.lake.model import TableRef
@@ -23,6 +23,7 @@ class BisectLake(ScannedLake, VersionedLake, Protocol):
 
 
 Ends = tuple[int, int]
+_MOST_VALUE = 60  # characters of one value in a sentence
 
 
 def find_ends(
@@ -32,7 +33,7 @@ def find_ends(
 
     Raises `QueryError` for a condition that does not fit the table, and `BisectError` for equal ends.
     """
-    good, bad = (None if each is None else resolve_version(lake, ref, each) for each in named)
+    good, bad = (named_version(lake, ref, each) for each in named)
     if bad is None:
         bad = lake.latest_version(ref)
     check_condition(text, lake.snapshot(ref, max(bad, good or 0)))
@@ -43,6 +44,11 @@ def find_ends(
             f"v{good} was given as good and as bad", hint="the search needs two versions between which it changed"
         )
     return good, bad
+
+
+def named_version(lake: VersionedLake, ref: TableRef, text: str | int | None) -> int | None:
+    """The version that somebody named; None for nothing and for `oldest`."""
+    return None if text is None or str(text).strip().lower() == OLDEST else resolve_version(lake, ref, text)
 
 
 def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int) -> Generator[int, None, int]:
@@ -116,9 +122,20 @@ def gave(probe: Probe) -> str:
 def verdict_words(verdict: Verdict) -> str:
     """ "3 of 10 rows violate it", "min(amount) is -4.0"."""
     if verdict.violations is not None:
-        nulls = f", {verdict.nulls:,} give null and pass" if verdict.nulls else ""
-        return f"{verdict.violations:,} of {verdict.rows or 0:,} rows violate it{nulls}"
-    said = [f"{part} is {'null' if value is None else value}" for part, value in verdict.parts]
+        does = "violates" if verdict.violations == 1 else "violate"
+        said = f"{verdict.violations:,} of {_rows(verdict.rows or 0)} {does} it"
+        passing = "gives null and passes" if verdict.nulls == 1 else "give null and pass"
+        return f"{said}, {verdict.nulls:,} {passing}" if verdict.nulls else said
+    parts = [f"{part} is {'null' if value is None else _short(value)}" for part, value in verdict.parts]
     if verdict.value is None:
-        said.append("it gives null, which passes")
-    return ", ".join(said) or f"it is {str(verdict.value).lower()}"
+        parts.append("it gives null, which passes")
+    return ", ".join(parts) or f"it is {str(verdict.value).lower()}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _MOST_VALUE else f"{text[: _MOST_VALUE - 1]}…"

@@ -12,6 +12,9 @@ from typing import Any
 from backend.lake.model import Commit, TableRef
 
 
+OLDEST = "oldest"  # the good end that nobody named: the oldest version that can be judged
+
+
 class Outcome(StrEnum):
     GOOD = "good"
     BAD = "bad"
@@ -40,7 +43,8 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BisectRequest:
-    """What is searched. Versions as people name them; no `good` is the oldest that can be judged, no `bad` the latest.
+    """What is searched. Versions as people name them; no `good` (or `oldest`) is the oldest that can be judged, no
+    `bad` the latest.
 
     `check`: so many versions on each side of what was found are probed beyond the search.
     """

@@ -1,0 +1,153 @@
+"""`weir bisect T --assert CONDITION`: the first version that breaks a condition, or mends it.
+
+Rule: each probe is told on stderr as it ends, the result alone goes to stdout; a range of commits is an answer too.
+"""
+
+import shlex
+from contextlib import closing
+from dataclasses import dataclass
+
+from app.cli import documents
+from app.cli.documents import Document
+from app.cli.lake import opened
+from app.cli.output import one_line, print_json, print_table, say
+from app.view.bisect_words import commit_text, headline, left_text, means_text, notes, probe_line
+from app.view.format import utc_text
+from backend.diff.bisect import bisect as search
+from backend.diff.bisect_model import Bisection, BisectRequest, Probe
+from backend.diff.values import json_value
+from backend.errors import BisectError
+
+SHOWN = 20  # commits of a range on a terminal
+WIDEST = 60  # characters of a cell; --json has them all
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`weir bisect` as typed."""
+
+    table: str
+    condition: str
+    good: str | None
+    bad: str | None
+    check: int
+
+
+def bisect(request: Request, *, as_json: bool) -> int:
+    lake, ref = opened(request.table)
+    asked = BisectRequest(request.condition, request.good, request.bad, request.check)
+    found: Bisection | None = None
+    told = 0
+    with closing(search(lake, ref, asked)) as steps:
+        for step in steps:
+            for probe in step.probes[told:]:
+                left = left_text(step)
+                say(one_line(f"{probe_line(probe)}{f' · {left}' if left else ''}"), style="dim", to_stderr=True)
+            told, found = len(step.probes), step.result
+    if found is None:
+        raise BisectError("the search ended without an answer")
+    if as_json:
+        print_json(document(found))
+    else:
+        _print(found)
+    return 0
+
+
+# JSON ------------------------------------------------------------------------------------------------------------
+
+
+def document(found: Bisection) -> Document:
+    broke = not found.is_mended
+    return {
+        "name": found.ref.name,
+        "uri": found.ref.uri,
+        "condition": found.condition,
+        "means": means_text(by_row=found.by_row),
+        "good": found.good,
+        "bad": found.bad,
+        "direction": "broke" if broke else "mended",
+        "first_bad_version": found.culprit if broke else None,
+        "last_good_version": found.last if broke else None,
+        "first_good_version": None if broke else found.culprit,
+        "last_bad_version": None if broke else found.last,
+        "candidates": list(found.candidates),
+        "commit": documents.commit(found.commit) if found.commit else None,
+        "monotonic": found.is_monotonic,
+        "again": list(found.again),
+        "commits_that_changed_rows": found.changing,
+        "not_judged": found.unprobed,
+        "probes": [_probe(probe) for probe in found.probes],
+        "examples": [dict(row) for row in found.examples.rows],
+        "notes": notes(found),
+        "diff": {"from_version": found.last, "to_version": to_version(found), "command": diff_command(found)},
+    }
+
+
+def _probe(probe: Probe) -> Document:
+    verdict = probe.verdict
+    return {
+        "version": probe.version,
+        "committed_at": probe.committed_at,
+        "operation": probe.operation,
+        "outcome": probe.outcome.value,
+        "purpose": probe.purpose.value,
+        "reason": probe.reason,
+        "value": verdict.value if verdict else None,
+        "parts": dict(verdict.parts) if verdict else {},
+        "violations": verdict.violations if verdict else None,
+        "nulls": verdict.nulls if verdict else None,
+        "rows": verdict.rows if verdict else None,
+        "source": probe.source.value,
+        "rows_read": probe.rows_read,
+        "bytes_read": probe.bytes_read,
+        "duration_s": round(probe.duration_s, 3),
+    }
+
+
+def to_version(found: Bisection) -> int:
+    """The newer end of the difference that shows the change."""
+    return found.first_seen if found.culprit is None else found.culprit
+
+
+def diff_command(found: Bisection) -> str:
+    """What shows the change itself."""
+    return f"weir diff {shlex.quote(found.ref.name)} --from {found.last} --to {to_version(found)}"
+
+
+# for people ------------------------------------------------------------------------------------------------------
+
+
+def _print(found: Bisection) -> None:
+    say(one_line(f"{headline(found)}."), style="bold")
+    say(one_line(means_text(by_row=found.by_row)[:1].upper() + means_text(by_row=found.by_row)[1:]), style="dim")
+    for note in notes(found):
+        say(one_line(f"  {note}"))
+    if found.culprit is None:
+        say()
+        _print_candidates(found)
+    if found.examples.rows:
+        say()
+        say(f"Rows of v{found.bad_seen} that violate it:")
+        _print_examples(found)
+    say()
+    say(f"What it changed: {diff_command(found)}")
+
+
+def _print_candidates(found: Bisection) -> None:
+    print_table(
+        ("version", "when", "commit"),
+        ((f"v{c.version}", utc_text(c.committed_at), commit_text(c, {})) for c in found.commits[:SHOWN]),
+        right=("version",),
+    )
+    if len(found.candidates) > SHOWN:
+        say("More commits may be it: --json lists all.", style="dim")
+
+
+def _print_examples(found: Bisection) -> None:
+    columns = found.examples.columns
+    print_table(columns, ([_cell(row.get(name)) for name in columns] for row in found.examples.rows))
+
+
+def _cell(value: object) -> str:
+    text = "null" if value is None else str(json_value(value))
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
