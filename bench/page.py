@@ -1,10 +1,11 @@
 """A page of a large table as its viewer meets it: a real server, a real browser.
 
-Rule: the clock starts at the navigation and stops when the page's figure and list are drawn; every message that the
-server sends is weighed.
+Rule: the clock starts at the navigation and stops when what the page is for is drawn (History: figure and list of
+commits; Files: the distribution); every message that the server sends is weighed.
 """
 
 import os
+import re
 import shutil
 import socket
 import statistics
@@ -12,13 +13,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from playwright.sync_api import Browser, BrowserContext, Page, WebSocket, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from bench.measure import BenchError
 from bench.tables import clone
@@ -27,86 +28,90 @@ START_LIMIT_S = 60.0
 DRAWN_LIMIT_MS = 60_000
 FIGURE = "[data-testid=stMain] [data-testid=stPlotlyChart] .main-svg"
 LIST = "[data-testid=stMain] [data-testid=stDataFrame]"
-PAGES = ("history", "files")
-SMALL, LARGE = "T0", "T3"
+HEADING = "[data-testid=stMain] h1"
+IDLE = "[data-testid=stApp][data-test-script-state=notRunning]"
+DRAWN = {"history": (FIGURE, LIST), "files": (FIGURE,)}
+OTHER = {"history": "files", "files": "history"}
+SMALL = "T0"
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Until figure and list stood there, from the navigation and from the moment the browser had loaded the
-    application and opened its connection, and the largest message on the way."""
+    """Until the page was drawn, and the largest message on the way and until the script's end."""
 
     seconds: float
-    connected_seconds: float
     largest_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PageFigures:
-    """Medians. `first`: a server just started; `again`: the next visit; `small`: the same page of a small table, which
-    is what browser, framework and machine cost. The browser has kept the application's files from a visit before."""
+    """Medians. `opened`: from another page of the application, on a server just started; `loaded`: by its address, with
+    the whole application; `small_…`: the same for a small table, which is what browser, framework and machine cost."""
 
-    first: Visit
-    again: Visit
-    small: Visit
+    opened: Visit
+    loaded: Visit
+    small_opened: Visit
+    small_loaded: Visit
 
 
-def measure(tables: Path, repeats: int) -> dict[str, PageFigures]:
-    """Both pages of T3, each first visit on a server of its own."""
+def measure(tables: Path, chosen: Sequence[tuple[str, str]], repeats: int) -> list[PageFigures]:
+    """Pages of tables; each round on a server of its own."""
     with TemporaryDirectory(prefix="weir-bench-") as folder, sync_playwright() as playwright:
         lake = Path(folder) / "lake"
-        for name in (SMALL, LARGE):
+        for name in (SMALL, *dict.fromkeys(table for _, table in chosen)):
             clone(tables / name, lake / name)
         browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox", "--disable-gpu"])
         try:
-            return {page: _figures(browser, lake, page, repeats) for page in PAGES}
+            return [_figures(browser, lake, *each, repeats) for each in chosen]
         finally:
             browser.close()
 
 
-def _figures(browser: Browser, lake: Path, page: str, repeats: int) -> PageFigures:
-    rounds = [_round(browser, lake, page) for _ in range(repeats)]
+def _figures(browser: Browser, lake: Path, page: str, table: str, repeats: int) -> PageFigures:
+    rounds = [_round(browser, lake, page, table) for _ in range(repeats)]
     return PageFigures(*(_median(visits) for visits in zip(*rounds, strict=True)))
 
 
-def _round(browser: Browser, lake: Path, page: str) -> tuple[Visit, Visit, Visit]:
+def _round(browser: Browser, lake: Path, name: str, table: str) -> tuple[Visit, ...]:
     with _server(lake) as url, _viewer(browser) as context:
-        _visit(context, f"{url}/properties?table={SMALL}", "[data-testid=stMain] h1")  # the browser now has the files
-        first = _visit(context, f"{url}/{page}?table={LARGE}", FIGURE, LIST)
-        again = _visit(context, f"{url}/{page}?table={LARGE}", FIGURE, LIST)
-        small = _visit(context, f"{url}/{page}?table={SMALL}", FIGURE, LIST)
-    return first, again, small
+        tab = Tab(context.new_page(), url)
+        tab.load(OTHER[name], SMALL)  # the browser now has the application's files
+        opened, loaded = tab.open(name, table), tab.load(name, table)
+        tab.load(OTHER[name], SMALL)
+        return opened, loaded, tab.open(name, SMALL), tab.load(name, SMALL)
 
 
 def _median(visits: tuple[Visit, ...]) -> Visit:
-    return Visit(
-        statistics.median(v.seconds for v in visits),
-        statistics.median(v.connected_seconds for v in visits),
-        max(v.largest_bytes for v in visits),
-    )
+    return Visit(statistics.median(v.seconds for v in visits), max(v.largest_bytes for v in visits))
 
 
-def _visit(context: BrowserContext, url: str, *drawn: str) -> Visit:
-    page, sizes, connected_at = context.new_page(), [0], list[float]()
-    page.on("websocket", lambda socket: _weigh(socket, sizes))
-    page.on("websocket", lambda _: connected_at.append(time.perf_counter()))
-    started = time.perf_counter()
-    page.goto(url, wait_until="commit")
-    for selector in drawn:
-        page.locator(selector).first.wait_for(state="visible", timeout=DRAWN_LIMIT_MS)
-    drawn_at = time.perf_counter()
-    _settle(page)
-    page.close()
-    return Visit(drawn_at - started, drawn_at - connected_at[0], max(sizes))
+class Tab:
+    """A tab of a browser, at a server."""
 
+    def __init__(self, page: Page, url: str) -> None:
+        self._page, self._url, self._sizes = page, url, [0]
+        page.on("websocket", lambda socket: socket.on("framereceived", lambda data: self._sizes.append(len(data))))
 
-def _weigh(socket: WebSocket, sizes: list[int]) -> None:
-    socket.on("framereceived", lambda payload: sizes.append(len(payload)))
+    def load(self, name: str, table: str) -> Visit:
+        """A page by its address."""
+        address = f"{self._url}/{name}?table={table}"
+        return self._visit(name, table, lambda: self._page.goto(address, wait_until="commit"))
 
+    def open(self, name: str, table: str) -> Visit:
+        """A page from within the application, as its links and the browser's arrows do."""
+        script = "to => { history.pushState({}, '', to); dispatchEvent(new PopStateEvent('popstate')) }"
+        return self._visit(name, table, lambda: self._page.evaluate(script, f"/{name}?table={table}"))
 
-def _settle(page: Page) -> None:
-    """The script has ended, so that every message was seen."""
-    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for(timeout=DRAWN_LIMIT_MS)
+    def _visit(self, name: str, table: str, go: Callable[[], object]) -> Visit:
+        self._sizes[:] = [0]
+        started = time.perf_counter()
+        go()
+        self._page.locator(HEADING, has_text=re.compile(f"^{table}$")).wait_for(timeout=DRAWN_LIMIT_MS)
+        for selector in DRAWN[name]:
+            self._page.locator(selector).first.wait_for(state="visible", timeout=DRAWN_LIMIT_MS)
+        seconds = time.perf_counter() - started
+        self._page.locator(IDLE).wait_for(timeout=DRAWN_LIMIT_MS)
+        return Visit(seconds, max(self._sizes))
 
 
 @contextmanager
