@@ -9,7 +9,7 @@ from app import context, state
 from app.components import lists
 from app.components.frame import OpenTable
 from app.view import data as view
-from app.view.format import markdown_safe
+from app.view.format import markdown_safe, things
 from backend.lake.filters import parse_filter
 from backend.lake.rows import SEARCH_FILES, RowQuery
 from backend.lake.schema import fields
@@ -41,11 +41,14 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     if found.files_left and where is not None and found.page.rows.num_rows < limit:
         further = {SEARCH: 10 * (query.search_files or SEARCH_FILES)}
         st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
-    _list(opened, view.shown_rows(found.page.rows))
+    if found.page.rows.num_rows:
+        _list(opened, view.shown_rows(found.page.rows))
 
 
 def _columns(columns: list[str]) -> list[str]:
-    every = f"All {len(columns)} columns" if len(columns) <= view.MOST_COLUMNS else f"First {view.MOST_COLUMNS}"
+    every = (
+        f"All {things(len(columns), 'column')}" if len(columns) <= view.MOST_COLUMNS else f"First {view.MOST_COLUMNS}"
+    )
     return list(st.multiselect("Columns", columns, key="columns", bind="query-params", placeholder=every))
 
 

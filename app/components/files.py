@@ -65,6 +65,28 @@ def key_figures(found: FileDistribution) -> None:
             st.metric(label, value, help=help_text, border=True)
 
 
+def nothing(opened: OpenTable) -> None:
+    """A version without data files."""
+    said = f"**v{opened.snapshot.version} has no data files.** It was emptied, or nothing was written yet."
+    st.info(said, icon=":material/folder_off:")
+
+
+def explore(opened: OpenTable, found: FileDistribution) -> None:
+    """The distribution, and the view below it that the URL names."""
+    bucket = chart(found, context.settings().health)
+    view = st.segmented_control("Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params")
+    if bucket:
+        of_bucket(opened.snapshot, bucket)
+    elif view == "By partition":
+        partitions(opened.snapshot, found)
+    elif view == "Clustering":
+        clustering(opened)
+    elif view == "Deleted rows":
+        vectors(opened.snapshot, found)
+    else:
+        extremes(opened.snapshot, order=view.lower())
+
+
 def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:
     """The distribution with its rule; returns the bucket that was clicked."""
     bucket = view.find_bucket(found.buckets, state.whole(BUCKET))
@@ -144,9 +166,11 @@ def _first_page() -> None:
     state.put({file_list.PAGE: None})
 
 
-def vectors(found: FileDistribution) -> None:
+def vectors(snapshot: Snapshot, found: FileDistribution) -> None:
     """What deletion vectors cost a reader, and which files OPTIMIZE would rewrite."""
     st.markdown(markdown_safe(view.vectors_sentence(found)))
+    if found.vectors.files:
+        extremes(snapshot, order="deleted")
 
 
 def clustering(opened: OpenTable) -> None:

@@ -17,7 +17,7 @@ from app.components.frame import OpenTable
 from app.components.history_choice import choose, chosen_versions
 from app.components.history_filters import LogRange
 from app.view import history as view
-from app.view.history_figure import FIGURES, drawn_sentence, history_figure
+from app.view.history_figure import FIGURES, HEIGHT_PX, drawn_sentence, history_figure
 from app.view.streams import names_by_query
 from app.view.theme import SURFACES
 from backend.lake.commit_changes import load_changes
@@ -31,7 +31,7 @@ COMMITS = lists.Look(
     config={
         "Version": st.column_config.NumberColumn(pinned=True),
         "Rows": st.column_config.TextColumn(help="Inserted +, updated ~, deleted −, as the commit says."),
-        "Files": st.column_config.TextColumn(help="Added +, removed −."),
+        "Files": st.column_config.TextColumn(width=125, help="Added +, removed −."),
         "Bytes": st.column_config.TextColumn(width=150),
         "Operation": st.column_config.TextColumn(width=190),
         "Changed": st.column_config.TextColumn(
@@ -63,10 +63,11 @@ def chart(opened: OpenTable) -> None:
         key="figure",
         bind="query-params",
     )
-    with st.spinner("Reading the history …", show_time=True):
+    place = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
+    with place, st.spinner("Reading every version …", show_time=True):
         timeline = context.lake().timeline(opened.ref)
     figure = history_figure(timeline, FIGURES[chosen or "Rows"], mode=context.mode(), zone=context.timezone())
-    st.plotly_chart(
+    place.plotly_chart(
         figure,
         theme=None,
         key=_CHART,
@@ -83,6 +84,13 @@ def chart(opened: OpenTable) -> None:
 def commits(opened: OpenTable) -> None:
     """The list of commits, a page at a time, and what the chosen ones lead to."""
     list_commits(log_range(opened.ref, opened.latest_version))
+
+
+def commits_alone(ref: TableRef) -> None:
+    """The commits of a table whose state cannot be read."""
+    log = log_range(ref, context.lake().latest_version(ref))
+    st.caption("Its history, which needs no state:")
+    list_commits(log)
 
 
 def log_range(ref: TableRef, latest: int) -> LogRange:

@@ -44,6 +44,7 @@ class Look:
     config: Mapping[str, Any] = field(default_factory=dict)
     layer_column: str | None = None
     alt: str | None = None
+    row_px: int = ROW_PX  # above `ROW_PX` long texts wrap
 
 
 def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
@@ -54,7 +55,7 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
         column_config=dict(look.config),
         hide_index=True,
         height=height(frame),
-        row_height=ROW_PX,
+        row_height=look.row_px,
         placeholder=UNKNOWN,
         alt=look.alt,
     )

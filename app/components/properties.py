@@ -13,10 +13,13 @@ from backend.lake.properties import explain_features, explain_properties, owners
 
 PROPERTIES = lists.Look(
     config={
-        "Property": st.column_config.TextColumn(pinned=True, width=320),
-        "Value": st.column_config.TextColumn(help="The value in force."),
-        "Meaning": st.column_config.TextColumn(width="large"),
+        "Property": st.column_config.TextColumn(pinned=True, width=300),
+        "Value": st.column_config.TextColumn(width=120, help="The value in force."),
+        "Set here": st.column_config.TextColumn(width=75, alignment="center", help="● the table says so itself."),
+        "Default": st.column_config.TextColumn(width=120),
+        "Meaning": st.column_config.TextColumn(width=360),
     },
+    row_px=52,
     alt="Properties of one subject",
 )
 FEATURES = lists.Look(config={"Meaning": st.column_config.TextColumn(width="large")}, alt="Table features")

@@ -37,12 +37,11 @@ _VALUES = lists.Look(
 def numbers(opened: OpenTable, found: Reachability) -> None:
     """The choice of a number, and the number over versions."""
     st.subheader("Numbers over versions", anchor=False)
-    with st.container(horizontal=True, vertical_alignment="bottom", key="number_choice"):
-        names = [*view.table_numbers(), COLUMN, SQL]
-        chosen = st.segmented_control("Number", names, default="Rows", required=True, key="number", bind="query-params")
-        over = st.segmented_control(
-            "Over", ["Time", "Versions"], default="Time", required=True, key="over", bind="query-params"
-        )
+    names = [*view.table_numbers(), COLUMN, SQL]
+    chosen = st.segmented_control("Number", names, default="Rows", required=True, key="number", bind="query-params")
+    over = st.segmented_control(
+        "Over", ["Time", "Versions"], default="Time", required=True, key="over", bind="query-params"
+    )
     by_time = over == "Time"
     totals = _totals(opened)
     if chosen == COLUMN:

@@ -107,8 +107,10 @@ def found_sentence(found: FoundRows, version: int, *, filtered: bool) -> str:
             searched += f" {things(found.files_left, 'file')} may hold more."
     if not page.truncated and filtered and not page.rows.num_rows:
         return f"No row of v{version} matches.{searched}"
+    if not page.truncated and not page.rows.num_rows:
+        return f"v{version} has no rows."
     if not page.truncated:
-        return f"All {what}.{searched}"
+        return f"{'All ' if page.rows.num_rows > 1 else ''}{what}.{searched}"
     if page.total_rows is None:
         return f"The first {what}; there may be more.{searched}" if filtered else f"The first {what}; there are more."
     return f"The first {shown} of {count_text(page.total_rows)} in v{version}.{searched}"

@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pyarrow as pa
 
+from app.view.axes import count_axis
 from app.view.format import bytes_exact, bytes_text, count_text, percent, things, utc_text
 from app.view.theme import SURFACES, Mode, categories, state_style, template_name
 from backend.lake.clustering import Overlap
@@ -24,19 +25,19 @@ def files_finding(found: FileDistribution) -> str:
     if not found.num_files:
         return "This version has no data files"
     if not found.small_files:
-        below = sum(bucket.files for bucket in found.buckets if bucket.to_bytes <= found.small_limit_bytes)
-        few = " in partitions with enough files to judge" if below else ""
-        return f"None of {things(found.num_files, 'file')} is small (under {limit}){few}"
+        return f"None of {things(found.num_files, 'file')} is small (under {limit})"
     verb = "is" if found.small_files == 1 else "are"
     share = percent(found.small_files / found.num_files)
     return f"{share} of {things(found.num_files, 'file')} {verb} small (under {limit})"
 
 
 def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> str:
-    """The rule by which files count as small, with where the target comes from."""
+    """The rule by which files count as small, with where the target comes from, and what it leaves out."""
+    below = sum(bucket.files for bucket in found.buckets if bucket.to_bytes <= found.small_limit_bytes)
+    spared = " The files below that lie in smaller partitions." if below and not found.small_files else ""
     return (
         f"Small: under {percent(ratio)} of the target of {bytes_text(found.target.bytes)} "
-        f"(from {found.target.source}), in partitions with at least {things(min_files, 'file')}."
+        f"(from {found.target.source}), in partitions with at least {things(min_files, 'file')}.{spared}"
     )
 
 
@@ -117,7 +118,7 @@ def _size_axis(chart: go.Figure, found: FileDistribution) -> None:
             "ticktext": [bytes_text(2**tick) if tick >= 0 else "0 B" for tick in ticks],
             "showgrid": False,
         },
-        yaxis={"title_text": "files", "rangemode": "tozero", "tickformat": "~s"},
+        yaxis={"title_text": "files", **count_axis(bucket.files for bucket in found.buckets)},
         yaxis2={
             "title_text": "share of bytes below this size",
             "overlaying": "y",

@@ -66,8 +66,8 @@ def _commit_row(commit: Commit, now: datetime, known: Known) -> dict[str, object
         "When": age_s,
         "Operation": f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}",
         "Rows": rows_text(commit.metrics),
-        "Files": files_text(commit.metrics),
-        "Bytes": bytes_plus_minus(commit.metrics),
+        "Files": files_text(commit.metrics, vacuum_word(commit.operation)),
+        "Bytes": bytes_plus_minus(commit.metrics, vacuum_word(commit.operation)),
         "Changed": changes_text(known.changes.get(commit.version, ())),
         "Who": who(commit, known.streams),
         "Engine": commit.engine or UNKNOWN,
@@ -84,10 +84,10 @@ def rows_text(metrics: OperationMetrics) -> str:
     return " ".join(some) or ("±0" if known else UNKNOWN)
 
 
-def files_text(metrics: OperationMetrics) -> str:
+def files_text(metrics: OperationMetrics, vacuumed: str = "vacuumed") -> str:
     """ "+3 −12"; of a VACUUM what it deletes from storage, which no version loses."""
     if metrics.files_vacuumed is not None:
-        return f"{count_text(metrics.files_vacuumed)} vacuumed"
+        return f"{count_text(metrics.files_vacuumed)} {vacuumed}"
     return plus_minus(metrics.files_added, metrics.files_removed)
 
 
@@ -99,10 +99,15 @@ def plus_minus(added: int | None, removed: int | None) -> str:
     return " ".join(some) or "±0"
 
 
-def bytes_plus_minus(metrics: OperationMetrics) -> str:
+def vacuum_word(operation: str | None) -> str:
+    """A VACUUM announces when it starts what it is about to delete."""
+    return "to vacuum" if operation == "VACUUM START" else "vacuumed"
+
+
+def bytes_plus_minus(metrics: OperationMetrics, vacuumed: str = "vacuumed") -> str:
     """ "+38.2 MB −12 kB", or "–" when neither is known."""
     if metrics.bytes_vacuumed is not None:
-        return f"{bytes_text(metrics.bytes_vacuumed)} vacuumed"
+        return f"{bytes_text(metrics.bytes_vacuumed)} {vacuumed}"
     if metrics.files_vacuumed is not None:
         return UNKNOWN
     if metrics.bytes_added is None and metrics.bytes_removed is None:

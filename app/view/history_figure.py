@@ -11,12 +11,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import plotly.graph_objects as go
 
+from app.view.axes import count_axis, time_range, version_axis
 from app.view.format import bytes_exact, bytes_text, count_exact, count_text, things, utc_text
 from app.view.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
 from backend.lake.model import Timeline, VersionTotals
 
 MOST_GLYPHS = MAX_POINTS // 2
 VERSION_TICKS = 6
+HEIGHT_PX = 380
 _HOVER_HEAD = "<b>v%{customdata[0]}</b> · %{customdata[1]}"
 
 
@@ -77,7 +79,9 @@ def history_figure(timeline: Timeline, figure: Figure, *, mode: Mode = "light", 
         chart.add_trace(_step_line(totals, figure, x_of, mode))
         for trace in _glyphs(_glyph_totals(timeline.totals), figure, x_of, mode):
             chart.add_trace(trace)
-    chart.update_layout(template=template_name(mode), height=380, title_text=history_finding(timeline.totals, figure))
+    chart.update_layout(
+        template=template_name(mode), height=HEIGHT_PX, title_text=history_finding(timeline.totals, figure)
+    )
     chart.update_layout(showlegend=True, legend={"y": -0.3, "yanchor": "top", "x": 0, "xanchor": "left"}, margin_t=72)
     _axes(chart, totals, figure, by_time=by_time, zone=zone)
     return chart
@@ -201,17 +205,19 @@ def _axes(
         xaxis={"title_text": clock, "anchor": "y2"},
         yaxis={
             "title_text": figure.axis,
-            "rangemode": "tozero",
             "domain": [0.14, 1],
-            "tickformat": "~s",
-            "exponentformat": "SI",
+            **count_axis(_value(item, figure) for item in totals),
         },
         yaxis2={"domain": [0, 0.1], "visible": False, "range": [0, 1], "fixedrange": True},
     )
     if figure.is_bytes:
         chart.update_layout(yaxis={"ticksuffix": "B"})
+    if totals and not by_time:
+        chart.update_xaxes(version_axis(totals[0].version, totals[-1].version), selector={"anchor": "y2"})
     if by_time and totals:
         ticks = _version_ticks(totals, zone)
+        ends = time_range([wall_clock(item.committed_at, zone) for item in totals if item.committed_at])
+        chart.update_layout(xaxis_range=ends)
         chart.add_trace(
             go.Scatter(x=[x for x, _ in ticks], y=[None] * len(ticks), xaxis="x2", showlegend=False, hoverinfo="skip")
         )

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from app.view.axes import count_axis, time_range, value_axis, version_axis
 from app.view.format import bytes_exact, bytes_text, count_text, things, utc_text
 from app.view.history_figure import wall_clock
 from app.view.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
@@ -143,9 +144,12 @@ def number_figure(
         yaxis2={"domain": [0, 0.1], "visible": False, "range": [0, 1], "fixedrange": True},
     )  # fmt: skip
     if points and not any(isinstance(p.value, date) for p in points):
-        chart.update_layout(yaxis={"tickformat": "~s", "exponentformat": "SI"})
-        if number.from_zero:
-            chart.update_layout(yaxis={"rangemode": "tozero"})
+        values = [_number(point.value) for point in shown]
+        chart.update_layout(yaxis=count_axis(values) if number.from_zero else value_axis(values))
+    if by_time:
+        chart.update_layout(xaxis_range=time_range([wall_clock(p.at, zone) for p in points if p.at]))
+    else:
+        chart.update_layout(xaxis=version_axis(low, high))
     if number.is_bytes:
         chart.update_layout(yaxis={"ticksuffix": "B"})
     return chart

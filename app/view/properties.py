@@ -86,7 +86,7 @@ def properties_frame(rows: Sequence[PropertyRow]) -> pd.DataFrame:
         {
             "Property": row.key,
             "Value": row.value if row.is_set else row.default,
-            "Set here": "● set" if row.is_set else "default",
+            "Set here": "●" if row.is_set else "",
             "Default": row.default if row.default is not None else UNKNOWN,
             "Meaning": f"⚠ {row.problem}" if row.problem else row.meaning,
         }

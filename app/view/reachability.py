@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import plotly.graph_objects as go
 
+from app.view.axes import version_axis
 from app.view.format import UNKNOWN, ago, things
 from app.view.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
 from backend.lake.intervals import interval_text
@@ -51,6 +52,7 @@ class _Track:
     look: Callable[[Run], _Look]
 
 
+_LEGEND = ("green", "blue", "orange", "red", "gray")  # from what is fine to what is not known
 _STATES = {"green": "FINE", "orange": "WARNING", "red": "CRITICAL", "blue": "NOTE", "gray": "UNKNOWN"}
 
 
@@ -112,8 +114,8 @@ def strip_figure(found: Reachability, *, chosen: int | None, mode: Mode = "light
     chart.update_layout(
         template=template_name(mode), height=270, barmode="overlay", bargap=0.35, showlegend=False, margin_t=64,
         title_text=strip_finding(found),
-        xaxis={"title_text": "Version", "range": [-0.5, found.facts.latest + 0.5], "showgrid": False},
-        yaxis={"showgrid": False},
+        xaxis={**version_axis(0, found.facts.latest), "showgrid": False},
+        yaxis={"showgrid": False, "ticklabelstandoff": 8},
     )  # fmt: skip
     return chart
 
@@ -169,8 +171,9 @@ def legend_sentence(found: Reachability) -> str:
     looks = {piece.look for track in TRACKS for piece in track_pieces(found.runs, track)}
     plain = {"": "filled", "/": "hatched", "\\": "hatched", ".": "dotted", "x": "crossed"}
     colours = {"gray": "grey"}
-    ordered = sorted(looks, key=lambda look: (look.colour, look.pattern, look.word))
-    return "; ".join(f"{colours.get(k.colour, k.colour)} {plain[k.pattern]} = {k.word}" for k in ordered) + "."
+    ordered = sorted(looks, key=lambda look: (_LEGEND.index(look.colour), look.pattern, look.word))
+    words = "; ".join(f"{colours.get(k.colour, k.colour)} {plain[k.pattern]} = {k.word}" for k in ordered)
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 # one version -----------------------------------------------------------------------------------------------------

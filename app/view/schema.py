@@ -15,7 +15,7 @@ from backend.lake.schema import Column, Constraint, Identity, TypeChange
 from backend.lake.stats import ColumnTotals, StatKind
 
 PAGE_ROWS = 100
-MOST_TYPE = 200  # characters of a type; what is inside a struct stands below it
+MOST_TYPE = 200  # characters of a type
 INDENT = "\u2003"  # an em space: a list would strip plain ones
 _ALWAYS = ("Column", "Type", "Nullable")
 _STATISTICS = ("Min", "Max", "Nulls", "Null share", "Known for")
@@ -103,7 +103,7 @@ def _row(column: Column, totals: ColumnTotals | None) -> dict[str, str]:
     kind = column.type if len(column.type) <= MOST_TYPE else f"{column.type[: MOST_TYPE - 1]}…"
     return {
         "Column": INDENT * 2 * column.depth + column.name,
-        "Type": kind if column.depth == 0 or not column.has_children else column.kind,
+        "Type": column.kind if column.kind == "struct" else kind,  # what is inside stands below it
         "Nullable": "yes" if column.nullable else "no",
         "Partition": "partition key" if column.is_partition else "",
         **_statistics(totals),

@@ -32,7 +32,7 @@ def rows(app: object) -> dict[str, dict[str, str]]:
 def test_set_values_stand_beside_their_defaults(tagged: Path) -> None:
     found = rows(open_page("properties", table="tagged"))
     row = found["delta.logRetentionDuration"]
-    assert (row["Value"], row["Default"], row["Set here"]) == ("interval 3 days", "interval 30 days", "● set")
+    assert (row["Value"], row["Default"], row["Set here"]) == ("interval 3 days", "interval 30 days", "●")
     assert found["delta.checkpointInterval"]["Value"] == "10"
 
 

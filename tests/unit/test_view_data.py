@@ -79,6 +79,8 @@ def found(rows: int, *, truncated: bool = False, total: int | None = None, files
 
 def test_the_sentence_says_how_many_of_how_many_and_how_far() -> None:
     assert data.found_sentence(found(2), 7, filtered=False) == "All 2 rows of v7."
+    assert data.found_sentence(found(1), 7, filtered=False) == "1 row of v7."
+    assert data.found_sentence(found(0), 7, filtered=False) == "v7 has no rows."
     cut = data.found_sentence(found(2, truncated=True, total=1_111_930), 7, filtered=False)
     assert cut == "The first 2 rows of 1.11 M in v7."
     assert "there are more." in data.found_sentence(found(2, truncated=True), 7, filtered=False)

@@ -159,6 +159,9 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
     assert history.rows_text(OperationMetrics(rows_inserted=120, rows_updated=4, rows_deleted=3)) == "+120 ~4 −3"
     assert history.plus_minus(None, 12) == "−12"
     assert history.bytes_plus_minus(OperationMetrics(bytes_added=38_214_551)) == "+38.2 MB"
+    vacuums = [commit(2, "VACUUM END", files_vacuumed=9), commit(1, "VACUUM START", files_vacuumed=9, bytes_vacuumed=5)]
+    frame = history.commits_frame(vacuums, NOW, history.Known({}, {}))
+    assert frame["Files"].tolist() == ["9 vacuumed", "9 to vacuum"] and frame["Bytes"].tolist()[1] == "5 B to vacuum"
 
 
 def test_one_odd_commit_does_not_hide_the_rest() -> None:

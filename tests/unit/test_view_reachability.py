@@ -29,6 +29,12 @@ def test_every_track_covers_every_version() -> None:
     assert [piece[3] for piece in feed.customdata] == ["off", "yes"] and feed.customdata[1][:2] == [5, 20]
 
 
+def test_the_legend_begins_with_what_is_fine() -> None:
+    sentence = view.legend_sentence(judge(facts(spans=((14, 20),)), NOW))
+    assert sentence.startswith("Green filled = yes; blue filled") and sentence.index("red") < sentence.index("grey")
+    assert view.strip_figure(judge(facts(latest=0, spans=((0, 0),)), NOW), chosen=0).layout.xaxis.dtick == 1
+
+
 def test_a_log_full_of_holes_is_binned_and_says_so() -> None:
     holes = tuple((v, v) for v in range(0, 20_000, 2))
     found = judge(facts(latest=20_000, listed=(*holes, (20_000, 20_000)), spans=holes, checkpoints=(), times={}), NOW)
