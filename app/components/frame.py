@@ -3,6 +3,7 @@
 Rule: a table page gets its table and version here or does not run at all; every way to fail has a designed answer.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -104,16 +105,18 @@ def _lake_freshness() -> LakeFreshness:
 # head of a table page --------------------------------------------------------------------------------------------
 
 
-def table_header(page: str, *, versioned: bool = True) -> OpenTable:
+def table_header(
+    page: str, *, versioned: bool = True, otherwise: Callable[[TableRef], None] | None = None
+) -> OpenTable:
     """The head of a table page; stops the script with the fitting answer when there is no table to show.
 
     `page` is the page's name in the navigation. With `versioned=False` the page looks at the latest version and
-    brings its own range.
+    brings its own range. `otherwise` shows what the page knows of a table whose state cannot be read.
     """
     name, pinned = state.settle_table()
     if name is None:
         _no_table_chosen(page)
-    opened = _open(name, pinned if versioned else None, page)
+    opened = _open(name, pinned if versioned else None, page, otherwise)
     st.set_page_config(page_title=f"{opened.ref.name} · {navigation.title(page)} · Weir")
     _title_row(opened, versioned=versioned)
     if not opened.is_latest:
@@ -121,8 +124,8 @@ def table_header(page: str, *, versioned: bool = True) -> OpenTable:
     return opened
 
 
-def _open(name: str, version: int | None, page: str) -> OpenTable:
-    lake = context.lake()
+def _open(name: str, version: int | None, page: str, otherwise: Callable[[TableRef], None] | None) -> OpenTable:
+    lake, ref = context.lake(), None
     try:
         with st.spinner(f"Opening {name} …", show_time=True):
             ref = lake.find(name)
@@ -130,14 +133,17 @@ def _open(name: str, version: int | None, page: str) -> OpenTable:
     except TableNotFoundError as exc:
         _gone(name, exc, page)
     except LakehouseError as exc:
-        _unreadable(name, version, exc)
+        _unreadable(name, version, exc, None if ref is None or otherwise is None else lambda: otherwise(ref))
 
 
-def _unreadable(name: str, version: int | None, exc: LakehouseError) -> NoReturn:
+def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: Callable[[], None] | None) -> NoReturn:
     st.title(name, anchor=False)
     errors.show(exc)
     if version is not None:
         st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
+    if otherwise is not None:
+        with errors.boundary():
+            otherwise()
     st.stop()
 
 

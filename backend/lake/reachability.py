@@ -18,6 +18,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from backend.errors import TableCorruptError
 from backend.lake.intervals import interval_text, parse_interval
 
 DELETED_FILES = "delta.deletedFileRetentionDuration"
@@ -25,6 +26,8 @@ LOG_RETENTION = "delta.logRetentionDuration"
 LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 DEFAULTS = {DELETED_FILES: "interval 1 week", LOG_RETENTION: "interval 30 days"}
 _FLAGS: tuple[bool | None, ...] = (False, True, None)
+_MOST_VERSIONS = 5_000_000  # a commit a second for two months; each is judged, in a few seconds
+_NO_VERSION = 2**63 - 1
 
 
 class DataFiles(StrEnum):
@@ -150,7 +153,12 @@ def judge(facts: LogFacts, now: datetime) -> Reachability:
     """What is known of every version at a moment, in runs."""
     starts = [first for first, _ in (*facts.listed, *facts.spans)]
     first = min(starts, default=facts.latest)
-    versions = np.arange(first, facts.latest + 1)
+    if facts.latest - first >= _MOST_VERSIONS or facts.latest >= _NO_VERSION:
+        raise TableCorruptError(
+            f"the log holds versions {first} to {facts.latest}: too many to judge, or too high to be one",
+            hint="a Delta writer counts by one from 0; `weir history` lists the commits that are there",
+        )
+    versions = np.arange(first, facts.latest + 1, dtype=np.int64)
     listed = _inside(facts.listed, versions)
     spanned = _inside(facts.spans, versions)
     kept = _kept(facts, versions, now)
@@ -196,11 +204,13 @@ def _cut(first: int, last: int, marked: tuple[tuple[int, int], ...]) -> list[tup
 
 
 def _inside(runs: tuple[tuple[int, int], ...], versions: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
-    """1 where a version lies in a run; runs do not overlap."""
+    """1 where a version lies in a run; runs do not overlap, and may reach beyond the versions."""
     found = np.zeros(len(versions) + 1, np.int32)
     for first, last in runs:
-        found[first - versions[0]] += 1
-        found[last - versions[0] + 1] -= 1
+        start, end = first - int(versions[0]), min(last - int(versions[0]) + 1, len(versions))
+        if start < end:
+            found[start] += 1
+            found[end] -= 1
     return np.cumsum(found[:-1]).astype(np.int8)
 
 
