@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.logger import set_log_level
 
 from app.view.theme import Mode
+from backend.diff.bisect import Bisects
 from backend.lake.lake import Lake
 from backend.query.aggregate import Aggregates
 from backend.query.columns import ColumnNumbers
@@ -48,6 +49,12 @@ def aggregates() -> Aggregates:
 def column_numbers() -> ColumnNumbers:
     """What columns came to by their statistics, shared by all viewers."""
     return ColumnNumbers()
+
+
+@st.cache_resource(show_spinner=False)
+def bisects() -> Bisects:
+    """Searches for first bad versions that ended, shared by all viewers."""
+    return Bisects()
 
 
 def now() -> datetime:

@@ -25,6 +25,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("files", "Files", ":material/folder_copy:"),
         ("properties", "Properties", ":material/tune:"),
         ("changes", "Changes", ":material/difference:"),
+        ("bisect", "First bad version", ":material/troubleshoot:"),
         ("health", "Health", ":material/monitor_heart:"),
     ),
     "Streams": (

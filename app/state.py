@@ -12,6 +12,8 @@ TABLE = "table"
 VERSION = "version"
 FROM = "from"
 TO = "to"
+GOOD = "good"
+BAD = "bad"
 STREAM = "stream"
 VIEW = "view"
 
@@ -58,7 +60,7 @@ def stream() -> str | None:
 def choose_table(name: str | None, version: int | None = None) -> None:
     """Makes a table and a version the chosen ones; a range of another table is forgotten."""
     if name != table():
-        put({FROM: None, TO: None})
+        put(dict.fromkeys((FROM, TO, GOOD, BAD)))
     st.session_state[_REMEMBERED[TABLE]] = name
     st.session_state[_REMEMBERED[VERSION]] = version
     put({TABLE: name, VERSION: version})

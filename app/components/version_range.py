@@ -40,7 +40,7 @@ def version_range(opened: OpenTable) -> VersionRange:
     }
     with st.container(horizontal=True, vertical_alignment="bottom", key="range"):
         for key, label in ((state.FROM, "From version"), (state.TO, "To version")):
-            _picker(key, label, defaults[key], commits)
+            picker(key, label, defaults[key], commits)
         st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
     asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
     return VersionRange(*(resolve_version(context.lake(), opened.ref, text) for text in asked))
@@ -51,7 +51,8 @@ def choose_range(from_version: int, to_version: int) -> None:
     state.put({state.FROM: from_version, state.TO: to_version})
 
 
-def _picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) -> None:
+def picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) -> None:
+    """A version in the URL under `key`; `commits` are what is offered, anything that names a version can be typed."""
     chosen, widget, now = state.text(key) or default, f"pick_{key}", context.now()
     options = list(commits) if chosen in commits else [chosen, *commits]
     st.session_state[widget] = chosen

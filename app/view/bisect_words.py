@@ -133,7 +133,8 @@ def _skipped(found: Bisection) -> list[str]:
     said = []
     if gone:
         versions = versions_text(sorted(probe.version for probe in gone))
-        said.append(f"{versions} could not be judged: {gone[0].reason}" + (", and others" if len(gone) > 1 else ""))
+        why = f": {gone[0].reason}" if len(gone) == 1 else f"; of v{gone[0].version}, {gone[0].reason}"
+        said.append(f"{versions} could not be judged{why}")
     if found.culprit is not None and found.culprit != found.first_seen:
         said.append(
             f"v{found.culprit} itself was not judged; v{found.first_seen} was, and no commit in between changed rows"

@@ -11,7 +11,6 @@ from typing import Any
 
 from backend.lake.model import Commit, TableRef
 
-
 OLDEST = "oldest"  # the good end that nobody named: the oldest version that can be judged
 
 

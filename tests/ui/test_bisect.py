@@ -1,0 +1,178 @@
+"""First bad version: nothing runs before the click, the answer and its links, the permalink, cancel and errors."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from streamlit.testing.v1 import AppTest
+
+from app import context
+from backend.diff import bisect as search
+from backend.lake.lake import Lake
+from tests import builders
+from tests.ui.frames import frame_with, titles
+from tests.ui.opened import again, home, open_page, words
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def orders(home: Path) -> Path:
+    """v0 – v3 good, v4 compacts, v5 brings two bad rows, v6 – v7 append good ones."""
+    path = home / "lake" / "orders"
+    for number in range(4):
+        builders.write(path, {"id": [number], "amount": [1.0]})
+    DeltaTable(str(path)).optimize.compact()
+    builders.write(path, {"id": [5, 50], "amount": [-4.0, -5.0]})
+    for number in (6, 7):
+        builders.write(path, {"id": [number], "amount": [1.0]})
+    return path
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The versions whose rows were read."""
+    read: list[int] = []
+    scan = Lake.scan
+
+    def watched(self: Lake, snapshot: Any, columns: Any) -> Any:
+        read.append(snapshot.version)
+        return scan(self, snapshot, columns)
+
+    monkeypatch.setattr(Lake, "scan", watched)
+    yield read
+
+
+def param(app: AppTest, key: str) -> str | None:
+    value = app.query_params.get(key)
+    return value[0] if isinstance(value, list) else value
+
+
+def find(app: AppTest) -> AppTest:
+    app.button(key="find").click()
+    again(app)
+    return again(app)
+
+
+def test_without_a_condition_the_page_teaches(orders: Path) -> None:
+    app = open_page("bisect", table="orders")
+    assert "Write what a good version satisfies" in words(app)
+    assert app.button(key="find").disabled
+
+
+def test_nothing_runs_before_the_click(orders: Path, scans: list[int]) -> None:
+    app = open_page("bisect", table="orders", condition="amount >= 0")
+    assert not scans and "Nothing was read yet" in words(app)
+    find(app)
+    assert scans and "v5 (WRITE" in words(app) and "is the first version that breaks `amount >= 0`" in words(app)
+    assert "v4 is the last good version: 0 of 4 rows violate it" in words(app)
+    assert "v5 is the first bad version: 2 of 6 rows violate it" in words(app)
+    probes = frame_with(app, "Outcome", "It gave")
+    assert dict(zip(probes["Version"], probes["Outcome"], strict=True))[5] == "✕ bad"
+    assert frame_with(app, "amount")["amount"].tolist() == ["-4.0", "-5.0"]
+    assert "Good to v4, bad from v5 (8 probes)" in titles(app)
+
+
+def test_the_link_names_the_versions_and_opens_the_same_result_without_reading(orders: Path, scans: list[int]) -> None:
+    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    assert (param(app, "good"), param(app, "bad")) == ("0", "7") and param(app, "run")
+    builders.write(orders, {"id": [99], "amount": [-9.0]})
+    read = len(scans)
+    link = {key: param(app, key) or "" for key in ("table", "condition", "good", "bad", "run")}
+    other = open_page("bisect", **link)
+    assert "v5 (WRITE" in words(other) and len(scans) == read
+    context.bisects.clear()
+    forgotten = again(open_page("bisect", **link))  # a server that was started again finds it anew
+    assert "v5 (WRITE" in words(forgotten) and len(scans) > read
+
+
+def test_a_changed_form_runs_nothing(orders: Path, scans: list[int]) -> None:
+    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    read = len(scans)
+    app.text_input(key="condition").set_value("amount >= -4")
+    again(app)
+    assert len(scans) == read and "Nothing was read yet" in words(app)
+    app.selectbox(key="pick_good").set_value("2")
+    again(app)
+    assert param(app, "good") == "2" and len(scans) == read
+    find(app)
+    assert "breaks `amount >= -4`" in words(app)
+
+
+def test_the_answer_leads_to_the_difference(orders: Path) -> None:
+    app = find(open_page("bisect", table="orders", condition="min(amount) >= 0"))
+    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
+    assert links["What v5 changed"] == "table=orders&from=4&to=5"
+    assert "version=4" in links["Table at v4"] and "at=4" in links["Can v4 be restored?"]
+
+
+def test_the_commit_that_mended_it(orders: Path) -> None:
+    DeltaTable(str(orders)).delete("amount < 0")
+    app = find(open_page("bisect", table="orders", condition="amount >= 0", good="latest", bad=5))
+    assert "v8 (DELETE" in words(app) and "satisfies `amount >= 0` again" in words(app)
+    assert "v7 is the last bad version" in words(app)
+
+
+def test_a_range_is_told_with_its_commits(home: Path) -> None:
+    path = home / "lake" / "orders"
+    for number in range(5):
+        builders.write(path, {"id": [number], "amount": [1.0 if number < 2 else -1.0]}, mode="overwrite")
+    files = DeltaTable(str(path), version=2).file_uris()
+    Path(files[0]).unlink()
+    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    assert "is one of 2 commits: v2, v3" in words(app) and "v2 could not be judged" in words(app)
+    assert "Commits that may be it" in words(app)
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("amuont >= 0", "There is no column 'amuont' (character 1)"),
+        ("amount >= -100", "v7, the bad end, satisfies the condition: 0 of 8 rows violate it"),
+        ("(SELECT 1) = 1", "A subquery is not allowed here"),
+    ],
+)
+def test_what_cannot_be_searched_says_why(orders: Path, condition: str, said: str) -> None:
+    app = open_page("bisect", table="orders", condition=condition)
+    app.button(key="find").click()
+    again(app)
+    assert said in words(app)
+    again(app)
+    assert said not in words(app)  # it was asked once
+
+
+def test_a_table_of_one_version(home: Path) -> None:
+    builders.write(home / "lake" / "one", {"id": [1]})
+    app = open_page("bisect", table="one", condition="id > 5")
+    app.button(key="find").click()
+    again(app)
+    assert "No version before v0 of one can be judged" in words(app)
+
+
+def test_versions_that_are_not_there_are_an_answer(orders: Path) -> None:
+    assert "has no version 99" in words(open_page("bisect", table="orders", condition="id > 5", good=99))
+    assert "is gone" in words(open_page("bisect", table="nowhere")) or "nowhere" in words(
+        open_page("bisect", table="nowhere")
+    )
+
+
+def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    link = {key: param(app, key) or "" for key in ("table", "condition", "good", "bad", "run")}
+    context.bisects.clear()
+    seen: list[bool] = []
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        from app.components import versions_work
+
+        versions_work.cancel()
+        seen.append(True)
+        yield search.BisectProgress((), "judging v0", 0)
+
+    monkeypatch.setattr(search, "bisect", slow)
+    stopped = open_page("bisect", **link)
+    assert seen and param(stopped, "run") is None
+    again(stopped)
+    assert len(seen) == 1 and "Nothing was read yet" in words(stopped)

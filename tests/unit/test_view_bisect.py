@@ -1,0 +1,147 @@
+"""Sentences, list and strip of a search for the first bad version, as built from what it found."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.view import bisect as view
+from app.view import bisect_words as words
+from app.view.theme import MAX_POINTS
+from backend.diff.bisect_model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Source, Verdict
+from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CHECK = Purpose.CHECK
+
+
+def commit(version: int, operation: str | None = "MERGE", origin: StreamOrigin | None = None) -> Commit:
+    at = NOW - timedelta(hours=22) + timedelta(minutes=5)
+    return Commit(version, at, operation, {}, OperationMetrics(), {}, "maria", None, None, origin)
+
+
+def probe(version: int, outcome: Outcome, purpose: Purpose = Purpose.SEARCH, reason: str | None = None) -> Probe:
+    broken = 0 if outcome is Outcome.GOOD else 3
+    verdict = None if outcome is Outcome.SKIPPED else Verdict(broken == 0, None, broken, 1, 10)
+    return Probe(version, outcome, purpose, verdict, reason, NOW, "MERGE", Source.ROWS, 10, 2_000, 0.1234)
+
+
+GOOD, BAD = Outcome.GOOD, Outcome.BAD
+FOUND = Bisection(
+    ref=TableRef("/lake/orders", "orders", "/lake"),
+    table_id="id",
+    condition="amount >= 0",
+    by_row=True,
+    good=3,
+    bad=131,
+    probes=(
+        probe(3, GOOD, Purpose.END), probe(131, BAD, Purpose.END), probe(67, GOOD), probe(118, BAD), probe(117, GOOD),
+    ),
+    last=117,
+    first_seen=118,
+    candidates=(118,),
+    commits=(commit(118, origin=StreamOrigin("silver_orders", None, None, 41)),),
+    again=(),
+    changing=120,
+    unprobed=116,
+)  # fmt: skip
+
+
+def test_the_answer_is_one_sentence() -> None:
+    said = words.headline(FOUND)
+    assert said == (
+        "v118 (MERGE by stream silver_orders, batch 41, Fri 2026-11-20 14:05:00 UTC) is the first version that breaks "
+        "`amount >= 0`"
+    )
+    by_hand = replace(FOUND, commits=(commit(118),))
+    assert "(MERGE by maria, Fri " in words.headline(by_hand)
+    assert "its commit is not in the log any more" in words.headline(replace(FOUND, commits=()))
+    mended = replace(FOUND, good=131, bad=3)
+    assert words.headline(mended).endswith("is the first version that satisfies `amount >= 0` again")
+
+
+def test_a_query_id_is_named_by_those_who_know_it() -> None:
+    found = replace(FOUND, commits=(commit(118, origin=StreamOrigin(None, "abc", None, 7)),))
+    assert "by stream silver, batch 7" in words.headline(found, {"abc": "silver"})
+
+
+def test_a_range_names_its_commits() -> None:
+    few = replace(FOUND, candidates=(116, 117, 118), last=115)
+    assert words.headline(few) == "The first version that breaks `amount >= 0` is one of 3 commits: v116, v117, v118"
+    many = replace(FOUND, candidates=tuple(range(100, 119)))
+    assert words.headline(many).endswith("19 commits: v100, v101, v102, v103, v104, v105 … v118")
+
+
+def test_both_sides_and_what_was_not_looked_at() -> None:
+    said = words.notes(FOUND)
+    assert said[0] == "v117 is the last good version: 0 of 10 rows violate it, 1 gives null and passes"
+    assert said[1] == "v118 is the first bad version: 3 of 10 rows violate it, 1 gives null and passes"
+    assert said[-1] == (
+        "5 versions judged, and they agree with one change; of 120 commits that changed rows 116 were not judged"
+    )
+
+
+def test_what_disagrees_is_said_and_no_agreement_is_claimed() -> None:
+    found = replace(FOUND, again=(125,), probes=(*FOUND.probes, probe(125, GOOD, CHECK)))
+    said = " / ".join(words.notes(found))
+    assert "v125 is good again: the condition changes more than once" in said
+    assert "the first bad version after good v117 is v118" in said and "agree" not in said
+    back = replace(found, good=131, bad=3)
+    assert "v125 is bad again" in " / ".join(words.notes(back))
+
+
+def test_what_was_skipped_and_what_was_inferred() -> None:
+    gone = probe(116, Outcome.SKIPPED, reason="a.parquet is gone")
+    found = replace(FOUND, probes=(*FOUND.probes[:4], gone), last=115, candidates=(116, 117, 118))
+    said = " / ".join(words.notes(found))
+    assert "v116 could not be judged: a.parquet is gone" in said and "first bad version" not in said
+    assert "v118 is bad: 3 of 10" in said
+    inferred = replace(FOUND, first_seen=119, probes=(*FOUND.probes[:3], probe(119, BAD)))
+    assert "v118 itself was not judged; v119 was, and no commit in between changed rows" in words.notes(inferred)
+
+
+def test_the_log_alone_is_said_only_where_it_was_alone() -> None:
+    text = "the log's row counts answered: no data file was opened"
+    assert text not in words.notes(FOUND)
+    logged = tuple(replace(each, source=Source.LOG) for each in FOUND.probes)
+    assert text in words.notes(replace(FOUND, probes=logged))
+    assert text not in words.notes(replace(FOUND, probes=(*logged[:1], *FOUND.probes[1:])))
+
+
+@pytest.mark.parametrize("text", ["amount\n >=  0", "x" * 500])
+def test_a_long_condition_is_cut_to_a_line(text: str) -> None:
+    assert len(words.cut(text)) <= words.MOST_CONDITION and "\n" not in words.cut(text)
+
+
+def test_the_list_of_probes() -> None:
+    frame = view.probe_frame((*FOUND.probes, probe(90, Outcome.SKIPPED, reason="gone")), NOW)
+    assert frame["Version"].tolist() == [3, 131, 67, 118, 117, 90]
+    assert frame["Outcome"].tolist() == ["✓ good", "✕ bad", "✓ good", "✕ bad", "✓ good", "○ skipped"]
+    assert frame["It gave"].tolist()[-1] == "gone" and frame["Read"].tolist()[0] == "10 rows, 2 kB read"
+
+
+def test_the_strip_marks_the_change_and_every_probe_once() -> None:
+    figure = view.strip_figure(FOUND)
+    assert sorted(x for trace in figure.data for x in trace.x) == [3, 67, 117, 118, 131]
+    assert figure.layout.title.text == "Good to v117, bad from v118 (5 probes)"
+    (band,) = figure.layout.shapes
+    assert (band.x0, band.x1) == (117.5, 118.5)
+    assert sum(len(trace.x) for trace in figure.data) < MAX_POINTS
+    again = view.strip_title(replace(FOUND, again=(125, 126)))
+    assert again == "Good to v117, bad from v118, good again at v125 (5 probes)"
+
+
+def test_progress_in_words() -> None:
+    step = BisectProgress(FOUND.probes[:2], "judging v67", 67, rows_read=1_204, at_most_left=7)
+    share, text = view.progress_text(step)
+    assert share == pytest.approx(2 / 10) and text == (
+        "Judging v67 · 1,204 rows read · 2 versions judged · at most 7 more"
+    )
+    assert view.progress_text(BisectProgress((), "looking for the two ends"))[0] == 0.0
+
+
+def test_rows_that_break_it_are_text() -> None:
+    rows = ({"id": 2**60, "amount": -1.5, "note": None}, {"id": 3, "amount": None, "note": "x" * 900})
+    frame = view.example_frame(Examples(("id", "amount", "note"), rows))
+    assert frame["id"].tolist() == [str(2**60), "3"] and frame["note"].tolist()[0] == "null"
+    assert len(frame["note"].tolist()[1]) == 200
