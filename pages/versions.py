@@ -4,9 +4,8 @@ from app.components import versions, versions_numbers
 from app.components.frame import table_header
 from app.errors import boundary
 
-opened = table_header("versions", versioned=False)
+opened = table_header("versions", versioned=False, otherwise=versions.of_broken)
 with boundary():
-    found = versions.judged(opened)
-    chosen = versions.strip(found)
-    versions.answers(opened, found, chosen)
+    found = versions.judged(opened.ref)
+    versions.answers(opened.ref, found, versions.strip(found))
     versions_numbers.numbers(opened, found)

@@ -44,7 +44,6 @@ class Look:
     config: Mapping[str, Any] = field(default_factory=dict)
     layer_column: str | None = None
     alt: str | None = None
-    row_px: int = ROW_PX  # above `ROW_PX` long texts wrap
 
 
 def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
@@ -55,7 +54,7 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
         column_config=dict(look.config),
         hide_index=True,
         height=height(frame),
-        row_height=look.row_px,
+        row_height=ROW_PX,
         placeholder=UNKNOWN,
         alt=look.alt,
     )
@@ -105,6 +104,11 @@ def styled(frame: pd.DataFrame, look: Look) -> Any:
 def height(frame: pd.DataFrame) -> int | Literal["content"]:
     """As high as its rows; a long list scrolls inside."""
     return "content" if len(frame) <= MOST_ROWS_HIGH else SCROLLING_PX
+
+
+def text_table(frame: pd.DataFrame) -> None:
+    """A short list whose texts are read rather than compared: they wrap, and nothing is cut."""
+    st.table(frame.map(markdown_safe), border="horizontal", hide_index=True)
 
 
 def facts(values: Mapping[str, str]) -> None:

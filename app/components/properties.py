@@ -11,19 +11,6 @@ from app.view.format import markdown_safe, things
 from backend.lake.model import Metadata, Protocol
 from backend.lake.properties import explain_features, explain_properties, ownership
 
-PROPERTIES = lists.Look(
-    config={
-        "Property": st.column_config.TextColumn(pinned=True, width=300),
-        "Value": st.column_config.TextColumn(width=120, help="The value in force."),
-        "Set here": st.column_config.TextColumn(width=75, alignment="center", help="● the table says so itself."),
-        "Default": st.column_config.TextColumn(width=120),
-        "Meaning": st.column_config.TextColumn(width=360),
-    },
-    row_px=52,
-    alt="Properties of one subject",
-)
-FEATURES = lists.Look(config={"Meaning": st.column_config.TextColumn(width="large")}, alt="Table features")
-
 
 def ownership_card(metadata: Metadata) -> None:
     """Whose table this is; how to say it when nobody did."""
@@ -73,7 +60,7 @@ def table(metadata: Metadata) -> None:
     for group in groups:
         suffix = f" · {group.num_set} set" if group.num_set else ""
         st.markdown(f"**{group.subject}**{suffix}")
-        lists.show(view.properties_frame(group.rows), PROPERTIES, key=f"properties_{group.subject}")
+        lists.text_table(view.properties_frame(group.rows))
 
 
 def features(protocol: Protocol) -> None:
@@ -84,4 +71,4 @@ def features(protocol: Protocol) -> None:
     if frame.empty:
         st.info("The protocol version implies its features; none is listed by name.", icon=":material/info:")
     else:
-        lists.show(frame, FEATURES, key="features")
+        lists.text_table(frame)

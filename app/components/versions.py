@@ -7,11 +7,11 @@ import streamlit as st
 
 from app import context, navigation, state
 from app.components import versions_work as work
-from app.components.frame import OpenTable
 from app.components.live import CHART_CONFIG
 from app.errors import sentence
 from app.view import reachability as view
 from app.view.format import ago, markdown_safe, moment_help, things
+from backend.lake.model import TableRef
 from backend.lake.presence import SAMPLE, LogSeen
 from backend.lake.reach_answers import Answer, VersionAnswer, judge_version, missing_words
 from backend.lake.reachability import FilesSeen, Reachability, judge, with_missing
@@ -22,12 +22,20 @@ _SEEN = "_files_seen"  # by table, version: what looking found in this session
 _LOG = "_log_seen"
 
 
-def judged(opened: OpenTable) -> Reachability:
+def judged(ref: TableRef) -> Reachability:
     """What is known of every version now, with the files that this viewer had looked for."""
     with st.spinner("Reading the log …", show_time=True):
-        found = judge(context.lake().reachability(opened.ref), context.now())
-    seen = st.session_state.get(_LOG, {}).get((opened.ref.uri, opened.latest_version))
+        found = judge(context.lake().reachability(ref), context.now())
+    seen = st.session_state.get(_LOG, {}).get((ref.uri, found.facts.latest))
     return with_missing(found, seen.runs) if seen else found
+
+
+def of_broken(ref: TableRef) -> None:
+    """Of a table whose latest version cannot be rebuilt: which versions can. Otherwise its error says all there is."""
+    found = judged(ref)
+    if found.facts.spans and not found.facts.is_reconstructable(found.facts.latest):
+        st.markdown("**Older versions can still be read:**")
+        answers(ref, found, strip(found))
 
 
 def strip(found: Reachability) -> int:
@@ -54,7 +62,8 @@ def _chosen(found: Reachability) -> int:
     latest = found.facts.latest
     asked = state.whole(AT)
     pinned = state.version()
-    at = next((v for v in (asked, pinned) if v is not None and v <= latest), latest)
+    newest = latest if found.facts.is_reconstructable(latest) or not found.facts.spans else found.facts.spans[-1][1]
+    at = next((v for v in (asked, pinned) if v is not None and v <= latest), newest)
     st.session_state["at_input"] = at
     st.number_input(
         f"Version (0 – {latest:,})", min_value=0, max_value=latest, step=1, key="at_input", on_change=_on_input,
@@ -76,25 +85,21 @@ def _on_chart() -> None:
 # the chosen version ----------------------------------------------------------------------------------------------
 
 
-def answers(opened: OpenTable, found: Reachability, version: int) -> None:
+def answers(ref: TableRef, found: Reachability, version: int) -> None:
     """What can be done with a version, until when and why."""
     now, zone = context.now(), context.timezone()
-    answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((opened.ref.uri, version)))
+    answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
     latest = " (latest)" if version == found.facts.latest else ""
     st.subheader(f"Version {version:,}{latest}", anchor=False)
     made = "its commit is not in the log" if answer.at is None else f"committed {ago(answer.at, now)}"
     st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
-    for label, part in (
-        ("Time travel", answer.time_travel),
-        ("Restore", answer.restore),
-        ("Change feed of this commit", answer.change_feed),
-    ):
+    for label, part in view.answers_once(answer):
         _answer(label, part)
     _answer("Readers that enforce no retention (delta-rs, Delta before 4.1)", answer.elsewhere)
-    _files(opened, answer)
+    _files(ref, found, answer)
     st.caption(markdown_safe(view.log_sentence(answer, zone, now)))
     st.caption(markdown_safe(view.vacuum_sentence(found.facts, now)))
-    _links(opened, answer)
+    _links(ref, found, answer)
 
 
 def _answer(label: str, answer: Answer) -> None:
@@ -105,23 +110,21 @@ def _answer(label: str, answer: Answer) -> None:
     st.caption(markdown_safe(" ".join(line for line in lines if line)))
 
 
-def _links(opened: OpenTable, answer: VersionAnswer) -> None:
+def _links(ref: TableRef, found: Reachability, answer: VersionAnswer) -> None:
     if answer.run is None or not answer.run.reconstructable:
         return
+    version, latest = answer.version, found.facts.latest
     with st.container(horizontal=True, key="version_links"):
-        name, version = opened.ref.name, answer.version
-        navigation.table_link(name, f"Open v{version}", page="table", version=version)
-        if version != opened.latest_version:
-            navigation.table_link(
-                name, f"Changes from v{version} to v{opened.latest_version}", page="changes", from_=version,
-                to=opened.latest_version,
-            )  # fmt: skip
+        navigation.table_link(ref.name, f"Open v{version}", page="table", version=version)
+        if version != latest and found.facts.is_reconstructable(latest):
+            label = f"Changes from v{version} to v{latest}"
+            navigation.table_link(ref.name, label, page="changes", **{state.FROM: version, state.TO: latest})
 
 
 # files -----------------------------------------------------------------------------------------------------------
 
 
-def _files(opened: OpenTable, answer: VersionAnswer) -> None:
+def _files(ref: TableRef, found: Reachability, answer: VersionAnswer) -> None:
     """What is known of the version's files, and buttons that look for them."""
     run = answer.run
     if run is None or not run.reconstructable:
@@ -131,8 +134,8 @@ def _files(opened: OpenTable, answer: VersionAnswer) -> None:
     st.markdown(f":material/folder_open: **Data files**: {markdown_safe(known)}")
     if seen and seen.examples:
         st.caption("Gone: " + ", ".join(markdown_safe(path) for path in seen.examples))
-    everything = f"all_{opened.ref.uri}"
-    sample, exact = (f"{kind}_{opened.ref.uri}_{answer.version}" for kind in ("sample", "exact"))
+    everything = f"all_{ref.uri}"
+    sample, exact = (f"{kind}_{ref.uri}_{answer.version}" for kind in ("sample", "exact"))
     with st.container(horizontal=True, key="look"):
         is_whole = seen is not None and seen.checked >= seen.total
         if seen is None:
@@ -141,9 +144,9 @@ def _files(opened: OpenTable, answer: VersionAnswer) -> None:
             _look(f"Look for all {things(seen.total, 'file')}", exact, "each file is asked for")
         _look("Look for the files of every version", everything, "each file once; fills the strip")
     if work.is_asked(sample) or work.is_asked(exact):
-        _see_version(opened, answer.version, None if work.is_asked(exact) else SAMPLE)
+        _see_version(ref, answer.version, None if work.is_asked(exact) else SAMPLE)
     elif work.is_asked(everything):
-        _see_log(opened)
+        _see_log(ref, found.facts.latest)
 
 
 def _look(label: str, name: str, help_text: str) -> None:
@@ -151,23 +154,23 @@ def _look(label: str, name: str, help_text: str) -> None:
               on_click=work.ask, args=(name,))  # fmt: skip
 
 
-def _see_version(opened: OpenTable, version: int, sample: int | None) -> None:
+def _see_version(ref: TableRef, version: int, sample: int | None) -> None:
     def tell(step: FilesSeen) -> tuple[float, str]:
         of = min(step.total, sample or step.total)
         return step.checked / max(1, of), f"{step.checked:,} of {things(of, 'file')} · {step.missing:,} missing"
 
-    seen = work.run(context.lake().see_files(opened.ref, version, sample=sample), key="files", tell=tell)
+    seen = work.run(context.lake().see_files(ref, version, sample=sample), key="files", tell=tell)
     if seen is not None:
-        st.session_state.setdefault(_SEEN, {})[opened.ref.uri, version] = seen
+        st.session_state.setdefault(_SEEN, {})[ref.uri, version] = seen
         st.rerun()
 
 
-def _see_log(opened: OpenTable) -> None:
+def _see_log(ref: TableRef, latest: int) -> None:
     def tell(step: LogSeen) -> tuple[float, str]:
         done = step.checked / max(1, step.total)
         return done, f"{step.checked:,} of {things(step.total, 'file')} of every version · {step.missing:,} missing"
 
-    seen = work.run(context.lake().see_log(opened.ref), key="log", tell=tell)
+    seen = work.run(context.lake().see_log(ref), key="log", tell=tell)
     if seen is not None and seen.is_done:
-        st.session_state.setdefault(_LOG, {})[opened.ref.uri, opened.latest_version] = seen
+        st.session_state.setdefault(_LOG, {})[ref.uri, latest] = seen
         st.rerun()

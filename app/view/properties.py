@@ -81,7 +81,7 @@ def matching(rows: Iterable[PropertyRow], words: str, *, set_only: bool) -> list
 
 
 def properties_frame(rows: Sequence[PropertyRow]) -> pd.DataFrame:
-    """One row a property: value in force, default, where the value comes from, meaning."""
+    """One row a property: value in force, whether the table says it, default, meaning."""
     records = [
         {
             "Property": row.key,

@@ -183,6 +183,14 @@ _COLOURS = {Verdict.YES: "green", Verdict.NO: "red", Verdict.UNKNOWN: "orange"}
 _WORDS = {Verdict.YES: "yes", Verdict.NO: "no", Verdict.UNKNOWN: "not certain"}
 
 
+def answers_once(answer: VersionAnswer) -> list[tuple[str, Answer]]:
+    """The answers with their labels; time travel and restore as one where nothing tells them apart."""
+    feed = ("Change feed of this commit", answer.change_feed)
+    if answer.time_travel == answer.restore:
+        return [("Time travel and restore", answer.time_travel), feed]
+    return [("Time travel", answer.time_travel), ("Restore", answer.restore), feed]
+
+
 def headline(label: str, answer: Answer, zone: str | None, now: datetime) -> str:
     """An answer as Markdown: ":green[yes]", until when."""
     return f"{_ICONS[answer.verdict]} **{label}**: :{_COLOURS[answer.verdict]}[{answer_text(answer, zone, now)}]"

@@ -126,7 +126,7 @@ def shown(page: str, table: str) -> AppTest:
     said = words(app)
     assert "did not expect" not in said and "Traceback" not in said, said
     assert all("arrow_forward" in error.value for error in app.main.error), "every error has a hint"
-    assert app.main.error or app.dataframe or app.metric or titles(app)
+    assert app.main.error or app.dataframe or app.main.table or app.metric or titles(app)
     return app
 
 

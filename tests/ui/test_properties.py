@@ -25,8 +25,9 @@ def tagged(home: Path) -> Path:
 
 
 def rows(app: object) -> dict[str, dict[str, str]]:
-    frames = [frame.value for frame in app.dataframe if "Property" in frame.value.columns]  # type: ignore[attr-defined]
-    return {row["Property"]: row for frame in frames for row in frame.to_dict("records")}
+    frames = [frame.value for frame in app.table if "Property" in frame.value.columns]  # type: ignore[attr-defined]
+    plain = [frame.map(lambda text: text.replace("\\", "")) for frame in frames]
+    return {row["Property"]: row for frame in plain for row in frame.to_dict("records")}
 
 
 def test_set_values_stand_beside_their_defaults(tagged: Path) -> None:
@@ -64,7 +65,7 @@ def test_filters_are_in_the_url(tagged: Path) -> None:
 def test_features_are_explained(home: Path) -> None:
     builders.write(home / "lake" / "fed", {"id": [1]}, configuration=builders.CHANGE_FEED)
     app = open_page("properties", table="fed")
-    frame = frame_with(app, "Feature")
+    frame = next(frame.value for frame in app.table if "Feature" in frame.value.columns)
     assert "changeDataFeed" in frame["Feature"].tolist() and all(frame["Meaning"])
 
 

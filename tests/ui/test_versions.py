@@ -77,6 +77,20 @@ def test_a_table_of_one_version(home: Path) -> None:
     assert "The only version can be read" in titles(app) and "Rows: 0 at v0" in titles(app)
 
 
+def test_a_broken_newest_commit_leaves_the_versions_before_it(orders: Path) -> None:
+    (orders / "_delta_log" / f"{3:020d}.json").write_text('{"add": garbage')
+    app = open_page("versions", table="orders")
+    assert "not JSON" in app.error[0].value and "3 of 4 versions can be read" in titles(app)
+    assert "Version 2" in words(app)
+    (link,) = app.main.page_link
+    assert link.label == "Open v2" and "version=2" in link.proto.query_string
+
+
+def test_the_changes_since_a_version_are_a_link(orders: Path) -> None:
+    links = {link.label: link.proto.query_string for link in open_page("versions", table="orders", at=1).main.page_link}
+    assert "from=1" in links["Changes from v1 to v3"] and "to=3" in links["Changes from v1 to v3"]
+
+
 def test_a_broken_table_is_an_answer(home: Path) -> None:
     builders.HandLog(home / "lake" / "gap").start().commit(builders.commit_info(), version=2)
     assert "cannot be read" in words(open_page("versions", table="gap"))
@@ -101,6 +115,7 @@ def test_an_aggregate_is_computed_after_a_click_and_kept(orders: Path) -> None:
     app.button(key="compute").click()
     again(app)
     assert "sum(amount): 60 to 145 over 4 versions" in titles(app)
+    assert not [button for button in app.button if button.label == "Cancel"]
     assert frame_with(app, "Value")["Value"].tolist() == ["145.0", "155.0", "150.0", "60.0"]
     assert "sum(amount): 60 to 145" in titles(open_page("versions", table="orders", **link))
 
