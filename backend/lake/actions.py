@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ from backend.lake.model import Metadata, Protocol
 from backend.lake.partitions import encode_partition
 
 MAX_INT64 = 2**63 - 1
+MAX_EXACT = 2**53
 NUM_RECORDS = re.compile(r'^\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
 
 
@@ -68,19 +70,38 @@ def action_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=ACTIONS)
 
 
-def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
-    """A row of `ACTIONS`; raises `BadActionError`."""
-    if not isinstance(action, Mapping):
+def file_size(kind: Kind, action: Any) -> int | None:
+    """The size that a file action names, None where a remove or a change file names none; raises `BadActionError` for
+    an action that the protocol does not allow."""
+    if not isinstance(action, dict):
         raise BadActionError(f"{kind.name.lower()} is not an object")
     path = action.get("path")
     if not isinstance(path, str) or not path:
         raise BadActionError(f"{kind.name.lower()} without a path")
-    raw = path
-    if "%" in path:
-        path = unquote(path)
-    vector = action.get("deletionVector")
-    dv_id, dv_path, deleted_rows = (None, None, 0) if vector is None else deletion_vector(vector)
+    if (vector := action.get("deletionVector")) is not None:
+        deletion_vector(vector)
+    if (values := action.get("partitionValues")) and not isinstance(values, dict):
+        raise BadActionError("partitionValues is not an object")
+    size = action.get("size")
+    if type(size) is int and 0 <= size <= MAX_INT64:
+        return size
+    if type(size) is float and size.is_integer() and 0 <= size <= MAX_EXACT:  # JSON knows one kind of number
+        return int(size)
+    if kind is Kind.ADD:
+        raise BadActionError(f"add without a size: {path!r}")
+    return None
+
+
+def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
+    """A row of `ACTIONS`; raises `BadActionError`."""
+    size = file_size(kind, action)
+    raw: str = action["path"]
+    path = unquote(raw) if "%" in raw else raw
+    dv_id, dv_path, deleted_rows = deletion_vector(action.get("deletionVector"))
     stats = action.get("stats") if kind is Kind.ADD else None
+    num_records = None if stats is None else stats_rows(stats)
+    if num_records is not None and num_records < deleted_rows:
+        num_records = None  # the statistics contradict the deletion vector
     values = action.get("partitionValues")
     return (
         version,
@@ -89,11 +110,11 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
         raw != path,
         path if dv_id is None else file_key(path, dv_id),
         path,
-        _size(action, kind),
-        None if stats is None else stats_rows(stats),
+        size,
+        num_records,
         deleted_rows,
         epoch_ms(action.get("modificationTime")),
-        encode_partition(_partition_values(values)) if values else "",
+        _encoded(tuple(values.items())) if values else "",
         dv_id,
         dv_path,
         None if stats is None else _stats_text(stats),
@@ -140,6 +161,8 @@ def stats_rows(stats: Any) -> int | None:
         except orjson.JSONDecodeError:
             return None
     rows = stats.get("numRecords") if isinstance(stats, Mapping) else None
+    if isinstance(rows, float) and rows.is_integer() and 0 <= rows <= MAX_EXACT:
+        return int(rows)
     return rows if _is_count(rows) else None
 
 
@@ -200,15 +223,6 @@ def optional_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _size(action: Mapping[str, Any], kind: Kind) -> int | None:
-    size = action.get("size")
-    if isinstance(size, int) and _is_count(size):
-        return size
-    if kind is Kind.ADD:
-        raise BadActionError(f"add without a size: {action.get('path')!r}")
-    return None
-
-
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INT64
 
@@ -217,7 +231,14 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
 
 
-def _partition_values(value: Any) -> dict[str, str | None]:
-    if not isinstance(value, Mapping):
-        raise BadActionError("partitionValues is not an object")
-    return {str(k): None if v is None else str(v) for k, v in value.items()}
+def _encoded(values: tuple[tuple[str, Any], ...]) -> str:
+    try:
+        return _encoded_once(values)
+    except TypeError:  # a value that no dictionary takes, which no writer of partitions means
+        return encode_partition({name: None if value is None else str(value) for name, value in values})
+
+
+@lru_cache(maxsize=4096)
+def _encoded_once(values: tuple[tuple[str, Any], ...]) -> str:
+    """Commits name the same partitions again and again."""
+    return encode_partition({name: None if value is None else str(value) for name, value in values})

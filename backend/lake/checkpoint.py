@@ -6,10 +6,11 @@ Rule: only the columns asked for are read, batch by batch, into Arrow arrays; wh
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -39,18 +40,28 @@ from backend.lake.storage import Folder
 SIDECARS = f"{LOG}/_sidecars"
 BATCH_ROWS = 32_768
 BUFFER_BYTES = 65_536
+AT_ONCE = 2
 
 Array = np.ndarray[Any, Any]
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 Places = tuple[Array, Array]  # positions among the keys asked for, rows of the checkpoint
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ParquetPart:
     """One parquet file of a checkpoint: opened anew for each reading, its footer read once."""
 
     folder: Folder
     path: str
     _footer: pq.FileMetaData | None = None
+
+    def pieces(self) -> list["Piece"]:
+        """What can be read side by side: row groups; on an object store the whole file, whose ranges are joined."""
+        if is_remote(self.folder.uri):
+            return [Piece(self, None)]
+        with self.opened() as file:
+            return [Piece(self, (group,)) for group in range(file.num_row_groups)]
 
     @contextmanager
     def opened(self) -> Iterator[pq.ParquetFile]:
@@ -61,12 +72,6 @@ class ParquetPart:
             )
             self._footer = file.metadata
             yield file
-
-    def batches(self, leaves: Sequence[str]) -> Iterator[pa.Array]:
-        """The `add` struct with only these leaves, batch after batch, for every row of the file."""
-        with self.opened() as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=[f"add.{leaf}" for leaf in leaves], use_threads=False):
-                yield batch.column(0)
 
     def fields(self) -> frozenset[str]:
         """Dotted names of `add`'s fields two deep; empty when the file holds no file actions."""
@@ -81,17 +86,38 @@ class ParquetPart:
                 found |= {f"{item.name}.{inner.name}" for inner in item.type}
         return frozenset(found)
 
-    def values(self, column: str) -> list[dict[str, Any]]:
-        """Every action of one small kind (protocol, metaData, txn, …), as dictionaries."""
+    def values(self, column: str, *, most: int | None = None) -> list[dict[str, Any]]:
+        """The actions of one small kind (protocol, metaData, txn, …), as dictionaries; once `most` are found, the rest
+        of the file is not read."""
         with self.opened() as file:
             if column not in file.schema_arrow.names:
                 return []
             if not pa.types.is_struct(file.schema_arrow.field(column).type):
                 raise BadActionError(f"{column} is no struct")
             found: list[dict[str, Any]] = []
-            for batch in file.iter_batches(BATCH_ROWS, columns=[column], use_threads=False):
-                found += batch.column(0).drop_null().to_pylist()
-        return [action for action in found if any(value is not None for value in action.values())]
+            groups = _groups_with(file.metadata, column)
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[column], use_threads=False):
+                actions = batch.column(0).drop_null().to_pylist()
+                found += [action for action in actions if any(value is not None for value in action.values())]
+                if most is not None and len(found) >= most:
+                    break
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Row groups of a parquet file, None for all of them."""
+
+    part: ParquetPart
+    groups: tuple[int, ...] | None
+
+    def batches(self, leaves: Sequence[str]) -> Iterator[pa.Array]:
+        """The `add` struct with only these leaves, batch after batch, for every row."""
+        names = [f"add.{leaf}" for leaf in leaves]
+        with self.part.opened() as file:
+            groups = range(file.num_row_groups) if self.groups is None else self.groups
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=names, use_threads=False):
+                yield batch.column(0)
 
 
 @dataclass(slots=True)
@@ -121,7 +147,7 @@ class CheckpointState:
         self.protocol: Protocol = top.protocol
         self.metadata: Metadata = top.metadata
         self._top = top
-        self._masks: list[Array] | None = None
+        self._live: dict[Piece, Array] | None = None  # of each piece, which of its rows are files
         self._columns: dict[str, pa.Array] = {}
         self._index: KeyIndex | None = None
         self._small: tuple[Mapping[str, int], Mapping[str, str | None]] | None = None
@@ -136,7 +162,8 @@ class CheckpointState:
             if name in self._columns:
                 return self._columns[name]
         group = COLUMNS[name]
-        arrays = self._read(group) if group.names != ("size_bytes",) else {"size_bytes": self._sizes()}
+        special = {"size_bytes": self._sizes, "num_records": self._num_records}
+        arrays = {name: special[name]()} if name in special else self._read(group)
         with self._lock:
             if group.kept:
                 self._columns.update(arrays)
@@ -146,7 +173,7 @@ class CheckpointState:
         """Where the files with these keys are: positions in `keys` and rows of the checkpoint. The first call compares
         texts while the paths stream past; a later one builds an index, for tables that are looked at again."""
         with self._lock:
-            if self._masks is None:
+            if self._live is None:
                 return self._first_pass(keys)
             if self._index is None:
                 self._index = KeyIndex(self._key_batches())
@@ -179,74 +206,81 @@ class CheckpointState:
             raise TableCorruptError(f"checkpoint {self._name} holds a file without a size", hint=_hint())
         return sizes
 
-    def _live(self) -> list[Array]:
-        """For each part which of its rows are files."""
+    def _num_records(self) -> pa.Array:
+        """Unknown where the statistics contradict the deletion vector."""
+        rows, deleted = self._read(COLUMNS["num_records"])["num_records"], self.column("deleted_rows")
+        if not pc.any(pc.less(rows, deleted)).as_py():
+            return rows
+        return pc.if_else(pc.less(rows, deleted), pa.scalar(None, pa.int64()), rows)
+
+    def _pieces(self) -> dict[Piece, Array]:
         with self._lock:
-            if self._masks is None:
+            if self._live is None:
                 self._first_pass(pa.array([], pa.string()))
-            assert self._masks is not None
-            return self._masks
+            assert self._live is not None
+            return self._live
 
     def _first_pass(self, keys: pa.Array) -> Places:
         """The first look at all paths: which rows are files, do they stay inside, and where are these keys."""
-        masks: list[Array] = []
+        pieces = [piece for part in self._top.parts if "path" in part.fields() for piece in part.pieces()]
+        passes = _side_by_side(lambda piece: self._pass(piece, keys), pieces)
+        check_paths(self._top.inline["path"], self._table, self._allowed)
+        inline = _joined(self._top.inline["key"].chunks, pa.string())
+        found, rows, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        for mask, (at, place) in [*passes, (np.ones(len(inline), bool), _exact_places([inline], keys))]:
+            found.append(at)
+            rows.append(place + start)
+            start += int(mask.sum())
+        self._live = {piece: mask for piece, (mask, _) in zip(pieces, passes, strict=True)}
+        return np.concatenate(found), np.concatenate(rows)
+
+    def _pass(self, piece: Piece, keys: pa.Array) -> tuple[Array, Places]:
+        """Of one piece: which rows are files, and where among the files these keys are."""
+        mask = [np.zeros(0, bool)]
+        columns = file_columns(piece.part.fields(), "key", ())
 
         def batches() -> Iterator[pa.Array]:
-            for part in self._top.parts:
-                mask = [np.zeros(0, bool)]
-                if "path" in part.fields():
-                    columns = file_columns(part.fields(), "key", ())
-                    for struct in part.batches(columns.leaves):
-                        with corrupt_as(part.path):
-                            live = pc.is_valid(pc.struct_field(struct, "path"))
-                            mask.append(live.to_numpy(zero_copy_only=False))
-                            struct = struct.filter(live)
-                            check_paths(paths_of(struct), self._table, self._allowed)
-                            found = columns.decode(struct)["key"]
-                        yield found
-                masks.append(np.concatenate(mask))
-            check_paths(self._top.inline["path"], self._table, self._allowed)
-            yield _joined(self._top.inline["key"].chunks, pa.string())
+            for struct in piece.batches(columns.leaves):
+                with corrupt_as(piece.part.path):
+                    live = pc.is_valid(pc.struct_field(struct, "path"))
+                    mask.append(live.to_numpy(zero_copy_only=False))
+                    struct = struct.filter(live)
+                    check_paths(paths_of(struct), self._table, self._allowed)
+                    found = columns.decode(struct)["key"]
+                yield found
 
         places = _exact_places(batches(), keys)
-        self._masks = masks
-        return places
+        return np.concatenate(mask), places
 
     def _read(self, group: FileColumn) -> dict[str, pa.Array]:
-        masks = self._live()
-        chunks: dict[str, list[pa.Array]] = {name: [] for name in group.names}
-        for part, mask in zip(self._top.parts, masks, strict=True):
-            if not mask.any():
-                continue
-            for batch in self._decoded(part, mask, group):
-                for name in group.names:
-                    chunks[name].append(batch[name])
-        inline = self._top.inline
+        pieces = [(piece, mask) for piece, mask in self._pieces().items() if mask.any()]
+        read = _side_by_side(lambda one: list(self._decoded(*one, group)), pieces)
+        chunks = {name: [batch[name] for found in read for batch in found] for name in group.names}
         for name in group.names:
-            chunks[name] += inline[name].chunks
+            chunks[name] += self._top.inline[name].chunks
         if "dv_path" in group.names:
             for chunk in chunks["dv_path"]:
                 check_paths(chunk.drop_null(), self._table, self._allowed)
         return {name: _joined(found, FILES.field(name).type) for name, found in chunks.items()}
 
-    def _decoded(self, part: ParquetPart, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
-        columns = file_columns(part.fields(), group.names[0], self._partition_names())
+    def _decoded(self, piece: Piece, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
+        columns = file_columns(piece.part.fields(), group.names[0], self._partition_names())
         if not columns.leaves:
             yield columns.missing(int(mask.sum()))
             return
         start = 0
-        for struct in part.batches(columns.leaves):
+        for struct in piece.batches(columns.leaves):
             here = mask[start : start + len(struct)]
             start += len(struct)
-            with corrupt_as(part.path):
+            with corrupt_as(piece.part.path):
                 found = columns.decode(struct if here.all() else struct.filter(pa.array(here)))
             yield found
 
     def _key_batches(self) -> Iterator[pa.Array]:
         """Keys of the files, in the order of `column`."""
-        for part, mask in zip(self._top.parts, self._live(), strict=True):
+        for piece, mask in self._pieces().items():
             if mask.any():
-                for batch in self._decoded(part, mask, COLUMNS["key"]):
+                for batch in self._decoded(piece, mask, COLUMNS["key"]):
                     yield batch["key"]
         yield _joined(self._top.inline["key"].chunks, pa.string())
 
@@ -276,7 +310,15 @@ def _hashes(keys: pa.Array) -> Array:
     return np.fromiter(map(hash, keys.to_pylist()), np.int64, len(keys))
 
 
-def _exact_places(batches: Iterator[pa.Array], keys: pa.Array) -> Places:
+def _side_by_side(work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+    """In the order of the items; Arrow decodes outside the interpreter's lock."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(work, items))
+
+
+def _exact_places(batches: Iterable[pa.Array], keys: pa.Array) -> Places:
     found, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     start = 0
     for batch in batches:
@@ -297,9 +339,9 @@ def _read_top(folder: Folder, checkpoint: Checkpoint) -> _Top:
     sidecars: list[str] = []
     for part in list(top.parts):
         with corrupt_as(part.path):
-            for action in part.values("protocol"):
+            for action in part.values("protocol", most=1):
                 top.protocol = read_protocol(action)
-            for action in part.values("metaData"):
+            for action in part.values("metaData", most=1):
                 top.metadata = read_metadata(_with_maps(action))
             sidecars += [str(action.get("path")) for action in part.values("sidecar")]
     top.parts += [ParquetPart(folder, _sidecar_place(folder.uri, sidecar)) for sidecar in sidecars]
@@ -326,6 +368,19 @@ def corrupt_as(path: str) -> Iterator[None]:
         raise
     except (pa.ArrowException, BadActionError, KeyError, ValueError, TypeError, AttributeError, OSError) as exc:
         raise TableCorruptError(f"checkpoint file {path} cannot be read: {_line(exc)}", hint=_hint()) from exc
+
+
+def _groups_with(footer: pq.FileMetaData, column: str) -> list[int]:
+    """The row groups in which some leaf of a column may hold a value, by their statistics."""
+    leaves = [i for i in range(footer.num_columns) if footer.schema.column(i).path.partition(".")[0] == column]
+
+    def may_hold(group: int) -> bool:
+        chunks = (footer.row_group(group).column(leaf) for leaf in leaves)
+        return not all(
+            c.is_stats_set and c.statistics.has_null_count and c.statistics.null_count == c.num_values for c in chunks
+        )
+
+    return [group for group in range(footer.num_row_groups) if may_hold(group)]
 
 
 def _joined(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:

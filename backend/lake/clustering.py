@@ -52,7 +52,7 @@ class Overlap:
 
 def overlap(snapshot: Snapshot, column: str) -> Overlap:
     """The overlap of the files' ranges in a column; raises what `column_stats` raises."""
-    codes, names = partition_codes(snapshot.columns(["partition"])["partition"])
+    codes, names = partition_codes(snapshot)
     return overlap_of(column_stats(snapshot, column), codes, len(names))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from backend.errors import ObjectMissingError, StorageError, VersionNotFoundError
-from backend.lake.commits import CommitSlice, commit_name, parse_commits
+from backend.lake.commits import CommitRecord, CommitSlice, commit_name, parse_commits, parse_record
 from backend.lake.history import committed_at, read_commit
 from backend.lake.listing import LOG, Step
 from backend.lake.model import Commit
@@ -27,6 +27,7 @@ class CommitCache:
         self._folder = folder
         self._slices: OrderedDict[Step, CommitSlice] = OrderedDict()
         self._actions = 0
+        self._records: OrderedDict[int, CommitRecord] = OrderedDict()
         self._history: OrderedDict[int, Commit] = OrderedDict()
 
     def read(self, steps: Iterable[Step]) -> list[CommitSlice]:
@@ -41,15 +42,29 @@ class CommitCache:
                 found |= self._load(missing)
         return [found[step] for step in wanted]
 
-    def commit(self, version: int) -> Commit:
-        """One commit for people."""
-        if version not in self._history or self._history[version].problem:
-            record = self.read([Step(version, version)])[0].record
-            modified_at = None if committed_at(record.commit_info) else self.modified_at(version)
-            self._history[version] = read_commit(record, modified_at)
-            while len(self._history) > MOST_COMMITS:
-                self._history.popitem(last=False)
-        return self._history[version]
+    def records(self, versions: Iterable[int]) -> list[CommitRecord]:
+        """What commits say beside their files, in the order asked for; raises as `read` does."""
+        wanted = list(versions)
+        known = {v: self._slices[step].record for v in wanted if (step := Step(v, v)) in self._slices}
+        known |= {v: self._records[v] for v in wanted if v in self._records and v not in known}
+        missing = [v for v in wanted if v not in known or known[v].problem]
+        for version, content in self._contents([Step(v, v) for v in missing]):
+            known[version] = self._records[version] = parse_record(version, content)
+        while len(self._records) > MOST_COMMITS:
+            self._records.popitem(last=False)
+        return [known[v] for v in wanted]
+
+    def commits(self, versions: Iterable[int]) -> list[Commit]:
+        """Commits for people, in the order asked for; raises as `read` does."""
+        wanted = list(versions)
+        missing = [v for v in wanted if v not in self._history or self._history[v].problem]
+        for record in self.records(missing):
+            modified_at = None if committed_at(record.commit_info) else self.modified_at(record.version)
+            self._history[record.version] = read_commit(record, modified_at)
+        found = [self._history[v] for v in wanted]
+        while len(self._history) > MOST_COMMITS:
+            self._history.popitem(last=False)
+        return found
 
     def modified_at(self, version: int) -> datetime | None:
         """The commit file's own time: all there is where a writer left none."""
@@ -57,7 +72,18 @@ class CommitCache:
         return entry.modified_at if entry else None
 
     def _load(self, steps: Sequence[Step]) -> dict[Step, CommitSlice]:
-        contents = self._folder.read_many([f"{LOG}/{step.name}" for step in steps])
+        loaded = dict(zip(steps, parse_commits(self._contents(steps)), strict=True))
+        for step, commit in loaded.items():
+            earlier = self._slices.pop(step, None)
+            self._actions += commit.length - (earlier.length if earlier else 0)
+            self._slices[step] = commit
+        while self._actions > MOST_ACTIONS and len(self._slices) > len(loaded):
+            self._actions -= self._slices.popitem(last=False)[1].length
+        return loaded
+
+    def _contents(self, steps: Sequence[Step]) -> list[tuple[int, bytes]]:
+        """Of each step's file, with the version that it leads to."""
+        contents = self._folder.read_many([f"{LOG}/{step.name}" for step in steps]) if steps else []
         pairs = []
         for step, content in zip(steps, contents, strict=True):
             if isinstance(content, ObjectMissingError):
@@ -67,11 +93,4 @@ class CommitCache:
             if isinstance(content, StorageError):
                 raise content
             pairs.append((step.last, content))
-        loaded = dict(zip(steps, parse_commits(pairs), strict=True))
-        for step, commit in loaded.items():
-            earlier = self._slices.pop(step, None)
-            self._actions += commit.length - (earlier.length if earlier else 0)
-            self._slices[step] = commit
-        while self._actions > MOST_ACTIONS and len(self._slices) > len(loaded):
-            self._actions -= self._slices.popitem(last=False)[1].length
-        return loaded
+        return pairs

@@ -139,8 +139,8 @@ def small_file_count(snapshot: Snapshot, target: TargetSize, *, ratio: float, mi
 
 def partition_files(snapshot: Snapshot, limit_bytes: int, *, min_files: int) -> tuple[PartitionFiles, ...]:
     """Totals per partition, largest first."""
-    files = snapshot.columns(["partition", "size_bytes", "num_records", "deleted_rows"])
-    codes, names = partition_codes(files["partition"])
+    files = snapshot.columns(["size_bytes", "num_records", "deleted_rows"])
+    codes, names = partition_codes(snapshot)
     count = len(names)
     sizes, deleted = integers(files["size_bytes"]), integers(files["deleted_rows"])
     unknown = np.asarray(pc.is_null(files["num_records"]).to_numpy(), np.bool_)
@@ -286,14 +286,10 @@ def share_deleted(deleted_rows: int, num_rows: int | None) -> float | None:
     return deleted_rows / (deleted_rows + num_rows) if num_rows is not None and deleted_rows + num_rows else None
 
 
-def partition_codes(partition: pa.ChunkedArray) -> tuple[Integers, list[str]]:
+def partition_codes(snapshot: Snapshot) -> tuple[Integers, list[str]]:
     """A code per file and the partition of each code."""
-    whole = partition.combine_chunks() if isinstance(partition, pa.ChunkedArray) else partition
-    if isinstance(whole, pa.ChunkedArray):  # what pyarrow gives for no chunk, or too much text for one
-        whole = pa.concat_arrays(
-            [chunk.cast(pa.large_string()) for chunk in whole.chunks] or [pa.array([], pa.string())]
-        )
-    coded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    found = snapshot.partitions()
+    coded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
     return np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64), coded.dictionary.to_pylist()
 
 

@@ -107,7 +107,8 @@ class LogListing:
         """Runs of versions that can be reconstructed, first and last, oldest first."""
         ends: dict[int, list[int]] = {}
         for first, last in self.compactions:
-            ends.setdefault(last, []).append(first)
+            if last <= self.latest:  # no commit says that a version beyond was made
+                ends.setdefault(last, []).append(first)
         spans: list[tuple[int, int]] = []
         reached: set[int] = {-1}
         for version in sorted({*self.commits, *self.checkpoints, *ends}):
@@ -180,7 +181,7 @@ def read_listing(names: Iterable[str], complete_from: int = 0) -> LogListing:
         elif (match := _COMPACTION.match(name)) and int(match[1]) < int(match[2]):
             compactions.add((int(match[1]), int(match[2])))
     for (version, count), found in parts.items():
-        if set(found) == set(range(1, count + 1)):
+        if len(found) == count and min(found) == 1 and max(found) == count:
             files = tuple(found[number] for number in sorted(found))
             checkpoints.setdefault(version, []).append(Checkpoint(version, files))
     return LogListing(

@@ -6,11 +6,13 @@ was made anew under the same path, everything is forgotten.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import (
@@ -94,8 +96,6 @@ class TableLog:
             state = self.state(version)
             if version not in self._snapshots or self._snapshots[version].file_set is not state.files:
                 check_readable(state.protocol)
-                state.files.resolve()
-                findings = (*state.files.findings, *self._disagreement(state))
                 built = Snapshot(
                     self.ref,
                     version,
@@ -103,8 +103,8 @@ class TableLog:
                     state.protocol,
                     state.metadata,
                     state.files,
-                    findings,
                     state.small_actions,
+                    lambda: self._findings(state),
                 )
                 _keep(self._snapshots, version, built, STATES_KEPT)
             self._snapshots.move_to_end(version)
@@ -132,7 +132,7 @@ class TableLog:
         with self._lock:
             if version not in self._names.for_version(version).commits:
                 return None
-            record = self._read([Step(version, version)])[0].record
+            record = self._commits.records([version])[0]
             return committed_at(record.commit_info) or self._commits.modified_at(version)
 
     def modified_at(self, version: int) -> datetime | None:
@@ -180,16 +180,21 @@ class TableLog:
         self._checksums: OrderedDict[int, tuple[bool, Checksum | None]] = OrderedDict()
 
     def _read(self, steps: Sequence[Step]) -> list[CommitSlice]:
-        try:
+        with self._stale_names():
             return self._commits.read(steps)
+
+    @contextmanager
+    def _stale_names(self) -> Iterator[None]:
+        """A commit that is gone is a reason to list the log again."""
+        try:
+            yield
         except VersionNotFoundError:
             self._names.relist()
             raise
 
     def _history(self, versions: Iterable[int]) -> list[Commit]:
-        wanted = list(versions)
-        self._read([Step(version, version) for version in wanted])
-        return [self._commits.commit(version) for version in wanted]
+        with self._stale_names():
+            return self._commits.commits(versions)
 
     def _attempt(self, versions: Iterable[int]) -> list[Commit] | None:
         try:
@@ -211,8 +216,10 @@ class TableLog:
         return any(entry is None for entry in self._folder.stat_many([f"{LOG}/{name}" for name in checkpoint.files]))
 
     def _named(self, segment: Segment) -> tuple[Protocol, Metadata]:
-        base = self._base(segment.checkpoint)
-        return named_last(base, (commit.record for commit in self._read(segment.steps)), segment.version)
+        base, commits = self._base(segment.checkpoint), self._read(segment.steps)
+        found = named_last(base, (commit.record for commit in commits), segment.version)
+        self._checked_actions(commits)
+        return found
 
     def _parts(self, version: int, *, again: bool) -> Parts:
         if again:
@@ -221,10 +228,15 @@ class TableLog:
         return replace(parts, finding=f"{problem.message}; read from an older state instead") if problem else parts
 
     def _decided(self, segment: Segment) -> Parts:
-        actions = file_actions(self._read(segment.steps))
+        actions = self._checked_actions(self._read(segment.steps))
+        return decide(self._base(segment.checkpoint), actions)
+
+    def _checked_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
+        """The file actions of commits; raises `PathRefusedError` for a file that the table may not name."""
+        actions = file_actions(commits)
         check_paths(actions["path"], self.ref.uri, self._allowed)
         check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
-        return decide(self._base(segment.checkpoint), actions)
+        return actions
 
     def _first_readable(
         self, version: int, read: Callable[[Segment], Answer]
@@ -269,6 +281,10 @@ class TableLog:
             return False, None
         except (StorageError, PathRefusedError):
             return True, None
+
+    def _findings(self, state: LogState) -> tuple[str, ...]:
+        state.files.resolve()
+        return (*state.files.findings, *self._disagreement(state))
 
     def _disagreement(self, state: LogState) -> tuple[str, ...]:
         said = self.checksum(state.version)

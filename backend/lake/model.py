@@ -147,8 +147,13 @@ class Snapshot:
     protocol: Protocol
     metadata: Metadata
     file_set: Files
-    findings: tuple[str, ...] = ()
     small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = lambda: ({}, {})
+    check: Callable[[], tuple[str, ...]] = tuple
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What was odd about the log that this was read from, and where a checksum disagrees with it."""
+        return self.check()
 
     @property
     def files(self) -> pa.Table:
@@ -159,6 +164,10 @@ class Snapshot:
         """Some columns of `FILES_SCHEMA`, or `stats` (JSON text, null where a file has none), one row a file, always
         in the same order: at a million files far cheaper than `files`."""
         return self.file_set.table(names)
+
+    def partitions(self) -> pa.Array:
+        """The partition of each file, in the order of `columns`; dictionary-encoded where that is at hand."""
+        return self.file_set.column("partition")
 
     def rows_at(self, indices: Sequence[int], names: Sequence[str] | None = None) -> pa.Table:
         """Some columns of `FILES_SCHEMA` (None: all) of the files at places, in that order."""

@@ -36,14 +36,15 @@ def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArra
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(texts, pa.string()))
 
 
-def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.Array:
+def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray:
     """What people read: `day=2026-01-01/country=NL`; each distinct text is worked out once."""
     if not metadata.partition_columns:
-        return pa.array([""], pa.string()).take(pa.array(np.zeros(len(encoded), np.int64)))
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(encoded), np.int32)), pa.array([""], pa.string()))
     codes = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
     physical = physical_names(metadata)
     shown = pa.array([show_partition(text, metadata, physical) for text in codes.dictionary.to_pylist()], pa.string())
-    return shown.take(codes.indices)
+    unique = shown.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(unique.indices.take(codes.indices), unique.dictionary)
 
 
 def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ Rule: a step costs its own file actions, whatever the size of the table: files o
 their key through the base's index; only files added later are objects.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -31,6 +32,7 @@ class RunningTotals:
         self._health = health
         self._base = _BaseFiles(base) if base else None
         self._later: dict[str, File] = {}
+        self._by_size: list[tuple[int, str]] | None = None  # sizes and keys of `_later`, sorted; None: not needed yet
         self._gone: set[int] = set()  # rows of the base that were removed
         self._partitions: dict[str, list[int]] = {}  # files, small files
         self._num_files = self._size_bytes = self._rows = self._unknown = self._small = 0
@@ -56,8 +58,7 @@ class RunningTotals:
             self._move(commit.actions)
         limit = self._wanted_limit()
         if limit != self._limit:  # another target size was set, or the table outgrew it
-            self._limit = limit
-            self._count_small()
+            self._move_limit(limit)
 
     def totals(self, version: int, at: datetime | None, operation: str | None) -> VersionTotals:
         rows = None if self._unknown else self._rows
@@ -73,11 +74,15 @@ class RunningTotals:
             if kind == Kind.ADD:
                 file = (size, None if records is None else records - deleted, partition)
                 self._later[key] = file
+                if self._by_size is not None:
+                    insort(self._by_size, (size, key))
                 self._count(file, 1)
 
     def _remove(self, key: str, row: int | None) -> None:
         file = self._later.pop(key, None)
         if file is not None:
+            if self._by_size is not None:
+                del self._by_size[bisect_left(self._by_size, (file[0], key))]
             self._count(file, -1)
         elif row is not None and row not in self._gone:
             assert self._base is not None
@@ -105,6 +110,23 @@ class RunningTotals:
         target = target_for(self._configuration, self._size_bytes, self._health)
         return small_limit(target, self._health.small_file_ratio)
 
+    def _move_limit(self, limit: int) -> None:
+        """Only files between the old and the new limit change sides."""
+        if self._by_size is None:
+            self._by_size = sorted((file[0], key) for key, file in self._later.items())
+        low, high = sorted((self._limit, limit))
+        sign = 1 if limit > self._limit else -1
+        self._limit = limit
+        first, last = bisect_left(self._by_size, (low, "")), bisect_left(self._by_size, (high, ""))
+        moved = [self._later[key][2] for _, key in self._by_size[first:last]]
+        if self._base is not None:
+            moved += [self._base.file(row)[2] for row in self._base.sized(low, high) if row not in self._gone]
+        for partition in moved:
+            counts = self._partitions[partition]
+            self._small -= self._judged(counts)
+            counts[1] += sign
+            self._small += self._judged(counts)
+
     def _count_small(self) -> None:
         self._partitions = self._base.partitions(self._limit, self._gone) if self._base else {}
         for size, _, partition in self._later.values():
@@ -126,6 +148,7 @@ class _BaseFiles:
         encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
         self._codes: np.ndarray[Any, Any] = encoded.indices.to_numpy()
         self._names: list[str] = encoded.dictionary.to_pylist()
+        self._order: np.ndarray[Any, Any] | None = None  # places by size, when first asked for
 
     def rows_total(self) -> tuple[int, int]:
         """Live rows of the files that say how many, and how many do not say it."""
@@ -139,6 +162,14 @@ class _BaseFiles:
         records = self._records[row].as_py()
         rows = None if records is None else records - self._deleted[row].as_py()
         return int(self.sizes[row]), rows, self._names[self._codes[row]]
+
+    def sized(self, low: int, high: int) -> list[int]:
+        """Rows whose size is at least `low` and less than `high`."""
+        if self._order is None:
+            self._order = np.argsort(self.sizes, kind="stable")
+        first, last = np.searchsorted(self.sizes, [low, high], sorter=self._order)
+        found: list[int] = self._order[first:last].tolist()
+        return found
 
     def partitions(self, limit: int, gone: set[int]) -> dict[str, list[int]]:
         """Files and small files per partition, without the rows that are gone."""

@@ -147,7 +147,7 @@ def surprises(lake: Lake, cases: dict[TableRef, Any]) -> list[str]:
 def test_a_wrong_type_in_a_parquet_checkpoint_is_named_or_harmless(root, open_lake):
     """Arrow takes the column's type from the wrong value, as a writer's mistake would."""
     for number, (path, wrong) in enumerate(CASES):
-        if path[0] not in ("add", "metaData", "protocol") or len(path) > 3 or number % 2:
+        if path[0] not in ("add", "metaData", "protocol") or len(path) > 3 or number % 4:
             continue
         action = spoiled(path, wrong)
         actions = [a for a in (protocol(), metadata(), add("z")) if a.keys() != action.keys()] + [action]
@@ -159,7 +159,7 @@ def test_a_wrong_type_in_a_parquet_checkpoint_is_named_or_harmless(root, open_la
             shutil.rmtree(log.table)
     lake = open_lake()
     cases = {ref: CASES[int(ref.name[1:])] for ref in lake.tables()}
-    assert len(cases) > 100
+    assert len(cases) > 50
     assert surprises(lake, cases) == []
 
 
@@ -187,8 +187,7 @@ CHECKSUM: dict[str, Any] = {
 def test_a_wrong_type_beside_the_log_changes_no_number(root, open_lake, name):
     whole = CHECKSUM if name.endswith(".crc") else {"version": 1, "size": 3, "parts": 1, "v2Checkpoint": {"path": "x"}}
     cases = [(path, wrong) for path in leaves(whole) for wrong in WRONG if path]
-    if len(cases) > 200:  # every field and every wrong value, not all their pairs
-        cases = cases[::3]
+    cases = cases[:: 5 if len(cases) > 200 else 2]  # every field and every wrong value, not all their pairs
     for number, (path, wrong) in enumerate(cases):
         body: Any = copy.deepcopy(whole)
         place = body
@@ -236,7 +235,7 @@ def test_a_cut_checkpoint_is_passed_over_or_named(root, open_lake, kind, share):
     assert (snapshot.num_files, snapshot.num_rows) == (3, 30)
     assert snapshot.findings, "that it was passed over must be said"
     with pytest.raises(LakehouseError) as caught:
-        lake.snapshot(lake.find("alone"))
+        assert lake.snapshot(lake.find("alone")).num_files is None
     assert caught.value.hint
     assert [c.version for c in lake.history(lake.find("alone"))] == [2, 1]
     reads(lake, lake.find("alone"))
@@ -249,7 +248,7 @@ def test_a_sidecar_that_is_gone_is_named(root, open_lake):
         path.unlink()
     lake = open_lake()
     with pytest.raises(LakehouseError) as caught:
-        lake.snapshot(lake.find("t"))
+        assert lake.snapshot(lake.find("t")).num_files is None
     assert "_sidecars" in caught.value.message and caught.value.hint
 
 
@@ -298,8 +297,8 @@ READ_LARGE = """
 
 
 def test_a_commit_of_many_megabytes_is_read_in_bounded_time_and_memory(root):
-    """`WEIR_TEST_LARGE_COMMIT_MB=200` for the size that the issue names; 12 times the file is what may be used."""
-    wanted_mb = int(os.environ.get("WEIR_TEST_LARGE_COMMIT_MB", "20"))
+    """`WEIR_TEST_LARGE_COMMIT_MB=200` for the size that the issue names; 8 times the file is what may be used beside 100 MB."""
+    wanted_mb = int(os.environ.get("WEIR_TEST_LARGE_COMMIT_MB", "8"))
     log = HandLog(root / "t").start()
     stats = json.dumps({"numRecords": 10, "minValues": {"id": 1}, "maxValues": {"id": 99}, "nullCount": {"id": 0}})
     path, files = log.log / commit_name(1), 0
@@ -318,8 +317,8 @@ def test_a_commit_of_many_megabytes_is_read_in_bounded_time_and_memory(root):
         "history": [1, 0],
         "timeline": [0, files],
     }
-    assert sum(told["seconds"].values()) < 2 * wanted_mb
-    assert told["bytes"] < 12 * wanted_mb * 2**20 + 150 * 2**20
+    assert sum(told["seconds"].values()) < 2 + wanted_mb / 2
+    assert told["bytes"] < (8 * wanted_mb + 100) * 2**20
 
 
 # -- a log that changes while it is read -----------------------------------------------------------------------------
