@@ -297,7 +297,7 @@ READ_LARGE = """
 
 
 def test_a_commit_of_many_megabytes_is_read_in_bounded_time_and_memory(root):
-    """`WEIR_TEST_LARGE_COMMIT_MB=200` for the size that the issue names; 8 times the file is what may be used beside 100 MB."""
+    """`WEIR_TEST_LARGE_COMMIT_MB=200` is the size that must work; 8 times the file and 100 MB may be used."""
     wanted_mb = int(os.environ.get("WEIR_TEST_LARGE_COMMIT_MB", "8"))
     log = HandLog(root / "t").start()
     stats = json.dumps({"numRecords": 10, "minValues": {"id": 1}, "maxValues": {"id": 99}, "nullCount": {"id": 0}})
