@@ -132,6 +132,16 @@ class _Top:
     domains: Mapping[str, str | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A first look at one piece: which rows are files, where among the files the keys asked for are, and the hashes of
+    all keys (on an object store)."""
+
+    mask: Array
+    places: Places
+    hashes: Array
+
+
 class CheckpointState:
     """The table at a checkpoint's version. What was read of it is kept; thread-safe."""
 
@@ -176,7 +186,7 @@ class CheckpointState:
             if self._live is None:
                 return self._first_pass(keys)
             if self._index is None:
-                self._index = KeyIndex(self._key_batches())
+                self._index = KeyIndex(np.concatenate([_hashes(keys) for keys in self._key_batches()]))
             if self._index.is_exact:
                 return self._index.places(keys)
             return _exact_places(self._key_batches(), keys)
@@ -221,22 +231,25 @@ class CheckpointState:
             return self._live
 
     def _first_pass(self, keys: pa.Array) -> Places:
-        """The first look at all paths: which rows are files, do they stay inside, and where are these keys."""
+        """The first look at all paths: which rows are files, do they stay inside, and where are these keys. What was
+        fetched from an object store is indexed at once, to be fetched no second time."""
         pieces = [piece for part in self._top.parts if "path" in part.fields() for piece in part.pieces()]
         passes = _side_by_side(lambda piece: self._pass(piece, keys), pieces)
         check_paths(self._top.inline["path"], self._table, self._allowed)
         inline = _joined(self._top.inline["key"].chunks, pa.string())
         found, rows, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        for mask, (at, place) in [*passes, (np.ones(len(inline), bool), _exact_places([inline], keys))]:
-            found.append(at)
-            rows.append(place + start)
-            start += int(mask.sum())
-        self._live = {piece: mask for piece, (mask, _) in zip(pieces, passes, strict=True)}
+        last = _Pass(np.ones(len(inline), bool), _exact_places([inline], keys), _hashes(inline))
+        for one in [*passes, last]:
+            found.append(one.places[0])
+            rows.append(one.places[1] + start)
+            start += int(one.mask.sum())
+        self._live = {piece: one.mask for piece, one in zip(pieces, passes, strict=True)}
+        if is_remote(self._table):
+            self._index = KeyIndex(np.concatenate([one.hashes for one in (*passes, last)]))
         return np.concatenate(found), np.concatenate(rows)
 
-    def _pass(self, piece: Piece, keys: pa.Array) -> tuple[Array, Places]:
-        """Of one piece: which rows are files, and where among the files these keys are."""
-        mask = [np.zeros(0, bool)]
+    def _pass(self, piece: Piece, keys: pa.Array) -> "_Pass":
+        mask, hashes = [np.zeros(0, bool)], [np.zeros(0, np.int64)]
         columns = file_columns(piece.part.fields(), "key", ())
 
         def batches() -> Iterator[pa.Array]:
@@ -247,10 +260,12 @@ class CheckpointState:
                     struct = struct.filter(live)
                     check_paths(paths_of(struct), self._table, self._allowed)
                     found = columns.decode(struct)["key"]
+                if is_remote(self._table):
+                    hashes.append(_hashes(found))
                 yield found
 
         places = _exact_places(batches(), keys)
-        return np.concatenate(mask), places
+        return _Pass(np.concatenate(mask), places, np.concatenate(hashes))
 
     def _read(self, group: FileColumn) -> dict[str, pa.Array]:
         pieces = [(piece, mask) for piece, mask in self._pieces().items() if mask.any()]
@@ -292,8 +307,7 @@ class CheckpointState:
 class KeyIndex:
     """Rows by key, as sorted 64-bit hashes (keyed anew in each process): 12 bytes a file."""
 
-    def __init__(self, batches: Iterator[pa.Array]) -> None:
-        hashes = np.concatenate([np.zeros(0, np.int64), *(_hashes(batch) for batch in batches)])
+    def __init__(self, hashes: Array) -> None:
         self._rows = np.argsort(hashes).astype(np.int32)
         self._hashes = hashes[self._rows]
         self.is_exact = not bool((self._hashes[1:] == self._hashes[:-1]).any())

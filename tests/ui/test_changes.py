@@ -105,9 +105,8 @@ def test_where_the_feed_does_not_reach_the_files_that_differ_answer(home: Path) 
     DeltaTable(str(path)).alter.set_table_properties(builders.CHANGE_FEED)
     builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
 
-    app = open_page("changes", table=TABLE, from_=3, to=5, view="How it knows")
+    app = open_page("changes", table=TABLE, from_=2, to=5, view="How it knows")
 
-    assert metrics(app)["Inserted (net)"] == "+1", words(app)
     assert "whole rows" in words(app).lower()
     assert "Not by the change feed" in words(app)
 
