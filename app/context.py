@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.logger import set_log_level
 
 from app.view.theme import Mode
-from backend.diff.bisect import Bisects
+from backend.diff.bisect_kept import Bisects
 from backend.lake.lake import Lake
 from backend.query.aggregate import Aggregates
 from backend.query.columns import ColumnNumbers

@@ -19,7 +19,7 @@ from app.components.live import chart
 from app.components.version_range import CHOICES, picker
 from app.errors import boundary, sentence
 from app.view import bisect as view
-from app.view.bisect_words import commit_text, headline, means_text, notes
+from app.view.bisect_words import commit_text, disagreement, headline, means_text, notes
 from app.view.format import markdown_safe
 from app.view.streams import names_by_query
 from backend.diff.bisect_model import OLDEST, Bisection, BisectProgress, BisectRequest
@@ -118,15 +118,16 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
 
 
 def _shown(steps: Iterator[BisectProgress], place: DeltaGenerator) -> Iterator[BisectProgress]:
-    """The same steps, with the probes so far in their place."""
+    """The same steps, with the probes so far in their place, newest first."""
     told = 0
     for step in steps:
         if len(step.probes) > told:
             told = len(step.probes)
-            frame = view.probe_frame(step.probes, context.now())
+            frame = view.probe_frame(step.probes[::-1], context.now())
             place.dataframe(
-                lists.styled(frame, PROBES), column_config=dict(PROBES.config), hide_index=True, row_height=lists.ROW_PX
-            )
+                lists.styled(frame, PROBES), column_config=dict(PROBES.config), hide_index=True,
+                row_height=lists.ROW_PX, height=lists.height(frame),
+            )  # fmt: skip
         yield step
 
 
@@ -139,7 +140,10 @@ def result(opened: OpenTable, found: Bisection) -> None:
     st.subheader(markdown_safe(f"{headline(found, streams)}."), anchor=False)
     with boundary():
         _links(opened, found)
-    said = [sentence(note) for note in notes(found)]
+    warned = disagreement(found)
+    for warning in warned:
+        st.warning(markdown_safe(sentence(warning)), icon=":material/warning:")
+    said = [sentence(note) for note in notes(found) if note not in warned]
     st.markdown("\n".join(f"- {markdown_safe(each)}" for each in said))
     st.caption(markdown_safe(sentence(f"`{view.condition_title(found)}`: {means_text(by_row=found.by_row)}")))
     if found.culprit is None:

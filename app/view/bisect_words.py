@@ -39,7 +39,7 @@ def headline(found: Bisection, streams: Mapping[str, str] | None = None) -> str:
 
 def notes(found: Bisection) -> list[str]:
     """What stands beside the answer: the values on both sides, what disagrees, what was not looked at."""
-    said = [*_values(found), *_disagreement(found), *_skipped(found)]
+    said = [*_values(found), *disagreement(found), *_skipped(found)]
     said.append(_looked(found))
     judged = [probe for probe in found.probes if probe.outcome is not Outcome.SKIPPED]
     if judged and all(probe.source is Source.LOG for probe in judged):
@@ -115,7 +115,7 @@ def _values(found: Bisection) -> list[str]:
     return said
 
 
-def _disagreement(found: Bisection) -> list[str]:
+def disagreement(found: Bisection) -> list[str]:
     """What probes saw beside one change."""
     if not found.again:
         return []

@@ -4,18 +4,15 @@ Rule: a version that cannot be judged is skipped and said, and the answer is the
 no row is believed until a probe beside the answer disagrees; nothing is claimed beyond what was probed.
 """
 
-import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from itertools import pairwise
 
 from backend.diff.bisect_condition import ExampleRows, Judgement, check_condition
-from backend.diff.bisect_ends import BisectLake, find_ends, named_version, require_apart, require_judged
+from backend.diff.bisect_ends import BisectLake, find_ends, require_apart, require_judged
 from backend.diff.bisect_model import (
-    OLDEST,
     Bisection,
     BisectProgress,
     BisectRequest,
@@ -26,12 +23,11 @@ from backend.diff.bisect_model import (
     Verdict,
 )
 from backend.errors import BisectError, LakehouseError
-from backend.lake.model import Commit, Snapshot, TableRef
+from backend.lake.model import Commit, TableRef
 from backend.query.aggregate import Kept
 from backend.query.over_versions import over_versions
 
 MOST_SKIPPED = 64  # then the answer is the range that is left
-RESULTS_KEPT = 256
 _PAGE = 500  # commits read at once
 # Operations that rewrite files, or none, and leave every row as it was.
 _SAME_ROWS = (
@@ -46,43 +42,6 @@ _SAME_ROWS = (
 )
 
 Steps = Generator[BisectProgress, None, None]
-_Key = tuple[str, str, str, int | None, int, int]
-
-
-class Bisects:
-    """Searches, with verdicts by version and finished results kept; shared by all viewers, thread-safe."""
-
-    def __init__(self) -> None:
-        self._verdicts = Kept()
-        self._lock = threading.Lock()
-        self._results: OrderedDict[_Key, Bisection] = OrderedDict()
-
-    def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
-        """Search, telling each step; close the iterator to cancel. Raises `QueryError` or `BisectError`."""
-        with closing(bisect(lake, ref, request, kept=self._verdicts)) as steps:
-            for step in steps:
-                if step.result is not None:
-                    self._keep(request, step.result)
-                yield step
-
-    def known(self, lake: BisectLake, snapshot: Snapshot, request: BisectRequest) -> Bisection | None:
-        """The finished result of this search, None when there is none; raises what `resolve_version` raises."""
-        good, bad = (named_version(lake, snapshot.ref, end) for end in (request.good, request.bad))
-        latest = lake.latest_version(snapshot.ref) if bad is None else bad
-        with self._lock:
-            return self._results.get(
-                (snapshot.ref.uri, snapshot.metadata.id, request.condition.strip(), good, latest, request.check)
-            )
-
-    def _keep(self, request: BisectRequest, found: Bisection) -> None:
-        ends = {found.good} | ({None} if request.good in (None, OLDEST) else set())
-        with self._lock:
-            for good in ends:
-                self._results[
-                    found.ref.uri, found.table_id, request.condition.strip(), good, found.bad, request.check
-                ] = found
-            while len(self._results) > RESULTS_KEPT:
-                self._results.popitem(last=False)
 
 
 def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Kept | None = None) -> Steps:
@@ -100,7 +59,7 @@ def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Kep
             good, bad = found.value
             break
         yield BisectProgress((), "looking for the oldest version that can be judged", version)
-    yield from _Search(lake, ref, request, (good, bad), kept or Kept()).run()
+    yield from _Search(lake, ref, request, ends=(good, bad), kept=kept or Kept()).run()
 
 
 class _Search:
@@ -108,7 +67,7 @@ class _Search:
     opposite."""
 
     def __init__(
-        self, lake: BisectLake, ref: TableRef, request: BisectRequest, ends: tuple[int, int], kept: Kept
+        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], kept: Kept
     ) -> None:
         self._lake, self._ref, self._request, self._kept = lake, ref, request, kept
         self._good, self._bad = ends
@@ -138,10 +97,10 @@ class _Search:
     def _search(self) -> Steps:
         """Narrow the oldest change that is known, and check beside it, until nothing is left to check."""
         while True:
-            yield from self._narrow(self._changing)
-            yield from self._narrow(self._stand_ins())
+            yield from self._narrow(lambda: self._changing)
+            yield from self._narrow(self._stand_ins)
             if not self._changed_between(*self._change()):  # a commit that says it moved no row did
-                yield from self._narrow(range(self._low + 1, self._high))
+                yield from self._narrow(lambda: range(self._low + 1, self._high))
             version = self._next_check()
             if version is None:
                 return
@@ -168,24 +127,26 @@ class _Search:
         """Whether it was not looked at and can be reconstructed."""
         if version in self._outcomes or version in self._skipped:
             return False
-        return any(first <= version <= last for first, last in self._spans)
+        place = bisect_right(self._spans, version, key=lambda span: span[0]) - 1
+        return place >= 0 and version <= self._spans[place][1]
 
-    def _stand_ins(self) -> list[int]:
-        """Versions with the same rows as one that was skipped: a later OPTIMIZE may have written them anew."""
-        same = []
-        for version in sorted(self._skipped):
-            place = bisect_right(self._changing, version)
-            until = self._changing[place] if place < len(self._changing) else self._high + 1
-            same += [later for later in range(version + 1, until) if self._is_open(later)]
+    def _stand_ins(self) -> Sequence[int]:
+        """Versions with the rows of one that nobody could judge: a later OPTIMIZE may have written them anew."""
+        low, high = self._change()
+        heads, same = [*self._changed_between(low, high), high + 1], []
+        for head, following in pairwise(heads):
+            versions = range(head, following)
+            if not any(version in self._outcomes for version in versions):
+                same += [version for version in versions if self._is_open(version)]
         return same
 
     # probing ----------------------------------------------------------------------------------------------------
 
-    def _narrow(self, pool: Sequence[int]) -> Steps:
+    def _narrow(self, pool_now: Callable[[], Sequence[int]]) -> Steps:
         """Halve the oldest change by versions of the pool, until none of them lies within."""
         tried = 0
         while len(self._skipped) < MOST_SKIPPED:
-            low, high = self._change()
+            (low, high), pool = self._change(), pool_now()
             inside = [v for v in pool[bisect_right(pool, low) : bisect_left(pool, high)] if self._is_open(v)]
             if not inside:
                 return
@@ -236,12 +197,12 @@ class _Search:
             purpose,
             verdict,
             reason,
-            commit.committed_at if commit else None,
-            commit.operation if commit else None,
-            task.source,
-            task.rows_read,
-            task.bytes_read,
-            time.monotonic() - started_s,
+            committed_at=commit.committed_at if commit else None,
+            operation=commit.operation if commit else None,
+            source=task.source,
+            rows_read=task.rows_read,
+            bytes_read=task.bytes_read,
+            duration_s=time.monotonic() - started_s,
         )
         self._take(probe, task.failure)
         yield self._told(f"judged v{version}", None, self._at_most_left())
@@ -264,11 +225,12 @@ class _Search:
     def _at_most_left(self, running: Purpose | None = None) -> int:
         """Probes after the one that runs, unless some have to be skipped or disagree."""
         low, high = self._change()
-        inside = sum(self._is_open(v) for v in self._changed_between(low, high - 1))
+        inside = len(self._changed_between(low, high - 1)) - sum(low < version < high for version in self._skipped)
         ends = sum(end not in self._outcomes for end in (self._low, self._high))
         beside = 2 if inside else sum(low < v < high and self._is_open(v) for v in self._beside())
         checks = (beside if self._request.check else 0) + sum(self._budget)
-        left = min(inside.bit_length() + checks, sum(self._is_open(v) for v in range(self._low + 1, self._high)))
+        untouched = self._high - self._low - 1 - len(self._outcomes) - len(self._skipped) + 2 - ends
+        left = min(max(0, inside).bit_length() + checks, untouched)
         return max(0, left + ends - (running is not None and running is not Purpose.CHECK))
 
     # commits ----------------------------------------------------------------------------------------------------

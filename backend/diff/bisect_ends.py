@@ -4,6 +4,7 @@ Rule: an end that somebody named is never replaced; one that nobody named is the
 """
 
 from collections.abc import Generator, Iterator
+from decimal import Decimal
 from typing import Protocol
 
 from backend.diff.bisect_condition import check_condition
@@ -137,5 +138,6 @@ def _rows(count: int) -> str:
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    text = f"{value:,}" if is_number else str(value)
     return text if len(text) <= _MOST_VALUE else f"{text[: _MOST_VALUE - 1]}…"
