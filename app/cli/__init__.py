@@ -3,6 +3,7 @@
 Rule: this package knows words and exit codes; every answer comes from backend, and only answers go to stdout.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code: 0 done, 1 failed, 2 usage, 3 not found, 4 refused."""
     if args is None:
         sys.meta_path.insert(0, WithoutPandas)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of few characters gets a "?" for the others
+            sys.stdout.reconfigure(errors="replace")
     code = _guarded(sys.argv[1:] if args is None else args)
     try:
         sys.stdout.flush()

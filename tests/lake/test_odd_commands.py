@@ -252,3 +252,11 @@ def test_a_fresh_process_says_the_same(lake):
             env=os.environ | environment(lake), capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert (ran.returncode, judged(ran.returncode, ran.stdout, ran.stderr)) == (code, "")
+
+
+def test_a_terminal_that_knows_no_unicode_gets_words_all_the_same(lake):
+    ascii_only = os.environ | environment(lake) | {"PYTHONIOENCODING": "ascii"}
+    for args in (["tables"], ["table", "paths_in_unicode"]):
+        command = [sys.executable, "-m", "app.cli", *args]
+        ran = subprocess.run(command, env=ascii_only, capture_output=True, timeout=60, check=False)
+        assert (ran.returncode, ran.stderr) == (0, b"") and ran.stdout.isascii() and ran.stdout, args
