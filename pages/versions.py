@@ -7,5 +7,7 @@ from app.errors import boundary
 opened = table_header("versions", versioned=False, otherwise=versions.of_broken)
 with boundary():
     found = versions.judged(opened.ref)
-    versions.answers(opened.ref, found, versions.strip(found))
+    chosen = versions.strip(found)
+    versions.problems(found)
+    versions.answers(opened.ref, found, chosen)
     versions_numbers.numbers(opened, found)

@@ -13,7 +13,7 @@ from app import cache, context, errors, navigation, state
 from app.components.badges import classification_badge, layer_badge
 from app.view.format import ago, bytes_text, moment_help, things
 from app.view.frame import HostFreshness, LakeFreshness, place, state_line, version_label
-from backend.errors import LakehouseError, TableNotFoundError
+from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
 from backend.lake.properties import ownership
 
@@ -144,6 +144,9 @@ def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: 
     if otherwise is not None:
         with errors.boundary():
             otherwise()
+    elif isinstance(exc, TableCorruptError):
+        navigation.table_link(name, "History of the table", page="history")
+        navigation.table_link(name, "Versions that can still be read", page="versions")
     st.stop()
 
 

@@ -106,9 +106,11 @@ def height(frame: pd.DataFrame) -> int | Literal["content"]:
     return "content" if len(frame) <= MOST_ROWS_HIGH else SCROLLING_PX
 
 
-def text_table(frame: pd.DataFrame) -> None:
-    """A short list whose texts are read rather than compared: they wrap, and nothing is cut."""
-    st.table(frame.map(markdown_safe), border="horizontal", hide_index=True)
+def text_table(frame: pd.DataFrame, *, name: str, meaning: str) -> None:
+    """A short list that is read rather than compared: the meaning stands below the name, and nothing is cut."""
+    cells = frame.map(markdown_safe)
+    cells[name] = "**" + cells[name] + "**  \n:gray[" + cells[meaning] + "]"
+    st.table(cells.drop(columns=meaning), border="horizontal", hide_index=True)
 
 
 def facts(values: Mapping[str, str]) -> None:

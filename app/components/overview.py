@@ -100,7 +100,7 @@ def attention_list(items: Sequence[AttentionItem], now: datetime, *, judged: str
 def _item(item: AttentionItem, now: datetime) -> None:
     destination = attention_destination(item)
     with st.container(border=True, key=f"attention_{item.kind}_{item.subject}_{item.what[:24]}"):
-        text, link = st.columns([6, 1], vertical_alignment="center")
+        text, link = st.columns([4, 1], vertical_alignment="center")  # the link keeps its words at 1,200 px
         with text.container(gap="xxsmall"):
             subject, what = item_words(item)
             st.markdown(

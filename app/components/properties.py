@@ -60,7 +60,7 @@ def table(metadata: Metadata) -> None:
     for group in groups:
         suffix = f" · {group.num_set} set" if group.num_set else ""
         st.markdown(f"**{group.subject}**{suffix}")
-        lists.text_table(view.properties_frame(group.rows))
+        lists.text_table(view.properties_frame(group.rows), name="Property", meaning="Meaning")
 
 
 def features(protocol: Protocol) -> None:
@@ -71,4 +71,4 @@ def features(protocol: Protocol) -> None:
     if frame.empty:
         st.info("The protocol version implies its features; none is listed by name.", icon=":material/info:")
     else:
-        lists.text_table(frame)
+        lists.text_table(frame, name="Feature", meaning="Meaning")

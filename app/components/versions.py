@@ -53,9 +53,13 @@ def strip(found: Reachability) -> int:
     )
     binned = " Neighbouring versions are drawn together." if view.is_binned(found) else ""
     st.caption(f"{markdown_safe(view.legend_sentence(found))} Click a bar for its last version.{binned}")
+    return chosen
+
+
+def problems(found: Reachability) -> None:
+    """What the log could not say."""
     for problem in found.facts.problems[:3]:
         st.warning(markdown_safe(sentence(problem)), icon=":material/warning:")
-    return chosen
 
 
 def _chosen(found: Reachability) -> int:

@@ -27,7 +27,7 @@ def tagged(home: Path) -> Path:
 def rows(app: object) -> dict[str, dict[str, str]]:
     frames = [frame.value for frame in app.table if "Property" in frame.value.columns]  # type: ignore[attr-defined]
     plain = [frame.map(lambda text: text.replace("\\", "")) for frame in frames]
-    return {row["Property"]: row for frame in plain for row in frame.to_dict("records")}
+    return {row["Property"].split("**")[1]: row for frame in plain for row in frame.to_dict("records")}
 
 
 def test_set_values_stand_beside_their_defaults(tagged: Path) -> None:
@@ -66,7 +66,9 @@ def test_features_are_explained(home: Path) -> None:
     builders.write(home / "lake" / "fed", {"id": [1]}, configuration=builders.CHANGE_FEED)
     app = open_page("properties", table="fed")
     frame = next(frame.value for frame in app.table if "Feature" in frame.value.columns)
-    assert "changeDataFeed" in frame["Feature"].tolist() and all(frame["Meaning"])
+    features = [cell.replace("\\", "") for cell in frame["Feature"]]
+    assert any(cell.startswith("**changeDataFeed**") for cell in features)
+    assert all(cell.count(":gray[") == 1 and not cell.endswith(":gray[]") for cell in features)
 
 
 @pytest.fixture

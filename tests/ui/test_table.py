@@ -79,6 +79,13 @@ def test_rows_whose_files_are_gone_are_an_answer_and_the_rest_stays(orders: Path
     assert metrics(app)["Rows"] == "4"
 
 
+def test_a_broken_newest_commit_leads_to_what_is_still_known(orders: Path) -> None:
+    (orders / "_delta_log" / f"{3:020d}.json").write_text('{"add": garbage')
+    app = open_page("table", table="silver/orders")
+    assert "not JSON" in app.error[0].value
+    assert [link.label for link in app.main.page_link] == ["History of the table", "Versions that can still be read"]
+
+
 def test_details_are_a_view_of_their_own(orders: Path) -> None:
     app = open_page("table", table="silver/orders")
     app.segmented_control(key="view").set_value("Details")
