@@ -287,10 +287,13 @@ def share_deleted(deleted_rows: int, num_rows: int | None) -> float | None:
 
 
 def partition_codes(snapshot: Snapshot) -> tuple[Integers, list[str]]:
-    """A code per file and the partition of each code."""
+    """A code per file and the partition of each code; every code is used."""
     found = snapshot.partitions()
     coded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
-    return np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64), coded.dictionary.to_pylist()
+    codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64)
+    used = np.bincount(codes, minlength=len(coded.dictionary)) > 0
+    places: Integers = np.cumsum(used) - 1
+    return places[codes], coded.dictionary.filter(pa.array(used)).to_pylist()
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
