@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 
 from bench import ours, peer
 from bench.measure import BenchError, Run, Task, fresh, repeated, require_equal
@@ -20,7 +22,6 @@ from bench.report import Line, at_most, duration, faster, leaner, render, times,
 from bench.tables import Shape, clone, make_tables, next_commits, shapes
 
 README = Path(__file__).with_name("README.md")
-MB = 1_000_000
 REFRESHES = 5
 SAMPLED = 20
 
@@ -178,7 +179,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except BenchError as exc:
         sys.stderr.write(f"error: {exc}\n")
         return 1
-    table = render(sections)
+    size = "" if chosen.scale == 1 else f" Tables of {chosen.scale:g} times the size that the targets are for."
+    how = f"deltalake {version('deltalake')}, Python {python_version()}, median of {chosen.repeats} runs.{size}"
+    table = render(sections, how)
     sys.stdout.write(f"{table}\n")
     if chosen.write:
         write(README, table)

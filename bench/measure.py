@@ -78,7 +78,10 @@ def fresh(task: Task, **arguments: Any) -> Run:
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as home:
         argv = [sys.executable, "-m", "bench.measure"]
         env = {"PATH": "/usr/bin:/bin", "WEIR_HOME": home, "PYTHONPATH": str(Path(__file__).parents[1]), "HOME": home}
-        ended = subprocess.run(argv, input=asked, capture_output=True, env=env, timeout=LIMIT_S, check=False)
+        try:
+            ended = subprocess.run(argv, input=asked, capture_output=True, env=env, timeout=LIMIT_S, check=False)
+        except subprocess.TimeoutExpired as exc:
+            raise BenchError(f"{task.__name__} took more than {LIMIT_S} s") from exc
     _, mark, said = ended.stdout.rpartition(_MARK)
     if ended.returncode or not mark:
         raise BenchError(f"{task.__name__} failed: {ended.stderr.decode(errors='replace')[-2_000:]}")

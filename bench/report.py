@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.measure import Run
 
+PAGE_BYTES = 4096.0  # the least a process can grow by
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 HEADER = "| measured | must reach | Weir | peer | ratio | |\n|---|---|---|---|---|---|"
 
@@ -39,7 +40,7 @@ def faster(what: str, ours: Run, theirs: Run, at_least: float | None = None) -> 
 
 def leaner(what: str, ours: Run, theirs: Run, at_least: float | None = None) -> Line:
     """How many times less memory."""
-    ratio = theirs.grown_bytes / max(1.0, ours.grown_bytes)
+    ratio = theirs.grown_bytes / max(PAGE_BYTES, ours.grown_bytes)
     return _against(what, "less", (megabytes(ours.grown_bytes), megabytes(theirs.grown_bytes), ratio), at_least)
 
 
@@ -71,12 +72,12 @@ def times(ratio: float) -> str:
     return f"{ratio:,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
 
 
-def render(sections: Sequence[tuple[str, Sequence[Line]]]) -> str:
-    """All lines as one Markdown table, with what the machine is."""
+def render(sections: Sequence[tuple[str, Sequence[Line]]], how: str) -> str:
+    """All lines as one Markdown table, with how it was measured and what the machine is."""
     rows = [HEADER]
     for title, lines in sections:
         rows += [f"| **{title}** | | | | | |", *(line.markdown for line in lines)]
-    return f"{machine()}\n\n" + "\n".join(rows) + "\n"
+    return f"{how} {machine()}\n\n" + "\n".join(rows) + "\n"
 
 
 def machine() -> str:

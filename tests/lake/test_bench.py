@@ -73,7 +73,7 @@ def test_a_line_says_whether_its_target_is_met(tmp_path):
     assert faster("history", fast, slow, 11).markdown.endswith("| **falls short** |")
     page = tmp_path / "README.md"
     page.write_text("before <!-- figures -->\nold\n<!-- /figures --> after")
-    write(page, render([("History", [faster("history", fast, slow)])]))
+    write(page, render([("History", [faster("history", fast, slow)])], "By hand."))
     assert "old" not in page.read_text() and "| 500 ms | 5.0 s | 10× |  |" in page.read_text()
     assert page.read_text().startswith("before ") and page.read_text().endswith(" after")
 
