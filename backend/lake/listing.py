@@ -1,7 +1,7 @@
 """The names in `_delta_log`, understood: commits, checkpoints of every kind, log compactions, checksums.
 
 Rule: pure; the listing is the truth and hints in files are never needed. A multi-part checkpoint counts only when all
-its parts are there; a log compaction is used only where a commit that it covers is gone.
+its parts are there; a log compaction is used only where a commit that it covers is gone or cannot be read.
 """
 
 import re
@@ -94,7 +94,7 @@ class LogListing:
         """Ways to reconstruct a version, best first; raises when there is none."""
         if version > self.latest or version < 0:
             raise self._no_version(version)
-        ways = list(self._ways(version))
+        ways = list(dict.fromkeys([*self._ways(version), *self._short_ways(version)]))
         if not ways:
             raise self._no_version(version)
         return ways
@@ -143,6 +143,20 @@ class LogListing:
                 return
             steps.append(over)
             at = over.first - 1
+        yield Segment(version, None, tuple(reversed(steps)))
+
+    def _short_ways(self, version: int) -> Iterator[Segment]:
+        """With a log compaction wherever one ends: they lead past a commit that is damaged."""
+        steps: list[Step] = []
+        at = version
+        while at >= 0:
+            for checkpoint in self.checkpoints.get(at, ()) if steps else ():
+                yield Segment(version, checkpoint, tuple(reversed(steps)))
+            first = min((first for first, last in self.compactions if last == at), default=None)
+            if first is None and at not in self.commits:
+                return
+            steps.append(Step(at if first is None else first, at))
+            at = steps[-1].first - 1
         yield Segment(version, None, tuple(reversed(steps)))
 
     def _compaction_over(self, missing: int, version: int) -> Step | None:
