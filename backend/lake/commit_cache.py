@@ -48,7 +48,7 @@ class CommitCache:
         known = {v: self._slices[step].record for v in wanted if (step := Step(v, v)) in self._slices}
         known |= {v: self._records[v] for v in wanted if v in self._records and v not in known}
         missing = [v for v in wanted if v not in known or known[v].problem]
-        for version, content in self._contents([Step(v, v) for v in missing]):
+        for version, _, content in self._contents([Step(v, v) for v in missing]):
             known[version] = self._records[version] = parse_record(version, content)
         while len(self._records) > MOST_COMMITS:
             self._records.popitem(last=False)
@@ -81,8 +81,8 @@ class CommitCache:
             self._actions -= self._slices.popitem(last=False)[1].length
         return loaded
 
-    def _contents(self, steps: Sequence[Step]) -> list[tuple[int, bytes]]:
-        """Of each step's file, with the version that it leads to."""
+    def _contents(self, steps: Sequence[Step]) -> list[tuple[int, str, bytes]]:
+        """Of each step's file: the version that it leads to, its name, what it holds."""
         contents = self._folder.read_many([f"{LOG}/{step.name}" for step in steps]) if steps else []
         pairs = []
         for step, content in zip(steps, contents, strict=True):
@@ -92,5 +92,5 @@ class CommitCache:
                 ) from content
             if isinstance(content, StorageError):
                 raise content
-            pairs.append((step.last, content))
+            pairs.append((step.last, step.name, content))
         return pairs

@@ -75,13 +75,14 @@ def commit_name(version: int) -> str:
     return f"{version:020d}.json"
 
 
-def parse_commits(contents: Iterable[tuple[int, bytes]]) -> list[CommitSlice]:
-    """Commits parsed into one shared block of `ACTIONS`, in the order given."""
+def parse_commits(contents: Iterable[tuple[int, str, bytes]]) -> list[CommitSlice]:
+    """Commits and log compactions (the version each leads to, name, content) parsed into one shared block of
+    `ACTIONS`, in the order given."""
     rows: list[Row] = []
     parsed: list[tuple[CommitRecord, int, int]] = []
-    for version, content in contents:
+    for version, name, content in contents:
         start = len(rows)
-        record = parse_commit(version, content, rows)
+        record = parse_commit(version, content, rows, name)
         parsed.append((record, start, len(rows) - start))
     block = action_table(rows)
     return [CommitSlice(record, block, start, length) for record, start, length in parsed]
@@ -113,8 +114,8 @@ def _read(version: int, content: bytes, name: str, take: Callable[[Kind, Any], N
                 _read_line(line, take, found)
     except (BadActionError, JSONDecodeError, UnicodeError, RecursionError) as exc:
         found["problem"] = f"line {number} of {name or commit_name(version)}: {_reason(exc)}"
-    if not content.strip():
-        found["problem"] = f"{name or commit_name(version)} is empty: its writer was cut off"
+    if not content.strip() and name in ("", commit_name(version)):  # a compaction of commits without files is empty
+        found["problem"] = f"{commit_name(version)} is empty: its writer was cut off"
     return CommitRecord(version, **found)
 
 
