@@ -16,8 +16,8 @@ from backend.diff.model import VersionDiff
 from backend.errors import LakehouseError
 from backend.health.health import table_health
 from backend.health.model import TableHealth
-from backend.lake import stats
-from backend.lake.files import FileDistribution, distribute
+from backend.lake import files, stats
+from backend.lake.files import FileChoice, FileDistribution, FilePage, distribute
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.stats import ColumnTotals
 from backend.streams.model import HostHeartbeat, StreamStatus
@@ -81,6 +81,17 @@ def _distribution(key: str, _snapshot: Snapshot) -> FileDistribution:  # noqa: A
     health = context.settings().health
     target = context.lake().target_bytes(_snapshot)
     return distribute(_snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files)
+
+
+def file_page(snapshot: Snapshot, choice: FileChoice, start: int, length: int) -> FilePage:
+    """A part of the chosen files of a snapshot, in their order."""
+    key = f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
+    return _file_page(key, choice, start, length, snapshot)
+
+
+@st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES)
+def _file_page(key: str, choice: FileChoice, start: int, length: int, _snapshot: Snapshot) -> FilePage:  # noqa: ARG001
+    return files.file_page(_snapshot, choice, start=start, length=length)
 
 
 def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnTotals, ...]:

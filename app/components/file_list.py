@@ -5,13 +5,13 @@ Rule: the browser gets one page, never the list; page and file are in the URL.
 
 import streamlit as st
 
-from app import context, state
+from app import cache, context, state
 from app.components import lists
 from app.components.figures import figure_row
 from app.view import files as files_view
 from app.view import footer as view
 from app.view.format import bytes_exact, bytes_text, count_exact, count_text, markdown_safe
-from backend.lake.files import FileChoice, file_page
+from backend.lake.files import FileChoice
 from backend.lake.footer import FileFooter
 from backend.lake.model import Snapshot
 
@@ -36,7 +36,7 @@ GROUPS = lists.Look(
 
 def show(snapshot: Snapshot, choice: FileChoice, what: str) -> None:
     """One page of the chosen files; a click opens a file below the list."""
-    page = file_page(snapshot, choice, start=start(), length=PER_PAGE)
+    page = cache.file_page(snapshot, choice, start(), PER_PAGE)
     pager(
         page.total,
         page.start,
