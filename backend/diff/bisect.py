@@ -51,15 +51,19 @@ def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Kep
     and `VersionNotFoundError` for one that is not there.
     """
     yield BisectProgress((), "looking for the two ends")
-    ends = find_ends(lake, ref, request.condition, (request.good, request.bad))
-    while True:
-        try:
-            version = next(ends)
-        except StopIteration as found:
-            good, bad = found.value
-            break
-        yield BisectProgress((), "looking for the oldest version that can be judged", version)
+    good, bad = yield from _ends(lake, ref, request)
     yield from _Search(lake, ref, request, ends=(good, bad), kept=kept or Kept()).run()
+
+
+def _ends(lake: BisectLake, ref: TableRef, request: BisectRequest) -> Generator[BisectProgress, None, tuple[int, int]]:
+    with closing(find_ends(lake, ref, request.condition, (request.good, request.bad))) as ends:
+        while True:
+            try:
+                doing, version = next(ends)
+            except StopIteration as found:
+                good, bad = found.value
+                return good, bad
+            yield BisectProgress((), doing, version)
 
 
 class _Search:

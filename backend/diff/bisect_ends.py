@@ -3,9 +3,10 @@
 Rule: an end that somebody named is never replaced; one that nobody named is the oldest that can be judged, the latest.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from decimal import Decimal
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from backend.diff.bisect_condition import check_condition
 from backend.diff.bisect_model import OLDEST, Outcome, Probe, Verdict
@@ -14,6 +15,7 @@ from backend.errors import BisectError, LakehouseError, QueryError
 from backend.lake.model import TableRef
 from backend.lake.reachability import FilesSeen
 from backend.query.aggregate import ScannedLake
+from backend.query.over_versions import over_versions
 
 
 class BisectLake(ScannedLake, VersionedLake, Protocol):
@@ -24,20 +26,25 @@ class BisectLake(ScannedLake, VersionedLake, Protocol):
 
 
 Ends = tuple[int, int]
+Doing = tuple[str, int]  # what is done, at which version
+Found = TypeVar("Found")
 _MOST_VALUE = 60  # characters of one value in a sentence
 
 
 def find_ends(
     lake: BisectLake, ref: TableRef, text: str, named: tuple[str | int | None, str | int | None]
-) -> Generator[int, None, Ends]:
-    """The good and the bad version; yields the versions looked at on the way.
+) -> Generator[Doing, None, Ends]:
+    """The good and the bad version; yields what it does ten times a second.
 
     Raises `QueryError` for a condition that does not fit the table, and `BisectError` for equal ends.
     """
     good, bad = (named_version(lake, ref, each) for each in named)
     if bad is None:
         bad = lake.latest_version(ref)
-    check_condition(text, lake.snapshot(ref, max(bad, good or 0)))
+    newest = max(bad, good or 0)
+    yield from _aside(
+        (f"reading the log up to v{newest}", newest), lambda: check_condition(text, lake.snapshot(ref, newest))
+    )
     if good is None:
         good = yield from _oldest(lake, ref, text, bad)
     if good == bad:
@@ -52,24 +59,60 @@ def named_version(lake: VersionedLake, ref: TableRef, text: str | int | None) ->
     return None if text is None or str(text).strip().lower() == OLDEST else resolve_version(lake, ref, text)
 
 
-def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int) -> Generator[int, None, int]:
+def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int) -> Generator[Doing, None, int]:
     """The oldest version before `bad` that can be judged, taken to be so from there on."""
+
+    def judged(version: int) -> Generator[Doing, None, bool]:
+        doing = ("looking for the oldest version that can be judged", version)
+        return (yield from _aside(doing, lambda: _can_be_judged(lake, ref, text, version)))
+
     known = [v for first, last in lake.versions(ref) for v in range(first, min(last, bad - 1) + 1)]
-    low, high = -1, len(known) - 1
-    if known:
-        yield known[0]
-        if _can_be_judged(lake, ref, text, known[0]):
-            return known[0]
+    if known and (yield from judged(known[0])):
+        return known[0]
+    low, high = 0, len(known) - 1
     while high - low > 1:
         middle = (low + high) // 2
-        yield known[middle]
-        low, high = (low, middle) if _can_be_judged(lake, ref, text, known[middle]) else (middle, high)
-    if not known or not _can_be_judged(lake, ref, text, known[high]):
+        low, high = (low, middle) if (yield from judged(known[middle])) else (middle, high)
+    if high <= 0 or not (yield from judged(known[high])):
         raise BisectError(
             f"no version before v{bad} of {ref.name} can be judged",
             hint="their data files are gone, or they lack a column: name a good version that is still whole",
         )
     return known[high]
+
+
+def _aside(doing: Doing, ask: Callable[[], Found]) -> Generator[Doing, None, Found]:
+    """What `ask` gives or raises, asked in a thread that whoever waits can leave."""
+    task = _Asked(ask)
+    with closing(over_versions([doing[1]], lambda _: task)) as steps:
+        for step in steps:
+            if step.values:
+                break
+            yield doing
+    if task.failure is not None:
+        raise task.failure
+    return task.found[0]
+
+
+class _Asked(Generic[Found]):
+    """One question as a task of `over_versions`."""
+
+    rows_read = 0
+
+    def __init__(self, ask: Callable[[], Found]) -> None:
+        self._ask = ask
+        self.found: list[Found] = []
+        self.failure: LakehouseError | None = None
+
+    def stop(self) -> None:
+        """The log is read in one go; whoever waits has left already."""
+
+    def run(self) -> None:
+        try:
+            self.found.append(self._ask())
+        except LakehouseError as exc:
+            self.failure = exc
+            raise
 
 
 def _can_be_judged(lake: BisectLake, ref: TableRef, text: str, version: int) -> bool:

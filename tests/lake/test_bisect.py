@@ -552,6 +552,25 @@ def test_closing_ends_it_within_a_second_while_rows_come(orders: Path, open_lake
     assert ended.wait(2.0)
 
 
+def test_closing_does_not_wait_for_a_log_that_takes_long(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake, go_on = open_lake(), threading.Event()
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lake, name)
+
+        def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
+            go_on.wait(5.0)
+            return lake.snapshot(ref, version)
+
+    steps = bisect(Slow(), lake.find("orders"), BisectRequest(CONDITION))  # type: ignore[arg-type]
+    said = [step.doing for step, _ in zip(steps, range(3), strict=False)]
+    started = time.monotonic()
+    steps.close()
+    assert time.monotonic() - started < 1.0 and said[-1] == "reading the log up to v8"
+    go_on.set()
+
+
 def test_which_commits_may_have_changed_rows(orders: Path, open_lake: Callable[..., Lake]) -> None:
     DeltaTable(str(orders)).alter.set_table_properties({"delta.appendOnly": "false"})
     lake = open_lake()
