@@ -180,7 +180,7 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {exc}\n")
         return 1
     size = "" if chosen.scale == 1 else f" Tables of {chosen.scale:g} times the size that the targets are for."
-    how = f"deltalake {version('deltalake')}, Python {python_version()}, median of {chosen.repeats} runs.{size}"
+    how = f"deltalake {version('deltalake')}, Python {python_version()}, median of {chosen.repeats}.{size}"
     table = render(sections, how)
     sys.stdout.write(f"{table}\n")
     if chosen.write:
