@@ -35,9 +35,22 @@ class LakeSettings(Section):
     diff_rows: Annotated[
         int, Field(ge=1, le=1_000_000, description="Most changed rows a diff returns; the counts are always whole.")
     ] = 1_000
+    diff_max_bytes: Annotated[
+        int,
+        Field(ge=1, description="Most bytes of data files that a diff without a change feed reads unless asked to."),
+    ] = 2 * 1024**3
+    diff_time_limit_s: Annotated[float, Field(gt=0, description="How long a diff may compare rows, in seconds.")] = (
+        600.0
+    )
     refresh_s: Annotated[
         float, Field(gt=0, description="How old a listing of the lake may be before a page reads it again, in seconds.")
     ] = 5.0
+
+    @model_validator(mode="after")
+    def _no_root_is_empty(self) -> "LakeSettings":
+        if not all(root.strip() for root in self.roots):
+            raise ValueError("a root is empty: it would open the working directory")
+        return self
 
 
 class StoreSettings(Section):

@@ -1,6 +1,7 @@
 """`weir diff`: what changed between two versions.
 
-Rule: counts are told in words that hold; where rows cannot be compared the rest is printed and the exit code is 1.
+Rule: counts are told in words that hold. The exit code is 0 when nothing differs, 10 when something does, 1 when rows
+cannot be compared and nothing else tells.
 """
 
 from collections.abc import Callable
@@ -14,13 +15,15 @@ from app.cli.output import one_line, print_json, print_table, say
 from app.view.format import bytes_text, count_text, utc_text
 from backend.diff.diff import DiffOptions
 from backend.diff.diff import diff as compare
+from backend.diff.engine import Watch
 from backend.diff.export import to_csv, to_json, to_parquet
 from backend.diff.key import parse_names
-from backend.diff.model import RowChange, RowKind, VersionDiff
+from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
 from backend.errors import DiffError
 
+CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal
 WIDEST = 60  # characters of a cell; --json and --output have them all
 _FORMATS: dict[str, Callable[[VersionDiff], bytes]] = {".csv": to_csv, ".json": to_json, ".parquet": to_parquet}
@@ -34,36 +37,58 @@ class Request:
     table: str
     from_version: str
     to_version: str
-    key: str | None
-    columns: str | None
-    rows: int | None
-    output: Path | None
+    key: str | None = None
+    columns: str | None = None
+    method: DiffMethod | None = None
+    where: str | None = None
+    tolerance: float = 0.0
+    against: str | None = None
+    rows: int | None = None
+    output: Path | None = None
 
 
 def diff(request: Request, *, as_json: bool) -> int:
-    settings, _ = services()
     write = _writer(request.output)
-    lake, ref = opened(request.table)
-    found = compare(
-        lake,
-        ref,
-        resolve_version(lake, ref, request.from_version),
-        resolve_version(lake, ref, request.to_version),
-        DiffOptions(
-            key=parse_names(request.key) if request.key else None,
-            columns=parse_names(request.columns) if request.columns else None,
-            row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
-        ),
-    )
+    found = _compared(request)
     if write and found.is_available:
         write(found)
     if as_json:
         print_json(documents.diff(found))
     else:
         _print(found, SHOWN if request.rows is None else request.rows)
-    if not found.is_available:
+    if found.is_changed:
+        return CHANGED
+    if found.is_changed is None:
         return fail(f"rows cannot be compared: {'; '.join(found.reasons)}", found.hint)
     return 0
+
+
+def named_method(text: str | None) -> DiffMethod | None:
+    """The method that was typed; raises `DiffError` for one that is none."""
+    wanted = [method for method in DiffMethod if method is not DiffMethod.SAME_VERSION]
+    found = next((method for method in wanted if method.value == (text or "").strip().lower().replace("-", "_")), None)
+    if text is not None and found is None:
+        raise DiffError(f"no method {text!r}", hint=f"one of {', '.join(wanted)}")
+    return found
+
+
+def _compared(request: Request) -> VersionDiff:
+    settings, _ = services()
+    lake, ref = opened(request.table)
+    other = opened(request.against)[1] if request.against else None
+    options = DiffOptions(
+        key=parse_names(request.key) if request.key else None,
+        columns=parse_names(request.columns) if request.columns else None,
+        row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
+        method=request.method,
+        max_bytes=settings.lake.diff_max_bytes,
+        tolerance=request.tolerance,
+        against=other,
+        where=request.where,
+    )
+    first = resolve_version(lake, ref, request.from_version)
+    second = resolve_version(lake, other or ref, request.to_version)
+    return compare(lake, ref, first, second, options, Watch(settings.lake.diff_time_limit_s))
 
 
 def _writer(path: Path | None) -> Callable[[VersionDiff], None] | None:

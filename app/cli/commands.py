@@ -115,16 +115,36 @@ def diff(
     to_version: Annotated[str, typer.Option("--to", help="The same; the older one shows what going back changes.")],
     key: Annotated[str | None, typer.Option("--key", help="Columns that name a row: a,b.")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help="change_feed, key_join, multiset or log_only. None: the best.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="SQL over a row: changes whose row satisfies it before or after.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option("--tolerance", min=0.0, help="Floats this close are the same.")] = 0.0,
+    against: Annotated[str | None, typer.Option("--with", help="Another table, which --to is a version of.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", min=0, help="Most changed rows to show.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Write the changed rows to a .csv, .json or .parquet file.")
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """What changed between two versions: counts, rows, schema, properties, files."""
+    """What changed between two versions: counts, rows, schema, properties, files. Exit 0: nothing, 10: something."""
     from app.cli import changes
 
-    request = changes.Request(name, from_version, to_version, key, columns, rows, output)
+    request = changes.Request(
+        name,
+        from_version,
+        to_version,
+        key,
+        columns,
+        changes.named_method(method),
+        where,
+        tolerance,
+        against,
+        rows,
+        output,
+    )
     return changes.diff(request, as_json=as_json)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from backend.diff.export import row_document
 from backend.diff.model import CommitChanges, VersionDiff
+from backend.diff.values import json_value
 from backend.health.model import AttentionItem, TableHealth
 from backend.lake.commit_changes import TableChange
 from backend.lake.files import FileDistribution
@@ -172,10 +173,21 @@ def diff(value: VersionDiff) -> Document:
         "exact": value.exact,
         "key": {"columns": list(value.key.columns), "source": value.key.source.value} if value.key else None,
         "first_covered_version": value.first_covered_version,
-        "net": {"inserted": value.net.inserted, "updated": value.net.updated, "deleted": value.net.deleted},
+        "net": {
+            "inserted": value.net.inserted,
+            "updated": value.net.updated,
+            "deleted": value.net.deleted,
+            "unchanged": value.unchanged,
+        },
+        "num_rows": {"from": value.num_rows[0], "to": value.num_rows[1]},
+        "against": {"name": value.against.name, "uri": value.against.uri} if value.against else None,
         "set_apart": {name: getattr(value.apart, name) for name in value.apart.__dataclass_fields__},
         "commits": [_commit_changes(changes) for changes in value.commits],
         "changed_cells": dict(value.changed_cells),
+        "common_changes": [
+            {"column": c.column, "before": json_value(c.before), "after": json_value(c.after), "updates": c.updates}
+            for c in value.common
+        ],
         "rows": [row_document(row) for row in value.rows],
         "truncated": value.truncated,
         "schema": _schema_diff(value),
@@ -185,7 +197,8 @@ def diff(value: VersionDiff) -> Document:
 
 
 def _commit_changes(value: CommitChanges) -> Document:
-    counts = {"inserted": value.inserted, "updated": value.updated, "deleted": value.deleted}
+    counts: Document = {"inserted": value.inserted, "updated": value.updated, "deleted": value.deleted}
+    counts["source"] = "writer" if value.is_reported else "change_feed"
     return commit(value.commit) | {"changes": counts}
 
 

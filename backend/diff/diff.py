@@ -18,7 +18,7 @@ from backend.diff.files import diff_files
 from backend.diff.key import choose_key
 from backend.diff.limits import limits
 from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
-from backend.diff.net import NetAnswer, NetQuery, net_changes
+from backend.diff.net import NetAnswer, NetQuery, check_row_condition, net_changes
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
 from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
 from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
@@ -58,7 +58,8 @@ class DiffLake(FileReader, Protocol):
 class DiffOptions:
     """How to compare: `key` and `columns` as given (None: found, all), at most `row_limit` rows in the answer, the one
     `method` wanted (None: the best), at most `max_bytes` of data files read unless a method is named, floats within
-    `tolerance` equal, `against` another table whose version is `to_version`."""
+    `tolerance` equal, `against` another table whose version is `to_version`, only rows that satisfy the SQL `where`
+    before or after."""
 
     key: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
@@ -67,6 +68,7 @@ class DiffOptions:
     max_bytes: int | None = None
     tolerance: float = 0.0
     against: TableRef | None = None
+    where: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ def prepare(
     request = DiffRequest(from_version, to_version, options.method, options.max_bytes)
     plan = plan_diff(request, _facts(lake, sides, options))
     names = _compared(options.columns, sides, plan)
+    if options.where is not None:
+        check_row_condition(options.where, names)
     return PreparedDiff(lake, options, plan, sides, names, _outline(lake, sides, plan, names))
 
 
@@ -199,12 +203,18 @@ def _answered(
     found = replace(prepared.outline, method=method, key=key, reasons=prepared.plan.reasons(method, failed))
     if method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return found
-    query = NetQuery(key.columns if key else (), prepared.options.row_limit, prepared.options.tolerance)
+    options = prepared.options
+    query = NetQuery(key.columns if key else (), options.row_limit, options.tolerance, options.where)
     if method is DiffMethod.CHANGE_FEED:
         return _with_feed(prepared, found, _by_feed(prepared, query, watch))
     watch.rows_total = prepared.sides.num_rows
     reading = lambda: signed_rows(prepared.lake, prepared.sides, prepared.columns)  # noqa: E731
     return _with_rows(prepared, found, net_changes(reading, prepared.columns, query, watch, can_read_twice=True))
+
+
+def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:
+    where = prepared.options.where
+    return (f"only rows that satisfy {where} before or after are counted; commits count all",) if where else ()
 
 
 def _by_feed(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> FeedAnswer:
@@ -235,5 +245,6 @@ def _with_rows(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) ->
         common=answer.common,
         arrow_schema=answer.arrow_schema,
         exact=answer.net.updated is not None and not answer.apart.rows and not prepared.sides.unfit,
-        reasons=(*found.reasons, *limits(prepared.sides, prepared.columns, found, answer)),
+        reasons=(*found.reasons, *limits(prepared.sides, prepared.columns, found, answer), *_filtered(prepared)),
+        num_rows=(None, None) if prepared.options.where else found.num_rows,
     )

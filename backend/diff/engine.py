@@ -112,6 +112,12 @@ def engine(watch: Watch) -> Iterator["DuckDBPyConnection"]:
             connection.close()
 
 
+def close_doors(connection: "DuckDBPyConnection") -> None:
+    """Before SQL that a stranger wrote: no file, no network, no setting from here on."""
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
 def _error(exc: Exception, watch: Watch, *, full: bool) -> Exception:
     if watch.is_stopped:
         return DiffStopped()

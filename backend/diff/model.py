@@ -171,6 +171,16 @@ class VersionDiff:
     against: TableRef | None = None  # the table that `to_version` is of, None for the same one
 
     @property
+    def is_changed(self) -> bool | None:
+        """Whether anything that people mean by a change differs: rows, schema, properties; None when rows are unknown
+        and nothing else differs. Other files alone are none: a compaction changes nothing."""
+        if self.net.total or not self.schema.is_empty or self.properties:
+            return True
+        if self.net.total is None and (self.files.added or self.files.removed):
+            return None
+        return False
+
+    @property
     def unchanged(self) -> int | None:
         """Rows of the second state that the first has too."""
         rows, net = self.num_rows[1], self.net

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from backend.diff.engine import Watch, engine
+from backend.diff.engine import Watch, close_doors, engine
 from backend.diff.model import ApartCounts, CommonChange, NetCounts, RowChange
 from backend.diff.rows import Bucket, Source, fetch_rows
+from backend.errors import QueryError
+from backend.query.expression import Expression, read_expression
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -27,11 +29,13 @@ Reading = Callable[[], pa.RecordBatchReader]  # c0, c1 … and SIGN, from the st
 
 @dataclass(frozen=True, slots=True)
 class NetQuery:
-    """`key` names columns, () for none; two floats within `tolerance` are the same (with a key only)."""
+    """`key` names columns, () for none; two floats within `tolerance` are the same (with a key only); `where` is SQL
+    over one row: only changes are kept whose row satisfies it before or after."""
 
     key: tuple[str, ...] = ()
     row_limit: int = 10_000
     tolerance: float = 0.0
+    where: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def net_changes(
             watch.rows_total *= 2
             sieve = _sieve(connection, watch.watched(read()), len(columns))
         _cancel(connection, watch.watched(read()), len(columns), sieve)
+        if query.where is not None:
+            _keep_where(connection, columns, query)
         source = Source(connection, columns, tuple(columns.index(name) for name in query.key), query.tolerance)
         _classify(source)
         buckets = _buckets(connection)
@@ -111,6 +117,34 @@ def _cancel(connection: "DuckDBPyConnection", rows: pa.RecordBatchReader, width:
         f"FROM feed {sieve} GROUP BY {names} HAVING sum(sign) <> 0"
     )
     connection.unregister("feed")
+
+
+def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
+    """SQL over one row of these columns; raises `QueryError`."""
+    condition = read_expression(text, columns)
+    if condition.aggregates:
+        raise QueryError("the condition is about one row, but has an aggregate", hint="such as amount < 0")
+    return condition
+
+
+def _keep_where(connection: "DuckDBPyConnection", columns: Sequence[str], query: NetQuery) -> None:
+    """Only rows that satisfy the condition stay, with a key those of their keys too: an update is kept whole."""
+    condition = check_row_condition(query.where or "", columns)
+    named = ", ".join(f'c{i} AS "{name.replace(chr(34), chr(34) * 2)}"' for i, name in enumerate(columns))
+    close_doors(connection)
+    connection.execute(
+        "CREATE TEMP TABLE matched AS SELECT DISTINCT place FROM "
+        f"(SELECT {named}, rowid AS place FROM net) WHERE coalesce(CAST(({condition.text}\n) AS BOOLEAN), false)"
+    )
+    mine = "rowid IN (SELECT place FROM matched)"
+    if query.key:
+        same = " AND ".join(
+            f"m.c{columns.index(name)} IS NOT DISTINCT FROM net.c{columns.index(name)}" for name in query.key
+        )
+        mine = f"EXISTS (SELECT 1 FROM (SELECT * FROM net WHERE {mine}) m WHERE {same})"
+    connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM net WHERE {mine}")
+    connection.execute("DROP TABLE net")
+    connection.execute("ALTER TABLE kept RENAME TO net")
 
 
 def _classify(source: Source) -> None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from backend.diff.diff import DiffOptions, diff, prepare
 from backend.diff.engine import DiffStopped, Watch
 from backend.diff.model import DiffMethod, FilesDiff, NetCounts, VersionDiff
-from backend.errors import DiffError
+from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
@@ -280,3 +280,23 @@ def test_files_differ_by_path_and_deletion_vector(tmp_path: Path) -> None:
     (log.log / f"{2:020d}.json").rename(log.log / "gone")
     log.checkpoint(3, [protocol(), metadata(), add("a", size=1), add("b", size=10, dv=marked), add("d", size=1_000)])
     assert compare(tmp_path, 0, 3).files == whole == FilesDiff(3, 0, 1_011, 0)
+
+
+@pytest.mark.parametrize("method", [KEY, ROWS])
+def test_a_condition_keeps_the_changes_whose_row_satisfies_it_before_or_after(prices: Path, method: DiffMethod) -> None:
+    key = ("id",) if method is KEY else None
+    found = compare(prices, 0, 2, key=key, where="price > 2.5", method=method)
+    assert found.net == (NetCounts(1, 1, 0) if key else NetCounts(2, 0, 0))
+    assert {row.after["id"] for row in found.rows if row.after} == {2, 6}
+    assert found.unchanged is None and any("price > 2.5" in reason for reason in found.reasons)
+    assert compare(prices, 0, 2, key=key, where="price <> price", method=method).net.total == 0
+
+
+@pytest.mark.parametrize(
+    "where", ["nope > 1", "count(*) > 1", "id IN (SELECT 1)", "read_text('/etc/passwd') <> ''", "", "id ="]
+)
+def test_a_condition_that_may_not_run_is_refused_before_a_row_is_read(prices: Path, where: str) -> None:
+    for file in (prices / "t").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(QueryError):
+        compare(prices, 0, 2, key=("id",), where=where)

@@ -239,12 +239,13 @@ def test_files_has_a_histogram_that_adds_up(weir: Weir, lake: Path) -> None:
 def test_diff_counts_net_and_gross(weir: Weir, lake: Path) -> None:
     answer = weir("diff", "orders", "--from", "0", "--to", "latest", "--key", "id", "--json")
     document = answer.document
-    assert answer.code == 0
+    assert answer.code == 10
     assert (document["from_version"], document["to_version"], document["method"]) == (0, 4, "change_feed")
-    assert document["net"] == {"inserted": 1, "updated": 1, "deleted": 1}
+    assert document["net"] == {"inserted": 1, "updated": 1, "deleted": 1, "unchanged": 1}
     assert document["exact"] is True
     assert [c["version"] for c in document["commits"]] == [4, 3, 2, 1]
-    assert document["commits"][2]["changes"] == {"inserted": 0, "updated": 1, "deleted": 0}
+    changes = {"inserted": 0, "updated": 1, "deleted": 0, "source": "change_feed"}
+    assert document["commits"][2]["changes"] == changes
     assert {"schema", "properties", "files", "reasons", "rows", "truncated"} <= document.keys()
 
 
@@ -276,21 +277,57 @@ def test_diff_limits_rows_and_says_so(weir: Weir, lake: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
 def test_diff_writes_rows_to_a_file(weir: Weir, lake: Path, suffix: str, home: Path) -> None:
-    assert weir("diff", "orders", "--from", "0", "--to", "4", "--output", f"out.{suffix}").code == 0
+    assert weir("diff", "orders", "--from", "0", "--to", "4", "--output", f"out.{suffix}").code == 10
     assert (home / f"out.{suffix}").stat().st_size > 10
 
 
-def test_diff_without_feed_tells_the_rest_and_ends_with_1(weir: Weir, home: Path) -> None:
+@pytest.fixture
+def plain(home: Path) -> Path:
+    """No change feed: v0 one row · v1 another · v2 compaction."""
     path = home / "lake" / "plain"
     path.parent.mkdir()
-    write_deltalake(path, pa.table({"id": [1]}))
-    write_deltalake(path, pa.table({"id": [2]}), mode="append")
+    write_deltalake(path, pa.table({"id": [1], "v": [1.0]}))
+    write_deltalake(path, pa.table({"id": [2], "v": [2.0]}), mode="append")
+    DeltaTable(path).optimize.compact()
+    return path
+
+
+def test_diff_without_feed_compares_the_files_that_differ(weir: Weir, plain: Path) -> None:
+    answer = weir("diff", "plain", "--from", "0", "--to", "1", "--json")
+    assert (answer.code, answer.document["method"]) == (10, "multiset")
+    assert answer.document["net"] == {"inserted": 1, "updated": 0, "deleted": 0, "unchanged": 1}
+    assert answer.document["commits"][0]["changes"]["source"] == "writer"
+
+
+def test_diff_of_a_compaction_ends_with_0(weir: Weir, plain: Path) -> None:
+    answer = weir("diff", "plain", "--from", "1", "--to", "2", "--key", "id", "--json")
+    assert (answer.code, answer.document["method"], answer.document["files"]["added"]) == (0, "key_join", 1)
+    assert answer.document["net"] == {"inserted": 0, "updated": 0, "deleted": 0, "unchanged": 2}
+
+
+def test_diff_where_the_data_is_gone_tells_the_rest_and_ends_with_1(weir: Weir, plain: Path) -> None:
+    for file in plain.glob("*.parquet"):
+        file.unlink()
     answer = weir("diff", "plain", "--from", "0", "--to", "1", "--json")
     assert answer.code == 1
-    assert (answer.document["method"], answer.document["net"]["inserted"]) == ("unavailable", None)
+    assert (answer.document["method"], answer.document["net"]["inserted"]) == ("log_only", None)
     assert answer.document["files"]["added"] == 1
-    assert answer.err.startswith("error: ")
+    assert answer.err.startswith("error: ") and "is gone" in answer.err
     assert "hint: " in answer.err
+
+
+def test_diff_by_a_named_method_a_condition_and_with_another_table(weir: Weir, plain: Path, home: Path) -> None:
+    some = weir(
+        "diff", "plain", "--from", "0", "--to", "2", "--method", "key-join", "--key", "id", "--where", "v > 5", "--json"
+    )
+    assert (some.code, some.document["net"]["inserted"]) == (0, 0)
+    write_deltalake(home / "lake" / "copy", pa.table({"id": [2, 3], "v": [2.0, 3.0]}))
+    other = weir("diff", "plain", "--with", "copy", "--from", "latest", "--to", "0", "--key", "id", "--json").document
+    assert other["net"] == {"inserted": 1, "updated": 0, "deleted": 1, "unchanged": 1}
+    assert other["against"]["name"] == "copy"
+    near = weir("diff", "plain", "--from", "0", "--to", "2", "--key", "v", "--tolerance", "9", "--json")
+    assert near.document["net"]["inserted"] == 1
+    assert "change_feed" in weir("diff", "plain", "--from", "0", "--to", "1", "--method", "magic").err
 
 
 # -- health -----------------------------------------------------------------------------------------------------------
