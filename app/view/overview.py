@@ -138,7 +138,7 @@ def _stream_row(status: StreamStatus, now: datetime) -> dict[str, object]:
 def streams_sentence(streams: Sequence[StreamStatus]) -> str:
     """ "5 of 6 streams run · 1 failed"."""
     running = sum(status.state is StreamState.RUNNING for status in streams)
-    parts = [f"{count_text(running)} of {things(len(streams), 'stream')} run"]
+    parts = [f"{count_text(running)} of {things(len(streams), 'stream')} {'runs' if len(streams) == 1 else 'run'}"]
     for state in (StreamState.FAILED, StreamState.BACKOFF, StreamState.STOPPED, StreamState.UNKNOWN):
         count = sum(status.state is state for status in streams)
         if count:

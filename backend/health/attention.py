@@ -104,7 +104,8 @@ def _host_items(beats: Sequence[HostHeartbeat], streams: Sequence[StreamStatus])
     last = beats[-1] if beats else None
     what = f"The stream host {last.host_id} is silent." if last else "No stream host has ever reported."
     if wanted:
-        what += f" {len(wanted)} streams should run and nobody runs them."
+        many = len(wanted) > 1
+        what += f" {len(wanted)} stream{'s' * many} should run and nobody runs {'them' if many else 'it'}."
     step = "Start it: `weir host` (or `weir up` for everything)."
     severity = Severity.CRITICAL if wanted else Severity.NOTE
     yield AttentionItem(severity, "host", last.host_id if last else "host", what, step, last.beat_at if last else None)
