@@ -1,5 +1,6 @@
 """The first bad version, against a naive look at every version; and every way in which that can be impossible."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
@@ -138,7 +140,7 @@ def stories(draw: st.DrawFn, *, most_flips: int = 1, can_be_gone: bool = True) -
 
 
 PLENTY = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
@@ -266,7 +268,7 @@ def random_history(path: Path, seed: int) -> list[list[Row]]:
     return states
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_random_histories_against_a_look_at_every_version(
     root: Path, open_lake: Callable[..., Lake], seed: int
 ) -> None:
@@ -296,9 +298,14 @@ def test_random_histories_against_a_look_at_every_version(
 
 
 @pytest.fixture
-def orders(root: Path) -> Path:
+def orders(made: Path, root: Path) -> Path:
     """v0 – v4 append good rows, v5 compacts, v6 a negative amount, v7 – v8 append good rows."""
-    path = root / "orders"
+    return Path(shutil.copytree(made, root / "orders"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "orders"
     for number in range(5):
         builders.write(path, {"id": [number], "amount": [1.0 + number]})
     DeltaTable(str(path)).optimize.compact()
@@ -472,8 +479,11 @@ def test_files_that_are_gone_in_the_middle_leave_a_range(root: Path, open_lake: 
 def test_only_the_columns_of_the_condition_are_read(root: Path, open_lake: Callable[..., Lake]) -> None:
     names = [f"c{number}" for number in range(3_000)]
     schema = pa.schema([(name, pa.int64()) for name in names])
-    for value in (1, -3):
-        write_deltalake(str(root / "wide"), pa.table([pa.array([value])] * 3_000, schema=schema), mode="append")
+    log = builders.HandLog(root / "wide").start(columns=dict.fromkeys(names, "long"))
+    for number, value in enumerate((1, 2, -3)):
+        file = root / "wide" / f"{number}.parquet"
+        pq.write_table(pa.table([pa.array([value])] * 3_000, schema=schema), file)
+        log.commit(builders.commit_info(), builders.add(file.name, size=file.stat().st_size, rows=1))
     lake = open_lake()
     asked: list[tuple[str, ...]] = []
     scan = lake.scan
@@ -487,7 +497,7 @@ def test_only_the_columns_of_the_condition_are_read(root: Path, open_lake: Calla
             return scan(snapshot, columns)
 
     found = found_by(Watched(), lake.find("wide"), "c7 >= 0 AND c2999 >= c8 - 100")
-    assert found.culprit == 1 and len(asked) == 3
+    assert found.culprit == 3 and len(asked) >= 4
     *probes, examples = asked
     assert {frozenset(columns) for columns in probes} == {frozenset({"c7", "c8", "c2999"})}
     assert len(examples) == 8 and {"c7", "c8", "c2999"} < set(examples)
