@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.errors import DataFileMissingError, LakehouseError
+from backend.errors import DataFileMissingError, DiffError, LakehouseError
 from backend.lake.actions import Kind
 from backend.lake.commits import CommitSlice
 from backend.lake.log import TableLog
@@ -59,6 +59,12 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
         f"the change feed does not cover version {first}: it was off, or its commit was cleaned away",
         hint=f"compare from version {first} on",
     )
+
+
+def require_feed(log: TableLog, version: int) -> None:
+    """Raise `DiffError` when the feed was off at a commit, `VersionNotFoundError` when it is not there."""
+    if not _is_on(log.state(version).metadata):
+        raise DiffError(f"the change feed was off at version {version}", hint=f"set {FEED}=true to record changes")
 
 
 def change_files(commits: Iterable[CommitSlice]) -> list[str]:

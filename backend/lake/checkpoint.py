@@ -159,6 +159,7 @@ class CheckpointState:
         self._top = top
         self._live: dict[Piece, Array] | None = None  # of each piece, which of its rows are files
         self._columns: dict[str, pa.Array] = {}
+        self._totals: dict[str, tuple[int, int]] = {}
         self._index: KeyIndex | None = None
         self._small: tuple[Mapping[str, int], Mapping[str, str | None]] | None = None
 
@@ -178,6 +179,13 @@ class CheckpointState:
             if group.kept:
                 self._columns.update(arrays)
         return arrays[name]
+
+    def total(self, name: str) -> tuple[int, int]:
+        """The sum of a column of whole numbers, and how many files do not say it."""
+        if name not in self._totals:
+            column = self.column(name)
+            self._totals[name] = int(pc.sum(column).as_py() or 0), int(column.null_count)
+        return self._totals[name]
 
     def places(self, keys: pa.Array) -> Places:
         """Where the files with these keys are: positions in `keys` and rows of the checkpoint. The first call compares

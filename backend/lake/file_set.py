@@ -21,6 +21,8 @@ from backend.lake.partitions import show_partitions
 
 Lock = AbstractContextManager[Any]
 Answer = TypeVar("Answer")
+Rows = np.ndarray[Any, Any]
+NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
 class Base(Protocol):
@@ -29,24 +31,32 @@ class Base(Protocol):
     @property
     def num_files(self) -> int: ...
     def column(self, name: str) -> pa.Array: ...
+    def total(self, name: str) -> tuple[int, int]: ...
     def check(self) -> None: ...
     def places(self, keys: pa.Array) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]": ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a version's files are made of: rows of a base (None: all), and those added after it (`actions.FILES`)."""
+    """What a version's files are made of: a base without the rows `gone` (sorted), and those added after it
+    (`actions.FILES`)."""
 
     base: Base | None
-    kept: pa.Array | None
+    gone: Rows
     added: pa.Table
     finding: str | None = None  # why a better way to the version was not taken
 
     @property
     def kept_files(self) -> int:
-        if self.base is None:
-            return 0
-        return self.base.num_files if self.kept is None else len(self.kept)
+        return 0 if self.base is None else self.base.num_files - len(self.gone)
+
+    def kept(self, column: pa.Array) -> pa.Array:
+        """A column of the base without the rows that are gone."""
+        if not len(self.gone):
+            return column
+        live = np.ones(len(column), bool)
+        live[self.gone] = False
+        return column.filter(pa.array(live))
 
 
 @dataclass(slots=True)
@@ -64,7 +74,7 @@ class FileSet:
     @classmethod
     def of(cls, files: pa.Table, metadata: Metadata) -> "FileSet":
         """Files given as a table of `FILES_SCHEMA`, with `stats` if it is there."""
-        return _GivenFiles(metadata, lambda _: Parts(None, None, FILES.empty_table()), _files=files)
+        return _GivenFiles(metadata, lambda _: Parts(None, NO_ROWS, FILES.empty_table()), _files=files)
 
     @property
     def num_files(self) -> int:
@@ -81,6 +91,11 @@ class FileSet:
         if name == "partition":
             return show_partitions(self.column("encoded_partition"), self.metadata)
         return self._of_base(lambda parts: _column(parts, name))
+
+    def total(self, name: str) -> tuple[int, int]:
+        """The sum of a column of whole numbers, and how many files do not say it: at the price of the files that came
+        or went since the base."""
+        return self._of_base(lambda parts: _total(parts, name))
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Columns of `FILES_SCHEMA` (or `stats`), one row a file."""
@@ -100,11 +115,8 @@ class FileSet:
         if parts.base is not None:
             wanted = list(dict.fromkeys(keys))
             at, rows = parts.base.places(pa.array(wanted, pa.string()))
-            if parts.kept is not None:
-                kept = parts.kept.to_numpy()
-                place = np.minimum(np.searchsorted(kept, rows), max(0, len(kept) - 1))
-                live = kept[place] == rows if len(kept) else np.zeros(len(rows), bool)
-                at, rows = at[live], place[live]
+            live = ~np.isin(rows, parts.gone)
+            at, rows = at[live], rows[live] - np.searchsorted(parts.gone, rows[live])
             found |= {wanted[key]: int(row) for key, row in zip(at, rows, strict=True)}
         return found
 
@@ -140,6 +152,9 @@ class _GivenFiles(FileSet):
     def column(self, name: str) -> pa.Array:
         return _one(self._files[name].combine_chunks())
 
+    def total(self, name: str) -> tuple[int, int]:
+        return _sum(self._files[name])
+
 
 def last_actions(actions: pa.Table) -> pa.Table:
     """The last action on each key `(path, deletion vector)`, in their order; change files are none."""
@@ -157,23 +172,29 @@ def decide(base: Base | None, actions: pa.Table) -> Parts:
     decided = last_actions(actions)
     added = decided.filter(pc.equal(decided["kind"], int(Kind.ADD))).select(FILES.names).combine_chunks()
     if base is None:
-        return Parts(None, None, added)
+        return Parts(None, NO_ROWS, added)
     _, named = base.places(_one(decided["key"].combine_chunks()))
     base.check()
-    if not len(named):
-        return Parts(base, None, added)
-    live = np.ones(base.num_files, bool)
-    live[named] = False
-    return Parts(base, pa.array(np.flatnonzero(live)), added)
+    return Parts(base, np.unique(named), added)
+
+
+def _total(parts: Parts, name: str) -> tuple[int, int]:
+    added = _sum(parts.added[name])
+    if parts.base is None:
+        return added
+    whole, gone = parts.base.total(name), _sum(parts.base.column(name).take(pa.array(parts.gone)))
+    return whole[0] - gone[0] + added[0], whole[1] - gone[1] + added[1]
+
+
+def _sum(column: pa.Array | pa.ChunkedArray) -> tuple[int, int]:
+    return int(pc.sum(column).as_py() or 0), int(column.null_count)
 
 
 def _column(parts: Parts, name: str) -> pa.Array:
     added = _one(parts.added[name].combine_chunks())
     if parts.base is None:
         return added
-    found = parts.base.column(name)
-    if parts.kept is not None:
-        found = found.take(parts.kept)
+    found = parts.kept(parts.base.column(name))
     if not len(added):
         return found
     if pa.types.is_dictionary(found.type):

@@ -6,7 +6,7 @@ Rule: thread-safe, never writes, raises only `LakehouseError`s; what is fixed by
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -18,7 +18,8 @@ from backend.errors import (
 )
 from backend.lake import catalog, data
 from backend.lake.cards import Cards, Table
-from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_files
+from backend.lake.change_counts import count_changes
+from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_feed, require_files
 from backend.lake.checksum import Checksum
 from backend.lake.file_difference import FilesApart, files_apart
 from backend.lake.files import TargetSize, target_size
@@ -230,6 +231,13 @@ class Lake:
         return data.read_changes(
             ref.uri, from_version + 1, to_version, columns=columns, options=self._storage.options(ref.uri)
         )
+
+    def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
+        """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading
+        can tell."""
+        log = self._log(ref)
+        require_feed(log, version)
+        return count_changes(self._storage, ref.uri, log.commits([version])[0])
 
     def _find_uri(self, uri: str) -> TableRef:
         for ref in self._list(self._settings.lake.refresh_s).refs:

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backend.errors import (
     LakehouseError,
@@ -291,8 +290,9 @@ class TableLog:
         if said is None:
             is_there = self._checksums.get(state.version, (False, None))[0]
             return (f"checksum {state.version:020d}.crc cannot be read",) if is_there else ()
-        size_bytes = int(pc.sum(state.files.column("size_bytes")).as_py() or 0)
-        words = said.disagreement(state.files.num_files, size_bytes, state.protocol, state.metadata)
+        words = said.disagreement(
+            state.files.num_files, state.files.total("size_bytes")[0], state.protocol, state.metadata
+        )
         return (f"checksum of version {state.version} disagrees: {words}",) if words else ()
 
 

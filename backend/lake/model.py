@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +133,7 @@ class Files(typing.Protocol):
     @property
     def num_files(self) -> int: ...
     def column(self, name: str) -> pa.Array: ...
+    def total(self, name: str) -> tuple[int, int]: ...
     def table(self, names: Sequence[str]) -> pa.Table: ...
 
 
@@ -181,18 +181,18 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        return _sum(self.file_set.column("size_bytes"))
+        return self.file_set.total("size_bytes")[0]
 
     @property
     def num_rows(self) -> int | None:
         """Live rows: statistics' rows less deletion-vector rows; None when any file has no row count."""
-        rows = self.file_set.column("num_records")
-        return None if rows.null_count else _sum(rows) - self.deleted_rows
+        rows, unknown = self.file_set.total("num_records")
+        return None if unknown else rows - self.deleted_rows
 
     @property
     def deleted_rows(self) -> int:
         """Rows marked by deletion vectors."""
-        return _sum(self.file_set.column("deleted_rows"))
+        return self.file_set.total("deleted_rows")[0]
 
     @property
     def num_deletion_vectors(self) -> int:
@@ -202,7 +202,7 @@ class Snapshot:
     @property
     def files_without_rows(self) -> int:
         """Files whose statistics do not say how many rows they hold."""
-        return int(self.file_set.column("num_records").null_count)
+        return self.file_set.total("num_records")[1]
 
     @property
     def transactions(self) -> Mapping[str, int]:
@@ -275,7 +275,3 @@ class RowPage:
     rows: pa.Table
     truncated: bool
     total_rows: int | None
-
-
-def _sum(column: pa.Array) -> int:
-    return int(pc.sum(column).as_py() or 0)

@@ -562,4 +562,4 @@ def test_tables_that_others_wrote(weir: Weir, monkeypatch: pytest.MonkeyPatch) -
     assert rows["covid_nyt"]["num_rows"] == 1_111_930
     assert rows["covid_nyt"]["num_files"] == 8
     net = weir("diff", "cdf_table", "--from", "0", "--to", "3", "--json").document["net"]
-    assert net == {"inserted": 0, "updated": 5, "deleted": 1}
+    assert net == {"inserted": 0, "updated": 5, "deleted": 1, "unchanged": 4}
