@@ -55,15 +55,15 @@ def warm_history(watch: Watch, *, uri: str, limit: int, times: int = 5) -> list[
 
 
 def distribution(watch: Watch, *, uri: str) -> Answer:
-    """What the Files page works out of a snapshot."""
+    """What the Files page works out of a snapshot at once; rows per partition come with their list."""
     settings = _settings(uri)
     ref = _ref(settings, uri)
     with watch:
         lake = Lake(settings)
         snapshot = lake.snapshot(ref)
         target, rule = lake.target_bytes(snapshot), settings.health
-        found = distribute(snapshot, target, ratio=rule.small_file_ratio, min_files=rule.min_files)
-    days = [[p.partition.removeprefix("day="), p.num_files, p.size_bytes, p.num_rows] for p in found.partitions]
+        found = distribute(snapshot, target, ratio=rule.small_file_ratio, min_files=rule.min_files, with_rows=False)
+    days = [[p.partition.removeprefix("day="), p.num_files, p.size_bytes] for p in found.partitions]
     return {"files": found.num_files, "buckets": _buckets(found.buckets), "days": sorted(days)}
 
 

@@ -21,23 +21,21 @@ def history(watch: Watch, *, uri: str, limit: int, options: Mapping[str, str] | 
 
 
 def distribution(watch: Watch, *, uri: str) -> Answer:
-    """Sizes in powers of two, and files, bytes and rows per day."""
+    """Sizes in powers of two, and files and bytes per day."""
     with watch:
         files = pa.table(DeltaTable(uri).get_add_actions(flatten=True))
         sizes = files["size_bytes"].to_numpy()
         exponents = np.frexp(sizes)[1]
         counts, totals = np.bincount(exponents), np.bincount(exponents, sizes)
-        found = files.group_by("partition.day").aggregate(
-            [("size_bytes", "count"), ("size_bytes", "sum"), ("num_records", "sum")]
-        )
+        found = files.group_by("partition.day").aggregate([("size_bytes", "count"), ("size_bytes", "sum")])
     rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
-    days = sorted([str(day), count, size, records] for day, count, size, records in _by_name(found.column_names, rows))
+    days = sorted([str(day), count, size] for day, count, size in _by_name(found.column_names, rows))
     buckets = [[e, int(counts[e]), int(totals[e])] for e in range(len(counts)) if counts[e]]
     return {"files": files.num_rows, "buckets": buckets, "days": days}
 
 
 def _by_name(names: Sequence[str], rows: Any) -> list[Any]:
-    order = [names.index(n) for n in ("partition.day", "size_bytes_count", "size_bytes_sum", "num_records_sum")]
+    order = [names.index(n) for n in ("partition.day", "size_bytes_count", "size_bytes_sum")]
     return [[row[at] for at in order] for row in rows]
 
 

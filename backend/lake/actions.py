@@ -4,7 +4,6 @@ Rule: a file action whose path, size or deletion vector is not what the protocol
 wrong number is worse than none); everything else that is odd (statistics, commitInfo) hides only itself.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -198,14 +197,6 @@ def read_metadata(action: Any) -> Metadata:
         description=optional_text(action.get("description")),
         created_at=None if created_ms is None else utc_from_ms(created_ms),
     )
-
-
-def load_json(line: bytes) -> Any:
-    """Strict JSON first; Python's reader takes what some writers also leave (NaN, lone surrogates)."""
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return json.loads(line)
 
 
 def epoch_ms(value: Any) -> int | None:

@@ -38,7 +38,7 @@ from backend.lake.paths import check_paths, is_remote, refused, resolve_log_path
 from backend.lake.storage import Folder
 
 SIDECARS = f"{LOG}/_sidecars"
-BATCH_ROWS = 32_768
+BATCH_ROWS = 65_536
 BUFFER_BYTES = 65_536
 AT_ONCE = 2
 
@@ -265,7 +265,7 @@ class CheckpointState:
                 with corrupt_as(piece.part.path):
                     live = pc.is_valid(pc.struct_field(struct, "path"))
                     mask.append(live.to_numpy(zero_copy_only=False))
-                    struct = struct.filter(live)
+                    struct = struct if mask[-1].all() else struct.filter(live)
                     check_paths(paths_of(struct), self._table, self._allowed)
                     found = columns.decode(struct)["key"]
                 if is_remote(self._table):

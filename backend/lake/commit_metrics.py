@@ -49,19 +49,41 @@ _INSERTING = frozenset(
 
 def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: FileCounts | None) -> OperationMetrics:
     """One vocabulary for every writer's metrics; `counts` are of the commit's files, None when it is unreadable."""
-    inserted = first_count(raw, _INSERTED if operation in _INSERTING else _MERGE_INSERTED)
     is_vacuum = (operation or "").startswith("VACUUM")
+    said = _first_counts(raw, _INSERTING_RANKS if operation in _INSERTING else _RANKS)
     return OperationMetrics(
-        rows_inserted=inserted,
-        rows_updated=first_count(raw, _UPDATED),
-        rows_deleted=first_count(raw, _DELETED),
-        rows_copied=first_count(raw, _COPIED),
-        rows_source=first_count(raw, _SOURCE),
-        duration_ms=first_count(raw, _DURATION),
+        rows_inserted=said.get("rows_inserted"),
+        rows_updated=said.get("rows_updated"),
+        rows_deleted=said.get("rows_deleted"),
+        rows_copied=said.get("rows_copied"),
+        rows_source=said.get("rows_source"),
+        duration_ms=said.get("duration_ms"),
         files_vacuumed=first_count(raw, _VACUUMED_FILES) if is_vacuum else None,
         bytes_vacuumed=first_count(raw, _VACUUMED_BYTES) if is_vacuum else None,
         **(_said_files(raw) if counts is None else _moved_files(counts, raw)),
     )
+
+
+def _ranked(**names: tuple[str, ...]) -> dict[str, tuple[str, int]]:
+    """Per name of a writer's: which of ours it is, and its rank among the names of the same."""
+    return {name: (ours, rank) for ours, all_names in names.items() for rank, name in enumerate(all_names)}
+
+
+_ROWS = {"rows_updated": _UPDATED, "rows_deleted": _DELETED, "rows_copied": _COPIED, "rows_source": _SOURCE}
+_RANKS = _ranked(rows_inserted=_MERGE_INSERTED, duration_ms=_DURATION, **_ROWS)
+_INSERTING_RANKS = _ranked(rows_inserted=_INSERTED, duration_ms=_DURATION, **_ROWS)
+
+
+def _first_counts(raw: Mapping[str, Any], ranks: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+    """`first_count` for all of ours in one look at what a writer left."""
+    found: dict[str, int] = {}
+    best: dict[str, int] = {}
+    for name, value in raw.items():
+        if name in ranks and (number := count(value)) is not None:
+            ours, rank = ranks[name]
+            if rank < best.get(ours, len(ranks)):
+                found[ours], best[ours] = number, rank
+    return found
 
 
 def first_count(raw: Mapping[str, Any], names: tuple[str, ...]) -> int | None:

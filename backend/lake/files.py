@@ -137,14 +137,18 @@ def small_file_count(snapshot: Snapshot, target: TargetSize, *, ratio: float, mi
     return sum(p.small_files for p in partition_files(snapshot, small_limit(target, ratio), min_files=min_files))
 
 
-def partition_files(snapshot: Snapshot, limit_bytes: int, *, min_files: int) -> tuple[PartitionFiles, ...]:
-    """Totals per partition, largest first."""
-    files = snapshot.columns(["size_bytes", "num_records", "deleted_rows"])
+def partition_files(
+    snapshot: Snapshot, limit_bytes: int, *, min_files: int, with_rows: bool = True
+) -> tuple[PartitionFiles, ...]:
+    """Totals per partition, largest first. Rows are in statistics, the largest part of a log: without them, and
+    without deletion vectors to compare them with, `num_rows` stays None."""
+    files = snapshot.columns(["size_bytes", "deleted_rows"])
     codes, names = partition_codes(snapshot)
     count = len(names)
     sizes, deleted = integers(files["size_bytes"]), integers(files["deleted_rows"])
-    unknown = np.asarray(pc.is_null(files["num_records"]).to_numpy(), np.bool_)
-    stored = integers(pc.fill_null(files["num_records"], 0))
+    records = _records(snapshot) if with_rows or deleted.any() else pa.nulls(len(sizes), pa.int64())
+    unknown = np.asarray(pc.is_null(records).to_numpy(zero_copy_only=False), np.bool_)
+    stored = integers(pc.fill_null(records, 0))
     num_files = np.bincount(codes, minlength=count)
     small = np.bincount(codes[sizes < limit_bytes], minlength=count)
     dark = np.bincount(codes[unknown], minlength=count)
@@ -166,10 +170,16 @@ def partition_files(snapshot: Snapshot, limit_bytes: int, *, min_files: int) -> 
     )
 
 
-def distribute(snapshot: Snapshot, target: TargetSize, *, ratio: float, min_files: int) -> FileDistribution:
-    """Histogram, partitions and deletion vectors of a snapshot's files."""
+def _records(snapshot: Snapshot) -> pa.ChunkedArray:
+    return snapshot.columns(["num_records"])["num_records"]
+
+
+def distribute(
+    snapshot: Snapshot, target: TargetSize, *, ratio: float, min_files: int, with_rows: bool = True
+) -> FileDistribution:
+    """Histogram, partitions (see `partition_files` for `with_rows`) and deletion vectors of a snapshot's files."""
     limit = small_limit(target, ratio)
-    partitions = partition_files(snapshot, limit, min_files=min_files)
+    partitions = partition_files(snapshot, limit, min_files=min_files, with_rows=with_rows)
     files = snapshot.columns(["size_bytes"])
     sizes = integers(files["size_bytes"])
     middle = (len(sizes) - 1) // 2

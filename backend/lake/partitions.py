@@ -7,12 +7,14 @@ an empty text or not at all); shown, the table's own column names in the table's
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake.model import Metadata
 
+_MOST_COUNTED = 1 << 20  # combinations of values that are counted; more of them are sorted
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -31,9 +33,18 @@ def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArra
         values = _values(maps, name).dictionary_encode()
         parts = [_encoded(name, value) if value else "" for value in (*values.dictionary.to_pylist(), None)]
         own = pc.fill_null(values.indices, len(parts) - 1).to_numpy(zero_copy_only=False)
-        used, codes = np.unique(codes * len(parts) + own, return_inverse=True)
+        used, codes = _used(codes * len(parts) + own, len(texts) * len(parts))
         texts = ["/".join(t for t in (texts[at // len(parts)], parts[at % len(parts)]) if t) for at in used.tolist()]
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(texts, pa.string()))
+
+
+def _used(codes: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The codes below `count` that occur, and for each code its place among them."""
+    if count > _MOST_COUNTED:
+        used, places = np.unique(codes, return_inverse=True)
+        return used, places
+    occurs = np.bincount(codes, minlength=count) > 0
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
 
 
 def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray:
