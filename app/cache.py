@@ -11,8 +11,6 @@ import streamlit as st
 
 from app import context
 from app.lake_reading import LakeReader, LakeReading
-from backend.diff.diff import DiffOptions, diff
-from backend.diff.model import VersionDiff
 from backend.errors import LakehouseError
 from backend.health.health import table_health
 from backend.health.model import TableHealth
@@ -70,17 +68,17 @@ def forget_streams() -> None:
     _streams_reading.clear()
 
 
-def distribution(snapshot: Snapshot) -> FileDistribution:
-    """The file-size distribution of a snapshot."""
+def distribution(snapshot: Snapshot, *, with_rows: bool = False) -> FileDistribution:
+    """The file-size distribution of a snapshot; rows per partition only where asked for."""
     key = f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
-    return _distribution(key, snapshot)
+    return _distribution(key, with_rows, snapshot)
 
 
 @st.cache_data(show_spinner="Counting files …", max_entries=FIXED_ENTRIES)
-def _distribution(key: str, _snapshot: Snapshot) -> FileDistribution:  # noqa: ARG001  the snapshot is named by its key
+def _distribution(key: str, with_rows: bool, _snapshot: Snapshot) -> FileDistribution:  # noqa: ARG001
     health = context.settings().health
     target = context.lake().target_bytes(_snapshot)
-    return distribute(_snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files)
+    return distribute(_snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files, with_rows=with_rows)
 
 
 def file_page(snapshot: Snapshot, choice: FileChoice, start: int, length: int) -> FilePage:
@@ -103,18 +101,6 @@ def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnT
 @st.cache_data(show_spinner="Reading statistics …", show_time=True, max_entries=FIXED_ENTRIES)
 def _column_totals(key: str, columns: tuple[str, ...], _snapshot: Snapshot) -> tuple[ColumnTotals, ...]:  # noqa: ARG001
     return stats.column_totals(_snapshot, columns)
-
-
-def difference(snapshot: Snapshot, from_version: int, to_version: int) -> VersionDiff:
-    """What changed between two versions of the table of `snapshot`; raises what `diff` raises."""
-    key = f"{snapshot.ref.uri}|{snapshot.metadata.id}"
-    return _difference(key, from_version, to_version, snapshot.ref)
-
-
-@st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES)
-def _difference(key: str, from_version: int, to_version: int, _ref: TableRef) -> VersionDiff:  # noqa: ARG001
-    row_limit = context.settings().lake.diff_rows
-    return diff(context.lake(), _ref, from_version, to_version, DiffOptions(row_limit=row_limit))
 
 
 def health(ref: TableRef, version: int) -> TableHealth:

@@ -11,6 +11,7 @@ from streamlit.logger import set_log_level
 
 from app.view.theme import Mode
 from backend.diff.bisect_kept import Bisects
+from backend.diff.kept import Differences
 from backend.lake.lake import Lake
 from backend.query.aggregate import Aggregates
 from backend.query.columns import ColumnNumbers
@@ -55,6 +56,12 @@ def column_numbers() -> ColumnNumbers:
 def bisects() -> Bisects:
     """Searches for first bad versions that ended, shared by all viewers."""
     return Bisects()
+
+
+@st.cache_resource(show_spinner=False)
+def differences() -> Differences:
+    """Differences of versions, found or being found, shared by all viewers."""
+    return Differences(settings().lake.diff_time_limit_s)
 
 
 def now() -> datetime:

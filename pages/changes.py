@@ -2,15 +2,19 @@
 
 import streamlit as st
 
-from app import cache
-from app.components.diff_panel import diff_panel
+from app.components.diff_options import options_popover, other_table, where_input
+from app.components.diff_panel import answer
 from app.components.frame import table_header
 from app.components.version_range import version_range
 from app.errors import boundary
 
 opened = table_header("changes", versioned=False)
+with st.container(horizontal=True, vertical_alignment="bottom", key="asked"):
+    pickers = st.container(width=560, key="pickers")
+    where_input()
+    how = options_popover(opened)
 with boundary():
-    chosen = version_range(opened)
-    with st.spinner(f"Comparing v{chosen.from_version} with v{chosen.to_version} …", show_time=True):
-        difference = cache.difference(opened.snapshot, chosen.from_version, chosen.to_version)
-    diff_panel(difference)
+    against = other_table(opened)
+    with pickers:
+        chosen = version_range(opened, against)
+    answer(opened, against, chosen, how)

@@ -1,63 +1,145 @@
 """What changed between two versions: the sentence, the counts, and one chosen list below them.
 
-Rule: net and gross are labelled each time; where rows cannot be compared, files, commits and metadata still are.
+Rule: what the log tells is on the page before a row is read; net and gross are labelled each time; where rows cannot
+be compared, files, commits and metadata still are.
 """
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import streamlit as st
 
-from app import cache, context
-from app.components.lists import Look, show
+from app import cache, context, state
+from app.components import diff_run, lists
+from app.components.diff_options import OptionsPopover, asked_options, left_out
+from app.components.diff_rows import changed_rows
+from app.components.frame import OpenTable
 from app.components.live import chart, key_figures
-from app.components.version_range import choose_range
+from app.components.version_range import VersionRange, choose_range
 from app.errors import sentence
+from app.view import change_sentence as words
 from app.view import changes as view
-from app.view.changed_rows import PAGE_ROWS, build_row_table, filter_rows, style
-from app.view.format import UNKNOWN, count_text, markdown_safe
+from app.view.change_summary import to_markdown
+from app.view.format import markdown_safe
 from app.view.streams import names_by_query
-from backend.diff import export
-from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
+from backend.diff.kept import DiffQuestion, LogPart
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.errors import DiffError, LakehouseError
 
-_GROSS = "Gross: by this commit alone"
-COMMITS = Look(
+COMMITS = lists.Look(
     formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")
     | {"When": "ago"},
-    config={name: st.column_config.TextColumn(help=_GROSS) for name in ("Inserted", "Updated", "Deleted")}
+    config={name: st.column_config.TextColumn(help="Gross: by this commit alone") for name in view.GROSS_COLUMNS}
     | {"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
     alt="Commits in between, newest first",
 )
-VIEWS = ("Rows", "Commits", "Schema and properties", "How it knows")
-EXPORTS = (
-    ("csv", "CSV", "text/csv", export.to_csv),
-    ("json", "JSON", "application/json", export.to_json),
-    ("parquet", "Parquet", "application/vnd.apache.parquet", export.to_parquet),
+REWRITES = lists.Look(
+    formats=dict.fromkeys(("Files added", "Files removed"), "count"),
+    config={"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
+    alt="Commits that only rewrote files",
 )
+ROWS, BY_COMMIT, METADATA, FILES, HOW = VIEWS = ("Rows", "Commits", "Schema and properties", "Files", "How it knows")
 
 
-def diff_panel(diff: VersionDiff) -> None:
+def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover) -> None:
     """The whole answer to "what changed?"."""
-    st.subheader(markdown_safe(view.headline(diff)), anchor=False)
-    if diff.method is DiffMethod.LOG_ONLY:
-        _unavailable(diff)
-    elif diff.method is not DiffMethod.SAME_VERSION:
-        key_figures(view.net_figures(diff), key="net_figures")
-        gross = view.gross_counts(diff.commits)
-        st.caption(
-            f"**Net** is what differs between the two states. **Gross** is what the commits in between did, added up: "
-            f"{view.counts_text(gross)}. A row inserted and deleted again is in gross and not in net."
-        )
-    default = VIEWS[0] if diff.is_available else VIEWS[1]
-    chosen = st.segmented_control(
-        "View", VIEWS, default=default, required=True, key="view", bind="query-params", label_visibility="collapsed"
+    question, part = _asked(opened, against, chosen, how)
+    found = diff_run.known(question, part)
+    st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
+    place = st.container(key="work")
+    shown = found or part.outline
+    if shown.method is DiffMethod.LOG_ONLY:
+        _unavailable(shown)
+        diff_run.too_large(part)
+    elif shown.method is not DiffMethod.SAME_VERSION:
+        _counts(shown, is_pending=found is None)
+    _view(part, found)
+    if found is None:
+        diff_run.compare(question, part, place)
+
+
+def _asked(
+    opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover
+) -> tuple[DiffQuestion, LogPart]:
+    """The question with what the log tells of it; raises as `prepare` does."""
+    ids = tuple(each.snapshot.metadata.id for each in (opened, against) if each)
+    question = DiffQuestion(opened.ref, ids, chosen.from_version, chosen.to_version, asked_options(against))
+    lake, differences = context.lake(), context.differences()
+    try:
+        part = differences.log_part(lake, question)
+    except LakehouseError:
+        how.show_methods(None)
+        raise
+    how.show_methods(part)
+    if not (out := set(left_out())):
+        return question, part
+    columns = tuple(name for name in part.columns if name not in out)
+    if not columns:
+        raise DiffError("every column is left out", hint="keep one to compare, under How to compare")
+    question = replace(question, options=replace(question.options, columns=columns))
+    return question, differences.log_part(lake, question)
+
+
+def _headline(question: DiffQuestion, part: LogPart, found: VersionDiff | None) -> str:
+    return words.headline(found or part.outline, is_pending=found is None, where=question.options.where)
+
+
+def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
+    key_figures(view.net_figures(diff, is_pending=is_pending), key="net_figures")
+    if not diff.commits:
+        return
+    gross = words.counts_text(words.gross_counts(diff.commits))
+    st.caption(
+        f"**Net** is what differs between the two states. **Gross** is what the commits in between did, added up, "
+        f"{words.gross_source_text(diff.commits)}: {gross}. "
+        "A row inserted and deleted again is in gross and not in net."
     )
+
+
+def _view(part: LogPart, found: VersionDiff | None) -> None:
+    shown = found or part.outline
+    with st.container(horizontal=True, vertical_alignment="center", key="views"):
+        chosen = st.segmented_control(
+            "View", VIEWS, default=ROWS if shown.is_available else BY_COMMIT, required=True, key="view",
+            bind="query-params", label_visibility="collapsed",
+        )  # fmt: skip
+        st.space("stretch")
+        _pin(shown)
+        _summary(shown, is_pending=found is None)
     match chosen:
         case "Commits":
-            _commits(diff)
+            _commits(shown)
         case "Schema and properties":
-            _metadata(diff)
+            _metadata(shown)
+        case "Files":
+            _files(part, shown)
         case "How it knows":
-            _method(diff)
+            _method(part, found)
+        case _ if found is None:
+            _method(part, None)
+            _commits(shown)
         case _:
-            _rows(diff)
+            changed_rows(found)
+
+
+def _pin(diff: VersionDiff) -> None:
+    """Links without fixed versions mean other ones tomorrow."""
+    if (state.text(state.FROM), state.text(state.TO)) != (str(diff.from_version), str(diff.to_version)):
+        st.button(
+            f"Fix v{diff.from_version} and v{diff.to_version} in the link", key="pin", type="tertiary",
+            icon=":material/push_pin:", on_click=choose_range, args=(diff.from_version, diff.to_version),
+        )  # fmt: skip
+
+
+def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
+    text = to_markdown(diff, is_pending=is_pending)
+    with st.popover("Summary", icon=":material/content_copy:", key="summary"):
+        st.caption("Markdown for the incident channel")
+        st.code(text, language="markdown", wrap_lines=True, height=360)
+        st.download_button(
+            "Markdown", data=text.encode(), file_name=f"{view.file_stem(diff)}.md", mime="text/markdown",
+            key="export_md", icon=":material/download:", on_click="ignore",
+        )  # fmt: skip
 
 
 def _unavailable(diff: VersionDiff) -> None:
@@ -77,79 +159,40 @@ def _unavailable(diff: VersionDiff) -> None:
         )
 
 
-def _rows(diff: VersionDiff) -> None:
-    if not diff.is_available:
-        st.info("**No rows to show here.** Files and commits are under Commits.", icon=":material/table_rows:")
-        return
-    if diff.method is DiffMethod.SAME_VERSION:
-        st.info("**Choose two different versions above.**", icon=":material/equal:")
-        return
-    if not diff.rows:
-        st.info(
-            "**No row differs between the two states.** What the commits did is under Commits.", icon=":material/equal:"
-        )
-        return
-    touched = ", ".join(f"{name}: {count_text(count)}" for name, count in diff.changed_cells.items())
-    with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
-        # No `format_func` on widgets bound to the URL: their link would carry the label.
-        kinds = st.pills(
-            "Kind of change", [kind.value for kind in RowKind], selection_mode="multi", key="kind", bind="query-params"
-        )
-        columns = st.multiselect(
-            "Changed column",
-            list(diff.changed_cells),
-            key="column",
-            bind="query-params",
-            placeholder="Any" if touched else "No update changes a column",
-            disabled=not touched,
-            help=f"Updates that touch each column: {markdown_safe(touched)}" if touched else None,
-        )
-    found = filter_rows(diff.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
-    st.caption(view.shown_text(diff, found))
-    if found:
-        table = build_row_table(diff, _page(found))
-        st.dataframe(
-            style(table), hide_index=True, key="changed_rows", placeholder=UNKNOWN, alt="Changed rows, before and after"
-        )
-    _exports(diff)
-
-
-def _page(found: list[RowChange]) -> list[RowChange]:
-    pages = -(-len(found) // PAGE_ROWS)
-    if pages == 1:
-        return found
-    number = st.number_input(f"Page (1 – {pages})", 1, pages, key="rows_page", width=160)
-    return found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
-
-
-def _exports(diff: VersionDiff) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", key="exports"):
-        cut = f"the first {count_text(len(diff.rows))} of" if diff.truncated else "all"
-        st.markdown(f"Export {cut} {view.rows_known_text(diff)}:", width="content")
-        for suffix, label, mime, write in EXPORTS:
-            st.download_button(
-                label,
-                data=lambda write=write: write(diff),
-                file_name=f"{diff.ref.name.replace('/', '_')}_v{diff.from_version}_v{diff.to_version}.{suffix}",
-                mime=mime,
-                key=f"export_{suffix}",
-                icon=":material/download:",
-                on_click="ignore",
-            )
-
-
 def _commits(diff: VersionDiff) -> None:
     if not diff.commits:
-        st.info("**No commit lies between the two.**", icon=":material/commit:")
+        between = "Two tables share no commits." if diff.against else "No commit lies between the two."
+        st.info(f"**{between}**", icon=":material/commit:")
         return
-    st.markdown(f"Files: {view.files_text(diff.files)}.")
     figure = view.build_commit_figure(diff, mode=context.mode())
     if figure:
         chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
-    frame = view.build_commit_frame(
-        diff.commits, now=context.now(), streams=names_by_query(cache.streams_reading().streams)
+    streams = names_by_query(cache.streams_reading().streams)
+    frame = view.build_commit_frame(diff.commits, now=context.now(), streams=streams)
+    st.caption(
+        f"Rows are gross, {words.gross_source_text(diff.commits)}. "
+        "Click a commit to see it in full and compare it alone."
     )
-    show(frame, COMMITS, key="commits")
+    names = [str(version) for version in frame["Version"]]
+    chosen = lists.choose(frame, COMMITS, key=f"commits_{diff.from_version}_{diff.to_version}", names=names)
+    if chosen:
+        _commit(diff, int(chosen))
+
+
+def _commit(diff: VersionDiff, version: int) -> None:
+    """One commit of the range: its condition in full, and the way to its own difference."""
+    commit = next(each.commit for each in diff.commits if each.commit.version == version)
+    with st.container(border=True, key="one_commit"):
+        st.markdown(f"**v{version}** {markdown_safe(view.operation_text(commit))}")
+        if predicate := words.predicate_text(commit):
+            st.code(predicate, language="sql", wrap_lines=True)
+        if commit.user_metadata:
+            st.caption(markdown_safe(commit.user_metadata))
+        if version:
+            st.button(
+                f"Only this commit: v{version - 1} → v{version}", key="only_commit", icon=":material/difference:",
+                on_click=choose_range, args=(version - 1, version),
+            )  # fmt: skip
 
 
 def _metadata(diff: VersionDiff) -> None:
@@ -162,7 +205,24 @@ def _metadata(diff: VersionDiff) -> None:
         st.dataframe(properties, hide_index=True, key="property_diff")
 
 
-def _method(diff: VersionDiff) -> None:
-    st.markdown(f"**{view.METHOD_WORDS[diff.method]}**")
-    st.markdown("\n".join(f"- {markdown_safe(sentence(reason))}" for reason in diff.reasons))
-    st.markdown(f"{view.exactness_text(diff)}  \n{markdown_safe(view.key_text(diff))}")
+def _files(part: LogPart, diff: VersionDiff) -> None:
+    st.markdown(f"Between the two states: {words.files_text(diff.files)}.")
+    key_figures(view.file_figures(part), key="file_figures")
+    frame = view.build_rewrite_frame(diff)
+    if len(frame):
+        st.markdown("**Commits that only rewrote files**: no row differs by them.")
+        lists.show(frame, REWRITES, key="rewrites")
+
+
+def _method(part: LogPart, found: VersionDiff | None) -> None:
+    if found is None:
+        _bullets(view.plan_lines(part))
+        return
+    _bullets([f"**{words.METHOD_WORDS[found.method]}**", *found.reasons])
+    st.markdown(f"{words.exactness_text(found)}  \n{markdown_safe(words.key_text(found))}")
+
+
+def _bullets(lines: Sequence[str]) -> None:
+    """The first line as a heading, which is Weir's own; the others literally."""
+    st.markdown(lines[0])
+    st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines[1:]))

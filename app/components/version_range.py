@@ -1,4 +1,4 @@
-"""Two version pickers bound to the URL: `from` and `to`.
+"""Two version pickers bound to the URL: `from` and `to`, the second of another table where one is compared with.
 
 Rule: the URL is the truth and holds what the viewer wrote (`118`, `latest`, `-5`, a time), so that a link keeps its
 meaning; without it the range is the last ten commits.
@@ -30,20 +30,29 @@ class VersionRange:
     to_version: int
 
 
-def version_range(opened: OpenTable) -> VersionRange:
-    """Draws the pickers and returns the range; raises what `resolve_version` raises for a version that is not there."""
-    commits = {str(each.version): each for each in context.lake().history(opened.ref, limit=CHOICES)}
-    oldest = min((int(version) for version in commits), default=0)
-    defaults = {
-        state.FROM: str(max(oldest, opened.latest_version - DEFAULT_COMMITS)),
-        state.TO: str(opened.latest_version),
-    }
+def version_range(opened: OpenTable, against: OpenTable | None = None) -> VersionRange:
+    """Draws the pickers and returns the range; raises what `resolve_version` raises for a version that is not there.
+
+    With `against` the second version is one of that table.
+    """
+    second = against or opened
+    commits = [_offered(opened), _offered(second)]
+    oldest = min((int(version) for version in commits[0]), default=0)
+    first = opened.latest_version if against else max(oldest, opened.latest_version - DEFAULT_COMMITS)
+    defaults = {state.FROM: str(first), state.TO: str(second.latest_version)}
+    labels = ("From version", f"To version of {against.ref.name}" if against else "To version")
     with st.container(horizontal=True, vertical_alignment="bottom", key="range"):
-        for key, label in ((state.FROM, "From version"), (state.TO, "To version")):
-            picker(key, label, defaults[key], commits)
-        st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
+        for place, key in enumerate(defaults):
+            picker(key, labels[place], defaults[key], commits[place])
+        if not against:
+            st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
     asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
-    return VersionRange(*(resolve_version(context.lake(), opened.ref, text) for text in asked))
+    refs = (opened.ref, second.ref)
+    return VersionRange(*(resolve_version(context.lake(), ref, text) for ref, text in zip(refs, asked, strict=True)))
+
+
+def _offered(opened: OpenTable) -> dict[str, Commit]:
+    return {str(each.version): each for each in context.lake().history(opened.ref, limit=CHOICES)}
 
 
 def choose_range(from_version: int, to_version: int) -> None:

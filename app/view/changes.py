@@ -1,93 +1,62 @@
-"""The difference of two versions in words, frames and one chart.
+"""The difference of two versions in frames, one chart, and the words beside them.
 
 Rule: pure; net (state to state) and gross (commit by commit) are named each time and never added to one another.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.view.format import bytes_text, count_text, duration_text, signed, signed_bytes, things, utc_text
+from app.view.change_sentence import METHOD_WORDS, changed_share, predicate_text, rewrites, writer_text
+from app.view.change_words import cut
+from app.view.changed_rows import cell_text
+from app.view.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things, utc_text
 from app.view.key_figure import KeyFigure
 from app.view.streams import ages
 from app.view.theme import Mode, categories, operation_style, template_name
-from backend.diff.model import (
-    CommitChanges,
-    DiffMethod,
-    FilesDiff,
-    NetCounts,
-    RowChange,
-    VersionDiff,
-)
+from backend.diff.kept import DiffProgress, LogPart
+from backend.diff.model import CommitChanges, DiffMethod, RowChange, VersionDiff
+from backend.diff.plan import METHOD_NAMES
 from backend.lake.metadata_diff import PropertyChange, SchemaDiff
 from backend.lake.model import Commit
 
 MAX_BARS = 200
+GROSS_COLUMNS = ("Inserted", "Updated", "Deleted")
+SMALL_BYTES = 50_000_000  # up to here rows are compared unasked
+SMALL_FEED_COMMITS = 100
+SMALL_FEED_ROWS = 1_000_000
 GREEN, VERMILLION, BLUE = 2, 4, 0  # places in the palette
-METHOD_WORDS = {
-    DiffMethod.CHANGE_FEED: "Change data feed: the writers recorded each changed row.",
-    DiffMethod.SAME_VERSION: "Both sides are the same version: there is nothing to compare.",
-    DiffMethod.KEY_JOIN: "Join by key: the rows of the files that differ, paired by their key.",
-    DiffMethod.MULTISET: "Whole rows: those of the files that differ, without a key to pair them by.",
-    DiffMethod.LOG_ONLY: "Log alone: rows cannot be compared here; files, commits, schema and properties can.",
-}
 
 
-def headline(diff: VersionDiff) -> str:
-    """One sentence: "v118 → v131, 13 commits in 2 h 10 min: 1,204 rows inserted, …"."""
-    if diff.method is DiffMethod.SAME_VERSION:
-        return f"v{diff.from_version} and v{diff.to_version} are the same version: nothing differs."
-    return f"{_range_text(diff)}: {', '.join([_rows_text(diff), *_metadata_texts(diff)])}."
-
-
-def versions_text(diff: VersionDiff) -> str:
-    return f"v{diff.from_version} → v{diff.to_version}"
-
-
-def gross_counts(commits: Iterable[CommitChanges]) -> NetCounts:
-    """What the commits did, added up; None where any commit does not say."""
-    commits = list(commits)
-    return NetCounts(
-        _sum(each.inserted for each in commits),
-        _sum(each.updated for each in commits),
-        _sum(each.deleted for each in commits),
-    )
-
-
-def counts_text(counts: NetCounts) -> str:
-    """ "1,204 inserted, 310 updated, 12 deleted"."""
-    named = ((counts.inserted, "inserted"), (counts.updated, "updated"), (counts.deleted, "deleted"))
-    if counts.updated is None and counts.inserted is not None:
-        return f"{count_text(counts.inserted)} inserted and {count_text(counts.deleted)} deleted, updates among them"
-    return ", ".join(f"{count_text(count)} {word}" for count, word in named)
-
-
-def net_figures(diff: VersionDiff) -> list[KeyFigure]:
-    """Net rows and files, as key figures."""
-    files, unknown = diff.files, "Without a key an update cannot be told from a delete and an insert."
-    size = bytes_text(files.bytes_added)
+def net_figures(diff: VersionDiff, *, is_pending: bool = False) -> list[KeyFigure]:
+    """Net rows and files, as key figures; `is_pending`: rows are not compared yet."""
+    files, pending = diff.files, "Rows are not compared yet." if is_pending else ""
+    no_key = "Without a key an update cannot be told from a delete and an insert."
+    updated = "Rows that both states have, with other values" if diff.net.updated is not None else no_key
+    share = changed_share(diff)
     return [
-        KeyFigure("Inserted (net)", _moved(diff.net.inserted, 1), "Rows that only the second state has"),
+        KeyFigure("Inserted (net)", _moved(diff.net.inserted, 1), pending or "Rows that only the second state has"),
+        KeyFigure("Updated (net)", count_text(diff.net.updated), pending or updated),
+        KeyFigure("Deleted (net)", _moved(diff.net.deleted, -1), pending or "Rows that only the first state has"),
         KeyFigure(
-            "Updated (net)",
-            count_text(diff.net.updated),
-            "Rows that both states have, with other values" if diff.net.updated is not None else unknown,
+            "Rows changed",
+            percent(share),
+            pending or ("Of all rows of either state" if share is not None else "Not known without all counts"),
         ),
         KeyFigure(
-            "Deleted (net)",
-            _moved(diff.net.deleted, -1),
-            "Rows that only the first state has",
-        ),
-        KeyFigure("Files added", count_text(files.added), "Data files that only the second state has", note=size),
-        KeyFigure(
-            "Files removed",
-            count_text(files.removed),
-            "Data files that only the first state has",
-            note=bytes_text(files.bytes_removed),
+            "Files",
+            f"+{count_text(files.added)} −{count_text(files.removed)}",
+            "Data files that only one of the states has",
+            note=signed_bytes(files.bytes_added - files.bytes_removed),
         ),
     ]
+
+
+def file_stem(diff: VersionDiff) -> str:
+    """The name of a file that is downloaded, without its suffix."""
+    return f"{diff.ref.name.replace('/', '_')}_v{diff.from_version}_v{diff.to_version}"
 
 
 def rows_known_text(diff: VersionDiff) -> str:
@@ -106,34 +75,6 @@ def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
     return " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
 
 
-def files_text(files: FilesDiff) -> str:
-    """Files that only one of the two states has, with their sizes."""
-    if not files.added and not files.removed:
-        return "the same files"
-    size = signed_bytes(files.bytes_added - files.bytes_removed)
-    vectors = f", {things(files.new_deletion_vectors, 'new deletion vector')}" if files.new_deletion_vectors else ""
-    added = f"{things(files.added, 'file')} added ({bytes_text(files.bytes_added)})"
-    removed = f"{count_text(files.removed)} removed ({bytes_text(files.bytes_removed)})"
-    return f"{added}, {removed}, {size}{vectors}"
-
-
-def exactness_text(diff: VersionDiff) -> str:
-    """How far the counts can be trusted."""
-    if not diff.is_available:
-        return "No counts of rows."
-    if diff.exact:
-        return "Exact: every changed row is counted, and updates are told from inserts and deletes."
-    if diff.net.updated is None:
-        return "Exact as rows that came and went; an updated row counts once as deleted and once as inserted."
-    return "Not exact in every part; the reasons say where."
-
-
-def key_text(diff: VersionDiff) -> str:
-    if diff.key is None:
-        return "No key: rows are compared as whole rows."
-    return f"Rows are paired by {', '.join(diff.key.columns)} (from {diff.key.source.value})."
-
-
 def build_commit_frame(
     commits: Sequence[CommitChanges], *, now: datetime, streams: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
@@ -148,6 +89,7 @@ def build_commit_frame(
             "When": ages([each.commit.committed_at for each in listed], now),
             "Operation": [operation_text(each.commit) for each in listed],
             "By": [writer_text(each.commit, streams or {}) for each in listed],
+            "Condition": [cut(predicate_text(each.commit)) or "–" for each in listed],
             "Inserted": pd.array([each.inserted for each in listed], dtype="Int64"),
             "Updated": pd.array([each.updated for each in listed], dtype="Int64"),
             "Deleted": pd.array([each.deleted for each in listed], dtype="Int64"),
@@ -161,15 +103,6 @@ def build_commit_frame(
 def operation_text(commit: Commit) -> str:
     """Glyph and name of the operation."""
     return f"{operation_style(commit.operation).glyph} {commit.operation or 'unnamed'}"
-
-
-def writer_text(commit: Commit, streams: Mapping[str, str]) -> str:
-    """The stream and batch that wrote it, else the user, else the engine."""
-    origin = commit.origin
-    if origin and (origin.stream or origin.query_id):
-        query_id = origin.query_id or ""
-        return f"{origin.stream or streams.get(query_id) or f'query {query_id[:8]}'}, batch {origin.batch_id}"
-    return commit.user or commit.engine or "–"
 
 
 def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure | None:
@@ -221,32 +154,138 @@ def build_property_frame(properties: Sequence[PropertyChange]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Property", "Before", "After"])
 
 
+def build_cell_frame(diff: VersionDiff) -> pd.DataFrame:
+    """Per column the updates that touch it, most first, and the changes that most of them share."""
+    shared: dict[str, list[str]] = {}
+    for each in diff.common:
+        text = f"{cut(cell_text(each.before))} → {cut(cell_text(each.after))} ({count_text(each.updates)})"
+        shared.setdefault(each.column, []).append(text)
+    cells = sorted(diff.changed_cells.items(), key=lambda item: -item[1])
+    updated = diff.net.updated
+    return pd.DataFrame(
+        {
+            "Column": [name for name, _ in cells],
+            "Updates": [count for _, count in cells],
+            "Share of updates": [percent(count / updated) if updated else "–" for _, count in cells],
+            "Commonest changes": [" · ".join(shared.get(name, ["each different"])) for name, _ in cells],
+        }
+    )
+
+
+def build_rewrite_frame(diff: VersionDiff) -> pd.DataFrame:
+    """The commits that replaced files without changing a row."""
+    found = rewrites(diff.commits)
+    metrics = [each.commit.metrics for each in found]
+    return pd.DataFrame(
+        {
+            "Version": [each.commit.version for each in found],
+            "Operation": [operation_text(each.commit) for each in found],
+            "Files removed": pd.array([each.files_removed for each in metrics], dtype="Int64"),
+            "Files added": pd.array([each.files_added for each in metrics], dtype="Int64"),
+            "Bytes": [signed_bytes(_less(each.bytes_added, each.bytes_removed)) for each in metrics],
+        }
+    )
+
+
+def file_figures(part: LogPart) -> list[KeyFigure]:
+    """Files, bytes and deletion vectors of one state against the other."""
+    files, outline = part.outline.files, part.outline
+    before, after = part.deletion_vectors
+    vectors = f"{count_text(before)} → {count_text(after)}"
+    remarked = things(files.new_deletion_vectors, "file") + " marked anew" if files.new_deletion_vectors else ""
+    rewritten = [each.commit.metrics.files_removed for each in rewrites(outline.commits)]
+    known = [count for count in rewritten if count is not None]
+    return [
+        KeyFigure(
+            "Files added", count_text(files.added), "Only the second state has them", note=bytes_text(files.bytes_added)
+        ),
+        KeyFigure(
+            "Files removed",
+            count_text(files.removed),
+            "Only the first state has them",
+            note=bytes_text(files.bytes_removed),
+        ),
+        KeyFigure("Bytes", signed_bytes(files.bytes_added - files.bytes_removed), "Added less removed"),
+        KeyFigure("Deletion vectors", vectors, "Files with rows marked as deleted", note=remarked),
+        KeyFigure(
+            "Only rewritten (gross)",
+            count_text(sum(known)) if len(known) == len(rewritten) else "–",
+            "Files that compactions in between replaced without changing a row, as their writers report"
+            if len(known) == len(rewritten)
+            else "A compaction does not say how many files it replaced",
+        ),
+    ]
+
+
+def starts_alone(part: LogPart) -> bool:
+    """Whether comparing rows is so little work that nobody needs to ask for it."""
+    plan, outline = part.plan, part.outline
+    if plan.method is not DiffMethod.CHANGE_FEED:
+        return (plan.bytes_to_read or 0) <= SMALL_BYTES
+    commits = outline.commits
+    reported = sum((each.inserted or 0) + 2 * (each.updated or 0) + (each.deleted or 0) for each in commits)
+    moved = outline.files.bytes_added + outline.files.bytes_removed
+    return len(commits) <= SMALL_FEED_COMMITS and reported <= SMALL_FEED_ROWS and moved <= 2 * SMALL_BYTES
+
+
+def plan_lines(part: LogPart) -> list[str]:
+    """How rows will be compared, what is read for it, and why the better ways are not possible."""
+    plan = part.plan
+    return [f"**{METHOD_WORDS[plan.method]}**", cost_text(part), *plan.reasons(plan.method)]
+
+
+def cost_text(part: LogPart) -> str:
+    """What comparing rows reads."""
+    plan, commits = part.plan, len(part.outline.commits)
+    if plan.method is DiffMethod.CHANGE_FEED:
+        return f"to read: the change files of {things(commits, 'commit')}, their size is not known before"
+    if plan.bytes_to_read is None:
+        return "to read: nothing but the log"
+    rows = things(plan.rows_to_read, "row") if plan.rows_to_read is not None else "rows unknown"
+    return f"to read: {bytes_text(plan.bytes_to_read)} of data files, {rows}"
+
+
+def start_label(part: LogPart) -> str:
+    """The button that starts the comparison, with what it reads."""
+    plan = part.plan
+    if plan.bytes_to_read is not None:
+        return f"Compare rows: read {bytes_text(plan.bytes_to_read)}"
+    return f"Compare rows: read the change feed of {things(len(part.outline.commits), 'commit')}"
+
+
+def anyway_label(part: LogPart) -> str:
+    """The button that reads more than the limit."""
+    return f"Compare rows all the same: read {bytes_text(part.possible.bytes_to_read)}"
+
+
+def progress_text(step: DiffProgress) -> tuple[float, str]:
+    """How far a comparison is: share done, and words: "1.2 M of 4.8 M rows read · 12 s"."""
+    took = duration_text(step.elapsed_s if step.elapsed_s < 10 else round(step.elapsed_s))
+    if step.is_waiting:
+        return 0.0, f"Waiting for other comparisons to end · {took}"
+    if step.rows_total is None:
+        return 0.0, f"{things(step.rows_read, 'row')} read · {took}"
+    share = step.rows_read / step.rows_total if step.rows_total else 1.0
+    return share, f"{count_text(step.rows_read)} of {count_text(step.rows_total)} rows read · {took}"
+
+
+def method_choices(part: LogPart) -> tuple[DiffMethod, ...]:
+    """The methods that can be named, best first."""
+    return tuple(method for method in part.possible.methods if method is not DiffMethod.SAME_VERSION)
+
+
+def impossible_lines(part: LogPart) -> list[str]:
+    """Why the other methods cannot be chosen."""
+    return [f"Not by {METHOD_NAMES[method]}: {reason}" for method, reason in part.possible.against.items()]
+
+
+def _less(added: int | None, removed: int | None) -> int | None:
+    return None if added is None or removed is None else added - removed
+
+
 def _moved(count: int | None, sign: int) -> str:
     """A count of rows that came or went, with its sign; nothing moved is a plain 0."""
     return signed(sign * count) if count else count_text(count)
-
-
-def _range_text(diff: VersionDiff) -> str:
-    commits = things(len(diff.commits), "commit")
-    times = [each.commit.committed_at for each in diff.commits if each.commit.committed_at]
-    span = f" in {duration_text((max(times) - min(times)).total_seconds())}" if len(times) > 1 else ""
-    if diff.is_reverse:
-        return f"Going back from v{diff.from_version} to v{diff.to_version} undoes {commits}{span}"
-    return f"{versions_text(diff)}, {commits}{span}"
-
-
-def _rows_text(diff: VersionDiff) -> str:
-    if not diff.is_available:
-        return f"rows cannot be compared; {files_text(diff.files)}"
-    if diff.net.total == 0:
-        return "no row differs"
-    return f"net {counts_text(diff.net)}"
-
-
-def _metadata_texts(diff: VersionDiff) -> list[str]:
-    schema = len(build_schema_frame(diff.schema))
-    texts = [f"{things(schema, 'schema change')}"] if schema else []
-    return texts + ([f"{things(len(diff.properties), 'property', 'properties')} changed"] if diff.properties else [])
 
 
 def _group_text(group: Sequence[CommitChanges]) -> str:
@@ -258,8 +297,3 @@ def _group_text(group: Sequence[CommitChanges]) -> str:
 
 def _rows(each: CommitChanges) -> int:
     return (each.inserted or 0) + (each.updated or 0) + (each.deleted or 0)
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)

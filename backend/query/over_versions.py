@@ -4,13 +4,12 @@ Rule: it reports at least ten times a second; closing the iterator ends the work
 as soon as its task can be stopped. A version that fails keeps its reason and hides no other.
 """
 
-import threading
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from backend.errors import LakehouseError, QueryError
+from backend.work import Work
 
 TIME_LIMIT_S = 120.0  # a version
 _POLL_S = 0.1
@@ -90,37 +89,29 @@ class _Work:
     def __init__(self, version: int, task: Task) -> None:
         self.task = task
         self._version = version
-        self._found = VersionValue(version, problem="stopped")
-        self._failure: BaseException | None = None
-        self._started = time.monotonic()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._work = Work(self._run, task.stop)
 
     def ended(self, seconds: float) -> bool:
         """Whether it ended within so many seconds."""
-        self._thread.join(seconds)
-        if self._thread.is_alive() and time.monotonic() - self._started > TIME_LIMIT_S:
+        if self._work.ended(seconds):
+            return True
+        if self._work.elapsed_s > TIME_LIMIT_S:
             raise QueryError(
                 f"version {self._version} took longer than {TIME_LIMIT_S:.0f} s and was stopped",
                 hint="ask for less: fewer columns, or fewer versions",
             )
-        return not self._thread.is_alive()
+        return False
 
     def leave(self) -> None:
-        if self._thread.is_alive():
-            self.task.stop()
+        self._work.stop()
 
     def result(self) -> VersionValue:
-        if self._failure is not None:
-            raise self._failure
-        return self._found
+        return self._work.result()
 
-    def _run(self) -> None:
+    def _run(self) -> VersionValue:
         try:
-            self._found = VersionValue(self._version, self.task.run())
+            return VersionValue(self._version, self.task.run())
         except LakehouseError as exc:
-            self._found = VersionValue(self._version, problem=exc.message)
+            return VersionValue(self._version, problem=exc.message)
         except Stopped:
-            return
-        except BaseException as exc:  # noqa: BLE001 - a thread: whatever it is, the one who waits gets it
-            self._failure = exc
+            return VersionValue(self._version, problem="stopped")

@@ -5,7 +5,18 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from app import context
+from app.components.diff_run import _mark
+from app.view import changes as view
+from backend.diff import diff
+from backend.diff.diff import DiffOptions, PreparedDiff
+from backend.diff.engine import Watch
+from backend.diff.kept import DiffQuestion
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.errors import StorageError
+from backend.lake.lake import Lake
 from tests import builders
+from tests.ui.frames import frame_with
 from tests.ui.opened import again, home, metrics, open_page, words
 
 __all__ = ["home"]
@@ -24,22 +35,18 @@ def orders(home: Path) -> Path:
     return path
 
 
-def _frame(app, column: str):
-    return next(each.value for each in app.dataframe if column in each.value.columns)
-
-
 def test_a_link_with_both_versions_shows_net_gross_and_rows(orders: Path) -> None:
     app = open_page("changes", table=TABLE, from_=1, to=4)
 
     shown, text = metrics(app), words(app)
     assert "v1 → v4, 3 commits" in text
-    assert "net 2 inserted, 1 updated, 1 deleted" in text
+    assert "2 rows inserted, 1 updated, 1 deleted (80 % of rows); schema and properties unchanged" in text
     assert (shown["Inserted (net)"], shown["Updated (net)"], shown["Deleted (net)"]) == ("+2", "1", "−1")
-    assert "did, added up: 2 inserted, 1 updated, 1 deleted" in text
+    assert "counted in the change feed: 2 inserted, 1 updated, 1 deleted" in text
 
 
 def test_before_and_after_stand_side_by_side(orders: Path) -> None:
-    rows = _frame(open_page("changes", table=TABLE, from_=2, to=3), "Change")
+    rows = frame_with(open_page("changes", table=TABLE, from_=2, to=3), "Change")
 
     assert list(rows["Change"]) == ["≠ update"]
     row = rows.iloc[0]
@@ -69,7 +76,7 @@ def test_without_a_key_updates_are_said_to_be_among_the_others(home: Path) -> No
 
     text = words(open_page("changes", table=TABLE, from_=0, to=3))
 
-    assert "net 3 inserted and 2 deleted, updates among them" in text
+    assert "3 rows inserted and 2 deleted, updates among them" in text
 
 
 def test_swapped_versions_tell_what_going_back_changes(orders: Path) -> None:
@@ -124,22 +131,22 @@ def test_where_the_data_is_gone_the_page_shows_commits_and_from_where_the_feed_c
     text = words(app)
     assert "rows cannot be compared" in text
     assert "is gone" in text
-    assert list(_frame(app, "Version")["Version"]) == [5, 4, 3, 2, 1]
+    assert list(frame_with(app, "Version")["Version"]) == [5, 4, 3, 2, 1]
     app.button(key="first_covered").click()
     again(app)
     assert metrics(app)["Inserted (net)"] == "+1", words(app)
 
 
 def test_kinds_and_columns_filter_the_rows(orders: Path) -> None:
-    deleted = _frame(open_page("changes", table=TABLE, from_=1, to=4, kind="delete"), "Change")
-    touched = _frame(open_page("changes", table=TABLE, from_=1, to=4, column="status"), "Change")
+    deleted = frame_with(open_page("changes", table=TABLE, from_=1, to=4, kind="delete"), "Change")
+    touched = frame_with(open_page("changes", table=TABLE, from_=1, to=4, column="status"), "Change")
 
     assert list(deleted["Change"]) == ["− delete"]
     assert list(touched["Change"]) == ["≠ update"]
 
 
 def test_commits_view_names_each_commit_with_its_gross_counts(orders: Path) -> None:
-    commits = _frame(open_page("changes", table=TABLE, from_=1, to=4, view="Commits"), "Version")
+    commits = frame_with(open_page("changes", table=TABLE, from_=1, to=4, view="Commits"), "Version")
 
     assert list(commits["Version"]) == [4, 3, 2]
     assert [list(commits[name]) for name in ("Inserted", "Updated", "Deleted")] == [[0, 0, 2], [0, 1, 0], [1, 0, 0]]
@@ -148,7 +155,7 @@ def test_commits_view_names_each_commit_with_its_gross_counts(orders: Path) -> N
 def test_property_changes_are_told(orders: Path) -> None:
     DeltaTable(str(orders)).alter.set_table_properties({"delta.checkpointInterval": "20"})
 
-    properties = _frame(
+    properties = frame_with(
         open_page("changes", table=TABLE, from_=4, to=5, view="Schema and properties"), "Property"
     ).set_index("Property")
 
@@ -172,3 +179,254 @@ def test_an_empty_lake_teaches(home: Path) -> None:
 
 def test_a_vanished_table_is_said(orders: Path) -> None:
     assert "silver/gone" in words(open_page("changes", table="silver/gone"))
+
+
+# long work --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[DiffOptions]:
+    """The options of each comparison of rows that was begun; each reads in its own thread."""
+    begun: list[DiffOptions] = []
+    own = diff.compare_rows
+
+    def watched(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
+        begun.append(prepared.options)
+        return own(prepared, watch)
+
+    monkeypatch.setattr(diff, "compare_rows", watched)
+    return begun
+
+
+@pytest.fixture
+def asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every comparison is big enough to wait for a click."""
+    monkeypatch.setattr(view, "SMALL_BYTES", -1)
+
+
+def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, computed: list[DiffOptions]) -> None:
+    app = open_page("changes", table=TABLE, from_=1, to=4)
+    again(app)
+    for view_name in ("Commits", "Files", "How it knows"):
+        open_page("changes", table=TABLE, from_=1, to=4, view=view_name)
+    open_page("changes", table=TABLE, from_="-3", to="latest", kind="update")
+
+    assert len(computed) == 1
+
+
+def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
+    home: Path, computed: list[DiffOptions], asks_first: None
+) -> None:
+    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
+    sizes = sum(file.stat().st_size for file in path.glob("*.parquet"))
+    app = open_page("changes", table=TABLE, from_=0, to=3, key="order_id")
+
+    text = words(app)
+    assert not computed
+    assert "v0 → v3, 3 commits" in text
+    assert "rows not compared yet; schema and properties unchanged" in text
+    assert "Join by key" in text
+    assert "Not by the change feed" in text
+    assert metrics(app)["Inserted (net)"] == "–"
+    assert list(frame_with(app, "Version", "Condition")["Version"]) == [3, 2, 1]
+    read = int(app.button(key="start").label.split("read ")[1].split()[0].split(".")[0])
+    assert 0 < read * 1000 <= sizes
+
+    app.button(key="start").click()
+    again(app)
+    again(app)
+
+    assert len(computed) == 1
+    assert "2 rows inserted, 1 updated, 1 deleted (80 % of rows)" in words(app)
+
+
+def test_a_cancelled_comparison_says_so_and_begins_again_at_a_click(orders: Path, computed: list[DiffOptions]) -> None:
+    app = open_page("changes", table=TABLE, from_=0, to=1)
+    app.session_state["_begun_diffs"] = {*app.session_state["_begun_diffs"], _mark_of(orders, 1, 4)}
+    app.query_params["from"], app.query_params["to"] = "1", "4"
+    again(app)
+
+    assert "Stopped: no row was compared" in words(app)
+    assert len(computed) == 1
+    app.button(key="start").click()
+    again(app)
+    assert "2 rows inserted" in words(again(app))
+
+
+def _mark_of(path: Path, first: int, second: int) -> str:
+    lake = context.lake()
+    ref = lake.find(TABLE)
+    limits = context.settings().lake
+    options = DiffOptions(row_limit=limits.diff_rows, max_bytes=limits.diff_max_bytes)
+    return _mark(DiffQuestion(ref, (lake.snapshot(ref).metadata.id,), first, second, options))
+
+
+def test_above_the_limit_the_log_answers_and_a_click_reads_all_the_same(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_LAKE__DIFF_MAX_BYTES", "10")
+    builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
+    app = open_page("changes", table=TABLE, from_=0, to=3)
+    assert "rows cannot be compared, their number by statistics: 3 → 4" in words(app)
+
+    app.button(key="anyway").click()
+    again(app)
+
+    assert app.query_params["method"] in ("multiset", ["multiset"])
+    assert "3 rows inserted and 2 deleted, updates among them" in words(again(app))
+
+
+def test_a_file_that_goes_during_the_run_leaves_what_the_log_tells(home: Path, asks_first: None) -> None:
+    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
+    app = open_page("changes", table=TABLE, from_=0, to=3)
+    for file in path.glob("*.parquet"):
+        file.unlink()
+
+    app.button(key="start").click()
+    again(app)
+
+    text = words(again(app))
+    assert "rows cannot be compared" in text
+    assert "is gone" in text
+
+
+def test_a_failed_comparison_is_said_and_offered_again(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> VersionDiff:
+        raise StorageError("the storage did not answer", hint="try again")
+
+    monkeypatch.setattr(diff, "compare_rows", fails)
+    app = open_page("changes", table=TABLE, from_=1, to=4)
+    assert "The storage did not answer" in words(app)
+    assert "rows not compared yet" in words(app)
+    monkeypatch.undo()
+
+    again(app).button(key="start").click()
+    again(app)
+
+    assert "2 rows inserted" in words(again(app))
+
+
+def test_a_storage_that_is_down_is_said(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(*_: object) -> None:
+        raise StorageError("the storage did not answer", hint="try again")
+
+    monkeypatch.setattr(Lake, "files_apart", down)
+    app = open_page("changes", table=TABLE, from_=1, to=4)
+
+    assert "The storage did not answer" in words(app)
+    assert app.selectbox(key="pick_from").value == "1"
+
+
+# how to compare ---------------------------------------------------------------------------------------------------
+
+
+def test_a_condition_keeps_changes_whose_row_satisfies_it(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_=1, to=4, rows_where="status = 'paid'")
+
+    assert "of rows with status = 'paid': 0 rows inserted, 1 updated, 0 deleted (share unknown)" in words(app)
+    assert list(frame_with(app, "Change")["Change"]) == ["≠ update"]
+
+
+def test_a_condition_that_is_none_is_said_and_nothing_is_read(orders: Path, computed: list[DiffOptions]) -> None:
+    app = open_page("changes", table=TABLE, from_=1, to=4, rows_where="nope >")
+
+    assert [each.value for each in app.error]
+    assert not computed
+
+
+def test_a_key_that_the_table_does_not_have_is_said(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_=1, to=4, key="gone")
+
+    assert "No column `gone` to use as a key" in words(app)
+    assert app.multiselect(key="key").value == ["gone"]
+
+
+def test_a_column_left_out_makes_its_updates_none(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_=1, to=4, without="status")
+
+    assert "2 rows inserted, 0 updated, 1 deleted" in words(app)
+    assert "status" not in frame_with(app, "Change").columns
+
+
+def test_the_link_names_the_method_and_others_are_offered_with_reasons(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_=1, to=4, method="multiset", view="How it knows")
+
+    assert "Whole rows" in words(app)
+    assert "3 rows inserted and 2 deleted, updates among them" in words(app)
+    assert app.selectbox(key="pick_method").options == ["Change feed", "Join by key", "Whole rows", "Log alone"]
+
+
+def test_a_method_that_is_not_possible_is_refused_with_its_reason(home: Path) -> None:
+    builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
+
+    app = open_page("changes", table=TABLE, from_=0, to=3, method="change_feed")
+
+    assert "The change feed is not possible" in words(app)
+    assert app.selectbox(key="pick_method").value == DiffMethod.CHANGE_FEED
+
+
+def test_another_table_is_compared_by_key_or_whole_rows(orders: Path, home: Path) -> None:
+    builders.write(home / "lake" / "gold" / "copy", {"order_id": [2, 3, 9], "status": ["paid", "new", "new"]})
+
+    app = open_page("changes", table=TABLE, against="gold/copy", from_=4, to=0, key="order_id")
+
+    text = words(app)  # orders at v4: 2 paid, 3, 4 and 5 new
+    assert "silver/orders v4 → gold/copy v0: 1 row inserted, 0 updated, 2 deleted" in text
+    assert "Two tables share no commits" in words(
+        open_page("changes", table=TABLE, against="gold/copy", from_=4, to=0, view="Commits")
+    )
+
+
+def test_another_table_that_is_not_there_is_said_and_can_be_taken_back(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, against="gold/none")
+
+    assert "gold/none" in words(app)
+    app.selectbox(key="pick_against").set_value(None)
+    again(app)
+    assert "v0 → v4" in words(again(app))
+
+
+def test_a_table_made_anew_is_refused_with_both_ids(home: Path) -> None:
+    path = home / "lake" / "orders"
+    log = builders.HandLog(path).start(table_id="aaaa")
+    log.commit(builders.metadata(table_id="bbbb"), builders.commit_info("CREATE OR REPLACE TABLE"))
+
+    text = words(open_page("changes", table="orders", from_=0, to=1))
+
+    assert "rows cannot be compared" in text
+    assert "aaaa" in text and "bbbb" in text
+
+
+# what leads on ----------------------------------------------------------------------------------------------------
+
+
+def test_files_view_counts_what_was_only_rewritten(home: Path) -> None:
+    path = home / "lake" / "orders"
+    for number in range(3):
+        builders.write(path, {"id": [number]})
+    DeltaTable(str(path)).optimize.compact()
+
+    app = open_page("changes", table="orders", from_=0, to=3, view="Files")
+
+    assert "compaction rewrote 3 files without changing rows" in words(app)
+    assert metrics(app)["Only rewritten (gross)"] == "3"
+    assert metrics(app)["Files added"] == "1"
+    rewrites = frame_with(app, "Version", "Files removed")
+    assert list(rewrites["Version"]) == [3]
+
+
+def test_the_summary_is_there_to_copy(orders: Path) -> None:
+    app = again(open_page("changes", table=TABLE, from_=1, to=4))
+
+    text = next(each.value for each in app.code if "How it knows" in each.value)
+    assert "| | 2 | 1 | 1 | 1 |" in text  # inserted, updated, deleted; order 3 stayed
+
+
+def test_versions_can_be_fixed_in_the_link(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_="-1", to="latest")
+
+    app.button(key="pin").click()
+    again(app)
+
+    assert app.query_params["to"] in ("4", ["4"])
+    assert not [button for button in app.button if button.key == "pin"]

@@ -1,5 +1,6 @@
 """Changed rows side by side and the sentences about a diff, against naive recounts."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -8,18 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.view.change_sentence import counts_text, gross_counts, headline, predicate_text
+from app.view.change_summary import to_markdown
 from app.view.changed_rows import CHANGED_MARK, build_row_table, filter_rows, style
 from app.view.changes import (
+    build_cell_frame,
     build_commit_figure,
     build_commit_frame,
     build_schema_frame,
-    counts_text,
-    gross_counts,
-    headline,
 )
 from backend.diff.model import (
     ApartCounts,
     CommitChanges,
+    CommonChange,
     DiffMethod,
     FilesDiff,
     KeyChoice,
@@ -29,7 +31,7 @@ from backend.diff.model import (
     RowKind,
     VersionDiff,
 )
-from backend.lake.metadata_diff import FieldChange, FieldState, SchemaDiff
+from backend.lake.metadata_diff import FieldChange, FieldState, PropertyChange, SchemaDiff
 from backend.lake.model import Commit, OperationMetrics, TableRef
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -80,7 +82,99 @@ def diff(rows: tuple[RowChange, ...] = (), commits: tuple[CommitChanges, ...] = 
 def test_the_sentence_on_top_names_range_commits_time_and_net() -> None:
     said = headline(diff(commits=(commit(3), commit(1), commit(2))))
 
-    assert said == "v0 → v3, 3 commits in 20 min: net 1,204 inserted, 310 updated, 12 deleted."
+    assert said == (
+        "v0 → v3, 3 commits in 20 min: 1,204 rows inserted, 310 updated, 12 deleted (share unknown); "
+        "schema and properties unchanged."
+    )
+
+
+def test_the_sentence_names_share_metadata_and_what_was_only_rewritten() -> None:
+    metrics = OperationMetrics(files_added=2, files_removed=40)
+    compaction = replace(commit(2), commit=replace(commit(2).commit, operation="OPTIMIZE", metrics=metrics))
+    changed = (PropertyChange("a", None, "1"), PropertyChange("b", "1", None), PropertyChange("feature: x", None, "s"))
+    schema = SchemaDiff(added=(FieldState("country", "string", True),), renamed=(("a", "b"),))
+
+    said = headline(
+        replace(diff(commits=(commit(1), compaction)), num_rows=(507_475, 508_667), properties=changed, schema=schema)
+    )
+
+    share = (1_204 + 310 + 12) / (508_667 + 12)  # every row of either state
+    assert 0.00295 < share < 0.00305
+    assert said.endswith(
+        "12 deleted (0.3 % of rows); 1 column added, 1 renamed; 2 properties changed; protocol changed; "
+        "compaction rewrote 40 files without changing rows."
+    )
+    assert "rows not compared yet; 1 column added" in headline(replace(diff(), schema=schema), is_pending=True)
+
+
+def test_unknown_parts_of_the_sentence_are_said_to_be_unknown() -> None:
+    unnamed = replace(commit(2), commit=replace(commit(2).commit, operation="OPTIMIZE"))
+    nothing = NetCounts(None, None, None)
+    log_only = replace(diff(commits=(unnamed,)), method=DiffMethod.LOG_ONLY, net=nothing, num_rows=(None, 7))
+
+    said = headline(log_only)
+
+    assert "rows cannot be compared, their number by statistics: unknown → 7" in said
+    assert "compaction rewrote files, their number unknown, without changing rows" in said
+    assert "0 rows" not in said
+
+
+def test_the_condition_is_in_the_sentence() -> None:
+    assert ": of rows with amount < 0: 1,204 rows inserted" in headline(diff(), where="amount < 0")
+
+
+def test_a_predicate_is_read_from_what_spark_and_others_leave() -> None:
+    spark, other = ({"predicate": '["(id = 1)","(b = 2)"]'}, {"mergePredicate": "t.id = s.id"})
+
+    assert predicate_text(replace(commit(1).commit, parameters=spark)) == "(id = 1) AND (b = 2)"
+    assert predicate_text(replace(commit(1).commit, parameters=other)) == "t.id = s.id"
+    assert predicate_text(replace(commit(1).commit, parameters={"predicate": "[id > 1]"})) == "[id > 1]"
+    assert predicate_text(commit(1).commit) == ""
+
+
+def test_what_updates_touch_is_listed_with_the_commonest_changes() -> None:
+    common = (CommonChange("status", "new", "paid", 200), CommonChange("status", None, "x", 2))
+    frame = build_cell_frame(replace(diff(), changed_cells={"amount": 31, "status": 310}, common=common))
+
+    assert frame["Column"].tolist() == ["status", "amount"]
+    assert frame["Share of updates"].tolist() == ["100 %", "10 %"]
+    assert frame["Commonest changes"].tolist() == ["new → paid (200) · null → x (2)", "each different"]
+
+
+HOSTILE = "a|b\n# x](http://evil) <!channel> @all `c` *d* ~e~ &lt; $1"
+
+
+def test_the_summary_for_a_channel_shows_what_a_stranger_wrote_literally() -> None:
+    made = commit(1, (1, None, 3))
+    wrote = replace(made.commit, operation=HOSTILE, user=HOSTILE, parameters={"predicate": HOSTILE + "\n| x |"})
+    schema = SchemaDiff(added=(FieldState(HOSTILE, HOSTILE, True),), partitioning=((HOSTILE,), ()))
+    text = to_markdown(
+        replace(
+            diff(commits=(replace(made, commit=wrote),)),
+            ref=TableRef("/lake/t", HOSTILE, "/lake"),
+            schema=schema,
+            properties=(PropertyChange(HOSTILE, None, HOSTILE),),
+            reasons=(HOSTILE,),
+        )
+    )
+
+    bare = re.sub(r"\\.", "", text)
+    assert not set("`@<&$#[]") & set(bare)
+    assert "http:" not in text
+    assert "javascript" not in text
+    row = next(line for line in bare.splitlines() if line.startswith("| v1 |"))
+    assert row.count("|") == 9
+
+
+def test_the_summary_has_the_newest_commits_and_says_how_many_are_left() -> None:
+    text = to_markdown(replace(diff(commits=tuple(commit(i) for i in range(1, 26))), num_rows=(None, 5_000)))
+
+    assert "| v25 |" in text
+    assert "| v5 |" not in text
+    assert "… and 5 older commits." in text
+    assert "| | 1,204 | 310 | 12 | 3,486 |" in text
+    assert "1,204 rows inserted" in text
+    assert "| | " not in to_markdown(diff(), is_pending=True)
 
 
 def test_the_way_back_says_what_it_undoes() -> None:

@@ -1,0 +1,105 @@
+"""Changed rows: what updates touch, filters, before and after side by side, and exports.
+
+Rule: counts are of all changed rows, lists of the fetched ones, and each says which.
+"""
+
+import streamlit as st
+
+from app import state
+from app.components import lists
+from app.view import changes as view
+from app.view.changed_rows import PAGE_ROWS, build_row_table, filter_rows, style
+from app.view.format import UNKNOWN, count_text, markdown_safe
+from backend.diff import export
+from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
+
+PAGE = "page"
+CELLS = lists.Look(
+    formats={"Updates": "count"},
+    config={
+        "Column": st.column_config.TextColumn(pinned=True),
+        "Commonest changes": st.column_config.TextColumn(width="large", help="That two or more updates share"),
+    },
+    alt="Columns that updates touch, with their commonest changes",
+)
+EXPORTS = (
+    ("csv", "CSV", "text/csv", export.to_csv),
+    ("json", "JSON", "application/json", export.to_json),
+    ("parquet", "Parquet", "application/vnd.apache.parquet", export.to_parquet),
+)
+
+
+def changed_rows(diff: VersionDiff) -> None:
+    """The rows that differ, or why there are none to show."""
+    if not diff.is_available:
+        st.info("**No rows to show here.** Files and commits are under Commits.", icon=":material/table_rows:")
+    elif diff.method is DiffMethod.SAME_VERSION:
+        st.info("**Choose two different versions above.**", icon=":material/equal:")
+    elif not diff.rows:
+        text = "**No row differs between the two states.** What the commits did is under Commits."
+        st.info(text, icon=":material/equal:")
+    else:
+        _rows(diff)
+
+
+def _rows(diff: VersionDiff) -> None:
+    if diff.changed_cells:
+        st.markdown("**What updates touch**")
+        lists.show(view.build_cell_frame(diff), CELLS, key="cells")
+    found = _filtered(diff)
+    st.caption(view.shown_text(diff, found))
+    if found:
+        table = build_row_table(diff, _page(found))
+        st.dataframe(
+            style(table), hide_index=True, key="changed_rows", placeholder=UNKNOWN, alt="Changed rows, before and after"
+        )
+    _exports(diff)
+
+
+def _filtered(diff: VersionDiff) -> list[RowChange]:
+    touched = ", ".join(f"{name}: {count_text(count)}" for name, count in diff.changed_cells.items())
+    with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
+        # No `format_func` on widgets bound to the URL: their link would carry the label.
+        kinds = st.pills(
+            "Kind of change", [kind.value for kind in RowKind], selection_mode="multi", key="kind", bind="query-params"
+        )
+        columns = st.multiselect(
+            "Changed column",
+            list(diff.changed_cells),
+            key="column",
+            bind="query-params",
+            placeholder="Any" if touched else "No update changes a column",
+            disabled=not touched,
+            help=f"Updates that touch each column: {markdown_safe(touched)}" if touched else None,
+        )
+    return filter_rows(diff.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
+
+
+def _page(found: list[RowChange]) -> list[RowChange]:
+    pages = -(-len(found) // PAGE_ROWS)
+    if pages == 1:
+        return found
+    number = min(max(1, state.whole(PAGE) or 1), pages)
+    st.session_state["rows_page"] = number
+    st.number_input(f"Page (1 – {pages})", 1, pages, key="rows_page", width=160, on_change=_paged)
+    return found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
+
+
+def _paged() -> None:
+    state.put({PAGE: st.session_state["rows_page"]})
+
+
+def _exports(diff: VersionDiff) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="exports"):
+        cut = f"the first {count_text(len(diff.rows))} of" if diff.truncated else "all"
+        st.markdown(f"Export {cut} {view.rows_known_text(diff)}:", width="content")
+        for suffix, label, mime, write in EXPORTS:
+            st.download_button(
+                label,
+                data=lambda write=write: write(diff),
+                file_name=f"{view.file_stem(diff)}.{suffix}",
+                mime=mime,
+                key=f"export_{suffix}",
+                icon=":material/download:",
+                on_click="ignore",
+            )

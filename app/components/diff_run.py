@@ -1,0 +1,74 @@
+"""A question about two versions becomes an answer: the log part at once, rows after it with progress and Cancel.
+
+Rule: little work starts by itself, once in a session; more waits for a button that names what it reads; what anybody
+found is there at once.
+"""
+
+import zlib
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import context
+from app.components import versions_work as work
+from app.components.diff_options import choose_method
+from app.view import changes as view
+from backend.diff.kept import DiffQuestion, LogPart
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.errors import LakehouseError
+
+_BEGUN = "_begun_diffs"
+
+
+def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
+    """The answer where it is there without work."""
+    if part.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
+        return part.outline
+    return context.differences().known(question)
+
+
+def compare(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> None:
+    """Compute rows in `place`, or offer to; a finished answer draws the page anew."""
+    mark = _mark(question)
+    begun: set[str] = st.session_state.setdefault(_BEGUN, set())
+    if mark not in begun and view.starts_alone(part):
+        work.ask(mark)
+    if not work.is_asked(mark):
+        with place:
+            _offer(mark, part, was_begun=mark in begun)
+        return
+    begun.add(mark)
+    try:
+        with place:
+            steps = context.differences().over(context.lake(), question)
+            last = work.run(steps, key="diff", tell=view.progress_text)
+    except LakehouseError:
+        work.cancel()  # the boundary tells it; the next run offers it anew
+        raise
+    if last is not None and last.result is not None:
+        st.rerun()
+
+
+def _offer(mark: str, part: LogPart, *, was_begun: bool) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="offer"):
+        st.button(
+            view.start_label(part), key="start", type="primary", icon=":material/difference:",
+            on_click=work.ask, args=(mark,),
+        )  # fmt: skip
+        said = "Stopped: no row was compared." if was_begun else "Rows are not compared yet; the rest is known."
+        st.caption(said)
+
+
+def too_large(part: LogPart) -> None:
+    """Where only the size speaks against reading rows, a button that reads them all the same."""
+    best = next((m for m in view.method_choices(part) if m is not DiffMethod.LOG_ONLY), None)
+    if part.plan.method is not DiffMethod.LOG_ONLY or best is None or part.possible.bytes_to_read is None:
+        return
+    st.button(
+        view.anyway_label(part), key="anyway", icon=":material/difference:", on_click=choose_method, args=(best,),
+    )  # fmt: skip
+
+
+def _mark(question: DiffQuestion) -> str:
+    """A short name of the question."""
+    return f"diff {zlib.crc32(repr(question).encode()):08x}"

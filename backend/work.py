@@ -1,0 +1,48 @@
+"""Work in a thread of its own, for somebody who may stop waiting.
+
+Rule: what the work raises is raised where its result is asked for; `stop` tells the work to end and never waits for it.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Work(Generic[Result]):
+    """Starts at once. `stop` has to make `run` end soon."""
+
+    def __init__(self, run: Callable[[], Result], stop: Callable[[], None]) -> None:
+        self._do, self._tell_to_stop = run, stop
+        self._results: list[Result] = []
+        self._failure: BaseException | None = None
+        self._started = time.monotonic()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._started
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Whether it ended within so many seconds."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._tell_to_stop()
+
+    def result(self) -> Result:
+        """Of work that ended."""
+        if self._failure is not None:
+            raise self._failure
+        return self._results[0]
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._do())
+        except BaseException as exc:  # noqa: BLE001 - a thread: whatever it is, the one who waits gets it
+            self._failure = exc

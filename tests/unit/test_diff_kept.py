@@ -1,0 +1,182 @@
+"""Kept differences: computed once for all who ask, stopped when nobody waits, forgotten where they may heal."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from backend.diff import kept
+from backend.diff.diff import DiffOptions
+from backend.diff.engine import Watch
+from backend.diff.kept import Differences, DiffProgress, DiffQuestion
+from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.errors import DiffError
+from backend.lake.metadata_diff import SchemaDiff
+from backend.lake.model import TableRef
+
+REF = TableRef("/lake/t", "t", "/lake")
+NO_LAKE: Any = None
+
+
+def question(to_version: int = 1, **options: Any) -> DiffQuestion:
+    return DiffQuestion(REF, ("id",), 0, to_version, DiffOptions(**options))
+
+
+def answer(method: DiffMethod = DiffMethod.KEY_JOIN) -> VersionDiff:
+    return VersionDiff(
+        REF, 0, 1, method, (), True, None, NetCounts(1, 2, 3), ApartCounts(), (), (), False, {}, pa.schema([]),
+        SchemaDiff(), (), FilesDiff(),
+    )  # fmt: skip
+
+
+class Slow:
+    """A computation that ends when it is let go, or stopped."""
+
+    def __init__(self, method: DiffMethod = DiffMethod.KEY_JOIN) -> None:
+        self.calls, self.watches = 0, list[Watch]()
+        self.go = threading.Event()
+        self._method = method
+
+    def __call__(self, lake: Any, ref: Any, first: int, second: int, options: Any, watch: Watch) -> VersionDiff:
+        self.calls += 1
+        self.watches.append(watch)
+        watch.rows_total = 10
+        while not self.go.wait(0.005):
+            watch.check()
+            watch.rows_read = 4
+        return answer(self._method)
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    made = Slow()
+    yield made
+    made.go.set()
+
+
+def until(happens: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def last(steps: Iterator[DiffProgress]) -> DiffProgress:
+    return list(steps)[-1]
+
+
+def test_two_viewers_share_one_computation_and_a_third_gets_it_at_once(slow: Slow) -> None:
+    differences = Differences(compute=slow)
+    first, second = (differences.over(NO_LAKE, question()) for _ in range(2))
+    step = next(first)
+    until(lambda: next(first).rows_read == 4)
+    assert next(second).rows_total == 10
+    assert step.result is None
+
+    slow.go.set()
+
+    assert last(first).result == last(second).result == answer()
+    assert differences.known(question()) == answer()
+    assert [each.result for each in differences.over(NO_LAKE, question())] == [answer()]
+    assert slow.calls == 1
+
+
+def test_another_question_is_another_computation(slow: Slow) -> None:
+    slow.go.set()
+    differences = Differences(compute=slow)
+    questions = [question(), question(2), question(tolerance=0.1), question(where="a > 1"), question(key=("id",))]
+    for each in questions:
+        last(differences.over(NO_LAKE, each))
+
+    assert slow.calls == len(questions)
+
+
+def test_who_leaves_does_not_stop_it_for_others_but_the_last_one_does_within_a_second(slow: Slow) -> None:
+    differences = Differences(compute=slow)
+    first, second = (differences.over(NO_LAKE, question()) for _ in range(2))
+    next(first), next(second)
+    first.close()
+    time.sleep(kept.GRACE_S + 0.1)
+    assert not slow.watches[0].is_stopped
+
+    second.close()
+    left = time.monotonic()
+    until(lambda: slow.watches[0].is_stopped)
+
+    assert time.monotonic() - left < 1.0
+    assert differences.known(question()) is None
+
+
+def test_a_page_that_reruns_comes_back_to_the_same_computation(slow: Slow) -> None:
+    differences = Differences(compute=slow)
+    first = differences.over(NO_LAKE, question())
+    next(first)
+    first.close()
+    again = differences.over(NO_LAKE, question())
+    next(again)
+    time.sleep(kept.GRACE_S + 0.1)
+    slow.go.set()
+
+    assert last(again).result == answer()
+    assert slow.calls == 1
+
+
+def test_a_failure_reaches_everybody_who_waits_and_is_not_kept() -> None:
+    go, calls = threading.Event(), list[int]()
+
+    def fails(*_: Any) -> VersionDiff:
+        calls.append(1)
+        go.wait(5)
+        raise DiffError("no")
+
+    differences = Differences(compute=fails)
+    waiting = [differences.over(NO_LAKE, question()) for _ in range(2)]
+    for each in waiting:
+        next(each)
+    go.set()
+    for each in waiting:
+        with pytest.raises(DiffError, match="no"):
+            last(each)
+    assert len(calls) == 1
+    with pytest.raises(DiffError, match="no"):
+        last(differences.over(NO_LAKE, question()))
+    assert len(calls) == 2
+
+
+def test_more_than_two_at_once_wait_for_their_turn(slow: Slow) -> None:
+    differences = Differences(time_limit_s=60.0, compute=slow)
+    running = [differences.over(NO_LAKE, question(number)) for number in range(3)]
+    for each in running:
+        next(each)
+    until(lambda: slow.calls == kept.AT_ONCE)
+    assert sum(next(each).is_waiting for each in running) == 1
+
+    slow.go.set()
+
+    assert all(last(each).result for each in running)
+    assert slow.calls == 3
+
+
+def test_an_answer_without_rows_is_kept_for_moments_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "HEALS_AFTER_S", 0.05)
+    gone = Slow(DiffMethod.LOG_ONLY)
+    gone.go.set()
+    differences = Differences(compute=gone)
+    last(differences.over(NO_LAKE, question()))
+    assert differences.known(question()) is not None
+    time.sleep(0.06)
+
+    assert differences.known(question()) is None
+
+
+def test_only_so_many_answers_are_kept(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> None:
+    monkeypatch.setattr(kept, "KEPT", 2)
+    slow.go.set()
+    differences = Differences(compute=slow)
+    for number in range(3):
+        last(differences.over(NO_LAKE, question(number)))
+
+    assert [differences.known(question(number)) is not None for number in range(3)] == [False, True, True]
