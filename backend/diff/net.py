@@ -78,6 +78,9 @@ def net_changes(
         source = Source(connection, columns, tuple(columns.index(name) for name in query.key), query.tolerance)
         _classify(source)
         buckets = _buckets(connection)
+        if "update" in buckets:
+            source.pair(buckets["update"].keys)
+            buckets = _buckets(connection) if query.tolerance else buckets
         page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
     return NetAnswer(
         _net(buckets, has_key=bool(query.key)),
@@ -164,8 +167,6 @@ def _classify(source: Source) -> None:
         f"SELECT {names}, count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed "
         f"FROM net GROUP BY {names})"
     )
-    if source.tolerance:
-        source.forgive()
 
 
 def _buckets(connection: "DuckDBPyConnection") -> dict[str, Bucket]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _COMMON_COLUMNS, _COMMON_CHANGES = 12, 3
+_MOST_PAIRS = 1_000_000
 _FLOATS = ("FLOAT", "DOUBLE")
 _ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
 _APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
@@ -47,8 +48,8 @@ class ChangedRows:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from: the connection with tables `net` and `keyed`, the table's column names, the positions of
-    the key's; two floats within `tolerance` are the same."""
+    """Where rows come from: the connection with tables `net`, `keyed` and, once `pair` was called, `pairs`; the table's
+    column names, the positions of the key's; two floats within `tolerance` are the same."""
 
     connection: "DuckDBPyConnection"
     columns: Sequence[str]
@@ -58,25 +59,35 @@ class Source:
     def key_of(self, values: Sequence[Any]) -> dict[str, Any] | None:
         return {self.columns[i]: values[i] for i in self.key} if self.key else None
 
-    def forgive(self) -> None:
-        """Updates that change nothing but floats, and those within the tolerance, are none: bucket `same`."""
-        differs = " OR ".join(self.differs().values())
-        names = ", ".join(f"k.c{i}" for i in self.key)
-        same = f"SELECT {names} FROM (SELECT * FROM keyed WHERE bucket = 'update') k {both_sides(self)} "
-        plain = ", ".join(f"c{i}" for i in self.key)
-        self.connection.execute(f"CREATE TEMP TABLE same AS {same} WHERE NOT ({differs})")
-        self.connection.execute(f"DELETE FROM keyed WHERE bucket = 'update' AND ({plain}) IN (SELECT * FROM same)")
+    def pair(self, updates: int) -> None:
+        """`pairs`: updated rows before (b_c0 …) and after (a_c0 …) side by side. Many are put together anew each time
+        they are asked for: they would fill memory twice."""
+        on = " AND ".join(f"b.c{i} = k.c{i} AND a.c{i} = k.c{i}" for i in self.key)
+        self.connection.execute(
+            f"CREATE TEMP {'TABLE' if updates <= _MOST_PAIRS else 'VIEW'} pairs AS "
+            f"SELECT {_names(self, 'b')}, {_names(self, 'a')} FROM (SELECT * FROM keyed WHERE bucket = 'update') k "
+            f"JOIN net b ON b.n < 0 JOIN net a ON a.n > 0 AND {on}"
+        )
+        if self.tolerance:
+            self._forgive()
 
     def differs(self) -> dict[str, str]:
-        """Per column, a condition on before `b` and after `a`."""
-        types = self.connection.execute("SELECT * FROM net LIMIT 0").description or ()
+        """Per column, a condition on a row of `pairs`."""
+        types = self.connection.execute("DESCRIBE pairs").fetchall()
         return {name: self._differs(i, str(types[i][1])) for i, name in enumerate(self.columns)}
 
+    def _forgive(self) -> None:
+        """Updates that change nothing but floats, and those within the tolerance, are none."""
+        differs = " OR ".join(self.differs().values())
+        names, keys = ", ".join(f"c{i}" for i in self.key), ", ".join(f"a_c{i}" for i in self.key)
+        self.connection.execute(f"CREATE TEMP TABLE same AS SELECT {keys} FROM pairs WHERE NOT ({differs})")
+        self.connection.execute(f"DELETE FROM keyed WHERE bucket = 'update' AND ({names}) IN (SELECT * FROM same)")
+
     def _differs(self, place: int, kind: str) -> str:
-        distinct = f"b.c{place} IS DISTINCT FROM a.c{place}"
+        distinct = f"b_c{place} IS DISTINCT FROM a_c{place}"
         if not self.tolerance or kind not in _FLOATS:
             return f"({distinct})"
-        near = f"abs(CAST(b.c{place} AS DOUBLE) - CAST(a.c{place} AS DOUBLE)) <= {self.tolerance!r}"
+        near = f"abs(CAST(b_c{place} AS DOUBLE) - CAST(a_c{place} AS DOUBLE)) <= {self.tolerance!r}"
         return f"({distinct} AND NOT coalesce({near}, false))"
 
 
@@ -84,14 +95,20 @@ def fetch_rows(source: Source, *, buckets: Mapping[str, Bucket], limit: int) -> 
     """At most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order of the key."""
     sizes = {name: buckets[name].changes(name) for name in _ORDER if name in buckets}
     shares = share_out(limit, sizes)
-    rows = [row for name, share in shares.items() for row in _bucket_rows(source, name, share)]
+    differs = source.differs() if "update" in buckets else {}
+    any_differs = " OR ".join(differs.values()) if source.tolerance else ""
+    rows = [
+        row
+        for name, share in shares.items()
+        for row in (_updates(source, share, any_differs) if name == "update" else _one_sided(source, name, share))
+    ]
     schema = _arrow(source.connection, f"SELECT {_names(source, 'net')} FROM net LIMIT 0").schema
-    cells = _changed_cells(source) if "update" in buckets else {}
+    cells = _changed_cells(source, differs)
     return ChangedRows(
         tuple(rows),
         sum(sizes.values()) > len(rows),
         cells,
-        tuple(each for name in list(cells)[:_COMMON_COLUMNS] for each in _common(source, name)),
+        tuple(each for name in list(cells)[:_COMMON_COLUMNS] for each in _common(source, name, differs[name])),
         pa.schema([field.with_name(name) for field, name in zip(schema, source.columns, strict=True)]),
     )
 
@@ -110,19 +127,12 @@ def share_out(limit: int, sizes: Mapping[str, int]) -> dict[str, int]:
     return shares
 
 
-def _bucket_rows(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
+def _updates(source: Source, limit: int, differs: str) -> Iterator[RowChange]:
     if limit <= 0:
-        return iter(())
-    return _updates(source, limit) if bucket == "update" else _one_sided(source, bucket, limit)
-
-
-def _updates(source: Source, limit: int) -> Iterator[RowChange]:
-    found = _arrow(
-        source.connection,
-        f"SELECT {_names(source, 'b')}, {_names(source, 'a')} FROM "
-        f"(SELECT * FROM keyed WHERE bucket = 'update' ORDER BY {_key_names(source)} LIMIT {limit}) k "
-        f"{both_sides(source)} ORDER BY {_key_names(source, 'k.')}",
-    )
+        return
+    order = ", ".join(f"a_c{i}" for i in source.key)
+    where = f"WHERE {differs}" if differs else ""
+    found = _arrow(source.connection, f"SELECT * FROM pairs {where} ORDER BY {order} LIMIT {limit}")
     width = len(source.columns)
     for values in _tuples(found):
         before, after = values[:width], values[width:]
@@ -140,6 +150,8 @@ def _updates(source: Source, limit: int) -> Iterator[RowChange]:
 
 def _one_sided(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
     """Inserted or deleted rows, and those that cannot be paired: a null or repeated key, or no key at all."""
+    if limit <= 0:
+        return
     if source.key:
         on = " AND ".join(f"net.c{i} IS NOT DISTINCT FROM k.c{i}" for i in source.key)
         rows = f"net JOIN keyed k ON {on} WHERE k.bucket = '{bucket}'"
@@ -161,41 +173,28 @@ def _one_sided(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
         )
 
 
-def _changed_cells(source: Source) -> dict[str, int]:
+def _changed_cells(source: Source, differs: Mapping[str, str]) -> dict[str, int]:
     """Updates per column that they touch, over all of them."""
-    sums = ", ".join(f"count(*) FILTER (WHERE {differs})" for differs in source.differs().values())
-    counts = source.connection.execute(f"SELECT {sums} FROM {_updated(source)}").fetchone() or ()
+    if not differs:
+        return {}
+    sums = ", ".join(f"count(*) FILTER (WHERE {each})" for each in differs.values())
+    (counts,) = source.connection.execute(f"SELECT {sums} FROM pairs").fetchall()
     return {name: count for name, count in zip(source.columns, counts, strict=True) if count}
 
 
-def _common(source: Source, name: str) -> list[CommonChange]:
+def _common(source: Source, name: str, differs: str) -> list[CommonChange]:
     """The changes of one column that most updates share."""
     place = source.columns.index(name)
     found = _arrow(
         source.connection,
-        f"SELECT b.c{place} AS before, a.c{place} AS after, count(*) AS updates FROM {_updated(source)} "
-        f"WHERE {source.differs()[name]} GROUP BY 1, 2 HAVING count(*) > 1 "
+        f"SELECT b_c{place}, a_c{place}, count(*) FROM pairs WHERE {differs} GROUP BY 1, 2 HAVING count(*) > 1 "
         f"ORDER BY 3 DESC, 1, 2 LIMIT {_COMMON_CHANGES}",
     )
     return [CommonChange(name, *values) for values in _tuples(found)]
 
 
-def _updated(source: Source) -> str:
-    return f"(SELECT * FROM keyed WHERE bucket = 'update') k {both_sides(source)}"
-
-
-def both_sides(source: Source) -> str:
-    before = " AND ".join(f"b.c{i} = k.c{i}" for i in source.key)
-    after = " AND ".join(f"a.c{i} = k.c{i}" for i in source.key)
-    return f"JOIN net b ON {before} AND b.n < 0 JOIN net a ON {after} AND a.n > 0"
-
-
 def _names(source: Source, table: str) -> str:
     return ", ".join(f"{table}.c{i} AS {table}_c{i}" for i in range(len(source.columns)))
-
-
-def _key_names(source: Source, prefix: str = "") -> str:
-    return ", ".join(f"{prefix}c{i}" for i in source.key)
 
 
 def _order_names(source: Source) -> str:
