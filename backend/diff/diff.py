@@ -19,6 +19,7 @@ from backend.diff.key import choose_key
 from backend.diff.limits import limits
 from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
 from backend.diff.net import NetAnswer, NetQuery, check_row_condition, net_changes
+from backend.diff.plain import plain_columns, signed_files
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
 from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
 from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
@@ -50,6 +51,8 @@ class DiffLake(FileReader, Protocol):
     ) -> pa.RecordBatchReader | pa.Table: ...
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
+
+    def plain_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> list[str] | None: ...
 
     def require_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> None: ...
 
@@ -207,9 +210,28 @@ def _answered(
     query = NetQuery(key.columns if key else (), options.row_limit, options.tolerance, options.where)
     if method is DiffMethod.CHANGE_FEED:
         return _with_feed(prepared, found, _by_feed(prepared, query, watch))
-    watch.rows_total = prepared.sides.num_rows
-    reading = lambda: signed_rows(prepared.lake, prepared.sides, prepared.columns)  # noqa: E731
-    return _with_rows(prepared, found, net_changes(reading, prepared.columns, query, watch, can_read_twice=True))
+    return _with_rows(prepared, found, _by_files(prepared, query, watch))
+
+
+def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
+    """By the rows of the files apart: read by DuckDB where they are plain, else, or when it refuses, by deltalake."""
+    lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
+    watch.rows_total = sides.num_rows
+    first, second = (lake.plain_files(snapshot, places) for snapshot, places in sides.parts())
+    types = plain_columns(sides, columns)
+
+    def reading() -> pa.RecordBatchReader:
+        return signed_rows(lake, sides, columns)
+
+    if first is not None and second is not None and types is not None:
+        paths, kinds = (first, second), types
+        try:
+            return net_changes(
+                reading, columns, query, watch, can_read_twice=True, plain=lambda c: signed_files(c, paths, kinds)
+            )
+        except DiffError:
+            watch.check()
+    return net_changes(reading, columns, query, watch, can_read_twice=True)
 
 
 def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:

@@ -61,18 +61,26 @@ def column_name(place: int) -> str:
 
 
 def net_changes(
-    read: Reading, columns: Sequence[str], query: NetQuery, watch: Watch, *, can_read_twice: bool = False
+    read: Reading,
+    columns: Sequence[str],
+    query: NetQuery,
+    watch: Watch,
+    *,
+    can_read_twice: bool = False,
+    plain: "Callable[[DuckDBPyConnection], str | None] | None" = None,
 ) -> NetAnswer:
-    """Reads the rows once; many of them twice, where that is possible, which bounds memory by what differs.
+    """Reads the rows once; many of them twice, where that is possible, which bounds memory by what differs. `plain`
+    gives a query for the same rows where DuckDB can read their files itself.
 
     Raises `DiffError`, `DiffStopped`, and what reading the rows raises.
     """
     with engine(watch) as connection:
+        own = plain(connection) if plain is not None else None
+        rows = _Rows(connection, watch, read, own)
         sieve = ""
-        if can_read_twice and watch.rows_total is not None and watch.rows_total > MANY_ROWS:
-            watch.rows_total *= 2
-            sieve = _sieve(connection, watch.watched(read()), len(columns))
-        _cancel(connection, watch.watched(read()), len(columns), sieve)
+        if own is not None or (can_read_twice and (watch.rows_total or 0) > MANY_ROWS):
+            sieve = _sieve(rows, len(columns))
+        _cancel(rows, len(columns), sieve)
         if query.where is not None:
             _keep_where(connection, columns, query)
         source = Source(connection, columns, tuple(columns.index(name) for name in query.key), query.tolerance)
@@ -93,7 +101,29 @@ def net_changes(
     )
 
 
-def _sieve(connection: "DuckDBPyConnection", rows: pa.RecordBatchReader, width: int) -> str:
+@dataclass(slots=True)
+class _Rows:
+    """The rows to sum up as `feed`, from the start each time it is entered."""
+
+    connection: "DuckDBPyConnection"
+    watch: Watch
+    read: Reading
+    query: str | None  # None: `read` gives them
+
+    def __enter__(self) -> "DuckDBPyConnection":
+        if self.query is None:
+            self.connection.register("feed", self.watch.watched(self.read()))
+        else:
+            self.watch.check()
+            self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS {self.query}")
+        return self.connection
+
+    def __exit__(self, *_: object) -> None:
+        if self.query is None:
+            self.connection.unregister("feed")
+
+
+def _sieve(rows: _Rows, width: int) -> str:
     """A condition that every row that does not cancel satisfies.
 
     Rows fall into buckets by a hash; where a bucket's signed sum of a second hash is 0, all its rows cancel: two
@@ -101,25 +131,23 @@ def _sieve(connection: "DuckDBPyConnection", rows: pa.RecordBatchReader, width: 
     """
     names = ", ".join(column_name(i) for i in range(width))
     place = f"hash({names}) & {(1 << _SIEVE_BITS) - 1}"
-    connection.register("feed", rows)
-    connection.execute(
-        f"CREATE TEMP TABLE suspects AS SELECT place FROM (SELECT {place} AS place, sign, "
-        f"CAST(hash({names}, 'weir') AS HUGEINT) AS h FROM feed) GROUP BY place "
-        "HAVING sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0"
-    )
-    connection.unregister("feed")
+    with rows as connection:
+        connection.execute(
+            f"CREATE TEMP TABLE suspects AS SELECT place FROM (SELECT {place} AS place, sign, "
+            f"CAST(hash({names}, 'weir') AS HUGEINT) AS h FROM feed) GROUP BY place "
+            "HAVING sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0"
+        )
     return f"WHERE ({place}) IN (SELECT place FROM suspects)"
 
 
-def _cancel(connection: "DuckDBPyConnection", rows: pa.RecordBatchReader, width: int, sieve: str) -> None:
+def _cancel(rows: _Rows, width: int, sieve: str) -> None:
     """Table `net`: every distinct row whose signs do not add up to 0, with their sum `n`."""
     names = ", ".join(column_name(i) for i in range(width))
-    connection.register("feed", rows)
-    connection.execute(
-        f"CREATE TEMP TABLE net AS SELECT {names}, CAST(sum(sign) AS BIGINT) AS n "
-        f"FROM feed {sieve} GROUP BY {names} HAVING sum(sign) <> 0"
-    )
-    connection.unregister("feed")
+    with rows as connection:
+        connection.execute(
+            f"CREATE TEMP TABLE net AS SELECT {names}, CAST(sum(sign) AS BIGINT) AS n "
+            f"FROM feed {sieve} GROUP BY {names} HAVING sum(sign) <> 0"
+        )
 
 
 def check_row_condition(text: str, columns: Sequence[str]) -> Expression:

@@ -88,9 +88,25 @@ def _beyond_reader(log: TableLog, first: int, last: int) -> tuple[int, str] | No
         return last, "the change feed of a table with column mapping cannot be read yet"
     for version in range(last, first - 1, -1):
         files = _feed_files(log.commits([version])[0].actions)
-        if files.num_rows and pc.any(files["is_encoded"]).as_py():
+        if not files.num_rows:
+            continue
+        if pc.any(files["is_encoded"]).as_py():
             return version, f"commit {version} names files with percent-encoded paths, which the feed's reader misses"
+        if _has_lone_vector(files):
+            return (
+                version,
+                f"commit {version} removes or adds whole files with deletion vectors, which the feed's reader misreads",
+            )
     return None
+
+
+def _has_lone_vector(files: pa.Table) -> bool:
+    """Whether a file with a deletion vector comes or goes: of it deltalake gives the rows that the vector marks. A file
+    that the commit both removes and adds has only got another vector, which it reads well."""
+    if not pc.any(pc.is_valid(files["dv_id"])).as_py():
+        return False
+    lone = files.group_by("path").aggregate([("kind", "count_distinct"), ("dv_id", "count")])
+    return bool(pc.any(pc.and_(pc.less(lone["kind_count_distinct"], 2), pc.greater(lone["dv_id_count"], 0))).as_py())
 
 
 def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:

@@ -51,6 +51,20 @@ def excerpt_log(
         yield folder
 
 
+def plain_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[str] | None:
+    """The places on this machine of files (columns `FILE_COLUMNS`) that hold the table's rows as they are: no deletion
+    vector, no column mapping, no partition value beside them. None when any needs a reader of Delta tables."""
+    mapped = snapshot.metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+    vectors = files["dv_id"].null_count < files.num_rows
+    if mapped or vectors or snapshot.metadata.partition_columns or is_remote(snapshot.ref.uri):
+        return None
+    places = _Places(storage, snapshot.ref.uri, Path())
+    resolved = [resolve_log_path(path, snapshot.ref.uri, storage.roots) for path in files["path"].to_pylist()]
+    if any(is_remote(place) for place in resolved):
+        return None
+    return [places.found(path) for path in files["path"].to_pylist()]
+
+
 def partition_values(shown: str, metadata: Metadata) -> dict[str, str | None]:
     """The values behind a partition's text (`FILES_SCHEMA`), by the table's column names; None is null."""
     values: dict[str, str | None] = {}

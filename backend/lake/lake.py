@@ -21,6 +21,7 @@ from backend.lake.cards import Cards, Table
 from backend.lake.change_counts import count_changes
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_feed, require_files
 from backend.lake.checksum import Checksum
+from backend.lake.excerpt import FILE_COLUMNS, plain_files
 from backend.lake.file_difference import FilesApart, files_apart
 from backend.lake.files import TargetSize, target_size
 from backend.lake.footer import FileFooter, read_footer
@@ -163,6 +164,12 @@ class Lake:
         """Every row of the files at places in `snapshot.columns`' order, with the schema of `as_of` where given; raises
         `DataFileMissingError` when one is gone."""
         return read_files(self._storage, snapshot, indices, columns=columns, as_of=as_of)
+
+    def plain_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> list[str] | None:
+        """Where files lie that any reader of parquet gives the rows of; None when one needs a reader of Delta tables.
+        Raises `DataFileMissingError` and `PathRefusedError`."""
+        files = snapshot.rows_at([int(index) for index in indices], FILE_COLUMNS)
+        return plain_files(self._storage, snapshot, files)
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart:
         """Places of the files that only one of two versions has; costs what the commits in between changed."""

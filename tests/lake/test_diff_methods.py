@@ -5,6 +5,7 @@ Rule: states are read by deltalake, whole, and compared row by row in plain Pyth
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from backend.diff.diff import DiffOptions, diff, prepare
 from backend.diff.engine import DiffStopped, Watch
 from backend.diff.model import DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.diff.plain import signed_files
 from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
@@ -300,3 +302,40 @@ def test_a_condition_that_may_not_run_is_refused_before_a_row_is_read(prices: Pa
         file.unlink()
     with pytest.raises(QueryError):
         compare(prices, 0, 2, key=("id",), where=where)
+
+
+def test_plain_files_read_by_duckdb_give_what_deltalake_gives(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "t"
+    at = datetime(2026, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
+    rows = {
+        "id": pa.array(range(6), pa.int64()),
+        'odd "name': pa.array(["a", None, "", "é", "'", '"']),
+        "n": pa.array([1, -1, None, 126, 0, 5], pa.int8()),
+        "f": pa.array([float("nan"), -0.0, None, 1.5, float("inf"), 0.0], pa.float32()),
+        "raw": pa.array([b"", b"\xff", None, b"a", b"b", b"c"]),
+        "day": pa.array([at.date()] * 5 + [None]),
+        "at": pa.array([at, None, at, at, at, at], pa.timestamp("us", "UTC")),
+        "local": pa.array([at.replace(tzinfo=None)] * 6, pa.timestamp("us")),
+        "yes": pa.array([True, False, None, True, True, True]),
+    }
+    write_deltalake(path, pa.table(rows))
+    DeltaTable(path).update(updates={"n": "n + 1", "f": "0.0"}, predicate="id > 1 AND id < 5")
+    DeltaTable(path).delete("id = 5")
+    lake = lake_at(tmp_path)
+    (ref,) = lake.tables()
+    asked = []
+    monkeypatch.setattr("backend.diff.diff.signed_files", lambda *args: asked.append(signed_files(*args)) or asked[-1])
+    by_duckdb = diff(lake, ref, 0, 2, DiffOptions(key=("id",)))
+    assert len(asked) == 1 and "read_parquet" in asked[0]
+    monkeypatch.setattr("backend.diff.diff.plain_columns", lambda *_: None)
+    by_deltalake = diff(lake, ref, 0, 2, DiffOptions(key=("id",)))
+    assert by_duckdb.net == by_deltalake.net == NetCounts(0, 3, 1)
+    assert str(by_duckdb) == str(by_deltalake)
+
+
+def test_a_torn_file_is_no_difference(prices: Path) -> None:
+    for uri in DeltaTable(prices / "t", version=1).file_uris():
+        Path(uri).write_bytes(b"PAR1 torn PAR1")
+    found = compare(prices, 0, 1, key=("id",))
+    assert found.method is DiffMethod.LOG_ONLY
+    assert any(reason.startswith("not by a join by key:") for reason in found.reasons)
