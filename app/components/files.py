@@ -5,7 +5,7 @@ Rule: never the whole list of files or partitions: one page of either.
 
 import streamlit as st
 
-from app import context, state
+from app import cache, context, state
 from app.components import file_list, lists
 from app.components.figures import figure_row
 from app.components.frame import OpenTable
@@ -78,7 +78,7 @@ def explore(opened: OpenTable, found: FileDistribution) -> None:
     if bucket:
         of_bucket(opened.snapshot, bucket)
     elif view == "By partition":
-        partitions(opened.snapshot, found)
+        partitions(opened.snapshot, cache.distribution(opened.snapshot, with_rows=True))
     elif view == "Clustering":
         clustering(opened)
     elif view == "Deleted rows":
