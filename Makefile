@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run test check soak bench-lake setup setup-test lock docs clean
+.PHONY: help run test check soak bench-lake bench-diff setup setup-test lock docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -21,6 +21,9 @@ soak: setup-test ## run the long fault tests
 
 bench-lake: setup-test ## measure the log reader and its pages against deltalake (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench.lake $(ARGS)
+
+bench-diff: setup-test ## measure the diff of two versions against whole tables compared in DuckDB (ARGS="--write" keeps the figures)
+	@$(BIN)/python -m bench.diff $(ARGS)
 
 check: setup-test ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check .

@@ -1,0 +1,65 @@
+"""What is measured of a diff: Weir through the calls that its pages make.
+
+Rule: a fresh `Lake` in an empty home, opened inside the clock.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from backend.diff.diff import DiffOptions, compare_rows, prepare
+from backend.diff.engine import Watch as DiffWatch
+from backend.diff.feed_summary import sum_up_feed
+from backend.diff.model import DiffMethod
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
+from backend.settings import Settings, load_settings
+from bench.measure import Watch
+
+Answer = dict[str, int]
+PAGE_ROWS = 100
+
+
+def _lake_of(uri: str) -> tuple[Settings, TableRef]:
+    """An empty home, and the table in the one root."""
+    home, (root, _, name) = Path(os.environ["WEIR_HOME"]), uri.rpartition("/")
+    settings = load_settings(home=home, lake={"roots": [root]})
+    return settings, TableRef(uri, name, settings.roots[0])
+
+
+def our_diff(watch: Watch, *, uri: str, first: int, second: int) -> Answer:
+    """Net counts by key, with a page of rows: what the Changes page shows."""
+    settings, ref = _lake_of(uri)
+    options = DiffOptions(row_limit=PAGE_ROWS, method=DiffMethod.KEY_JOIN)
+    with watch:
+        found = compare_rows(prepare(Lake(settings), ref, first, second, options), DiffWatch())
+    assert found.method is DiffMethod.KEY_JOIN and found.exact and found.unchanged is not None
+    net = found.net
+    return counts(net.inserted or 0, net.updated or 0, net.deleted or 0, found.unchanged)
+
+
+def our_peak(watch: Watch, *, uri: str, first: int, second: int) -> Answer:
+    """The same, with the most memory that the whole process held."""
+    found = our_diff(watch, uri=uri, first=first, second=second)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return found | {"peak_bytes": int(status["VmHWM"].split()[0]) * 1024}
+
+
+def our_log_only(watch: Watch, *, uri: str, first: int, second: int) -> str:
+    """What the log tells: the plan, metadata, commits and files."""
+    settings, ref = _lake_of(uri)
+    with watch:
+        found = prepare(Lake(settings), ref, first, second)
+    return found.plan.method.value
+
+
+def our_feed(watch: Watch, *, uri: str, first: int, second: int) -> Answer:
+    """The change feed by type."""
+    settings, ref = _lake_of(uri)
+    with watch:
+        found = sum_up_feed(Lake(settings), ref, first, second)
+    return {kind: rows for (_, kind), rows in sorted(found.counts.items())}
+
+
+def counts(inserted: Any, updated: Any, deleted: Any, unchanged: Any) -> Answer:
+    return {"inserted": inserted, "updated": updated, "deleted": deleted, "unchanged": unchanged}
