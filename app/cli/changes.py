@@ -12,6 +12,7 @@ from app.cli import documents
 from app.cli.errors import fail
 from app.cli.lake import opened, services
 from app.cli.output import one_line, print_json, print_table, say
+from app.view.change_summary import to_markdown
 from app.view.format import bytes_text, count_text, utc_text
 from backend.diff.diff import DiffOptions
 from backend.diff.diff import diff as compare
@@ -26,7 +27,12 @@ from backend.errors import DiffError
 CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal
 WIDEST = 60  # characters of a cell; --json and --output have them all
-_FORMATS: dict[str, Callable[[VersionDiff], bytes]] = {".csv": to_csv, ".json": to_json, ".parquet": to_parquet}
+_FORMATS: dict[str, Callable[[VersionDiff], bytes]] = {
+    ".csv": to_csv,
+    ".json": to_json,
+    ".parquet": to_parquet,
+    ".md": lambda found: to_markdown(found).encode(),
+}
 _SIGNS = {RowKind.INSERT: "+", RowKind.UPDATE: "~", RowKind.DELETE: "−"}
 
 
@@ -50,7 +56,7 @@ class Request:
 def diff(request: Request, *, as_json: bool) -> int:
     write = _writer(request.output)
     found = _compared(request)
-    if write and found.is_available:
+    if write and (found.is_available or request.output and request.output.suffix == ".md"):
         write(found)
     if as_json:
         print_json(documents.diff(found))
@@ -97,7 +103,7 @@ def _writer(path: Path | None) -> Callable[[VersionDiff], None] | None:
         return None
     form = _FORMATS.get(path.suffix.lower())
     if form is None:
-        raise DiffError(f"cannot write {path.name}", hint="the file's name ends with .csv, .json or .parquet")
+        raise DiffError(f"cannot write {path.name}", hint="the file's name ends with .csv, .json, .parquet or .md")
 
     def write(found: VersionDiff) -> None:
         try:

@@ -125,7 +125,7 @@ def diff(
     against: Annotated[str | None, typer.Option("--with", help="Another table, which --to is a version of.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", min=0, help="Most changed rows to show.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Write the changed rows to a .csv, .json or .parquet file.")
+        Path | None, typer.Option("--output", help="Write the changed rows (.csv, .json, .parquet) or a summary (.md).")
     ] = None,
     as_json: AsJson = False,
 ) -> int:

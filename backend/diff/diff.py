@@ -15,7 +15,7 @@ from backend.diff.commits import commit_changes
 from backend.diff.engine import Watch
 from backend.diff.feed import FeedAnswer, sum_up
 from backend.diff.files import diff_files
-from backend.diff.key import choose_key
+from backend.diff.key import KeyFound, choose_key
 from backend.diff.limits import limits
 from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
 from backend.diff.net import NetAnswer, NetQuery, check_row_condition, net_changes
@@ -140,10 +140,16 @@ def _facts(lake: DiffLake, sides: Sides, options: DiffOptions) -> DiffFacts:
     newer, low, high = sides.newer, sides.low, sides.high
     if sides.is_one_table and low == high:
         return DiffFacts(*ids, None, choose_key(options.key, newer.metadata, ()))
-    history = lake.history(newer.ref, limit=_KEY_HISTORY, ending_version=newer.version)
-    key = choose_key(options.key, newer.metadata, history)
+    key = _key(lake, newer, options)
+    if key.key is None and not sides.is_one_table:
+        key = _key(lake, sides.first, options)
     feed = lake.cdf_support(newer.ref, low, high) if sides.is_one_table else None
     return DiffFacts(*ids, feed, key, _files_facts(lake, sides), sides.is_one_table)
+
+
+def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
+    history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
+    return choose_key(options.key, snapshot.metadata, history)
 
 
 def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:

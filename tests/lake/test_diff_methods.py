@@ -235,6 +235,18 @@ def test_two_tables_are_compared_by_key(tmp_path: Path) -> None:
     assert diff(lake, a, 0, 0, DiffOptions(against=b)).net == NetCounts(2, None, 2)
 
 
+@pytest.mark.parametrize("keyed", ["a", "b"])
+def test_two_tables_go_by_the_key_that_either_declares(tmp_path: Path, keyed: str) -> None:
+    for name, value in (("a", "x"), ("b", "y")):
+        write_deltalake(tmp_path / name, pa.table({"id": [1], "v": [value]}))
+    names = {"weir.primaryKey": "id"}
+    DeltaTable(tmp_path / keyed).alter.set_table_properties(names, raise_if_not_exists=False)
+    lake = lake_at(tmp_path)
+    a, b = lake.tables()
+    found = diff(lake, a, lake.latest_version(a), lake.latest_version(b), DiffOptions(against=b))
+    assert (found.method, found.net) == (KEY, NetCounts(0, 1, 0))
+
+
 def test_a_computation_that_nobody_waits_for_ends(prices: Path) -> None:
     lake = lake_at(prices)
     (ref,) = lake.tables()

@@ -275,7 +275,7 @@ def test_diff_limits_rows_and_says_so(weir: Weir, lake: Path) -> None:
     assert (len(document["rows"]), document["truncated"]) == (1, True)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet", "md"])
 def test_diff_writes_rows_to_a_file(weir: Weir, lake: Path, suffix: str, home: Path) -> None:
     assert weir("diff", "orders", "--from", "0", "--to", "4", "--output", f"out.{suffix}").code == 10
     assert (home / f"out.{suffix}").stat().st_size > 10
