@@ -56,7 +56,7 @@ class Request:
 def diff(request: Request, *, as_json: bool) -> int:
     write = _writer(request.output)
     found = _compared(request)
-    if write and (found.is_available or request.output and request.output.suffix == ".md"):
+    if write and (found.is_available or (request.output and request.output.suffix == ".md")):
         write(found)
     if as_json:
         print_json(documents.diff(found))
