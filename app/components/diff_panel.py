@@ -88,7 +88,7 @@ def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
     key_figures(view.net_figures(diff, is_pending=is_pending), key="net_figures")
     if not diff.commits:
         return
-    gross = words.counts_text(words.gross_counts(diff.commits))
+    gross = words.gross_text(diff.commits)
     st.caption(
         f"**Net** is what differs between the two states. **Gross** is what the commits in between did, added up, "
         f"{words.gross_source_text(diff.commits)}: {gross}. "

@@ -3,10 +3,13 @@
 Rule: counts are of all changed rows, lists of the fetched ones, and each says which.
 """
 
+import zlib
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import state
-from app.components import lists
+from app.components import key_lookup, lists
 from app.view import changes as view
 from app.view.changed_rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.view.format import UNKNOWN, count_text, markdown_safe
@@ -46,17 +49,27 @@ def _rows(diff: VersionDiff) -> None:
     if diff.changed_cells:
         st.markdown("**What updates touch**")
         lists.show(view.build_cell_frame(diff), CELLS, key="cells")
-    found = _filtered(diff)
+    key_lookup.lookup(diff)
+    found, page = _filtered(diff)
     st.caption(view.shown_text(diff, found))
-    if found:
-        table = build_row_table(diff, _page(found))
-        st.dataframe(
-            style(table), hide_index=True, key="changed_rows", placeholder=UNKNOWN, alt="Changed rows, before and after"
-        )
+    if page:
+        key_lookup.offer(diff, _table(diff, page))
     _exports(diff)
 
 
-def _filtered(diff: VersionDiff) -> list[RowChange]:
+def _table(diff: VersionDiff, page: Sequence[RowChange]) -> RowChange | None:
+    """The rows side by side; the one that was clicked. Other rows are another list: its choice starts anew."""
+    name = zlib.crc32(repr([(row.kind, row.key) for row in page]).encode())
+    event = st.dataframe(
+        style(build_row_table(diff, page)), hide_index=True, key=f"changed_rows_{name:08x}", placeholder=UNKNOWN,
+        on_select="rerun", selection_mode="single-cell", alt="Changed rows, before and after",
+    )  # fmt: skip
+    chosen = lists.chosen_row(event)
+    return page[chosen] if chosen is not None and chosen < len(page) else None
+
+
+def _filtered(diff: VersionDiff) -> tuple[list[RowChange], list[RowChange]]:
+    """The rows that the filters let through, and the page of them to show."""
     touched = ", ".join(f"{name}: {count_text(count)}" for name, count in diff.changed_cells.items())
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
         # No `format_func` on widgets bound to the URL: their link would carry the label.
@@ -72,12 +85,13 @@ def _filtered(diff: VersionDiff) -> list[RowChange]:
             disabled=not touched,
             help=f"Updates that touch each column: {markdown_safe(touched)}" if touched else None,
         )
-    return filter_rows(diff.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
+        found = filter_rows(diff.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
+        return found, _page(found)
 
 
 def _page(found: list[RowChange]) -> list[RowChange]:
     pages = -(-len(found) // PAGE_ROWS)
-    if pages == 1:
+    if pages <= 1:
         return found
     number = min(max(1, state.whole(PAGE) or 1), pages)
     st.session_state["rows_page"] = number

@@ -99,12 +99,28 @@ def gross_counts(commits: Iterable[CommitChanges]) -> NetCounts:
     )
 
 
+def gross_text(commits: Iterable[CommitChanges]) -> str:
+    """What the commits did, added up; where some do not say, what the others did and how many do not."""
+    moved = [each for each in commits if may_change_rows(each.commit)]
+    silent = [each for each in moved if None in (each.inserted, each.updated, each.deleted)]
+    if not silent:
+        return counts_text(gross_counts(moved))
+    sums = NetCounts(
+        *(_known_sum(getattr(each, name) for each in moved) for name in ("inserted", "updated", "deleted"))
+    )
+    if sums == NetCounts(None, None, None):
+        return "they do not say"
+    named = ((sums.inserted, "inserted"), (sums.updated, "updated"), (sums.deleted, "deleted"))
+    words = ", ".join(f"{_known(count)} {word}" for count, word in named)
+    return f"at least {words}; {len(silent):,} of {things(len(moved), 'commit')} do not say all"
+
+
 def gross_source_text(commits: Iterable[CommitChanges]) -> str:
     """Where the counts of commits are from."""
     kinds = {each.is_reported for each in commits}
     if kinds == {True}:
-        return "as its writer reports"
-    return "counted in the change feed" if kinds == {False} else "counted in the change feed or as its writer reports"
+        return "as their writers report"
+    return "counted in the change feed" if kinds == {False} else "counted in the change feed or as their writers report"
 
 
 def writer_text(commit: Commit, streams: Mapping[str, str]) -> str:
@@ -208,6 +224,11 @@ def key_text(diff: VersionDiff) -> str:
 def _sum(values: Iterable[int | None]) -> int | None:
     known = list(values)
     return None if None in known else sum(value for value in known if value is not None)
+
+
+def _known_sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _is_compaction(each: CommitChanges) -> bool:

@@ -3,7 +3,7 @@
 Rule: pure; a changed cell is marked by a sign as well as by colour, and only columns that changed are shown twice.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,8 +13,12 @@ import pandas as pd
 import pyarrow as pa
 from pandas.io.formats.style import Styler
 
+from app.view.change_sentence import writer_text
+from app.view.format import UNKNOWN, utc_text
+from backend.diff.key_history import KeyStep
 from backend.diff.model import RowChange, RowKind, VersionDiff
 from backend.diff.values import json_value
+from backend.lake.model import Commit
 
 PAGE_ROWS = 200
 KIND_TEXTS = {RowKind.INSERT: "+ insert", RowKind.UPDATE: "≠ update", RowKind.DELETE: "− delete"}
@@ -67,6 +71,18 @@ def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
         for side in ("before", "after")
     ]  # fmt: skip
     return RowTable(pd.DataFrame(data), tuple(marks))
+
+
+def build_step_table(diff: VersionDiff, steps: Sequence[KeyStep], commits: Mapping[int, Commit]) -> RowTable:
+    """The steps of one key, newest first, each with its commit; then as `build_row_table`."""
+    newest = sorted(steps, key=lambda step: -step.version)
+    table = build_row_table(diff, [step.change for step in newest])
+    found = [commits.get(step.version) for step in newest]
+    table.frame.insert(0, "Version", [f"v{step.version}" for step in newest])
+    table.frame.insert(1, "At", [utc_text(each.committed_at) if each else UNKNOWN for each in found])
+    table.frame.insert(2, "Operation", [each.operation or "unnamed" if each else UNKNOWN for each in found])
+    table.frame.insert(3, "By", [writer_text(each, {}) if each else UNKNOWN for each in found])
+    return table
 
 
 def style(table: RowTable) -> Styler:

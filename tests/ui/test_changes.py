@@ -430,3 +430,32 @@ def test_versions_can_be_fixed_in_the_link(orders: Path) -> None:
 
     assert app.query_params["to"] in ("4", ["4"])
     assert not [button for button in app.button if button.key == "pin"]
+
+
+def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = {"table": TABLE, "from_": 0, "to": 4, "key_of": '{"order_id":2}'}
+    app = open_page("changes", **link)
+    assert "History of order_id = 2, v0 → v4" in words(app).replace("**", "")
+
+    app.button(key="key_look").click()
+    again(app)
+
+    steps = frame_with(app, "Version", "At", "Change")
+    assert list(steps["Version"]) == ["v3"]
+    assert list(steps["Change"]) == ["≠ update"]
+    assert (steps["status · before"][0], steps["status · after"][0]) == ("new", "paid")
+    assert "From the change feed of v1 to v4" in words(app)
+    app.button(key="key_close").click()
+    again(app)
+    assert "key_of" not in app.query_params
+
+
+@pytest.mark.parametrize("key_of", ["nonsense", "[1]", '{"gone":1}'])
+def test_a_key_that_is_none_in_the_link_breaks_nothing(orders: Path, key_of: str) -> None:
+    app = open_page("changes", table=TABLE, from_=0, to=4, key_of=key_of)
+    if "gone" in key_of:
+        app.button(key="key_look").click()
+        again(app)
+        assert "No column gone to look a key up by" in words(app)
+
+    assert list(frame_with(app, "Change")["Change"])

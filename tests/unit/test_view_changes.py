@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.view.change_sentence import counts_text, gross_counts, headline, predicate_text
+from app.view.change_sentence import counts_text, gross_counts, gross_text, headline, predicate_text
 from app.view.change_summary import to_markdown
 from app.view.changed_rows import CHANGED_MARK, build_row_table, filter_rows, style
 from app.view.changes import (
@@ -196,6 +196,15 @@ def test_gross_is_the_sum_over_commits(counts: list[tuple[int, int, int]]) -> No
 
 def test_gross_is_unknown_where_one_commit_does_not_say() -> None:
     assert gross_counts([commit(1, (1, 1, 1)), commit(2, (None, None, None))]) == NetCounts(None, None, None)
+
+
+def test_what_some_commits_do_not_say_is_said() -> None:
+    quiet = replace(commit(3).commit, metrics=OperationMetrics(files_added=0, files_removed=0))
+    commits = [commit(1, (5, 1, 0)), commit(2, (7, None, 2)), replace(commit(3, (None,) * 3), commit=quiet)]
+
+    assert gross_text(commits) == "at least 12 inserted, 1 updated, 2 deleted; 1 of 2 commits do not say all"
+    assert gross_text(commits[:1] + commits[2:]) == "5 inserted, 1 updated, 0 deleted"
+    assert gross_text([commit(1, (None,) * 3)]) == "they do not say"
 
 
 def test_only_changed_columns_stand_twice_and_their_cells_are_marked() -> None:

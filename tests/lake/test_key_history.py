@@ -1,0 +1,82 @@
+"""One key over a range: by feed and by states, against what was written."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from backend.diff.key_history import KeyHistory, key_history
+from backend.diff.model import RowKind
+from backend.errors import DiffError, FilterError
+from backend.lake.lake import Lake
+from tests import builders
+
+
+def made(path: Path, *, change_feed: bool) -> Path:
+    """Key 2: there at v0, not touched by v1, updated by v2 and v4, compacted by v3, deleted by v5, back by v6."""
+    configuration = builders.CHANGE_FEED if change_feed else None
+    builders.write(path, {"id": [1, 2], "name": ["a'b", "x"], "n": [1.5, 2.5]}, configuration=configuration)
+    builders.write(path, {"id": [3], "name": ["c"], "n": [3.0]})
+    DeltaTable(str(path)).update(updates={"n": "7.5"}, predicate="id = 2")
+    DeltaTable(str(path)).optimize.compact()
+    DeltaTable(str(path)).update(updates={"name": "'z'"}, predicate="id = 2")
+    DeltaTable(str(path)).delete("id = 2")
+    return builders.write(path, {"id": [2], "name": ["new"], "n": [0.0]})
+
+
+def history(lake: Lake, versions: tuple[int, int] = (0, 6), **key: Any) -> KeyHistory:
+    *_, last = key_history(lake, lake.find("t"), versions, key)
+    assert last.result is not None
+    return last.result
+
+
+@pytest.mark.parametrize("change_feed", [True, False])
+def test_each_commit_that_touched_the_key_is_a_step(
+    tmp_path: Path, open_lake: Callable[..., Lake], change_feed: bool
+) -> None:
+    made(tmp_path / "t", change_feed=change_feed)
+    lake = open_lake(tmp_path)
+
+    found = history(lake, id=2)
+
+    assert found.by_feed is change_feed
+    assert [(step.version, step.change.kind, step.change.changed) for step in found.steps] == [
+        (2, RowKind.UPDATE, ("n",)),
+        (4, RowKind.UPDATE, ("name",)),
+        (5, RowKind.DELETE, ()),
+        (6, RowKind.INSERT, ()),
+    ]
+    assert found.steps[0].change.before == {"id": 2, "name": "x", "n": 2.5}
+    assert found.steps[1].change.after == {"id": 2, "name": "z", "n": 7.5}
+    assert [step.version for step in history(lake, (4, 2), id=2).steps] == [4]
+    assert history(lake, id=3).steps[0].version == 1
+    assert history(lake, name="a'b").steps == ()
+    assert [step.version for step in history(lake, id=2, n=7.5).steps][-1] == 5
+
+
+def test_versions_that_cannot_be_read_are_said_and_hide_nothing(tmp_path: Path, open_lake: Callable[..., Lake]) -> None:
+    path = made(tmp_path / "t", change_feed=False)
+    now = set(DeltaTable(str(path)).file_uris())
+    for version in (2, 3):
+        now |= set(DeltaTable(str(path), version=version).file_uris())
+    for uri in DeltaTable(str(path), version=4).file_uris():
+        if uri not in now:
+            Path(uri).unlink()
+
+    found = history(open_lake(tmp_path), id=2)
+
+    assert [(step.version, step.change.kind) for step in found.steps][-1] == (6, RowKind.INSERT)
+    assert any("v4 could not be read" in note for note in found.notes)
+
+
+def test_a_key_that_is_none_is_refused(tmp_path: Path, open_lake: Callable[..., Lake]) -> None:
+    path = made(tmp_path / "t", change_feed=False)
+    lake = open_lake(tmp_path)
+    with pytest.raises(DiffError, match="no column gone"):
+        history(lake, gone=1)
+    with pytest.raises(FilterError):
+        history(lake, id="two")
+    builders.write(path, {"id": [2], "name": ["twice"], "n": [0.0]})
+    assert any("more than one row has this key" in note for note in history(lake, (6, 7), id=2).notes)
