@@ -11,9 +11,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from backend.diff.commits import commit_changes
+from backend.diff.commits import commit_changes, counted_by_feed
 from backend.diff.engine import Watch
 from backend.diff.feed import FeedAnswer, sum_up
+from backend.diff.feed_summary import CountingLake
 from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key
 from backend.diff.limits import limits
@@ -23,6 +24,7 @@ from backend.diff.plain import plain_columns, signed_files
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
 from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
 from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
+from backend.lake.changes import FEED
 from backend.lake.file_difference import FilesApart, Places
 from backend.lake.metadata_diff import diff_properties, diff_schemas
 from backend.lake.model import Commit, Snapshot, TableRef
@@ -30,7 +32,7 @@ from backend.lake.model import Commit, Snapshot, TableRef
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
 
 
-class DiffLake(FileReader, Protocol):
+class DiffLake(FileReader, CountingLake, Protocol):
     """The part of `backend.lake.lake.Lake` that a diff needs."""
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
@@ -216,7 +218,15 @@ def _answered(
     query = NetQuery(key.columns if key else (), options.row_limit, options.tolerance, options.where)
     if method is DiffMethod.CHANGE_FEED:
         return _with_feed(prepared, found, _by_feed(prepared, query, watch))
-    return _with_rows(prepared, found, _by_files(prepared, query, watch))
+    return _with_commits(prepared, _with_rows(prepared, found, _by_files(prepared, query, watch)), watch)
+
+
+def _with_commits(prepared: PreparedDiff, found: VersionDiff, watch: Watch) -> VersionDiff:
+    newer = prepared.sides.newer
+    if not found.commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
+        return found
+    commits = [each.commit for each in found.commits]
+    return replace(found, commits=counted_by_feed(prepared.lake, newer.ref, commits, watch))
 
 
 def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:

@@ -120,6 +120,9 @@ def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Pat
     }
     columns = found[ROWS].columns
     before, after = (state_at(history.path, version, columns) for version in (first, second))
+    counted = {tuple((c.inserted, c.updated, c.deleted) for c in each.commits) for each in found.values()}
+    assert len(counted) == 1, "commits are counted alike, whether the feed's rows are read or not"
+    assert not any(c.is_reported for c in found[ROWS].commits)
     for method, answer in found.items():
         assert answer.method is method
         assert applied(before, answer) == after, method
