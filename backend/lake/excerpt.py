@@ -203,9 +203,10 @@ def _file_url(place: str) -> str:
 
 
 def _protocol(protocol: Protocol) -> Mapping[str, Any]:
-    """What a reader must know; a writer's features are nothing to one that only reads."""
+    """What a reader must know; a writer's features are nothing to one that only reads. deltalake (1.6.6, tried) refuses
+    type widening and reads it well: every file is cast to the table's types."""
     if protocol.min_reader_version >= 3:
-        features = list(protocol.reader_features)
+        features = [feature for feature in protocol.reader_features if not feature.startswith("typeWidening")]
         return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
     return {
         "minReaderVersion": protocol.min_reader_version,

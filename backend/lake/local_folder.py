@@ -52,7 +52,8 @@ class LocalFolder:
                 names = os.listdir(self._open_listable(path, opened))  # noqa: PTH208 - pathlib takes no descriptor
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        return [Entry(name) for name in sorted(names) if name > after and (not digits_only or "0" <= name[0] <= "9")]
+        kept = [name for name in names if name > after and (not digits_only or "0" <= name[0] <= "9")]
+        return [Entry(name) for name in sorted(kept)]
 
     def list(self, path: str) -> list[Entry]:
         with _os_errors(self.uri, path), _Opened() as opened:

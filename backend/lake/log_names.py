@@ -1,8 +1,8 @@
 """Which files a table's log holds, kept current at the price of one look.
 
-Rule: names are looked for from the newest checkpoint on (`_last_checkpoint` is a hint, never the truth; a local folder
-is probed, an object store lists), then only from the newest commit on; older names when they are asked for. When the
-newest commit is not the one that was seen, the table was made anew (`generation` grows).
+Rule: names are listed from the newest checkpoint on (`_last_checkpoint` is a hint, never the truth), then only from the
+newest commit on (a local folder is probed for the next one); older names when they are asked for. When the newest
+commit is not the one that was seen, the table was made anew (`generation` grows).
 """
 
 import time
@@ -15,7 +15,6 @@ from backend.lake.listing import LOG, LogListing, read_listing
 from backend.lake.paths import is_remote
 from backend.lake.storage import Entry, Folder
 
-MOST_PROBED = 1_000  # commits after a checkpoint; beyond them a listing is as cheap
 RELIST_AFTER = 20  # commits found by probing; then the folder is listed again, for its newer checkpoints
 HINT = f"{LOG}/_last_checkpoint"
 
@@ -70,42 +69,12 @@ class LogNames:
     def _list_head(self) -> None:
         hinted = self._hint()
         if hinted:
-            entries = self._after(hinted) if self._is_remote else self._probed_after(hinted)
+            entries = self._folder.list_after(LOG, f"{hinted:020d}", digits_only=True)
             listing = read_listing((entry.name for entry in entries), complete_from=hinted)
             if listing.commits | listing.checkpoints.keys() and listing.segment(listing.latest):
                 self._take(listing, entries)
                 return
         self._list_whole()
-
-    def _after(self, version: int) -> list[Entry]:
-        return self._folder.list_after(LOG, f"{version:020d}", digits_only=True)
-
-    def _probed_after(self, version: int) -> list[Entry]:
-        """A classic checkpoint and the commits from it on, without a look at the older names of a local folder; empty
-        when there is no such checkpoint, or so many commits that listing is cheaper."""
-        names = [f"{version:020d}.checkpoint.parquet", commit_name(version)]
-        checkpoint, commit = self._folder.stat_many([f"{LOG}/{name}" for name in names])
-        newest = self._newest_after(version)
-        if checkpoint is None or newest is None:
-            return []
-        names = [names[0], *names[1 : 1 + (commit is not None)]]
-        return [Entry(name) for name in (*names, *(commit_name(v) for v in range(version + 1, newest + 1)))]
-
-    def _newest_after(self, version: int) -> int | None:
-        """The newest commit of an unbroken run, found by leaps; None when it is too far away. Should the run be broken
-        after all, reading the missing commit tells."""
-        low, high = version, version + 1
-        while self._is_there(high):
-            if high - version > MOST_PROBED:
-                return None
-            low, high = high, high + (high - version)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._is_there(middle) else (low, middle)
-        return low
-
-    def _is_there(self, version: int) -> bool:
-        return self._folder.stat(f"{LOG}/{commit_name(version)}") is not None
 
     def _list_whole(self) -> None:
         entries = self._folder.list_after(LOG, "", digits_only=True)
