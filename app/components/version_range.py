@@ -6,14 +6,12 @@ meaning; without it the range is the last ten commits.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 import streamlit as st
 
 from app import context, state
 from app.components.frame import OpenTable
 from app.view.changes import operation_text
-from app.view.format import ago
 from backend.diff.versions import resolve_version
 from backend.lake.model import Commit
 
@@ -62,14 +60,14 @@ def choose_range(from_version: int, to_version: int) -> None:
 
 def picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) -> None:
     """A version in the URL under `key`; `commits` are what is offered, anything that names a version can be typed."""
-    chosen, widget, now = state.text(key) or default, f"pick_{key}", context.now()
+    chosen, widget = state.text(key) or default, f"pick_{key}"
     options = list(commits) if chosen in commits else [chosen, *commits]
     st.session_state[widget] = chosen
     st.selectbox(
         label,
         options,
         key=widget,
-        format_func=lambda version: _label(version, commits, now),
+        format_func=lambda version: _label(version, commits),
         accept_new_options=True,
         on_change=_picked,
         args=(key,),
@@ -77,11 +75,13 @@ def picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) ->
     )
 
 
-def _label(version: str, commits: Mapping[str, Commit], now: datetime) -> str:
+def _label(version: str, commits: Mapping[str, Commit]) -> str:
+    """The same in every run: the browser sends it back, and what is no label any more would be taken for typed."""
     commit = commits.get(version)
     if commit is None:
         return version
-    return f"v{version} · {operation_text(commit)} · {ago(commit.committed_at, now)}"
+    at = f" · {commit.committed_at:%Y-%m-%d %H:%M} UTC" if commit.committed_at else ""
+    return f"v{version} · {operation_text(commit)}{at}"
 
 
 def _picked(key: str) -> None:

@@ -1,5 +1,6 @@
 """The Changes page: two versions of a real table compared."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -459,3 +460,12 @@ def test_a_key_that_is_none_in_the_link_breaks_nothing(orders: Path, key_of: str
         assert "No column gone to look a key up by" in words(app)
 
     assert list(frame_with(app, "Change")["Change"])
+
+
+def test_what_the_pickers_offer_reads_the_same_later(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The browser answers with the label: one that changes with the clock would come back as a typed version."""
+    app = open_page("changes", table=TABLE, from_=1, to=4)
+    before = app.selectbox(key="pick_from").options
+    monkeypatch.setattr(context, "now", lambda: datetime.now(UTC) + timedelta(hours=3))
+
+    assert again(app).selectbox(key="pick_from").options == before
