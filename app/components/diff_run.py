@@ -34,6 +34,7 @@ def compare(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> Non
     if mark not in begun and view.starts_alone(part):
         work.ask(mark)
     if not work.is_asked(mark):
+        context.differences().abandon(question)  # Cancel, not a page that reruns
         with place:
             _offer(mark, part, was_begun=mark in begun)
         return

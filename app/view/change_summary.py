@@ -4,7 +4,7 @@ Rule: pure, and free of pandas; everything that a table, a writer or a log says 
 a link, a mention, a table or a heading.
 """
 
-import string
+import re
 from collections.abc import Iterable
 
 from app.view.change_sentence import (
@@ -22,7 +22,7 @@ from backend.diff.model import CommitChanges, DiffMethod, VersionDiff
 MOST_COMMITS = 20
 MOST_LINES = 20
 MOST_TEXT = 120
-_MARKUP = set(string.punctuation) - set(",;'%=/?\"")
+_MARKUP = re.compile(r"[\\`*\[\]<>|~@#&$]|(?<![^\W_])_|_(?![^\W_])|(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
 _BREAKS = str.maketrans(dict.fromkeys("\r\n\t\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 
@@ -40,10 +40,10 @@ def to_markdown(diff: VersionDiff, *, is_pending: bool = False) -> str:
 
 
 def escaped(text: object) -> str:
-    """Text of anybody as Markdown that shows it literally, in one line; long text is cut."""
+    """Text of anybody as Markdown that shows it literally, in one line; own words of it stay readable as plain text."""
     plain = str(text).translate(_BREAKS)
     plain = "".join(character for character in plain if character.isprintable())
-    return "".join(f"\\{character}" if character in _MARKUP else character for character in plain)
+    return _MARKUP.sub(r"\\\g<0>", plain)
 
 
 def _rows(diff: VersionDiff, *, is_pending: bool) -> list[str]:

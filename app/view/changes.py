@@ -263,6 +263,8 @@ def progress_text(step: DiffProgress) -> tuple[float, str]:
     took = duration_text(step.elapsed_s if step.elapsed_s < 10 else round(step.elapsed_s))
     if step.is_waiting:
         return 0.0, f"Waiting for other comparisons to end · {took}"
+    if not step.rows_read:
+        return 0.0, f"Opening files · {took}"
     if step.rows_total is None:
         return 0.0, f"{things(step.rows_read, 'row')} read · {took}"
     share = step.rows_read / step.rows_total if step.rows_total else 1.0

@@ -21,7 +21,7 @@ from backend.work import Work
 
 KEPT = 64  # answers, and as many log parts
 HEALS_AFTER_S = 30.0  # an answer without rows is tried again after so long
-GRACE_S = 0.5  # a page that reruns leaves and comes back
+GRACE_S = 3.0  # a page that reruns leaves and comes back
 AT_ONCE = 2  # computations, each with its share of memory; more wait
 _POLL_S = 0.1
 Value = TypeVar("Value")
@@ -105,6 +105,13 @@ class Differences:
         finally:
             self._leave(question, run)
         yield replace(run.progress(), result=result)
+
+    def abandon(self, question: DiffQuestion) -> None:
+        """Stop computing it now, unless somebody waits for it."""
+        with self._lock:
+            run = self._running.get(question)
+        if run is not None:
+            self._stop_if_alone(question, run)
 
     def _join(self, lake: DiffLake, question: DiffQuestion) -> "_Run":
         with self._lock:

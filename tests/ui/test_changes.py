@@ -62,11 +62,16 @@ def test_without_versions_in_the_link_the_last_commits_are_compared(orders: Path
     assert app.selectbox(key="pick_to").value == "4"
 
 
-def test_the_pickers_write_the_url(orders: Path) -> None:
+def test_the_pickers_write_the_url(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = open_page("changes", table=TABLE, from_=1, to=4)
+    offered = app.selectbox(key="pick_from").options
+    # The browser answers with the label: one that changes with the clock would come back as a typed version.
+    monkeypatch.setattr(context, "now", lambda: datetime.now(UTC) + timedelta(hours=3))
 
     app.selectbox(key="pick_from").select("3")
     again(app)
+
+    assert app.selectbox(key="pick_from").options == offered
 
     assert app.query_params["from"] in ("3", ["3"])
     assert "v3 → v4, 1 commit" in words(app)
@@ -102,10 +107,6 @@ def test_a_version_that_is_not_there_is_said_and_the_pickers_stay(orders: Path, 
 
     assert said in words(app).lower()
     assert app.selectbox(key="pick_from").value == asked
-
-
-def test_offsets_and_latest_are_understood(orders: Path) -> None:
-    assert "v3 → v4" in words(open_page("changes", table=TABLE, from_="-1", to="latest"))
 
 
 def test_where_the_feed_does_not_reach_the_files_that_differ_answer(home: Path) -> None:
@@ -206,13 +207,18 @@ def asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, computed: list[DiffOptions]) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4)
-    again(app)
-    for view_name in ("Commits", "Files", "How it knows"):
-        open_page("changes", table=TABLE, from_=1, to=4, view=view_name)
-    open_page("changes", table=TABLE, from_="-3", to="latest", kind="update")
+    open_page("changes", table=TABLE, from_=1, to=4)
+    app = open_page("changes", table=TABLE, from_="-3", to="latest", view="Commits")
 
+    assert "v1 → v4" in words(app)
     assert len(computed) == 1
+    app.button(key="pin").click()
+    again(app)
+    assert app.query_params["to"] in ("4", ["4"])
+    assert not [button for button in app.button if button.key == "pin"]
+    assert len(computed) == 1
+    summary = next(each.value for each in app.code if "How it knows" in each.value)
+    assert "| | 2 | 1 | 1 | 1 |" in summary  # inserted, updated, deleted; order 3 stayed
 
 
 def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
@@ -369,13 +375,11 @@ def test_a_method_that_is_not_possible_is_refused_with_its_reason(home: Path) ->
 def test_another_table_is_compared_by_key_or_whole_rows(orders: Path, home: Path) -> None:
     builders.write(home / "lake" / "gold" / "copy", {"order_id": [2, 3, 9], "status": ["paid", "new", "new"]})
 
-    app = open_page("changes", table=TABLE, against="gold/copy", from_=4, to=0, key="order_id")
+    app = open_page("changes", table=TABLE, against="gold/copy", from_=4, to=0, key="order_id", view="Commits")
 
     text = words(app)  # orders at v4: 2 paid, 3, 4 and 5 new
     assert "silver/orders v4 → gold/copy v0: 1 row inserted, 0 updated, 2 deleted" in text
-    assert "Two tables share no commits" in words(
-        open_page("changes", table=TABLE, against="gold/copy", from_=4, to=0, view="Commits")
-    )
+    assert "Two tables share no commits" in text
 
 
 def test_another_table_that_is_not_there_is_said_and_can_be_taken_back(orders: Path) -> None:
@@ -416,23 +420,6 @@ def test_files_view_counts_what_was_only_rewritten(home: Path) -> None:
     assert list(rewrites["Version"]) == [3]
 
 
-def test_the_summary_is_there_to_copy(orders: Path) -> None:
-    app = again(open_page("changes", table=TABLE, from_=1, to=4))
-
-    text = next(each.value for each in app.code if "How it knows" in each.value)
-    assert "| | 2 | 1 | 1 | 1 |" in text  # inserted, updated, deleted; order 3 stayed
-
-
-def test_versions_can_be_fixed_in_the_link(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_="-1", to="latest")
-
-    app.button(key="pin").click()
-    again(app)
-
-    assert app.query_params["to"] in ("4", ["4"])
-    assert not [button for button in app.button if button.key == "pin"]
-
-
 def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = {"table": TABLE, "from_": 0, "to": 4, "key_of": '{"order_id":2}'}
     app = open_page("changes", **link)
@@ -451,7 +438,7 @@ def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.
     assert "key_of" not in app.query_params
 
 
-@pytest.mark.parametrize("key_of", ["nonsense", "[1]", '{"gone":1}'])
+@pytest.mark.parametrize("key_of", ["[1]", '{"gone":1}'])
 def test_a_key_that_is_none_in_the_link_breaks_nothing(orders: Path, key_of: str) -> None:
     app = open_page("changes", table=TABLE, from_=0, to=4, key_of=key_of)
     if "gone" in key_of:
@@ -460,12 +447,3 @@ def test_a_key_that_is_none_in_the_link_breaks_nothing(orders: Path, key_of: str
         assert "No column gone to look a key up by" in words(app)
 
     assert list(frame_with(app, "Change")["Change"])
-
-
-def test_what_the_pickers_offer_reads_the_same_later(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The browser answers with the label: one that changes with the clock would come back as a typed version."""
-    app = open_page("changes", table=TABLE, from_=1, to=4)
-    before = app.selectbox(key="pick_from").options
-    monkeypatch.setattr(context, "now", lambda: datetime.now(UTC) + timedelta(hours=3))
-
-    assert again(app).selectbox(key="pick_from").options == before
