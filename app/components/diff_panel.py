@@ -173,10 +173,12 @@ def _commits(diff: VersionDiff) -> None:
         f"Rows are gross, {words.gross_source_text(diff.commits)}. "
         "Click a commit to see it in full and compare it alone."
     )
+    place = st.container(key="chosen_commit")
     names = [str(version) for version in frame["Version"]]
     chosen = lists.choose(frame, COMMITS, key=f"commits_{diff.from_version}_{diff.to_version}", names=names)
     if chosen:
-        _commit(diff, int(chosen))
+        with place:
+            _commit(diff, int(chosen))
 
 
 def _commit(diff: VersionDiff, version: int) -> None:

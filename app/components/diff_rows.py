@@ -39,7 +39,9 @@ def changed_rows(diff: VersionDiff) -> None:
     elif diff.method is DiffMethod.SAME_VERSION:
         st.info("**Choose two different versions above.**", icon=":material/equal:")
     elif not diff.rows:
-        text = "**No row differs between the two states.** What the commits did is under Commits."
+        text = "**No row differs between the two states.**" + (
+            "" if diff.against else " What the commits did is under Commits."
+        )
         st.info(text, icon=":material/equal:")
     else:
         _rows(diff)
@@ -59,9 +61,12 @@ def _rows(diff: VersionDiff) -> None:
 
 def _table(diff: VersionDiff, page: Sequence[RowChange]) -> RowChange | None:
     """The rows side by side; the one that was clicked. Other rows are another list: its choice starts anew."""
+    table = build_row_table(diff, page)
+    if table.note:
+        st.caption(table.note)
     name = zlib.crc32(repr([(row.kind, row.key) for row in page]).encode())
     event = st.dataframe(
-        style(build_row_table(diff, page)), hide_index=True, key=f"changed_rows_{name:08x}", placeholder=UNKNOWN,
+        style(table), hide_index=True, key=f"changed_rows_{name:08x}", placeholder=UNKNOWN,
         on_select="rerun", selection_mode="single-cell", alt="Changed rows, before and after",
     )  # fmt: skip
     chosen = lists.chosen_row(event)

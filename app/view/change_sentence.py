@@ -34,8 +34,11 @@ def headline(diff: VersionDiff, *, is_pending: bool = False, where: str | None =
     rows = "rows not compared yet" if is_pending else rows_text(diff)
     if where and not is_pending and diff.is_available:
         rows = f"of rows with {where}: {rows}"
-    parts = [rows, *metadata_texts(diff.schema, diff.properties), *([text] if (text := rewritten_text(diff)) else [])]
-    return f"{range_text(diff)}: {'; '.join(parts)}."
+    metadata = metadata_texts(diff.schema, diff.properties)
+    if diff.against is not None:  # two tables differ, nothing changed
+        metadata = [text.replace("unchanged", "the same").replace("changed", "different") for text in metadata]
+    said = "; ".join(part for part in (rows, *metadata, rewritten_text(diff)) if part)
+    return f"{range_text(diff)}: {said}."
 
 
 def versions_text(diff: VersionDiff) -> str:

@@ -21,6 +21,8 @@ from backend.diff.values import json_value
 from backend.lake.model import Commit
 
 PAGE_ROWS = 200
+MOST_COLUMNS = 60  # of a table side by side; exports have them all
+MOST_CELL = 500  # characters of one value
 KIND_TEXTS = {RowKind.INSERT: "+ insert", RowKind.UPDATE: "≠ update", RowKind.DELETE: "− delete"}
 CHANGED_MARK = "● "
 CHANGED_STYLE = "background-color: rgba(230, 159, 0, 0.28); font-weight: 600"
@@ -33,10 +35,20 @@ KIND_STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """The frame to show, and which of its cells hold a changed value, as (row number, column name)."""
+    """The frame to show, and which of its cells hold a changed value, as (row number, column name).
+
+    `left_out` counts the columns that do not fit.
+    """
 
     frame: pd.DataFrame
     changed: tuple[tuple[int, str], ...]
+    left_out: int = 0
+
+    @property
+    def note(self) -> str:
+        """What is not shown, empty where everything is."""
+        columns = "column is" if self.left_out == 1 else "columns are"
+        return f"{self.left_out:,} more {columns} not shown; exports have them" if self.left_out else ""
 
 
 def filter_rows(
@@ -55,8 +67,8 @@ def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
     """The rows in the order given: kind, key, then changed columns as before and after, then the rest once."""
     key = diff.key.columns if diff.key else ()
     changed = {name for row in rows for name in row.changed} - set(key)
-    twice = [name for name in diff.columns if name in changed]
-    once = [name for name in diff.columns if name not in changed and name not in key]
+    twice = [name for name in diff.columns if name in changed][: MOST_COLUMNS // 2]
+    once = [name for name in diff.columns if name not in changed and name not in key][: MOST_COLUMNS - 2 * len(twice)]
     data: dict[str, Any] = {"Change": [KIND_TEXTS[row.kind] for row in rows]}
     for name in key:
         data[name] = _column(diff, name, [_either(row, name) for row in rows])
@@ -67,10 +79,10 @@ def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
         data[name] = _column(diff, name, [_either(row, name) for row in rows])
     data |= _extras(rows)
     marks = [
-        (at, f"{name} · {side}") for at, row in enumerate(rows) for name in row.changed if name in changed
+        (at, f"{name} · {side}") for at, row in enumerate(rows) for name in row.changed if name in twice
         for side in ("before", "after")
     ]  # fmt: skip
-    return RowTable(pd.DataFrame(data), tuple(marks))
+    return RowTable(pd.DataFrame(data), tuple(marks), len(set(diff.columns) - {*key, *twice, *once}))
 
 
 def build_step_table(diff: VersionDiff, steps: Sequence[KeyStep], commits: Mapping[int, Commit]) -> RowTable:
@@ -141,7 +153,8 @@ def _column(diff: VersionDiff, name: str, values: list[Any]) -> pd.Series:
 
 
 def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    plain = json_value(value)
-    return plain if isinstance(plain, str) else orjson.dumps(plain).decode()
+    if value is None:
+        return None
+    plain = value if isinstance(value, str) else json_value(value)
+    text = plain if isinstance(plain, str) else orjson.dumps(plain).decode()
+    return text if len(text) <= MOST_CELL else f"{text[:MOST_CELL]}… ({len(text):,} characters)"

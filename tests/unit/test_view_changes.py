@@ -220,6 +220,35 @@ def test_only_changed_columns_stand_twice_and_their_cells_are_marked() -> None:
     assert table.frame["tags"].tolist() == ['["x"]'] * 3
 
 
+def test_a_table_of_3000_columns_and_values_of_a_megabyte_stay_small() -> None:
+    names = ["id", *(f"c{number}" for number in range(3_000))]
+    before = dict.fromkeys(names, "x") | {"id": 1}
+    after = before | {"c2999": "y" * 1_000_000} | {f"c{number}": "z" for number in range(100)}
+    changed = tuple(name for name in names if before[name] != after[name])
+    rows = (RowChange(RowKind.UPDATE, {"id": 1}, before, after, changed),) * 200
+    schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in names[1:])])
+
+    table = build_row_table(replace(diff(rows), arrow_schema=schema), rows)
+
+    assert len(table.frame.columns) <= 64
+    assert table.left_out == 3_000 - 30
+    assert "2,970 more columns are not shown" in table.note
+    assert {column for _, column in table.changed} <= set(table.frame.columns)
+    one = (replace(rows[0], changed=("c2999",)),)
+    cut = build_row_table(replace(diff(one), arrow_schema=schema), one).frame["c2999 · after"][0]
+    assert cut.endswith("… (1,000,000 characters)")
+    assert len(cut) < 600
+    assert style(table).to_html()
+
+
+def test_two_tables_differ_and_nothing_changed() -> None:
+    other = replace(diff(), against=TableRef("/lake/u", "u", "/lake"), properties=(PropertyChange("a", None, "1"),))
+
+    said = headline(replace(other, net=NetCounts(0, 0, 0)))
+
+    assert said == "t v0 → u v0: no row differs; schema the same; 1 property different."
+
+
 def test_the_mark_is_a_sign_and_not_colour_alone() -> None:
     rows = (row(RowKind.UPDATE, 1, status=("new", "paid"), amount=(1.0, 2.5)), row(RowKind.INSERT, 2))
 
