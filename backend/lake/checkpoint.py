@@ -6,23 +6,19 @@ Rule: only the columns asked for are read, batch by batch, into Arrow arrays; wh
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from backend.errors import LakehouseError, TableCorruptError
+from backend.errors import TableCorruptError
 from backend.lake.actions import (
     ACTIONS,
     FILES,
-    BadActionError,
     Kind,
     action_table,
     epoch_ms,
@@ -30,7 +26,9 @@ from backend.lake.actions import (
     read_protocol,
 )
 from backend.lake.checkpoint_columns import COLUMNS, FileColumn, file_columns, paths_of
+from backend.lake.checkpoint_parts import HINT, ParquetPart, Piece, corrupt_as, side_by_side
 from backend.lake.commits import domain, parse_commit, transaction
+from backend.lake.key_index import Array, KeyIndex, Places, exact_places, hashes_of
 from backend.lake.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
 from backend.lake.partitions import physical_names
@@ -38,86 +36,6 @@ from backend.lake.paths import check_paths, is_remote, refused, resolve_log_path
 from backend.lake.storage import Folder
 
 SIDECARS = f"{LOG}/_sidecars"
-BATCH_ROWS = 65_536
-BUFFER_BYTES = 65_536
-AT_ONCE = 2
-
-Array = np.ndarray[Any, Any]
-Item = TypeVar("Item")
-Found = TypeVar("Found")
-Places = tuple[Array, Array]  # positions among the keys asked for, rows of the checkpoint
-
-
-@dataclass(slots=True, eq=False)
-class ParquetPart:
-    """One parquet file of a checkpoint: opened anew for each reading, its footer read once."""
-
-    folder: Folder
-    path: str
-    _footer: pq.FileMetaData | None = None
-
-    def pieces(self) -> list["Piece"]:
-        """What can be read side by side: row groups; on an object store the whole file, whose ranges are joined."""
-        if is_remote(self.folder.uri):
-            return [Piece(self, None)]
-        with self.opened() as file:
-            return [Piece(self, (group,)) for group in range(file.num_row_groups)]
-
-    @contextmanager
-    def opened(self) -> Iterator[pq.ParquetFile]:
-        with corrupt_as(self.path), self.folder.open(self.path) as source:
-            remote = is_remote(self.folder.uri)
-            file = pq.ParquetFile(
-                source, metadata=self._footer, pre_buffer=remote, buffer_size=0 if remote else BUFFER_BYTES
-            )
-            self._footer = file.metadata
-            yield file
-
-    def fields(self) -> frozenset[str]:
-        """Dotted names of `add`'s fields two deep; empty when the file holds no file actions."""
-        with self.opened() as file:
-            schema = file.schema_arrow
-        if "add" not in schema.names or not pa.types.is_struct(schema.field("add").type):
-            return frozenset()
-        found = set()
-        for item in schema.field("add").type:
-            found.add(item.name)
-            if pa.types.is_struct(item.type):
-                found |= {f"{item.name}.{inner.name}" for inner in item.type}
-        return frozenset(found)
-
-    def values(self, column: str, *, most: int | None = None) -> list[dict[str, Any]]:
-        """The actions of one small kind (protocol, metaData, txn, …), as dictionaries; once `most` are found, the rest
-        of the file is not read."""
-        with self.opened() as file:
-            if column not in file.schema_arrow.names:
-                return []
-            if not pa.types.is_struct(file.schema_arrow.field(column).type):
-                raise BadActionError(f"{column} is no struct")
-            found: list[dict[str, Any]] = []
-            groups = _groups_with(file.metadata, column)
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[column], use_threads=False):
-                actions = batch.column(0).drop_null().to_pylist()
-                found += [action for action in actions if any(value is not None for value in action.values())]
-                if most is not None and len(found) >= most:
-                    break
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Row groups of a parquet file, None for all of them."""
-
-    part: ParquetPart
-    groups: tuple[int, ...] | None
-
-    def batches(self, leaves: Sequence[str]) -> Iterator[pa.Array]:
-        """The `add` struct with only these leaves, batch after batch, for every row."""
-        names = [f"add.{leaf}" for leaf in leaves]
-        with self.part.opened() as file:
-            groups = range(file.num_row_groups) if self.groups is None else self.groups
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=names, use_threads=False):
-                yield batch.column(0)
 
 
 @dataclass(slots=True)
@@ -153,7 +71,7 @@ class CheckpointState:
         self.version = checkpoint.version
         top = _read_top(folder, checkpoint)
         if top.protocol is None or top.metadata is None:
-            raise TableCorruptError(f"checkpoint {self._name} holds no protocol or no metaData", hint=_hint())
+            raise TableCorruptError(f"checkpoint {self._name} holds no protocol or no metaData", hint=HINT)
         self.protocol: Protocol = top.protocol
         self.metadata: Metadata = top.metadata
         self._top = top
@@ -194,10 +112,10 @@ class CheckpointState:
             if self._live is None:
                 return self._first_pass(keys)
             if self._index is None:
-                self._index = KeyIndex(np.concatenate([_hashes(keys) for keys in self._key_batches()]))
+                self._index = KeyIndex(np.concatenate([hashes_of(keys) for keys in self._key_batches()]))
             if self._index.is_exact:
                 return self._index.places(keys)
-            return _exact_places(self._key_batches(), keys)
+            return exact_places(self._key_batches(), keys)
 
     def check(self) -> None:
         """Read what must be right for any figure: sizes, and deletion vectors where there are some."""
@@ -221,7 +139,7 @@ class CheckpointState:
     def _sizes(self) -> pa.Array:
         sizes = self._read(COLUMNS["size_bytes"])["size_bytes"]
         if sizes.null_count or (len(sizes) and pc.min(sizes).as_py() < 0):
-            raise TableCorruptError(f"checkpoint {self._name} holds a file without a size", hint=_hint())
+            raise TableCorruptError(f"checkpoint {self._name} holds a file without a size", hint=HINT)
         return sizes
 
     def _num_records(self) -> pa.Array:
@@ -242,11 +160,11 @@ class CheckpointState:
         """The first look at all paths: which rows are files, do they stay inside, and where are these keys. What was
         fetched from an object store is indexed at once, to be fetched no second time."""
         pieces = [piece for part in self._top.parts if "path" in part.fields() for piece in part.pieces()]
-        passes = _side_by_side(lambda piece: self._pass(piece, keys), pieces)
+        passes = side_by_side(lambda piece: self._pass(piece, keys), pieces)
         check_paths(self._top.inline["path"], self._table, self._allowed)
         inline = _joined(self._top.inline["key"].chunks, pa.string())
         found, rows, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        last = _Pass(np.ones(len(inline), bool), _exact_places([inline], keys), _hashes(inline))
+        last = _Pass(np.ones(len(inline), bool), exact_places([inline], keys), hashes_of(inline))
         for one in [*passes, last]:
             found.append(one.places[0])
             rows.append(one.places[1] + start)
@@ -269,15 +187,15 @@ class CheckpointState:
                     check_paths(paths_of(struct), self._table, self._allowed)
                     found = columns.decode(struct)["key"]
                 if is_remote(self._table):
-                    hashes.append(_hashes(found))
+                    hashes.append(hashes_of(found))
                 yield found
 
-        places = _exact_places(batches(), keys)
+        places = exact_places(batches(), keys)
         return _Pass(np.concatenate(mask), places, np.concatenate(hashes))
 
     def _read(self, group: FileColumn) -> dict[str, pa.Array]:
         pieces = [(piece, mask) for piece, mask in self._pieces().items() if mask.any()]
-        read = _side_by_side(lambda one: list(self._decoded(*one, group)), pieces)
+        read = side_by_side(lambda one: list(self._decoded(*one, group)), pieces)
         chunks = {name: [batch[name] for found in read for batch in found] for name in group.names}
         for name in group.names:
             chunks[name] += self._top.inline[name].chunks
@@ -312,47 +230,6 @@ class CheckpointState:
         return tuple(physical.get(column, column) for column in self.metadata.partition_columns)
 
 
-class KeyIndex:
-    """Rows by key, as sorted 64-bit hashes (keyed anew in each process): 12 bytes a file."""
-
-    def __init__(self, hashes: Array) -> None:
-        self._rows = np.argsort(hashes).astype(np.int32)
-        self._hashes = hashes[self._rows]
-        self.is_exact = not bool((self._hashes[1:] == self._hashes[:-1]).any())
-
-    def places(self, keys: pa.Array) -> Places:
-        wanted = _hashes(keys)
-        at = np.searchsorted(self._hashes, wanted)
-        inside = np.flatnonzero(at < len(self._hashes))
-        found = inside[self._hashes[at[inside]] == wanted[inside]]
-        return found, self._rows[at[found]].astype(np.int64)
-
-
-def _hashes(keys: pa.Array) -> Array:
-    return np.fromiter(map(hash, keys.to_pylist()), np.int64, len(keys))
-
-
-def _side_by_side(work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-    """In the order of the items; Arrow decodes outside the interpreter's lock."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(work, items))
-
-
-def _exact_places(batches: Iterable[pa.Array], keys: pa.Array) -> Places:
-    found, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    start = 0
-    for batch in batches:
-        at = pc.index_in(batch, value_set=keys)
-        if at.null_count < len(at):
-            hits = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
-            rows.append(hits + start)
-            found.append(at.take(pa.array(hits)).to_numpy(zero_copy_only=False).astype(np.int64))
-        start += len(batch)
-    return np.concatenate(found), np.concatenate(rows)
-
-
 def _read_top(folder: Folder, checkpoint: Checkpoint) -> _Top:
     """Protocol, metadata, inline files and the parts with the rest."""
     if len(checkpoint.files) == 1 and checkpoint.files[0].endswith(".json"):
@@ -374,35 +251,11 @@ def _read_json_top(folder: Folder, path: str, version: int) -> _Top:
     rows: list[tuple[Any, ...]] = []
     record = parse_commit(version, folder.read(path), rows, path)
     if record.problem:
-        raise TableCorruptError(record.problem, hint=_hint())
+        raise TableCorruptError(record.problem, hint=HINT)
     actions = action_table(rows)
     inline = actions.filter(pc.equal(actions["kind"], int(Kind.ADD)))
     parts = [ParquetPart(folder, _sidecar_place(folder.uri, sidecar)) for sidecar in record.sidecars]
     return _Top(parts, inline, record.protocol, record.metadata, record.transactions, record.domains)
-
-
-@contextmanager
-def corrupt_as(path: str) -> Iterator[None]:
-    """Whatever Arrow or a decoder says of a file's inside becomes `TableCorruptError`."""
-    try:
-        yield
-    except LakehouseError:
-        raise
-    except (pa.ArrowException, BadActionError, KeyError, ValueError, TypeError, AttributeError, OSError) as exc:
-        raise TableCorruptError(f"checkpoint file {path} cannot be read: {_line(exc)}", hint=_hint()) from exc
-
-
-def _groups_with(footer: pq.FileMetaData, column: str) -> list[int]:
-    """The row groups in which some leaf of a column may hold a value, by their statistics."""
-    leaves = [i for i in range(footer.num_columns) if footer.schema.column(i).path.partition(".")[0] == column]
-
-    def may_hold(group: int) -> bool:
-        chunks = (footer.row_group(group).column(leaf) for leaf in leaves)
-        return not all(
-            c.is_stats_set and c.statistics.has_null_count and c.statistics.null_count == c.num_values for c in chunks
-        )
-
-    return [group for group in range(footer.num_row_groups) if may_hold(group)]
 
 
 def _joined(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
@@ -429,11 +282,3 @@ def _sidecar_place(table: str, path: str) -> str:
     if not place.startswith(f"{table}/{SIDECARS}/"):
         raise refused(path, table)
     return place.removeprefix(f"{table}/")
-
-
-def _line(exc: Exception) -> str:
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200]
-
-
-def _hint() -> str:
-    return "restore the file, or rebuild the checkpoint with the engine that writes the table"
