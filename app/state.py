@@ -17,6 +17,9 @@ BAD = "bad"
 STREAM = "stream"
 VIEW = "view"
 
+# What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
+_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, "against", "method", "key_of", "page")
+_EMPTY = {"key": list, "without": list, "column": list, "rows_where": str}
 _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}
 
 
@@ -58,9 +61,11 @@ def stream() -> str | None:
 
 
 def choose_table(name: str | None, version: int | None = None) -> None:
-    """Makes a table and a version the chosen ones; a range of another table is forgotten."""
+    """Makes a table and a version the chosen ones; what was asked of another table is forgotten."""
     if name != table():
-        put(dict.fromkeys((FROM, TO, GOOD, BAD)))
+        put(dict.fromkeys(_OF_ONE_TABLE))
+        for widget in _EMPTY.keys() & set(st.session_state):
+            st.session_state[widget] = _EMPTY[widget]()
     st.session_state[_REMEMBERED[TABLE]] = name
     st.session_state[_REMEMBERED[VERSION]] = version
     put({TABLE: name, VERSION: version})

@@ -447,3 +447,19 @@ def test_a_key_that_is_none_in_the_link_breaks_nothing(orders: Path, key_of: str
         assert "No column gone to look a key up by" in words(app)
 
     assert list(frame_with(app, "Change")["Change"])
+
+
+def test_another_table_in_the_sidebar_forgets_what_was_asked_of_this_one(orders: Path, home: Path) -> None:
+    builders.write(home / "lake" / "other", {"id": [1]})
+    builders.write(home / "lake" / "other", {"id": [2]})
+    asked = {"key": "order_id", "without": "status", "rows_where": "order_id > 0", "method": "key_join"}
+    app = open_page("changes", table=TABLE, from_=1, to=4, **asked)
+    assert not app.error
+
+    app.selectbox(key="table_picker").select("other")
+    again(app)
+
+    text = words(again(app))
+    assert not app.error
+    assert "v0 → v1, 1 commit" in text
+    assert not asked.keys() & app.query_params.keys()
