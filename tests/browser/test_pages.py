@@ -42,7 +42,7 @@ def test_from_the_overview_to_the_rows_that_changed(viewer: Viewer) -> None:
     viewer.click_row("Commits, newest", 2, tick=True)  # not 1: a new commit may have moved the first choice there
     viewer.main.get_by_role("link", name=re.compile(r"Changes from v\d+ to v\d+")).click()
 
-    viewer.heading(re.compile(r"v\d+ → v\d+, \d+ commits?.*: net [\d,]+ inserted, [\d,]+ updated, [\d,]+ deleted"))
+    viewer.heading(re.compile(r"v\d+ → v\d+, \d+ commits?.*: [\d,]+ rows? inserted, [\d,]+ updated, [\d,]+ deleted"))
     expect(viewer.rows("Changed rows").nth(1)).to_be_attached()
     with viewer.page.expect_download() as download:
         viewer.page.locator(".st-key-export_csv button").click()
