@@ -46,4 +46,5 @@ def _preview(said: Checksum, opened: OpenTable) -> None:
     title = view.preview_title(said)
     figure = files_view.distribution_figure(found, mode=context.mode(), title=title)
     st.plotly_chart(figure, theme=None, key="preview_chart", config={"displayModeBar": False}, alt=title)
-    st.caption(f"{view.source_sentence(opened.snapshot.version)} Partitions and small files come with the count of the log …")
+    source = view.source_sentence(opened.snapshot.version)
+    st.caption(f"{source} Partitions and small files come with the count of the log …")
