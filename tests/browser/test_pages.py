@@ -85,8 +85,8 @@ def test_properties_name_the_owner_and_are_searched(viewer: Viewer) -> None:
     viewer.settle()
 
     expect(viewer.page).to_have_url(re.compile("q=ChangeDataFeed"))
-    expect(viewer.main.locator("[role=row]").filter(has_text="delta.enableChangeDataFeed").first).to_be_attached()
-    expect(viewer.main.locator("[role=row]").filter(has_text="delta.appendOnly")).to_have_count(0)
+    expect(viewer.main.get_by_role("row").filter(has_text="delta.enableChangeDataFeed").first).to_be_attached()
+    expect(viewer.main.get_by_role("row").filter(has_text="delta.appendOnly")).to_have_count(0)
 
 
 def test_the_health_of_the_lake_leads_to_a_table_and_back(viewer: Viewer) -> None:
