@@ -40,7 +40,7 @@ from tests.replay import (
     rows_of,
 )
 
-COUNT = int(os.environ.get("WEIR_TEST_RANDOM_LOGS", "1000"))
+COUNT = int(os.environ.get("WEIR_TEST_RANDOM_LOGS", "400"))
 ONE_SEED = os.environ.get("WEIR_TEST_RANDOM_SEED")
 SEEDS = range(int(ONE_SEED), int(ONE_SEED) + 1) if ONE_SEED else range(COUNT)
 AT_ONCE = 100  # logs below one root, read by one lake
