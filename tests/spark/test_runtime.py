@@ -120,13 +120,20 @@ def test_a_graceful_stop_of_a_stream_that_is_always_behind_waits_for_one_batch(
     assert (lake.settings.home / "checkpoints/numbers/commits" / str(running)).exists()
 
 
-def test_a_cut_does_not_wait(numbers: Callable[..., DemoLake]) -> None:
+def test_a_cut_leaves_a_batch_done_or_to_be_replayed(numbers: Callable[..., DemoLake]) -> None:
+    """Spark lets a Python batch end before a query stops; whether it is then committed is a race."""
     sink = SlowSink()
     lake = numbers(sink=sink)
     lake.runtime.start("numbers")
     wait_until(lambda: sink.begun == [0])
     lake.runtime.cut("numbers")
-    assert not (lake.settings.home / "checkpoints/numbers/commits/0").exists()
+    assert not lake.runtime.poll("numbers").active
+    is_done = (lake.settings.home / "checkpoints/numbers/commits/0").exists()
+    assert sink.ended == [0] or not is_done
+    if not is_done:
+        lake.runtime.start("numbers")
+        wait_until(lambda: sink.begun == [0, 0])
+        lake.runtime.cut("numbers")
 
 
 def test_a_second_start_on_a_running_stream_is_refused(numbers: Callable[..., DemoLake]) -> None:
