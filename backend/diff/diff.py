@@ -27,24 +27,15 @@ from backend.errors import DataFileMissingError, DiffError, LakehouseError, Tabl
 from backend.lake.changes import FEED
 from backend.lake.file_difference import FilesApart, Places
 from backend.lake.metadata_diff import diff_properties, diff_schemas
-from backend.lake.model import Commit, Snapshot, TableRef
+from backend.lake.model import CommitReader, Snapshot, TableRef
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
 
 
-class DiffLake(FileReader, CountingLake, Protocol):
+class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
     """The part of `backend.lake.lake.Lake` that a diff needs."""
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-
-    def history(
-        self,
-        ref: TableRef,
-        *,
-        limit: int | None = None,
-        starting_version: int | None = None,
-        ending_version: int | None = None,
-    ) -> list[Commit]: ...
 
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
 
@@ -193,7 +184,7 @@ def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...
         truncated=False,
         changed_cells={},
         arrow_schema=pa.schema([(name, pa.null()) for name in names]),
-        schema=diff_schemas(first.metadata, second.metadata),
+        schema=diff_schemas(first.metadata, second.metadata) if sides.is_reverse else sides.schema,
         properties=diff_properties((first.metadata, first.protocol), (second.metadata, second.protocol)),
         files=diff_files(sides),
         num_rows=(first.num_rows, second.num_rows),

@@ -21,7 +21,7 @@ from backend.diff.plan import FeedSupport
 from backend.diff.values import same
 from backend.errors import DiffError
 from backend.lake.filters import Node, parse_filter
-from backend.lake.model import Commit, Snapshot, TableRef
+from backend.lake.model import CommitReader, Snapshot, TableRef
 from backend.lake.rows import FoundRows, RowQuery
 from backend.lake.schema import fields
 from backend.query.over_versions import VersionValue, over_versions
@@ -35,18 +35,10 @@ Key = Mapping[str, str | int | float | bool]  # as JSON holds it: times and deci
 Row = dict[str, Any]
 
 
-class KeyLake(Protocol):
+class KeyLake(CommitReader, Protocol):
     """The part of `backend.lake.lake.Lake` that a key's history needs."""
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-    def history(
-        self,
-        ref: TableRef,
-        *,
-        limit: int | None = None,
-        starting_version: int | None = None,
-        ending_version: int | None = None,
-    ) -> list[Commit]: ...
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
     def changes(
         self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None

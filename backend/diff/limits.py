@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.net import NetAnswer
 from backend.diff.states import Sides
-from backend.lake.metadata_diff import column_names, diff_schemas
+from backend.lake.metadata_diff import column_names
 
 _SHOWN = 12
 
@@ -35,15 +35,14 @@ def _on_rows(found: VersionDiff, answer: NetAnswer) -> list[str]:
 
 
 def _on_columns(sides: Sides, columns: Sequence[str]) -> list[str]:
-    older, newer = (sides.second, sides.first) if sides.is_reverse else (sides.first, sides.second)
     said = []
-    if dropped := diff_schemas(older.metadata, newer.metadata).dropped:
-        who = "the older version" if sides.is_one_table else older.ref.name
+    if dropped := sides.schema.dropped:
+        who = "the older version" if sides.is_one_table else sides.first.ref.name
         said.append(f"columns that only {who} has are not compared: {_list([f.path for f in dropped])}")
     if sides.unfit:
         what = "another type or no value" if sides.is_one_table else "no such column of the same type"
         said.append(f"columns that the other side has with {what} are not compared: {_list(sides.unfit)}")
-    left = [name for name in column_names(newer.metadata) if name not in columns and name not in sides.unfit]
+    left = [name for name in column_names(sides.newer.metadata) if name not in columns and name not in sides.unfit]
     if left:
         said.append(f"left out of the comparison: {_list(left)}")
     return said

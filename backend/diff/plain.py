@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backend.diff.states import Sides
-from backend.lake.metadata_diff import column_types, diff_schemas
+from backend.lake.metadata_diff import column_types
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -34,8 +34,7 @@ _GLOB = re.compile(r"[*?\[\]{}]")
 
 def plain_columns(sides: Sides, columns: Sequence[str]) -> dict[str, str] | None:
     """Delta's types of the columns where both states have one schema of flat types, else None."""
-    schema = diff_schemas(sides.first.metadata, sides.second.metadata)
-    if not sides.is_one_table or schema.added or schema.dropped or schema.renamed or schema.changed:
+    if not sides.is_one_table or not sides.schema.is_empty:
         return None
     types = column_types(sides.newer.metadata)
     return {name: types[name] for name in columns} if all(types[name] in _TYPES for name in columns) else None

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from backend.diff.net import SIGN, column_name
 from backend.errors import DiffError
 from backend.lake.file_difference import FilesApart, Places
-from backend.lake.metadata_diff import column_names, column_types, diff_schemas
+from backend.lake.metadata_diff import SchemaDiff, column_names, column_types, diff_schemas
 from backend.lake.model import Snapshot
 from backend.lake.partitions import physical_names
 
@@ -58,6 +58,7 @@ class Sides:
     as_of: Snapshot | None
     columns: tuple[str, ...]
     unfit: tuple[str, ...]
+    schema: SchemaDiff  # from the older version to the newer, from the first table to the second
 
     @property
     def is_one_table(self) -> bool:
@@ -101,10 +102,10 @@ def two_versions(first: Snapshot, second: Snapshot, apart: FilesApart) -> Sides:
     types = [change for change in changes.changed if change.what == "type"]
     names = column_names(newer.metadata)
     if _partitioning(older) == _partitioning(newer) and all(_is_wider(c.before, c.after) for c in types):
-        return Sides(first, second, apart, newer, names, ())
+        return Sides(first, second, apart, newer, names, (), changes)
     odd = {change.path.split(".")[0] for change in types} | {field.path.split(".")[0] for field in changes.added}
     fit = tuple(name for name in names if name not in odd)
-    return Sides(first, second, apart, None, fit, tuple(name for name in names if name in odd))
+    return Sides(first, second, apart, None, fit, tuple(name for name in names if name in odd), changes)
 
 
 def two_tables(first: Snapshot, second: Snapshot) -> Sides:
@@ -112,7 +113,8 @@ def two_tables(first: Snapshot, second: Snapshot) -> Sides:
     apart = FilesApart(np.arange(first.num_files), np.arange(second.num_files))
     other, kinds = column_types(first.metadata), column_types(second.metadata)
     fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind)
-    return Sides(first, second, apart, None, fit, tuple(name for name in kinds if name not in fit))
+    unfit = tuple(name for name in kinds if name not in fit)
+    return Sides(first, second, apart, None, fit, unfit, diff_schemas(first.metadata, second.metadata))
 
 
 def _partitioning(snapshot: Snapshot) -> list[str]:

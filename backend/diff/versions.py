@@ -9,25 +9,16 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from backend.errors import VersionFormatError, VersionNotFoundError
-from backend.lake.model import Commit, TableRef
+from backend.lake.model import Commit, CommitReader, TableRef
 
 _PAGE = 200
 _FORMS = "a version is a number, `latest`, an offset such as -5, or a time such as 2026-11-20T10:00Z"
 
 
-class VersionedLake(Protocol):
+class VersionedLake(CommitReader, Protocol):
     """The part of `backend.lake.lake.Lake` that versions need."""
 
     def latest_version(self, ref: TableRef) -> int: ...
-
-    def history(
-        self,
-        ref: TableRef,
-        *,
-        limit: int | None = None,
-        starting_version: int | None = None,
-        ending_version: int | None = None,
-    ) -> list[Commit]: ...
 
 
 @dataclass(frozen=True, slots=True)

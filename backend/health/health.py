@@ -16,7 +16,7 @@ from backend.health.model import LogState, Offender, SmallFileRule, TableHealth
 from backend.health.recommend import Evidence, recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
 from backend.lake.files import FileDistribution, TargetSize, distribute
-from backend.lake.model import Commit, Snapshot, TableRef, Timeline
+from backend.lake.model import Commit, CommitReader, Snapshot, TableRef, Timeline
 from backend.settings import HealthSettings
 
 HISTORY = 1_000  # commits looked through for maintenance and for who writes small files
@@ -24,21 +24,12 @@ _WEEK_S = 7 * 86_400.0
 _UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 
 
-class HealthLake(Protocol):
+class HealthLake(CommitReader, Protocol):
     """The part of `backend.lake.lake.Lake` that health needs."""
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
 
     def timeline(self, ref: TableRef) -> Timeline: ...
-
-    def history(
-        self,
-        ref: TableRef,
-        *,
-        limit: int | None = None,
-        starting_version: int | None = None,
-        ending_version: int | None = None,
-    ) -> list[Commit]: ...
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize: ...
 

@@ -7,26 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
-from backend.lake.model import Commit, TableRef
+from backend.lake.model import Commit, CommitReader, TableRef
 
 PORTION = 500
 NOT_NAMED = "not named"
 Progress = Callable[[int], None]
-
-
-class CommitReader(Protocol):
-    """The part of `Lake` that a look back needs."""
-
-    def history(
-        self,
-        ref: TableRef,
-        *,
-        limit: int | None = None,
-        starting_version: int | None = None,
-        ending_version: int | None = None,
-    ) -> list[Commit]: ...
 
 
 @dataclass(frozen=True, slots=True)

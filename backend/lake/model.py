@@ -105,6 +105,19 @@ class Commit:
     protocol: Protocol | None = None
 
 
+class CommitReader(typing.Protocol):
+    """The part of `backend.lake.lake.Lake` that reads history."""
+
+    def history(
+        self,
+        ref: TableRef,
+        *,
+        limit: int | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+    ) -> list[Commit]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class VersionTotals:
     """The table's totals after one version. `num_rows` is None where a file has no statistics (rows unknown)."""
