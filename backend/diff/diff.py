@@ -25,9 +25,9 @@ from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, Fil
 from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
 from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
 from backend.lake.changes import FEED
-from backend.lake.file_difference import FilesApart, Places
+from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import diff_properties, diff_schemas
-from backend.lake.model import CommitReader, Snapshot, TableRef
+from backend.lake.model import CommitReader, Places, Snapshot, TableRef
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from backend.diff.net import SIGN, column_name
 from backend.errors import DiffError
-from backend.lake.file_difference import FilesApart, Places
+from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import SchemaDiff, column_names, column_types, diff_schemas
-from backend.lake.model import Snapshot
+from backend.lake.model import Places, Snapshot
 from backend.lake.partitions import physical_names
 
 FILES_AT_ONCE = 64

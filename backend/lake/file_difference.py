@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,8 +15,7 @@ from backend.errors import VersionNotFoundError
 from backend.lake.actions import Kind
 from backend.lake.file_set import FileSet
 from backend.lake.log import TableLog
-
-Places = npt.NDArray[np.int64]
+from backend.lake.model import Places
 
 
 @dataclass(frozen=True, slots=True)

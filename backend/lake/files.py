@@ -250,8 +250,7 @@ def file_page(snapshot: Snapshot, choice: FileChoice, *, start: int = 0, length:
     else:
         keys = sizes[chosen] if choice.order == "smallest" else -sizes[chosen]
         ranks = _smallest(keys, start, start + length)
-    places = [int(place) for place in chosen[ranks]]
-    return FilePage(snapshot.rows_at(places), start, len(chosen))
+    return FilePage(snapshot.rows_at(chosen[ranks]), start, len(chosen))
 
 
 def _chosen(snapshot: Snapshot, choice: FileChoice, sizes: Integers) -> Mask:

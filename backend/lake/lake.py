@@ -27,13 +27,13 @@ from backend.lake.files import TargetSize, target_size
 from backend.lake.footer import FileFooter, read_footer
 from backend.lake.listing import LOG, LogListing
 from backend.lake.log import TableLog
-from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import Commit, Places, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.paths import is_remote, normal_uri
 from backend.lake.presence import Finder, LogSeen, files_to_see, see_files, see_log
 from backend.lake.properties import ownership
 from backend.lake.reach_facts import read_facts
 from backend.lake.reachability import FilesSeen, LogFacts
-from backend.lake.rows import FoundRows, Places, RowQuery, find_rows, read_files
+from backend.lake.rows import FoundRows, RowQuery, find_rows, read_files
 from backend.lake.storage import Storage
 from backend.lake.timeline import TableTimeline
 from backend.lake.timeline_store import TimelineStore
@@ -168,7 +168,7 @@ class Lake:
     def plain_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> list[str] | None:
         """Where files lie that any reader of parquet gives the rows of; None when one needs a reader of Delta tables.
         Raises `DataFileMissingError` and `PathRefusedError`."""
-        files = snapshot.rows_at([int(index) for index in indices], FILE_COLUMNS)
+        files = snapshot.rows_at(indices, FILE_COLUMNS)
         return plain_files(self._storage, snapshot, files)
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart:
@@ -177,7 +177,7 @@ class Lake:
 
     def require_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> None:
         """Raise `DataFileMissingError` when one of these files is gone (local tables; elsewhere reading tells)."""
-        paths = snapshot.rows_at([int(index) for index in indices], ["path"])["path"]
+        paths = snapshot.rows_at(indices, ["path"])["path"]
         require_files(self._storage, snapshot, paths.to_pylist())
 
     def footer(self, snapshot: Snapshot, path: str) -> FileFooter:

@@ -10,7 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+Places = npt.NDArray[np.int64]  # of files, in the order of a snapshot's columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,7 @@ class Snapshot:
         """The partition of each file, in the order of `columns`; dictionary-encoded where that is at hand."""
         return self.file_set.column("partition")
 
-    def rows_at(self, indices: Sequence[int], names: Sequence[str] | None = None) -> pa.Table:
+    def rows_at(self, indices: Sequence[int] | Places, names: Sequence[str] | None = None) -> pa.Table:
         """Some columns of `FILES_SCHEMA` (None: all) of the files at places, in that order."""
         at = pa.array(indices, pa.int64())
         schema = pa.schema([FILES_SCHEMA.field(name) for name in names or FILES_SCHEMA.names])

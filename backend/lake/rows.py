@@ -11,22 +11,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake import data
 from backend.lake.excerpt import FILE_COLUMNS, excerpt_log
 from backend.lake.filters import Node, predicate_sql
-from backend.lake.model import RowPage, Snapshot
+from backend.lake.model import Places, RowPage, Snapshot
 from backend.lake.paths import is_remote
 from backend.lake.pruning import may_match
 from backend.lake.storage import Storage
 
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
 SEARCH_FILES, SEARCH_S = 2_000, 10.0
-
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ def read_files(
     """Rows of the files at places in `snapshot.columns`' order, as any Delta reader gives them: deletion vectors
     applied, columns by their names (of `as_of`'s schema where given), partition values typed. Files on an object store
     are fetched first, so ask for few. Raises what `excerpt_log` raises."""
-    files = snapshot.rows_at([int(index) for index in indices], FILE_COLUMNS)
+    files = snapshot.rows_at(indices, FILE_COLUMNS)
     predicate = predicate_sql(where) if where else None
     with ExitStack() as stack:
         folder = stack.enter_context(excerpt_log(storage, snapshot, files, as_of=as_of))
