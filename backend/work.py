@@ -6,7 +6,7 @@ Rule: what the work raises is raised where its result is asked for; `stop` tells
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 Result = TypeVar("Result")
 
@@ -46,3 +46,33 @@ class Work(Generic[Result]):
             self._results.append(self._do())
         except BaseException as exc:  # noqa: BLE001 - a thread: whatever it is, the one who waits gets it
             self._failure = exc
+
+
+class Connection(Protocol):
+    """What a database's connection lets another thread do."""
+
+    def interrupt(self) -> None: ...
+
+
+class Interruptible:
+    """A computation on a database connection that `stop` ends from another thread."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()  # of the connection: it must not be closed while it is told to stop
+        self._connection: Connection | None = None
+
+    def stop(self) -> None:
+        self._stopped.set()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def take(self, connection: Connection | None) -> None:
+        """The connection in use from now on; None before it is closed."""
+        with self._lock:
+            self._connection = connection
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()

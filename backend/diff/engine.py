@@ -5,7 +5,6 @@ Rule: the only door to duckdb in the diff; its errors leave as `DiffError`, thos
 """
 
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from backend.errors import DiffError, LakehouseError
+from backend.work import Interruptible
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -26,29 +26,21 @@ class DiffStopped(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Watch:
+class Watch(Interruptible):
     """What a computation tells of itself while it runs, and how another thread ends it. `rows_total` is None where it
     is not known before."""
 
     def __init__(self, time_limit_s: float | None = None) -> None:
+        super().__init__()
         self.rows_read = 0
         self.rows_total: int | None = None
         self.time_limit_s = time_limit_s
         self._started = time.monotonic()
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()  # of the connection: it must not be closed while it is told to stop
-        self._connection: DuckDBPyConnection | None = None
         self._failure: LakehouseError | None = None
-
-    def stop(self) -> None:
-        self._stopped.set()
-        with self._lock:
-            if self._connection is not None:
-                self._connection.interrupt()
 
     def check(self) -> None:
         """Raise `DiffStopped`, or `DiffError` when the time is over."""
-        if self._stopped.is_set():
+        if self.is_stopped:
             raise DiffStopped
         if self.time_limit_s is not None and time.monotonic() - self._started > self.time_limit_s:
             raise DiffError(
@@ -69,14 +61,6 @@ class Watch:
         except LakehouseError as exc:
             self._failure = exc
             raise
-
-    def take(self, connection: "DuckDBPyConnection | None") -> None:
-        with self._lock:
-            self._connection = connection
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stopped.is_set()
 
     def take_failure(self) -> LakehouseError | None:
         failure, self._failure = self._failure, None

@@ -5,7 +5,6 @@ Rule: one locked connection a computation; what it reads is the one Arrow stream
 """
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from backend.errors import LakehouseError, QueryError
 from backend.query.over_versions import Stopped
+from backend.work import Interruptible
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -33,54 +33,38 @@ _CONFIG = {
 _CARET = re.compile(r"^LINE \d+: (?P<shown>.*)\n(?P<blank> *)\^", re.MULTILINE)
 
 
-class Computation:
+class Computation(Interruptible):
     """One aggregate over one stream of rows; `stop` ends it from another thread."""
 
     def __init__(self, memory_limit: str = MEMORY_LIMIT) -> None:
+        super().__init__()
         self.rows_read = 0
         self.memory_limit = memory_limit
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()  # of the connection: it must not be closed while it is told to stop
-        self._connection: DuckDBPyConnection | None = None
         self._failure: LakehouseError | None = None
-
-    def stop(self) -> None:
-        self._stopped.set()
-        with self._lock:
-            if self._connection is not None:
-                self._connection.interrupt()
 
     def run(self, sql: str, rows: pa.RecordBatchReader) -> Any:
         """The one value of `sql` over the table `rows`; raises `QueryError`, the stream's error, or `Stopped`."""
         with _connected(self) as connection:
-            self._take(connection)
+            self.take(connection)
             try:
                 connection.register("rows", pa.RecordBatchReader.from_batches(rows.schema, self._watched(rows)))
                 found = connection.execute(sql).fetchall()
             finally:
-                self._take(None)
+                self.take(None)
         if len(found) != 1:
             raise QueryError("the expression gives a value for each row", hint="use an aggregate such as sum(…)")
         return found[0][0]
 
-    def _take(self, connection: "DuckDBPyConnection | None") -> None:
-        with self._lock:
-            self._connection = connection
-
     def _watched(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
             for batch in rows:
-                if self._stopped.is_set():
+                if self.is_stopped:
                     raise Stopped
                 self.rows_read += batch.num_rows
                 yield from _slices(batch)
         except LakehouseError as exc:
             self._failure = exc
             raise
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stopped.is_set()
 
     @property
     def failure(self) -> LakehouseError | None:
