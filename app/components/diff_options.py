@@ -19,6 +19,8 @@ AGAINST, METHOD, WHERE = "against", "method", "rows_where"
 KEY, WITHOUT, TOLERANCE = "key", "without", "tolerance"
 METHOD_LABELS = {
     DiffMethod.CHANGE_FEED: "Change feed",
+    DiffMethod.SPARK_CHANGES: "Spark's CHANGES",
+    DiffMethod.ROW_ID: "Row ids",
     DiffMethod.KEY_JOIN: "Join by key",
     DiffMethod.MULTISET: "Whole rows",
     DiffMethod.LOG_ONLY: "Log alone",

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from backend.diff.commits import commit_changes, counted_by_feed
 from backend.diff.engine import Watch
-from backend.diff.feed import FeedAnswer, sum_up
+from backend.diff.feed import FeedAnswer, Gross, sum_up
 from backend.diff.feed_summary import CountingLake
 from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key
@@ -21,7 +21,17 @@ from backend.diff.limits import limits
 from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
 from backend.diff.net import NetAnswer, NetQuery, check_row_condition, net_changes
 from backend.diff.plain import plain_columns, signed_files
-from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
+from backend.diff.plan import (
+    BY_FILES,
+    METHOD_NAMES,
+    DiffFacts,
+    DiffPlan,
+    DiffRequest,
+    FeedSupport,
+    FilesFacts,
+    plan_diff,
+)
+from backend.diff.row_ids import why_no_changes, why_no_row_ids
 from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
 from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
 from backend.lake.changes import FEED
@@ -55,7 +65,7 @@ class DiffOptions:
     """How to compare: `key` and `columns` as given (None: found, all), at most `row_limit` rows in the answer, the one
     `method` wanted (None: the best), at most `max_bytes` of data files read unless a method is named, floats within
     `tolerance` equal, `against` another table whose version is `to_version`, only rows that satisfy the SQL `where`
-    before or after."""
+    before or after. `on_host`: Spark on the stream host compares, by whatever method, and any amount of data."""
 
     key: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
@@ -65,6 +75,7 @@ class DiffOptions:
     tolerance: float = 0.0
     against: TableRef | None = None
     where: str | None = None
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +112,7 @@ def prepare(
     """What the log tells of the difference; no row is read. Raises as `diff` does."""
     first, second = lake.snapshot(ref, from_version), lake.snapshot(options.against or ref, to_version)
     sides = _sides(lake, first, second)
-    request = DiffRequest(from_version, to_version, options.method, options.max_bytes)
+    request = DiffRequest(from_version, to_version, options.method, options.max_bytes, options.on_host)
     plan = plan_diff(request, _facts(lake, sides, options))
     names = _compared(options.columns, sides, plan)
     if options.where is not None:
@@ -137,7 +148,7 @@ def _facts(lake: DiffLake, sides: Sides, options: DiffOptions) -> DiffFacts:
     if key.key is None and not sides.is_one_table:
         key = _key(lake, sides.first, options)
     feed = lake.cdf_support(newer.ref, low, high) if sides.is_one_table else None
-    return DiffFacts(*ids, feed, key, _files_facts(lake, sides), sides.is_one_table)
+    return DiffFacts(*ids, feed, key, _files_facts(lake, sides), sides.is_one_table, why_no_changes(sides))
 
 
 def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
@@ -153,7 +164,8 @@ def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:
             lake.require_files(snapshot, places)
     except LakehouseError as exc:
         problem = exc.message
-    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem)
+    no_ids = why_no_row_ids(sides)
+    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem, no_ids, "only Spark reads them")
 
 
 def _compared(columns: Sequence[str] | None, sides: Sides, plan: DiffPlan) -> tuple[str, ...]:
@@ -201,15 +213,37 @@ def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...
 def _answered(
     prepared: PreparedDiff, method: DiffMethod, watch: Watch, failed: Mapping[DiffMethod, str]
 ) -> VersionDiff:
-    key = prepared.plan.key if method in (DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN) else None
-    found = replace(prepared.outline, method=method, key=key, reasons=prepared.plan.reasons(method, failed))
+    found = _without_rows(prepared, method, failed)
     if method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return found
     options = prepared.options
-    query = NetQuery(key.columns if key else (), options.row_limit, options.tolerance, options.where)
+    query = NetQuery(found.key.columns if found.key else (), options.row_limit, options.tolerance, options.where)
     if method is DiffMethod.CHANGE_FEED:
-        return _with_feed(prepared, found, _by_feed(prepared, query, watch))
-    return _with_commits(prepared, _with_rows(prepared, found, _by_files(prepared, query, watch)), watch)
+        feed = _by_feed(prepared, query, watch)
+        return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
+    if method not in BY_FILES:
+        raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
+    answer = _by_files(prepared, query, watch)
+    return _with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
+
+
+def with_answer(
+    prepared: PreparedDiff,
+    method: DiffMethod,
+    answer: NetAnswer,
+    *,
+    gross: Gross | None = None,
+    failed: Mapping[DiffMethod, str] | None = None,
+) -> VersionDiff:
+    """The whole difference, once a method found its rows. `gross` is what each commit did, where the method tells it;
+    `failed` are the better methods that were tried, and why they could not."""
+    found = _with_rows(prepared, _without_rows(prepared, method, failed or {}), answer)
+    return found if gross is None else _with_gross(found, gross)
+
+
+def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[DiffMethod, str]) -> VersionDiff:
+    key = None if method in (DiffMethod.MULTISET, DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION) else prepared.plan.key
+    return replace(prepared.outline, method=method, key=key, reasons=prepared.plan.reasons(method, failed))
 
 
 def _with_commits(prepared: PreparedDiff, found: VersionDiff, watch: Watch) -> VersionDiff:
@@ -252,11 +286,9 @@ def _by_feed(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> FeedAnswe
     return sum_up(feed, query, watch, is_reverse=sides.is_reverse)
 
 
-def _with_feed(prepared: PreparedDiff, found: VersionDiff, answer: FeedAnswer) -> VersionDiff:
-    whole = _with_rows(prepared, found, answer)
-    commits = commit_changes([each.commit for each in found.commits], answer.gross)
-    whole = replace(whole, commits=commits)
-    unpaired = answer.gross.unpaired()
+def _with_gross(found: VersionDiff, gross: Gross) -> VersionDiff:
+    whole = replace(found, commits=commit_changes([each.commit for each in found.commits], gross))
+    unpaired = gross.unpaired()
     if not unpaired:
         return whole
     said = f"preimages and postimages differ in number at v{unpaired[0]}: its writer's feed is not complete"

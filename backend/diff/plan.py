@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from backend.diff.key import KeyFound
-from backend.diff.model import DiffMethod, KeyChoice
+from backend.diff.model import DiffMethod, KeyChoice, KeySource
 from backend.errors import DiffError
 
 
@@ -27,27 +27,32 @@ class FeedSupport(Protocol):
 @dataclass(frozen=True, slots=True)
 class DiffRequest:
     """The range as asked: `from_version` may be the newer one. `method` is the only one wanted, None for the best;
-    `max_bytes` is how much data may be read here (None: any amount)."""
+    `max_bytes` is how much data may be read here (None: any amount); `on_host`: Spark on the stream host compares."""
 
     from_version: int
     to_version: int
     method: DiffMethod | None = None
     max_bytes: int | None = None
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FilesFacts:
-    """The data files that only one of the two states has. `problem` says why they cannot be read."""
+    """The data files that only one of the two states has. `problem` says why they cannot be read, `no_row_ids` why
+    their rows cannot be told by row tracking's ids, `no_row_ids_here` why only Spark can."""
 
     files: int
     size_bytes: int
     num_rows: int | None
     problem: str | None = None
+    no_row_ids: str | None = "row tracking is off"
+    no_row_ids_here: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DiffFacts:
-    """What is known without reading rows. `feed` and `files` are None where they were not asked for."""
+    """What is known without reading rows. `feed` and `files` are None where they were not asked for; `no_changes` says
+    why Spark's CHANGES clause cannot answer."""
 
     from_table_id: str
     to_table_id: str
@@ -55,6 +60,7 @@ class DiffFacts:
     key: KeyFound
     files: FilesFacts | None = None
     is_one_table: bool = True
+    no_changes: str | None = "row tracking is off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +110,20 @@ def plan_diff(request: DiffRequest, facts: DiffFacts) -> DiffPlan:
 
 METHOD_NAMES = {
     DiffMethod.CHANGE_FEED: "the change feed",
+    DiffMethod.SPARK_CHANGES: "Spark's CHANGES",
+    DiffMethod.ROW_ID: "row ids",
     DiffMethod.KEY_JOIN: "a join by key",
     DiffMethod.MULTISET: "a comparison of whole rows",
     DiffMethod.LOG_ONLY: "the log alone",
 }
+BY_FILES = (DiffMethod.ROW_ID, DiffMethod.KEY_JOIN, DiffMethod.MULTISET)  # they read the files apart
 _OTHERS = "leave the method out to get the best one that is possible"
 
 
 def _planned(
     request: DiffRequest, facts: DiffFacts, methods: tuple[DiffMethod, ...], against: Mapping[DiffMethod, str]
 ) -> DiffPlan:
-    reads = facts.files if methods[0] in (DiffMethod.KEY_JOIN, DiffMethod.MULTISET) else None
+    reads = facts.files if methods[0] in BY_FILES else None
     return DiffPlan(
         methods,
         facts.key.key,
@@ -133,7 +142,9 @@ def _why(request: DiffRequest, facts: DiffFacts, method: DiffMethod) -> list[str
     said = []
     if method is DiffMethod.CHANGE_FEED:
         said.append(f"the change feed was recorded for every commit from v{low + 1} to v{high}")
-    elif method is not DiffMethod.LOG_ONLY and facts.files is not None:
+    elif method is DiffMethod.SPARK_CHANGES:
+        said.append(f"rows kept their ids over every commit from v{low + 1} to v{high}")
+    elif method in BY_FILES and facts.files is not None:
         which = "that only one of the two states has" if facts.is_one_table else "of both tables"
         said.append(f"the rows of the {facts.files.files:,} data files {which} are compared; no other file is read")
     if request.from_version > request.to_version and facts.is_one_table:
@@ -147,7 +158,10 @@ def _hint(request: DiffRequest, facts: DiffFacts) -> str:
     if first is not None and first < high:
         return f"the change feed answers from v{first} on: compare v{first} or later, not v{low}"
     if facts.files is not None and _too_large(request, facts.files):
-        return "name the method (key_join or multiset) to read them all the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
+        return (
+            "compare on the stream host (--on host), or name the method (key_join or multiset) to read them here all "
+            "the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
+        )
     return "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
 
 
@@ -157,6 +171,19 @@ def _no_feed(_: DiffRequest, facts: DiffFacts) -> str | None:
     if facts.feed is None or not facts.feed.covered:
         return facts.feed.reason if facts.feed and facts.feed.reason else "it does not cover this range"
     return None
+
+
+def _no_spark_changes(request: DiffRequest, facts: DiffFacts) -> str | None:
+    return facts.no_changes or (None if request.on_host else "only the stream host has it: compare there to use it")
+
+
+def _no_row_id(request: DiffRequest, facts: DiffFacts) -> str | None:
+    if facts.key.key is not None and facts.key.key.source is KeySource.GIVEN and request.method is None:
+        return "a key was given"
+    if facts.files is None:
+        return "the data files are not known"
+    here = None if request.on_host else facts.files.no_row_ids_here
+    return facts.files.no_row_ids or here or _no_files(request, facts)
 
 
 def _no_key_join(request: DiffRequest, facts: DiffFacts) -> str | None:
@@ -173,7 +200,7 @@ def _no_files(request: DiffRequest, facts: DiffFacts) -> str | None:
 
 
 def _too_large(request: DiffRequest, files: FilesFacts) -> bool:
-    return request.max_bytes is not None and files.size_bytes > request.max_bytes
+    return not request.on_host and request.max_bytes is not None and files.size_bytes > request.max_bytes
 
 
 def _gigabytes(size: int | None) -> str:
@@ -186,6 +213,8 @@ def _never(_: DiffRequest, __: DiffFacts) -> str | None:
 
 _LADDER: dict[DiffMethod, Callable[[DiffRequest, DiffFacts], str | None]] = {
     DiffMethod.CHANGE_FEED: _no_feed,
+    DiffMethod.SPARK_CHANGES: _no_spark_changes,
+    DiffMethod.ROW_ID: _no_row_id,
     DiffMethod.KEY_JOIN: _no_key_join,
     DiffMethod.MULTISET: _no_files,
     DiffMethod.LOG_ONLY: _never,

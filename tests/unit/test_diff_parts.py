@@ -199,7 +199,7 @@ FILES = FilesFacts(7, 5_000, 70)
 
 
 def planned(*versions: int, feed: Feed | None = None, key: KeyFound = NO_KEY, **facts: Any) -> DiffPlan:
-    options = {name: facts.pop(name) for name in ("method", "max_bytes") if name in facts}
+    options = {name: facts.pop(name) for name in ("method", "max_bytes", "on_host") if name in facts}
     found = DiffFacts("t", "t", feed or Feed(False, None, "never on"), key, **({"files": FILES} | facts))
     return plan_diff(DiffRequest(versions[0], versions[1], **options), found)
 
@@ -230,6 +230,25 @@ def test_each_rung_says_why_not_the_better_ones() -> None:
     assert gone.methods == (DiffMethod.LOG_ONLY,)
     assert sum(reason.endswith("f1 is gone") for reason in gone.reasons(gone.method)) == 2
     assert "delta.enableChangeDataFeed" in gone.hint
+
+
+def test_row_tracking_pairs_rows_without_a_key_and_spark_reads_what_weir_does_not() -> None:
+    tracked = {"no_changes": None, "files": replace(FILES, no_row_ids=None)}
+    assert planned(0, 9).against[DiffMethod.ROW_ID] == "row tracking is off"
+    assert planned(0, 9, **tracked).methods == (DiffMethod.ROW_ID, DiffMethod.MULTISET, DiffMethod.LOG_ONLY)
+    assert "stream host" in planned(0, 9, **tracked).against[DiffMethod.SPARK_CHANGES]
+    assert planned(0, 9, on_host=True, **tracked).method is DiffMethod.SPARK_CHANGES
+    altered = planned(0, 9, on_host=True, **(tracked | {"no_changes": "the schema changed"}))
+    assert altered.method is DiffMethod.ROW_ID
+    nested = {"files": replace(FILES, no_row_ids=None, no_row_ids_here="nested columns")}
+    assert planned(0, 9, **nested).against[DiffMethod.ROW_ID] == "nested columns"
+    assert planned(0, 9, on_host=True, **nested).method is DiffMethod.ROW_ID
+    assert planned(0, 9, key=BY_ID, **tracked).method is DiffMethod.KEY_JOIN  # who gives a key means it
+
+
+def test_the_host_reads_any_amount() -> None:
+    assert planned(0, 9, key=BY_ID, max_bytes=4_999).method is DiffMethod.LOG_ONLY
+    assert planned(0, 9, key=BY_ID, max_bytes=4_999, on_host=True).method is DiffMethod.KEY_JOIN
 
 
 def test_a_method_that_failed_stays_as_a_reason() -> None:
