@@ -24,8 +24,8 @@ from backend.diff.bisect_model import (
 )
 from backend.errors import BisectError, LakehouseError
 from backend.lake.model import Commit, TableRef
-from backend.query.aggregate import Kept
 from backend.query.over_versions import over_versions
+from backend.query.version_task import Kept
 
 MOST_SKIPPED = 64  # then the answer is the range that is left
 _PAGE = 500  # commits read at once
@@ -291,7 +291,7 @@ class _Search:
         )
 
     def _examples(self, version: int) -> Generator[BisectProgress, None, Examples]:
-        task, found = ExampleRows(self._lake, self._ref, version, self._request.condition), None
+        task, found = ExampleRows(self._kept, self._lake, self._ref, version, self._request.condition), None
         with closing(over_versions([version], lambda _: task)) as steps:
             for step in steps:
                 if step.values:

@@ -16,9 +16,9 @@ from backend.errors import LakehouseError, QueryError
 from backend.lake.metadata_diff import column_names
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.schema import fields
-from backend.query.aggregate import Kept, ScannedLake, narrowest
-from backend.query.engine import Computation
+from backend.query.aggregate import narrowest
 from backend.query.expression import read_expression
+from backend.query.version_task import Kept, ScannedLake, VersionTask
 
 EXAMPLES = 5
 EXAMPLE_COLUMNS = 8  # so many of the table's, if the condition itself does not name more
@@ -70,27 +70,24 @@ def _statement(text: str, parts: tuple[str, ...], *, by_row: bool) -> str:
     return f"SELECT struct_pack(holds := {wrapped}, {kind}{values}) AS value FROM rows"
 
 
-class Judgement:
+class Judgement(VersionTask[Verdict]):
     """A condition at one version: a task of `over_versions`. `failure` is what it failed with, without the frames
     of the original, which would keep a connection alive."""
 
     def __init__(self, kept: Kept, lake: ScannedLake, ref: TableRef, version: int, text: str) -> None:
-        self._kept, self._lake, self._ref, self._version, self._text = kept, lake, ref, version, text
-        self._computation = Computation()
+        super().__init__(lake, ref, version, kept=kept, what=f"condition {text.strip()}")
+        self._rows_of, self._text = lake.scan, text
         self.bytes_read = 0
         self.source = Source.ROWS
         self.failure: LakehouseError | None = None
 
     @property
     def rows_read(self) -> int:
-        return 0 if self.source is Source.LOG else self._computation.rows_read
-
-    def stop(self) -> None:
-        self._computation.stop()
+        return 0 if self.source is Source.LOG else super().rows_read
 
     def run(self) -> Verdict:
         try:
-            return self._judge()
+            return super().run()
         except QueryError as exc:
             self.failure = QueryError(exc.message, hint=exc.hint, position=exc.position)
             raise
@@ -98,22 +95,17 @@ class Judgement:
             self.failure = LakehouseError(exc.message, hint=exc.hint)
             raise
 
-    def _judge(self) -> Verdict:
-        snapshot = self._lake.snapshot(self._ref, self._version)
-        what = f"condition {self._text.strip()}"
-        known = self._kept.get(snapshot, what)
-        if known is not None:
-            self.source = Source.KEPT
-            verdict: Verdict = known.value
-            return verdict
+    def recall(self, value: Verdict) -> Verdict:
+        self.source = Source.KEPT
+        return value
+
+    def compute(self, snapshot: Snapshot) -> Verdict:
         condition = check_condition(self._text, snapshot)
-        verdict = _verdict(condition, self._compute(condition, snapshot))
-        self._kept.put(snapshot, what, verdict)
-        return verdict
+        return _verdict(condition, self._compute(condition, snapshot))
 
     def _compute(self, condition: Condition, snapshot: Snapshot) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = self._computation.run(condition.sql, self._rows(condition, snapshot))
+            found: dict[str, Any] = self.computation.run(condition.sql, self._rows(condition, snapshot))
         except QueryError as exc:
             if "GROUP BY" not in exc.message:
                 raise
@@ -129,7 +121,7 @@ class Judgement:
         if num_rows is not None:
             self.source = Source.LOG
             return _empty_rows(num_rows)
-        rows = self._lake.scan(snapshot, condition.columns or narrowest(snapshot))
+        rows = self._rows_of(snapshot, condition.columns or narrowest(snapshot))
         return pa.RecordBatchReader.from_batches(rows.schema, self._counted(rows))
 
     def _counted(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -158,22 +150,14 @@ def _verdict(condition: Condition, found: dict[str, Any]) -> Verdict:
     return Verdict(found["holds"] is not False, found["holds"], parts=parts)
 
 
-class ExampleRows:
+class ExampleRows(VersionTask[Examples]):
     """The first few rows of a version that break a condition on rows: a task of `over_versions`."""
 
-    def __init__(self, lake: ScannedLake, ref: TableRef, version: int, text: str) -> None:
-        self._lake, self._ref, self._version, self._text = lake, ref, version, text
-        self._computation = Computation()
+    def __init__(self, kept: Kept, lake: ScannedLake, ref: TableRef, version: int, text: str) -> None:
+        super().__init__(lake, ref, version, kept=kept, what=f"examples {text.strip()}")
+        self._rows_of, self._text = lake.scan, text
 
-    @property
-    def rows_read(self) -> int:
-        return self._computation.rows_read
-
-    def stop(self) -> None:
-        self._computation.stop()
-
-    def run(self) -> Examples:
-        snapshot = self._lake.snapshot(self._ref, self._version)
+    def compute(self, snapshot: Snapshot) -> Examples:
         condition = check_condition(self._text, snapshot)
         names = _shown_columns(condition, snapshot)
         packed = ", ".join(f"{_quoted(name)} := {_quoted(name)}" for name in names)
@@ -181,7 +165,7 @@ class ExampleRows:
             f"SELECT list(r) AS value FROM (SELECT struct_pack({packed}) AS r FROM rows "
             f"WHERE NOT ((\n{condition.text}\n)) LIMIT {EXAMPLES})"
         )
-        rows = self._computation.run(sql, self._lake.scan(snapshot, names))
+        rows = self.computation.run(sql, self._rows_of(snapshot, names))
         return Examples(names, tuple(rows or ()))
 
 

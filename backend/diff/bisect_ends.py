@@ -14,8 +14,8 @@ from backend.diff.versions import VersionedLake, resolve_version
 from backend.errors import BisectError, LakehouseError, QueryError
 from backend.lake.model import TableRef
 from backend.lake.reachability import FilesSeen
-from backend.query.aggregate import ScannedLake
 from backend.query.over_versions import over_versions
+from backend.query.version_task import ScannedLake
 
 
 class BisectLake(ScannedLake, VersionedLake, Protocol):

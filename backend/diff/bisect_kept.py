@@ -12,7 +12,7 @@ from backend.diff.bisect import bisect
 from backend.diff.bisect_ends import BisectLake, named_version
 from backend.diff.bisect_model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.lake.model import Snapshot, TableRef
-from backend.query.aggregate import Kept
+from backend.query.version_task import Kept
 
 RESULTS_KEPT = 256
 _Key = tuple[str, str, str, int | None, int, int]

@@ -24,7 +24,7 @@ from backend.diff.bisect_model import Bisection, BisectProgress, BisectRequest, 
 from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
-from backend.query.aggregate import Kept
+from backend.query.version_task import Kept
 from tests import builders
 
 CONDITION = "min(amount) >= 0"
