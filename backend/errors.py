@@ -115,5 +115,15 @@ class StreamRefusedError(StreamError):
     exit_code = 4
 
 
+class JobError(LakehouseError):
+    """A job of a stream host did not come to its end."""
+
+
+class JobNotFoundError(JobError):
+    """No such job, or it was forgotten."""
+
+    exit_code = 3
+
+
 class StoreError(LakehouseError):
     """The control store did not answer as expected."""

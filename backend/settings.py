@@ -104,6 +104,21 @@ class HostSettings(Section):
     backoff_max_s: Annotated[float, Field(gt=0, description="Longest pause before a restart, in seconds.")] = 60.0
 
 
+class JobSettings(Section):
+    results_uri: Annotated[
+        str,
+        Field(
+            description="Folder or URI where hosts write what jobs found; pages and commands read it there. Empty: "
+            "`$WEIR_HOME/results`."
+        ),
+    ] = ""
+    at_once: Annotated[int, Field(ge=0, le=8, description="Jobs that one host runs at the same time; 0 for none.")] = 1
+    time_limit_s: Annotated[float, Field(gt=0, description="How long one job may run, in seconds.")] = 3_600.0
+    retention_days: Annotated[
+        float, Field(gt=0, description="Jobs that ended and their results are deleted by the host after so many days.")
+    ] = 7.0
+
+
 class UiSettings(Section):
     address: Annotated[str, Field(description="Address the UI listens on.")] = "127.0.0.1"
     allow_remote_writes: Annotated[
@@ -154,6 +169,7 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     spark: SparkSettings = SparkSettings()
     host: HostSettings = HostSettings()
+    jobs: JobSettings = JobSettings()
     ui: UiSettings = UiSettings()
     health: HealthSettings = HealthSettings()
     demo: DemoSettings = DemoSettings()
@@ -172,6 +188,11 @@ class Settings(BaseSettings):
     def store_url(self) -> str:
         """SQLAlchemy URL with its password: for the store alone, never for logs."""
         return self.store.url.get_secret_value() or f"sqlite:///{self.home / 'store' / 'weir.db'}"
+
+    @property
+    def results_uri(self) -> str:
+        """Where results of jobs lie."""
+        return self.jobs.results_uri or str(self.home / "results")
 
     @classmethod
     def settings_customise_sources(

@@ -22,14 +22,14 @@ def stream_resource(name: str) -> str:
     return f"stream/{name}"
 
 
+def job_resource(job_id: str) -> str:
+    """The lease of one job."""
+    return f"job/{job_id}"
+
+
 def acquire(connection: Connection, wanted: Lease, *, now: datetime) -> Lease | None:
     """Grants `wanted` with the next token; None while another owner's lease has not expired."""
-    connection.execute(
-        insert(connection, lease)
-        .values(resource=wanted.resource, owner=NOBODY, token=0, expires_at=EPOCH)
-        .on_conflict_do_nothing()
-    )
-    held = _locked(connection, wanted.resource)
+    held = lock(connection, wanted.resource)
     if held.owner not in (NOBODY, wanted.owner) and held.expires_at > now:
         return None
     granted = Lease(wanted.resource, wanted.owner, held.token + 1, wanted.expires_at)
@@ -64,7 +64,13 @@ def is_current(connection: Connection, resource: str, token: int) -> bool:
     return row is not None and row["token"] == token and row["owner"] != NOBODY
 
 
-def _locked(connection: Connection, resource: str) -> Lease:
+def lock(connection: Connection, resource: str) -> Lease:
+    """The lease as it is, nobody's when it is new; nobody else changes it until the transaction ends."""
+    connection.execute(
+        insert(connection, lease)
+        .values(resource=resource, owner=NOBODY, token=0, expires_at=EPOCH)
+        .on_conflict_do_nothing()
+    )
     query = sa.select(lease).where(lease.c.resource == resource).with_for_update()
     return rows.lease_of(connection.execute(query).mappings().one())
 

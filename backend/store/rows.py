@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from backend.jobs.model import Job, JobKind, JobProgress, JobState
 from backend.streams.model import (
     AuditEntry,
     Desired,
@@ -76,6 +77,22 @@ def lease_of(row: Row) -> Lease:
 
 def audit_of(row: Row) -> AuditEntry:
     return AuditEntry(**{key: value for key, value in row.items() if key != "id"})
+
+
+def job_row(value: Job) -> dict[str, Any]:
+    row = {name: getattr(value, name) for name in value.__dataclass_fields__ if name != "progress"}
+    return {**row, "kind": str(value.kind), "state": str(value.state), **job_progress_row(value.progress)}
+
+
+def job_progress_row(value: JobProgress) -> dict[str, Any]:
+    return {"phase": value.phase, "done_units": value.done, "total_units": value.total}
+
+
+def job_of(row: Row) -> Job:
+    progress = JobProgress(row["phase"], row["done_units"], row["total_units"])
+    fields = {key: value for key, value in row.items() if key not in ("phase", "done_units", "total_units")}
+    state, kind = JobState(row["state"]), JobKind(row["kind"])
+    return Job(**{**fields, "kind": kind, "state": state, "progress": progress})
 
 
 def _failure_row(failure: StreamFailure) -> dict[str, Any]:

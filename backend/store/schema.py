@@ -129,3 +129,31 @@ audit = sa.Table(
     sa.Column("detail", sa.Text, nullable=False),
     sa.Index("ix_audit_subject", "subject", "at"),
 )
+
+job = sa.Table(
+    "job",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, nullable=False),  # JSON that the kind understands
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("time_limit_s", sa.Float(53), nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("requested_at", UtcDateTime, nullable=False),
+    sa.Column("started_at", UtcDateTime),
+    sa.Column("ended_at", UtcDateTime),
+    sa.Column("host_id", sa.Text),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("done_units", sa.BigInteger, nullable=False),
+    sa.Column("total_units", sa.BigInteger),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("result_uri", sa.Text),
+    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("hint", sa.Text, nullable=False),
+    sa.Index("ix_job_fingerprint", "fingerprint", "requested_at"),
+    sa.Index("ix_job_state", "state", "requested_at"),
+)

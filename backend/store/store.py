@@ -17,6 +17,7 @@ from backend.errors import StreamNotFoundError, StreamRefusedError
 from backend.settings import Settings
 from backend.store import leases, progress, rows, schema
 from backend.store.engine import Database
+from backend.store.jobs import Jobs
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
 from backend.store.upsert import insert, upsert
@@ -42,6 +43,7 @@ class ControlStore:
     def __init__(self, url: str) -> None:
         self._database = Database(url)
         migrate(self._database)
+        self.jobs = Jobs(self._database)
 
     @classmethod
     def open(cls, settings: Settings) -> Self:

@@ -1,0 +1,82 @@
+"""The values that describe a job: work that a stream host does once, and whose result is kept for a while.
+
+Rule: a job's state is what its host last wrote; whether that host still is there is asked of its heartbeat.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class JobKind(StrEnum):
+    DIFF = "diff"
+
+
+class JobState(StrEnum):
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_over(self) -> bool:
+        return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What somebody asks for. `request` is a JSON document that the kind understands; two requests with the same
+    `fingerprint` have the same answer, so one job serves both."""
+
+    kind: JobKind
+    subject: str  # the table, for people
+    fingerprint: str
+    request: str
+    actor: str
+    reason: str
+    time_limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far a job is: units of the current phase (tasks of Spark) done out of those known; None before any is."""
+
+    phase: str = ""
+    done: int = 0
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job ended: `result_uri` when it is DONE, `error` and `hint` when it FAILED."""
+
+    state: JobState
+    result_uri: str | None = None
+    error: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as the store knows it. `attempts` counts the hosts that began it."""
+
+    job_id: str
+    kind: JobKind
+    subject: str
+    fingerprint: str
+    request: str
+    actor: str
+    reason: str
+    time_limit_s: float
+    state: JobState
+    requested_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    host_id: str | None = None
+    attempts: int = 0
+    progress: JobProgress = field(default=JobProgress())
+    cancel_requested: bool = False
+    result_uri: str | None = None
+    error: str = ""
+    hint: str = ""

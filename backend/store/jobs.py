@@ -1,0 +1,159 @@
+"""The jobs of the store: asked for by people, done by the host that holds a job's lease.
+
+Rule: an act is in the audit trail in the same transaction that makes it visible; a host's word on a job counts only
+under the current token of its lease; one question has one living job, however many ask it.
+"""
+
+import uuid
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from backend.errors import JobNotFoundError, StreamRefusedError
+from backend.jobs.model import Job, JobEnd, JobProgress, JobRequest, JobState
+from backend.store import leases, rows
+from backend.store.engine import Database
+from backend.store.leases import job_resource
+from backend.store.schema import audit, job, lease
+from backend.streams.model import AuditEntry, Lease
+
+ANSWERS = (JobState.QUEUED, JobState.RUNNING, JobState.DONE)  # states in which a job serves who asks the same
+_OVER = tuple(state for state in JobState if state.is_over)
+_ASKING = "job-questions"  # a lease row that is only locked: PostgreSQL lets two transactions look at once
+
+
+class Jobs:
+    """Thread-safe. Every method raises `StoreError` when the database does not answer."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # people ----------------------------------------------------------------------------------------------------
+
+    def submit(self, wanted: JobRequest, *, now: datetime) -> Job:
+        """The job that answers the request: one that is there already, queued, running or done, or a new one."""
+        if not wanted.reason.strip():
+            raise StreamRefusedError(f"{wanted.kind} of {wanted.subject}: a reason is required", hint="say why")
+        with self._database.writing() as connection:
+            leases.lock(connection, _ASKING)
+            known = _newest(connection, wanted.fingerprint)
+            if known is not None and known.state in ANSWERS and not known.cancel_requested:
+                return known
+            made = _new(wanted, now)
+            _audit(connection, made, AuditEntry(now, wanted.actor, f"{wanted.kind} job", wanted.subject, made.reason))
+            connection.execute(sa.insert(job).values(**rows.job_row(made)))
+            return made
+
+    def cancel(self, job_id: str, *, actor: str, reason: str, now: datetime) -> Job:
+        """Ends a queued job, asks the host to end a running one; one that is over stays as it is."""
+        with self._database.writing() as connection:
+            found = _locked(connection, job_id)
+            if found.state.is_over or found.cancel_requested:
+                return found
+            _audit(connection, found, AuditEntry(now, actor, f"cancel {found.kind} job", found.subject, reason))
+            changes: dict[str, object] = {"cancel_requested": True}
+            if found.state is JobState.QUEUED:
+                changes |= {"state": str(JobState.CANCELLED), "ended_at": now}
+            return _change(connection, job_id, changes)
+
+    def get(self, job_id: str) -> Job | None:
+        with self._database.reading() as connection:
+            row = connection.execute(sa.select(job).where(job.c.job_id == job_id)).mappings().first()
+            return rows.job_of(row) if row else None
+
+    def find(self, fingerprint: str) -> Job | None:
+        """The newest job that was asked the same."""
+        with self._database.reading() as connection:
+            return _newest(connection, fingerprint)
+
+    def unfinished(self) -> list[Job]:
+        """Queued and running, the oldest request first."""
+        query = sa.select(job).where(job.c.state.not_in(list(map(str, _OVER)))).order_by(job.c.requested_at)
+        with self._database.reading() as connection:
+            return [rows.job_of(row) for row in connection.execute(query).mappings()]
+
+    # the host that holds the lease -----------------------------------------------------------------------------
+
+    def begin(self, held: Lease, job_id: str, *, now: datetime) -> Job:
+        """RUNNING on the lease's owner, once more."""
+        with self._database.writing() as connection:
+            found = _owned(connection, held, job_id)
+            changes = {
+                "state": str(JobState.RUNNING), "host_id": held.owner, "started_at": now,
+                "attempts": found.attempts + 1, **rows.job_progress_row(JobProgress()),
+            }  # fmt: skip
+            return _change(connection, job_id, changes)
+
+    def report(self, held: Lease, job_id: str, progress: JobProgress) -> None:
+        with self._database.writing() as connection:
+            _owned(connection, held, job_id)
+            _change(connection, job_id, rows.job_progress_row(progress))
+
+    def requeue(self, held: Lease, job_id: str) -> Job:
+        """A host that stops gives its job back: the attempt does not count."""
+        with self._database.writing() as connection:
+            found = _owned(connection, held, job_id)
+            changes = {"state": str(JobState.QUEUED), "host_id": None, "started_at": None}
+            attempts = max(0, found.attempts - 1)
+            return _change(
+                connection, job_id, {**changes, "attempts": attempts, **rows.job_progress_row(JobProgress())}
+            )
+
+    def end(self, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
+        with self._database.writing() as connection:
+            _owned(connection, held, job_id)
+            changes = {
+                "state": str(end.state), "ended_at": now, "host_id": held.owner, "result_uri": end.result_uri,
+                "error": end.error, "hint": end.hint,
+            }  # fmt: skip
+            return _change(connection, job_id, changes)
+
+    def prune(self, *, before: datetime) -> list[Job]:
+        """Forgets jobs that ended before; whoever calls it deletes their results."""
+        old = sa.select(job).where(job.c.state.in_(list(map(str, _OVER))), job.c.ended_at < before)
+        with self._database.writing() as connection:
+            found = [rows.job_of(row) for row in connection.execute(old.with_for_update()).mappings()]
+            names = [each.job_id for each in found]
+            connection.execute(sa.delete(job).where(job.c.job_id.in_(names)))
+            connection.execute(sa.delete(lease).where(lease.c.resource.in_([job_resource(name) for name in names])))
+            return found
+
+
+def _new(wanted: JobRequest, now: datetime) -> Job:
+    return Job(
+        uuid.uuid4().hex[:12], wanted.kind, wanted.subject, wanted.fingerprint, wanted.request, wanted.actor,
+        wanted.reason.strip(), wanted.time_limit_s, JobState.QUEUED, now,
+    )  # fmt: skip
+
+
+def _newest(connection: Connection, fingerprint: str) -> Job | None:
+    query = sa.select(job).where(job.c.fingerprint == fingerprint).order_by(job.c.requested_at.desc()).limit(1)
+    row = connection.execute(query).mappings().first()
+    return rows.job_of(row) if row else None
+
+
+def _locked(connection: Connection, job_id: str) -> Job:
+    query = sa.select(job).where(job.c.job_id == job_id).with_for_update()
+    row = connection.execute(query).mappings().first()
+    if row is None:
+        raise JobNotFoundError(f"no job {job_id}", hint="finished jobs are kept for jobs.retention_days")
+    return rows.job_of(row)
+
+
+def _owned(connection: Connection, held: Lease, job_id: str) -> Job:
+    if held.resource != job_resource(job_id) or not leases.is_current(connection, held.resource, held.token):
+        raise StreamRefusedError(
+            f"job {job_id}: the lease of {held.owner} is no longer current", hint="another host runs the job now"
+        )
+    return _locked(connection, job_id)
+
+
+def _change(connection: Connection, job_id: str, changes: dict[str, object]) -> Job:
+    connection.execute(sa.update(job).where(job.c.job_id == job_id).values(**changes))
+    return _locked(connection, job_id)
+
+
+def _audit(connection: Connection, about: Job, entry: AuditEntry) -> None:
+    row = {name: getattr(entry, name) for name in entry.__dataclass_fields__}
+    connection.execute(sa.insert(audit).values(**{**row, "detail": f"job {about.job_id}"}))

@@ -1,0 +1,115 @@
+"""A question has one living job; only the host that holds its lease may say what became of it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.errors import JobNotFoundError, StreamRefusedError
+from backend.jobs.model import JobEnd, JobKind, JobProgress, JobRequest, JobState
+from backend.store.leases import job_resource
+from backend.store.store import ControlStore
+from backend.streams.model import Lease
+from tests.store.values import NOW
+
+WANTED = JobRequest(JobKind.DIFF, "silver/orders", "f1", '{"from_version": 1}', "ann", "incident 7", 600.0)
+DONE = JobEnd(JobState.DONE, "/results/x")
+
+
+def leased(store: ControlStore, job_id: str, *, owner: str = "host-a", after_s: float = 0) -> Lease:
+    lease = store.acquire(job_resource(job_id), owner, ttl_s=15, now=NOW + timedelta(seconds=after_s))
+    assert lease is not None
+    return lease
+
+
+def test_a_job_is_audited_then_runs_and_ends(store: ControlStore) -> None:
+    asked = store.jobs.submit(WANTED, now=NOW)
+    assert (asked.state, asked.request, asked.attempts) == (JobState.QUEUED, WANTED.request, 0)
+    entry = store.audit_entries(subject="silver/orders")[0]
+    assert (entry.actor, entry.action, entry.reason, entry.detail) == (
+        "ann", "diff job", "incident 7", f"job {asked.job_id}"
+    )  # fmt: skip
+    lease = leased(store, asked.job_id)
+    begun = store.jobs.begin(lease, asked.job_id, now=NOW + timedelta(seconds=1))
+    store.jobs.report(lease, asked.job_id, JobProgress("comparing rows", 3, 8))
+    seen = store.jobs.get(asked.job_id)
+    assert seen == replace(begun, progress=JobProgress("comparing rows", 3, 8))
+    assert (seen.state, seen.host_id, seen.attempts) == (JobState.RUNNING, "host-a", 1)
+    ended = store.jobs.end(lease, asked.job_id, DONE, now=NOW + timedelta(seconds=9))
+    assert store.jobs.get(asked.job_id) == ended == store.jobs.find("f1")
+    assert (ended.state, ended.result_uri, ended.ended_at) == (JobState.DONE, "/results/x", NOW + timedelta(seconds=9))
+    assert store.jobs.unfinished() == []
+
+
+def test_who_asks_the_same_gets_the_same_job(store: ControlStore) -> None:
+    with ThreadPoolExecutor(8) as viewers:
+        found = list(viewers.map(lambda _: store.jobs.submit(WANTED, now=NOW).job_id, range(8)))
+    assert len(set(found)) == len(store.jobs.unfinished()) == len(store.audit_entries()) == 1
+    other = store.jobs.submit(replace(WANTED, fingerprint="f2"), now=NOW)
+    assert other.job_id != found[0]
+    store.jobs.end(leased(store, found[0]), found[0], DONE, now=NOW)
+    assert store.jobs.submit(WANTED, now=NOW).job_id == found[0]
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
+def test_a_job_that_did_not_answer_may_be_asked_again(store: ControlStore, state: JobState) -> None:
+    first = store.jobs.submit(WANTED, now=NOW)
+    store.jobs.end(leased(store, first.job_id), first.job_id, JobEnd(state, None, "boom", "mend it"), now=NOW)
+    again = store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1))
+    assert again.job_id != first.job_id
+    assert store.jobs.find("f1") == again
+
+
+def test_cancelling_ends_a_queued_job_and_asks_the_host_of_a_running_one(store: ControlStore) -> None:
+    queued = store.jobs.submit(WANTED, now=NOW)
+    assert store.jobs.cancel(queued.job_id, actor="bob", reason="typo", now=NOW).state is JobState.CANCELLED
+    running = store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1))
+    store.jobs.begin(leased(store, running.job_id), running.job_id, now=NOW)
+    asked = store.jobs.cancel(running.job_id, actor="bob", reason="typo", now=NOW)
+    assert (asked.state, asked.cancel_requested) == (JobState.RUNNING, True)
+    assert store.jobs.cancel(running.job_id, actor="eve", reason="again", now=NOW) == asked
+    assert [entry.actor for entry in store.audit_entries() if entry.action == "cancel diff job"] == ["bob", "bob"]
+    assert store.jobs.submit(WANTED, now=NOW + timedelta(seconds=2)).job_id != running.job_id
+
+
+def test_a_former_owner_may_not_say_anything(store: ControlStore) -> None:
+    asked = store.jobs.submit(WANTED, now=NOW)
+    former = leased(store, asked.job_id)
+    store.jobs.begin(former, asked.job_id, now=NOW)
+    leased(store, asked.job_id, owner="host-b", after_s=16)
+    for act in (
+        lambda: store.jobs.begin(former, asked.job_id, now=NOW),
+        lambda: store.jobs.report(former, asked.job_id, JobProgress("x", 1, 1)),
+        lambda: store.jobs.requeue(former, asked.job_id),
+        lambda: store.jobs.end(former, asked.job_id, DONE, now=NOW),
+    ):
+        with pytest.raises(StreamRefusedError, match="no longer current"):
+            act()
+    assert store.jobs.get(asked.job_id).state is JobState.RUNNING  # type: ignore[union-attr]
+
+
+def test_a_job_given_back_waits_again_and_its_attempt_does_not_count(store: ControlStore) -> None:
+    asked = store.jobs.submit(WANTED, now=NOW)
+    lease = leased(store, asked.job_id)
+    store.jobs.begin(lease, asked.job_id, now=NOW)
+    assert store.jobs.requeue(lease, asked.job_id) == asked
+    assert store.jobs.unfinished() == [asked]
+
+
+def test_old_jobs_are_forgotten_with_their_leases_and_no_younger_or_living_one(store: ControlStore) -> None:
+    old, young, living = (store.jobs.submit(replace(WANTED, fingerprint=f), now=NOW) for f in ("a", "b", "c"))
+    store.jobs.end(leased(store, old.job_id), old.job_id, DONE, now=NOW)
+    store.jobs.end(leased(store, young.job_id), young.job_id, DONE, now=NOW + timedelta(days=2))
+    assert [job.job_id for job in store.jobs.prune(before=NOW + timedelta(days=1))] == [old.job_id]
+    assert store.jobs.get(old.job_id) is None
+    assert store.jobs.get(young.job_id) and store.jobs.get(living.job_id)
+    assert job_resource(old.job_id) not in store.leases()
+    with pytest.raises(JobNotFoundError):
+        store.jobs.cancel(old.job_id, actor="ann", reason="late", now=NOW)
+
+
+def test_a_request_without_a_reason_is_refused(store: ControlStore) -> None:
+    with pytest.raises(StreamRefusedError, match="reason"):
+        store.jobs.submit(replace(WANTED, reason=" "), now=NOW)
+    assert store.jobs.unfinished() == store.audit_entries() == []
