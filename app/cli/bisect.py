@@ -98,6 +98,8 @@ def _probe(probe: Probe) -> Document:
         "nulls": verdict.nulls if verdict else None,
         "rows": verdict.rows if verdict else None,
         "source": probe.source.value,
+        "files": probe.files,
+        "files_read": probe.files_read,
         "rows_read": probe.rows_read,
         "bytes_read": probe.bytes_read,
         "duration_s": round(probe.duration_s, 3),

@@ -89,8 +89,8 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         found = _search(opened, asked) or found
     if found is None:
         st.caption(
-            "Nothing was read yet. Of a thousand commits about fifteen versions are judged, and only the columns that "
-            "the condition names are read."
+            "Nothing was read yet. Of a thousand commits about fifteen versions are judged. Only the columns that the "
+            "condition names are read, and without an aggregate in it each data file only once."
         )
     else:
         result(opened, found)

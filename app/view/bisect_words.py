@@ -82,9 +82,12 @@ def read_text(probe: Probe) -> str:
             return "from the log"
         case Source.KEPT:
             return "judged before"
-    if probe.outcome is Outcome.SKIPPED and not probe.rows_read:
+    if probe.files is None or (probe.outcome is Outcome.SKIPPED and not probe.files_read):
         return "nothing read"
-    return f"{things(probe.rows_read, 'row')}, {bytes_text(probe.bytes_read)} read"
+    if not probe.files_read:
+        return f"nothing: {things(probe.files, 'file')} judged before" if probe.files else "nothing: it has no file"
+    files = f"{count_text(probe.files_read)} of {things(probe.files, 'file')}"
+    return f"{files}, {things(probe.rows_read, 'row')}, {bytes_text(probe.bytes_read)} read"
 
 
 def probe_line(probe: Probe) -> str:

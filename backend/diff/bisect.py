@@ -10,8 +10,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from itertools import pairwise
 
-from backend.diff.bisect_condition import ExampleRows, Judgement, check_condition
+from backend.diff.bisect_condition import check_condition
 from backend.diff.bisect_ends import BisectLake, find_ends, require_apart, require_judged
+from backend.diff.bisect_judge import ExampleRows, Judged, Judgement
 from backend.diff.bisect_model import (
     Bisection,
     BisectProgress,
@@ -25,7 +26,6 @@ from backend.diff.bisect_model import (
 from backend.errors import BisectError, LakehouseError
 from backend.lake.model import Commit, TableRef
 from backend.query.over_versions import over_versions
-from backend.query.version_task import Kept
 
 MOST_SKIPPED = 64  # then the answer is the range that is left
 _PAGE = 500  # commits read at once
@@ -44,7 +44,7 @@ _SAME_ROWS = (
 Steps = Generator[BisectProgress, None, None]
 
 
-def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Kept | None = None) -> Steps:
+def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Judged | None = None) -> Steps:
     """Search, telling each step; the last one has the result. Close the iterator to cancel: it ends within a second.
 
     Raises `QueryError` for a condition that is refused, `BisectError` for ends that are not as they were said to be,
@@ -52,7 +52,7 @@ def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Kep
     """
     yield BisectProgress((), "looking for the two ends")
     good, bad = yield from _ends(lake, ref, request)
-    yield from _Search(lake, ref, request, ends=(good, bad), kept=kept or Kept()).run()
+    yield from _Search(lake, ref, request, ends=(good, bad), kept=kept or Judged()).run()
 
 
 def _ends(lake: BisectLake, ref: TableRef, request: BisectRequest) -> Generator[BisectProgress, None, tuple[int, int]]:
@@ -71,7 +71,7 @@ class _Search:
     opposite."""
 
     def __init__(
-        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], kept: Kept
+        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], kept: Judged
     ) -> None:
         self._lake, self._ref, self._request, self._kept = lake, ref, request, kept
         self._good, self._bad = ends
@@ -186,7 +186,7 @@ class _Search:
         return widest[len(widest) // 2] if widest else None
 
     def _probe(self, version: int, purpose: Purpose) -> Generator[BisectProgress, None, Probe]:
-        task = Judgement(self._kept, self._lake, self._ref, version, self._request.condition)
+        task = self._judgement(version)
         commit, started_s = self._commit(version), time.monotonic()
         left, verdict, reason = self._at_most_left(purpose), None, None
         with closing(over_versions([version], lambda _: task)) as steps:
@@ -204,6 +204,8 @@ class _Search:
             committed_at=commit.committed_at if commit else None,
             operation=commit.operation if commit else None,
             source=task.source,
+            files=task.files,
+            files_read=task.files_read,
             rows_read=task.rows_read,
             bytes_read=task.bytes_read,
             duration_s=time.monotonic() - started_s,
@@ -211,6 +213,16 @@ class _Search:
         self._take(probe, task.failure)
         yield self._told(f"judged v{version}", None, self._at_most_left())
         return probe
+
+    def _judgement(self, version: int) -> Judgement:
+        return Judgement(
+            self._lake,
+            self._ref,
+            version,
+            text=self._request.condition,
+            judged=self._kept,
+            neighbours=tuple(self._outcomes),
+        )
 
     def _take(self, probe: Probe, failure: LakehouseError | None) -> None:
         self._probes.append(probe)
@@ -291,7 +303,8 @@ class _Search:
         )
 
     def _examples(self, version: int) -> Generator[BisectProgress, None, Examples]:
-        task, found = ExampleRows(self._kept, self._lake, self._ref, version, self._request.condition), None
+        task = ExampleRows(self._lake, self._ref, version, text=self._request.condition, judged=self._kept)
+        found = None
         with closing(over_versions([version], lambda _: task)) as steps:
             for step in steps:
                 if step.values:

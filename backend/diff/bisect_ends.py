@@ -9,16 +9,16 @@ from decimal import Decimal
 from typing import Generic, Protocol, TypeVar
 
 from backend.diff.bisect_condition import check_condition
+from backend.diff.bisect_judge import JudgedLake
 from backend.diff.bisect_model import OLDEST, Outcome, Probe, Verdict
 from backend.diff.versions import VersionedLake, resolve_version
 from backend.errors import BisectError, LakehouseError, QueryError
 from backend.lake.model import TableRef
 from backend.lake.reachability import FilesSeen
 from backend.query.over_versions import over_versions
-from backend.query.version_task import ScannedLake
 
 
-class BisectLake(ScannedLake, VersionedLake, Protocol):
+class BisectLake(JudgedLake, VersionedLake, Protocol):
     """The part of `backend.lake.lake.Lake` that a search needs."""
 
     def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...

@@ -10,25 +10,25 @@ from contextlib import closing
 
 from backend.diff.bisect import bisect
 from backend.diff.bisect_ends import BisectLake, named_version
+from backend.diff.bisect_judge import Judged
 from backend.diff.bisect_model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.lake.model import Snapshot, TableRef
-from backend.query.version_task import Kept
 
 RESULTS_KEPT = 256
 _Key = tuple[str, str, str, int | None, int, int]
 
 
 class Bisects:
-    """Searches, with verdicts by version and finished results kept; shared by all viewers, thread-safe."""
+    """Searches, with verdicts by version and by file and finished results kept; shared by all viewers, thread-safe."""
 
     def __init__(self) -> None:
-        self._verdicts = Kept()
+        self._judged = Judged()
         self._lock = threading.Lock()
         self._results: OrderedDict[_Key, Bisection] = OrderedDict()
 
     def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
         """Search, telling each step; close the iterator to cancel. Raises `QueryError` or `BisectError`."""
-        with closing(bisect(lake, ref, request, kept=self._verdicts)) as steps:
+        with closing(bisect(lake, ref, request, kept=self._judged)) as steps:
             for step in steps:
                 if step.result is not None:
                     self._keep(request, step.result)

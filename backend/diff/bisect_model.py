@@ -72,7 +72,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One version looked at. `reason` says why it was skipped; `bytes_read` are values in memory, decompressed."""
+    """One version looked at. `reason` says why it was skipped; of its `files` (None where nobody counted) so many were
+    opened; `bytes_read` are values in memory, decompressed."""
 
     version: int
     outcome: Outcome
@@ -85,6 +86,8 @@ class Probe:
     rows_read: int = 0
     bytes_read: int = 0
     duration_s: float = 0.0
+    files: int | None = None
+    files_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,17 +33,26 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 
 @contextmanager
 def excerpt_log(
-    storage: Storage, snapshot: Snapshot, files: pa.Table, *, as_of: Snapshot | None = None
+    storage: Storage,
+    snapshot: Snapshot,
+    files: pa.Table,
+    *,
+    as_of: Snapshot | None = None,
+    numbered: str | None = None,
 ) -> Iterator[str]:
     """A folder that reads as a table of these files (columns `FILE_COLUMNS`) of a snapshot; those on an object store
-    are fetched into it. `as_of` is the version whose schema they are read with, as Delta reads old files today.
+    are fetched into it. `as_of` is the version whose schema they are read with, as Delta reads old files today;
+    `numbered` a column that the table does not have: it gives each row its file's place among these.
 
     Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
     """
     schema = as_of or snapshot
-    actions: list[Any] = [{"protocol": _protocol(schema.protocol)}, {"metaData": _metadata(schema.metadata)}]
+    metadata = _metadata(schema.metadata) if numbered is None else _numbered(_metadata(schema.metadata), numbered)
+    actions: list[Any] = [{"protocol": _protocol(schema.protocol)}, {"metaData": metadata}]
     with tempfile.TemporaryDirectory(prefix="weir-rows-") as folder:
         adds = _adds(_Places(storage, snapshot.ref.uri, Path(folder)), snapshot, files)
+        for place, add in enumerate(adds if numbered else ()):
+            add["add"]["partitionValues"][numbered] = str(place)
         log = Path(folder) / "_delta_log"
         log.mkdir()
         lines = b"\n".join(orjson.dumps(action) for action in [*actions, *adds])
@@ -58,10 +67,13 @@ def plain_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[s
     vectors = files["dv_id"].null_count < files.num_rows
     if mapped or vectors or snapshot.metadata.partition_columns or is_remote(snapshot.ref.uri):
         return None
-    places = _Places(storage, snapshot.ref.uri, Path())
     resolved = [resolve_log_path(path, snapshot.ref.uri, storage.roots) for path in files["path"].to_pylist()]
-    if any(is_remote(place) for place in resolved):
-        return None
+    return None if any(is_remote(place) for place in resolved) else local_paths(storage, snapshot, files)
+
+
+def local_paths(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[str]:
+    """Where files (column `path`) of a table on this machine lie; raises `DataFileMissingError`, `PathRefusedError`."""
+    places = _Places(storage, snapshot.ref.uri, Path())
     return [places.found(path) for path in files["path"].to_pylist()]
 
 
@@ -223,4 +235,18 @@ def _metadata(metadata: Metadata) -> Mapping[str, Any]:
         "partitionColumns": list(metadata.partition_columns),
         "configuration": mapping,
         "createdTime": 0,
+    }
+
+
+def _numbered(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The same with one partition column more."""
+    schema = orjson.loads(metadata["schemaString"])
+    known = [int(each.get("metadata", {}).get("delta.columnMapping.id", 0)) for each in schema["fields"]]
+    largest = max(known, default=0) + int(metadata["configuration"].get("delta.columnMapping.maxColumnId", 0))
+    mapping = {"delta.columnMapping.id": largest + 1, "delta.columnMapping.physicalName": name}
+    schema["fields"].append({"name": name, "type": "integer", "nullable": True, "metadata": mapping})
+    return {
+        **metadata,
+        "schemaString": orjson.dumps(schema).decode(),
+        "partitionColumns": [*metadata["partitionColumns"], name],
     }

@@ -37,6 +37,7 @@ from backend.lake.rows import FoundRows, RowQuery, find_rows, read_files
 from backend.lake.storage import Storage
 from backend.lake.timeline import TableTimeline
 from backend.lake.timeline_store import TimelineStore
+from backend.lake.tracked import TrackedFiles, tracked_files
 from backend.settings import Settings
 
 LOGS_KEPT = 256
@@ -160,10 +161,17 @@ class Lake:
         *,
         columns: Sequence[str] | None = None,
         as_of: Snapshot | None = None,
+        numbered: str | None = None,
     ) -> pa.RecordBatchReader:
-        """Every row of the files at places in `snapshot.columns`' order, with the schema of `as_of` where given; raises
-        `DataFileMissingError` when one is gone."""
-        return read_files(self._storage, snapshot, indices, columns=columns, as_of=as_of)
+        """Every row of the files at places in `snapshot.columns`' order, with the schema of `as_of` where given and, in
+        a column `numbered` that the table does not have, the file's place in `indices`; raises `DataFileMissingError`
+        when one is gone."""
+        return read_files(self._storage, snapshot, indices, columns=columns, as_of=as_of, numbered=numbered)
+
+    def tracked_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> TrackedFiles:
+        """Files at places with what tells their rows' ids; raises `UnsupportedFeatureError` where they cannot be had
+        here, `DataFileMissingError` and `PathRefusedError`."""
+        return tracked_files(self._storage, snapshot, indices)
 
     def plain_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> list[str] | None:
         """Where files lie that any reader of parquet gives the rows of; None when one needs a reader of Delta tables.

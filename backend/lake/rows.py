@@ -64,14 +64,16 @@ def read_files(
     columns: Sequence[str] | None = None,
     where: Node | None = None,
     as_of: Snapshot | None = None,
+    numbered: str | None = None,
 ) -> pa.RecordBatchReader:
     """Rows of the files at places in `snapshot.columns`' order, as any Delta reader gives them: deletion vectors
-    applied, columns by their names (of `as_of`'s schema where given), partition values typed. Files on an object store
-    are fetched first, so ask for few. Raises what `excerpt_log` raises."""
+    applied, columns by their names (of `as_of`'s schema where given), partition values typed; in the column `numbered`,
+    if it is asked for, the file's place in `indices`. Files on an object store are fetched first, so ask for few.
+    Raises what `excerpt_log` raises."""
     files = snapshot.rows_at(indices, FILE_COLUMNS)
     predicate = predicate_sql(where) if where else None
     with ExitStack() as stack:
-        folder = stack.enter_context(excerpt_log(storage, snapshot, files, as_of=as_of))
+        folder = stack.enter_context(excerpt_log(storage, snapshot, files, as_of=as_of, numbered=numbered))
         reader = data.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
         if not is_remote(snapshot.ref.uri):
             return reader

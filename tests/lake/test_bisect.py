@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from backend.diff import bisect as search
 from backend.diff.bisect import bisect, may_change_rows
+from backend.diff.bisect_judge import Judged
 from backend.diff.bisect_kept import Bisects
 from backend.diff.bisect_model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Source, Verdict
 from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
-from backend.query.version_task import Kept
 from tests import builders
 
 CONDITION = "min(amount) >= 0"
@@ -66,10 +66,12 @@ class StoryLake:
     """Answers from a `Story`; every verdict is known beforehand, so that only the search itself works."""
 
     def __init__(self, story: Story, snapshot: Snapshot) -> None:
-        self.story, self._snapshot, self.kept = story, snapshot, Kept()
+        self.story, self._snapshot, self.kept = story, snapshot, Judged()
         for version, is_good in enumerate(story.good):
             if version not in story.gone:
-                self.kept.put(replace(snapshot, version=version), f"condition {CONDITION}", Verdict(is_good, is_good))
+                self.kept.versions.put(
+                    replace(snapshot, version=version), f"condition {CONDITION}", Verdict(is_good, is_good)
+                )
 
     def latest_version(self, ref: TableRef) -> int:
         return len(self.story.good) - 1
@@ -95,8 +97,10 @@ class StoryLake:
     def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Any:
         return iter(())
 
-    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
+    def _never(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("every verdict was known")
+
+    scan = read_files = files_apart = _never
 
 
 @pytest.fixture(scope="module")
@@ -486,20 +490,19 @@ def test_only_the_columns_of_the_condition_are_read(root: Path, open_lake: Calla
         log.commit(builders.commit_info(), builders.add(file.name, size=file.stat().st_size, rows=1))
     lake = open_lake()
     asked: list[tuple[str, ...]] = []
-    scan = lake.scan
 
     class Watched:
         def __getattr__(self, name: str) -> Any:
             return getattr(lake, name)
 
-        def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
-            asked.append(tuple(columns))
-            return scan(snapshot, columns)
+        def read_files(self, snapshot: Snapshot, indices: Any, **more: Any) -> pa.RecordBatchReader:
+            asked.append(tuple(more["columns"]))
+            return lake.read_files(snapshot, indices, **more)
 
     found = found_by(Watched(), lake.find("wide"), "c7 >= 0 AND c2999 >= c8 - 100")
-    assert found.culprit == 3 and len(asked) >= 4
+    assert found.culprit == 3
     *probes, examples = asked
-    assert {frozenset(columns) for columns in probes} == {frozenset({"c7", "c8", "c2999"})}
+    assert {frozenset(columns) for columns in probes} == {frozenset({"c7", "c8", "c2999", "file"})}
     assert len(examples) == 8 and {"c7", "c8", "c2999"} < set(examples)
     assert all(probe.bytes_read < 1_000 for probe in found.probes)
 
@@ -590,6 +593,10 @@ def test_which_commits_may_have_changed_rows(orders: Path, open_lake: Callable[.
     assert may_change_rows(replace(commits[0], problem="cut off"))
 
 
+def files_of(lake: Lake, ref: TableRef, version: int) -> set[str]:
+    return set(lake.snapshot(ref, version).columns(["path"])["path"].to_pylist())
+
+
 def test_probes_say_what_they_cost_and_why(orders: Path, open_lake: Callable[..., Lake]) -> None:
     lake = open_lake()
     steps = steps_of(lake, lake.find("orders"), "amount >= 0")
@@ -597,6 +604,11 @@ def test_probes_say_what_they_cost_and_why(orders: Path, open_lake: Callable[...
     assert found is not None and steps[-1].at_most_left == 0
     assert [probe.purpose for probe in found.probes[:3]] == [Purpose.END, Purpose.END, Purpose.SEARCH]
     assert all(probe.committed_at and probe.operation and probe.duration_s > 0 for probe in found.probes)
-    expected = {v: lake.snapshot(found.ref, v).num_rows for v in range(9)}
-    assert all(probe.rows_read == expected[probe.version] and probe.bytes_read > 0 for probe in found.probes)
+    assert [(p.version, p.files_read, p.files, p.rows_read) for p in found.probes[:2]] == [(0, 1, 1, 1), (8, 4, 4, 9)]
+    seen = {path for v in (0, 8) for path in files_of(lake, found.ref, v)}
+    for probe in found.probes[2:]:
+        new = files_of(lake, found.ref, probe.version) - seen
+        seen |= new
+        assert (probe.files_read, probe.files) == (len(new), lake.snapshot(found.ref, probe.version).num_files)
+        assert (probe.rows_read > 0) is (probe.bytes_read > 0) is bool(new)
     assert found.changing == 7 and found.unprobed == 7 - len({p.version for p in found.probes} & {1, 2, 3, 4, 6, 7, 8})

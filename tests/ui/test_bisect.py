@@ -42,13 +42,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The versions whose rows were read."""
     read: list[int] = []
-    scan = Lake.scan
 
-    def watched(self: Lake, snapshot: Any, columns: Any) -> Any:
-        read.append(snapshot.version)
-        return scan(self, snapshot, columns)
+    def watch(name: str) -> None:
+        kept = getattr(Lake, name)
 
-    monkeypatch.setattr(Lake, "scan", watched)
+        def watched(self: Lake, snapshot: Any, *args: Any, **more: Any) -> Any:
+            read.append(snapshot.version)
+            return kept(self, snapshot, *args, **more)
+
+        monkeypatch.setattr(Lake, name, watched)
+
+    watch("scan")
+    watch("read_files")
     yield read
 
 
@@ -77,6 +82,8 @@ def test_nothing_runs_before_the_click(orders: Path, scans: list[int]) -> None:
     assert "v5 is the first bad version: 2 of 6 rows violate it" in words(app)
     probes = frame_with(app, "Outcome", "It gave")
     assert dict(zip(probes["Version"], probes["Outcome"], strict=True))[5] == "✕ bad"
+    read = dict(zip(probes["Version"], probes["Read"], strict=True))
+    assert read[0].startswith("1 of 1 file, 1 row, ") and read[5] == "nothing: 2 files judged before"
     assert frame_with(app, "amount")["amount"].tolist() == ["-4.0", "-5.0"]
     assert "Good to v4, bad from v5 (8 probes)" in titles(app)
     links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}

@@ -47,11 +47,13 @@ def test_the_document(orders: Path, weir: Weir) -> None:
     assert document["examples"] == [{"id": 5, "amount": -4.0}]
     bad = next(probe for probe in document["probes"] if probe["version"] == 5)
     assert (bad["outcome"], bad["violations"], bad["nulls"], bad["rows"]) == ("bad", 1, 1, 6)
-    assert bad["rows_read"] == 6 and bad["bytes_read"] > 0 and bad["committed_at"].endswith("Z")
+    assert bad["committed_at"].endswith("Z") and (bad["files"], bad["files_read"], bad["rows_read"]) == (2, 0, 0)
+    end = next(probe for probe in document["probes"] if probe["version"] == 7)
+    assert (end["files"], end["files_read"], end["rows_read"]) == (4, 4, 8) and end["bytes_read"] > 0
     assert document["diff"]["command"] == "weir diff silver/orders --from 4 --to 5"
     lines = [line for line in answer.err.splitlines() if line]
     assert len(lines) == len(document["probes"]) and "error" not in answer.err
-    assert lines[0].startswith("v0  good  0 of 1 row violate it · 1 row,") and "at most" in lines[0]
+    assert lines[0].startswith("v0  good  0 of 1 row violate it · 1 of 1 file, 1 row,") and "at most" in lines[0]
 
 
 def test_people_get_a_sentence_and_the_next_step(orders: Path, weir: Weir) -> None:

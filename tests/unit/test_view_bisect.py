@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def commit(version: int, operation: str | None = "MERGE", origin: StreamOrigin |
 def probe(version: int, outcome: Outcome, purpose: Purpose = Purpose.SEARCH, reason: str | None = None) -> Probe:
     broken = 0 if outcome is Outcome.GOOD else 3
     verdict = None if outcome is Outcome.SKIPPED else Verdict(broken == 0, None, broken, 1, 10)
-    return Probe(version, outcome, purpose, verdict, reason, NOW, "MERGE", Source.ROWS, 10, 2_000, 0.1234)
+    return Probe(version, outcome, purpose, verdict, reason, NOW, "MERGE", Source.ROWS, 10, 2_000, 0.1234, 412, 3)
 
 
 GOOD, BAD = Outcome.GOOD, Outcome.BAD
@@ -117,7 +118,22 @@ def test_the_list_of_probes() -> None:
     frame = view.probe_frame((*FOUND.probes, probe(90, Outcome.SKIPPED, reason="gone")), NOW)
     assert frame["Version"].tolist() == [3, 131, 67, 118, 117, 90]
     assert frame["Outcome"].tolist() == ["✓ good", "✕ bad", "✓ good", "✕ bad", "✓ good", "○ skipped"]
-    assert frame["It gave"].tolist()[-1] == "gone" and frame["Read"].tolist()[0] == "10 rows, 2 kB read"
+    assert frame["It gave"].tolist()[-1] == "gone" and frame["Read"].tolist()[0] == "3 of 412 files, 10 rows, 2 kB read"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"files_read": 0}, "nothing: 412 files judged before"),
+        ({"files_read": 0, "files": 0}, "nothing: it has no file"),
+        ({"files": None}, "nothing read"),
+        ({"source": Source.LOG}, "from the log"),
+        ({"source": Source.KEPT}, "judged before"),
+        ({"outcome": Outcome.SKIPPED, "files_read": 0}, "nothing read"),
+    ],
+)
+def test_what_a_probe_read(more: dict[str, Any], said: str) -> None:
+    assert words.read_text(replace(FOUND.probes[0], **more)) == said
 
 
 def test_the_strip_marks_the_change_and_every_probe_once() -> None:
