@@ -19,7 +19,7 @@ from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key
 from backend.diff.limits import limits
 from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
-from backend.diff.net import NetAnswer, NetQuery, check_row_condition, net_changes
+from backend.diff.net import SIGN, NetAnswer, NetQuery, check_row_condition, column_name, net_changes
 from backend.diff.plain import plain_columns, signed_files
 from backend.diff.plan import (
     BY_FILES,
@@ -31,13 +31,15 @@ from backend.diff.plan import (
     FilesFacts,
     plan_diff,
 )
-from backend.diff.row_ids import why_no_changes, why_no_row_ids
+from backend.diff.row_ids import ROW_ID, named_by, row_id_key, why_no_changes, why_no_row_ids
 from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
+from backend.diff.tracked import signed_tracked, why_not_here
 from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
 from backend.lake.changes import FEED
 from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import diff_properties, diff_schemas
 from backend.lake.model import CommitReader, Places, Snapshot, TableRef
+from backend.lake.tracked import TrackedFiles
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
 
@@ -54,6 +56,8 @@ class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
     ) -> pa.RecordBatchReader | pa.Table: ...
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
+
+    def tracked_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> TrackedFiles: ...
 
     def plain_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> list[str] | None: ...
 
@@ -165,7 +169,7 @@ def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:
     except LakehouseError as exc:
         problem = exc.message
     no_ids = why_no_row_ids(sides)
-    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem, no_ids, "only Spark reads them")
+    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem, no_ids, None if no_ids else why_not_here(sides))
 
 
 def _compared(columns: Sequence[str] | None, sides: Sides, plan: DiffPlan) -> tuple[str, ...]:
@@ -218,6 +222,9 @@ def _answered(
         return found
     options = prepared.options
     query = NetQuery(found.key.columns if found.key else (), options.row_limit, options.tolerance, options.where)
+    if method is DiffMethod.ROW_ID:
+        answer = _by_row_ids(prepared, replace(query, key=(ROW_ID,)), watch)
+        return _with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, watch)
         return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
@@ -235,14 +242,19 @@ def with_answer(
     gross: Gross | None = None,
     failed: Mapping[DiffMethod, str] | None = None,
 ) -> VersionDiff:
-    """The whole difference, once a method found its rows. `gross` is what each commit did, where the method tells it;
-    `failed` are the better methods that were tried, and why they could not."""
+    """The whole difference, once a method found its rows (by row ids: with `ROW_ID` as their last column and key).
+    `gross` is what each commit did, where the method tells it; `failed` are the better methods that were tried, and
+    why they could not."""
+    if method is DiffMethod.ROW_ID:
+        answer = named_by(prepared.plan.key, answer)
     found = _with_rows(prepared, _without_rows(prepared, method, failed or {}), answer)
     return found if gross is None else _with_gross(found, gross)
 
 
 def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[DiffMethod, str]) -> VersionDiff:
     key = None if method in (DiffMethod.MULTISET, DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION) else prepared.plan.key
+    if method is DiffMethod.ROW_ID and key is None:
+        key = row_id_key()
     return replace(prepared.outline, method=method, key=key, reasons=prepared.plan.reasons(method, failed))
 
 
@@ -273,6 +285,19 @@ def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswe
         except DiffError:
             watch.check()
     return net_changes(reading, columns, query, watch, can_read_twice=True)
+
+
+def _by_row_ids(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
+    lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
+    watch.rows_total = sides.num_rows
+    first, second = (lake.tracked_files(snapshot, places) for snapshot, places in sides.parts())
+
+    def nothing() -> pa.RecordBatchReader:
+        fields = [pa.field(column_name(i), pa.int64()) for i in range(len(columns) + 1)]
+        return pa.schema([*fields, SIGN]).empty_table().to_reader()
+
+    plain = lambda connection: signed_tracked(connection, (first, second), sides, columns)  # noqa: E731
+    return net_changes(nothing, (*columns, ROW_ID), query, watch, plain=plain)
 
 
 def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 # Delta's type: what a column is cast to, and the types of parquet (as DuckDB names them) that hold the same values.
-_TYPES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+_FLAT: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "byte": ("TINYINT", ("TINYINT",)),
     "short": ("SMALLINT", ("TINYINT", "SMALLINT")),
     "integer": ("INTEGER", ("TINYINT", "SMALLINT", "INTEGER")),
@@ -29,7 +29,16 @@ _TYPES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "timestamp": ("TIMESTAMP WITH TIME ZONE", ("TIMESTAMP WITH TIME ZONE",)),
     "timestamp_ntz": ("TIMESTAMP", ("TIMESTAMP",)),
 }
-_GLOB = re.compile(r"[*?\[\]{}]")
+_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
+_PATTERN = re.compile(r"[*?\[\]{}]")
+
+
+def flat_type(kind: str) -> tuple[str, tuple[str, ...]] | None:
+    """What DuckDB casts a column of Delta's type to, and the types of parquet that hold its values; None for a type
+    that is not flat."""
+    if _DECIMAL.fullmatch(kind):
+        return kind.upper(), (kind.upper(),)
+    return _FLAT.get(kind)
 
 
 def plain_columns(sides: Sides, columns: Sequence[str]) -> dict[str, str] | None:
@@ -37,7 +46,7 @@ def plain_columns(sides: Sides, columns: Sequence[str]) -> dict[str, str] | None
     if not sides.is_one_table or not sides.schema.is_empty:
         return None
     types = column_types(sides.newer.metadata)
-    return {name: types[name] for name in columns} if all(types[name] in _TYPES for name in columns) else None
+    return {name: types[name] for name in columns} if all(flat_type(types[name]) for name in columns) else None
 
 
 def signed_files(
@@ -45,24 +54,32 @@ def signed_files(
 ) -> str | None:
     """A query for the rows of the files of both sides as c0, c1 … and `sign`; None when some file does not hold the
     columns as the table's schema has them."""
-    if any(_GLOB.search(path) for side in files for path in side):
+    if any(holds_pattern(path) for side in files for path in side):
         return None
     queries = []
     for sign, paths in zip((-1, 1), files, strict=True):
         if not paths:
             continue
-        source = f"read_parquet([{', '.join(map(_text, paths))}], hive_partitioning = false, union_by_name = true)"
+        source = (
+            f"read_parquet([{', '.join(map(quoted_text, paths))}], hive_partitioning = false, union_by_name = true)"
+        )
         kinds = {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
-        if not all(kinds.get(name) in _TYPES[kind][1] for name, kind in types.items()):
+        flat = [(name, flat_type(kind)) for name, kind in types.items()]
+        if not all(kind is not None and kinds.get(name) in kind[1] for name, kind in flat):
             return None
-        cast = (f"CAST({_name(name)} AS {_TYPES[kind][0]}) AS c{i}" for i, (name, kind) in enumerate(types.items()))
+        cast = (f"CAST({quoted_name(name)} AS {kind[0]}) AS c{i}" for i, (name, kind) in enumerate(flat) if kind)
         queries.append(f"SELECT {', '.join(cast)}, CAST({sign} AS TINYINT) AS sign FROM {source}")
     return " UNION ALL ".join(queries) or None
 
 
-def _text(value: str) -> str:
+def holds_pattern(path: str) -> bool:
+    """Whether DuckDB would take a path for several."""
+    return _PATTERN.search(path) is not None
+
+
+def quoted_text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _name(value: str) -> str:
+def quoted_name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'

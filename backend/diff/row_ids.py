@@ -1,9 +1,17 @@
-"""Whether row tracking can tell which rows of two versions are one and the same.
+"""Whether row tracking can tell which rows of two versions are one and the same, and what the answer then looks like.
 
-Rule: pure, from the log alone. A row's id is written beside it once it was moved (in a hidden column), and before that
+Rule: pure. A row's id is written beside it once it was moved (in a hidden column), and before that
 follows from its file: the file's base row id and the row's place in it (PROTOCOL.md, "Row Tracking").
 """
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from backend.diff.model import KeyChoice, KeySource, RowChange
+from backend.diff.net import NetAnswer
 from backend.diff.states import Sides
 from backend.lake.model import Snapshot
 
@@ -31,6 +39,30 @@ def why_no_changes(sides: Sides) -> str | None:
     if (reason := why_no_row_ids(sides)) is not None:
         return reason
     return None if sides.schema.is_empty else "the schema changed in between"
+
+
+def named_by(key: KeyChoice | None, answer: NetAnswer) -> NetAnswer:
+    """An answer whose rows were paired by `ROW_ID`, its last column: rows go by the table's key where it has one, and
+    then their ids are left out."""
+    if key is None:
+        return replace(answer, rows=tuple(replace(row, key=None) for row in answer.rows))
+    columns = [field for field in answer.arrow_schema if field.name != ROW_ID]
+    return replace(answer, rows=tuple(_rows_by(key, answer)), arrow_schema=pa.schema(columns))
+
+
+def row_id_key() -> KeyChoice:
+    return KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
+
+
+def _rows_by(key: KeyChoice, answer: NetAnswer) -> Iterator[RowChange]:
+    for row in answer.rows:
+        before, after = _without_id(row.before), _without_id(row.after)
+        values = after or before or {}
+        yield replace(row, before=before, after=after, key={name: values[name] for name in key.columns})
+
+
+def _without_id(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return None if values is None else {name: value for name, value in values.items() if name != ROW_ID}
 
 
 def _is_tracked(snapshot: Snapshot) -> bool:

@@ -41,6 +41,7 @@ FILE_FIELDS = (
     pa.field("dv_id", pa.string()),
     pa.field("dv_path", pa.string()),
     pa.field("stats", pa.string()),  # the JSON text as the log holds it
+    pa.field("base_row_id", pa.int64()),  # row tracking: the id of the file's first row
 )
 FILES = pa.schema(FILE_FIELDS)
 ACTIONS = pa.schema(
@@ -117,6 +118,7 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
         dv_id,
         dv_path,
         None if stats is None else _stats_text(stats),
+        row_id if _is_count(row_id := action.get("baseRowId")) else None,
     )
 
 

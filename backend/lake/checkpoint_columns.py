@@ -71,6 +71,14 @@ def _size(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
     )
 
 
+def _base_row_id(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
+    return Decoded(
+        ("baseRowId",) if "baseRowId" in fields else (),
+        lambda add: {"base_row_id": pc.struct_field(add, "baseRowId").cast(pa.int64())},
+        _nulls("base_row_id", pa.int64()),
+    )
+
+
 def _modified_at(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
     def decode(add: pa.Array) -> Arrays:
         millis = pc.struct_field(add, "modificationTime").cast(pa.int64())
@@ -157,6 +165,7 @@ COLUMNS: Mapping[str, FileColumn] = {
     "modified_at": FileColumn(("modified_at",), _modified_at),
     "encoded_partition": FileColumn(("encoded_partition",), _partition),
     "stats": FileColumn(("stats",), _stats, kept=False),
+    "base_row_id": FileColumn(("base_row_id",), _base_row_id, kept=False),
 } | dict.fromkeys(("deleted_rows", "dv_id", "dv_path"), FileColumn(("deleted_rows", "dv_id", "dv_path"), _vectors))
 
 

@@ -6,8 +6,11 @@ checked before, and its bare errors are mapped here.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -24,6 +27,14 @@ def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str
         reader = pa.RecordBatchReader.from_stream(DeltaTable(folder).scan(columns=wanted, predicate=predicate))
         schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
     return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+
+
+def deleted_positions(folder: str, uri: str) -> "np.ndarray[Any, Any]":
+    """Places of the rows that deletion vectors mark, in the table of one file in a local folder; errors speak of
+    `uri`."""
+    with delta_errors(uri):
+        kept = pa.table(DeltaTable(folder).deletion_vectors())["selection_vector"]
+        return np.flatnonzero(~pc.list_flatten(kept).to_numpy(zero_copy_only=False))
 
 
 def read_rows(

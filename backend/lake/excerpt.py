@@ -40,9 +40,10 @@ def excerpt_log(
     as_of: Snapshot | None = None,
     numbered: str | None = None,
 ) -> Iterator[str]:
-    """A folder that reads as a table of these files (columns `FILE_COLUMNS`) of a snapshot; those on an object store
-    are fetched into it. `as_of` is the version whose schema they are read with, as Delta reads old files today;
-    `numbered` a column that the table does not have: it gives each row its file's place among these.
+    """A folder that reads as a table of these files (columns `FILE_COLUMNS`, and `num_records` where a reader wants it)
+    of a snapshot; those on an object store are fetched into it. `as_of` is the version whose schema they are read with,
+    as Delta reads old files today; `numbered` a column that the table does not have: it gives each row its file's place
+    among these.
 
     Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
     """
@@ -93,7 +94,7 @@ def _adds(places: "_Places", snapshot: Snapshot, files: pa.Table) -> list[dict[s
     by_id = snapshot.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id"
     names = set(physical.values())
     adds = []
-    for row in files.select(FILE_COLUMNS).to_pylist():
+    for row in files.to_pylist():
         if by_id:
             places.check_names(row["path"], names)
         values = partition_values(row["partition"], snapshot.metadata)
@@ -106,6 +107,8 @@ def _adds(places: "_Places", snapshot: Snapshot, files: pa.Table) -> list[dict[s
         }
         if row["dv_id"] is not None:
             add["deletionVector"] = _vector(places, row["dv_id"], row["deleted_rows"])
+        if (num_records := row.get("num_records")) is not None:
+            add["stats"] = orjson.dumps({"numRecords": num_records}).decode()
         adds.append({"add": add})
     return adds
 

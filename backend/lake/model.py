@@ -178,8 +178,9 @@ class Snapshot:
         return self.columns(FILES_SCHEMA.names)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of `FILES_SCHEMA`, or `stats` (JSON text, null where a file has none), one row a file, always
-        in the same order: at a million files far cheaper than `files`."""
+        """Some columns of `FILES_SCHEMA`, or `stats` (JSON text, null where a file has none) or `base_row_id` (row
+        tracking's, null where a file has none), one row a file, always in the same order: at a million files far
+        cheaper than `files`."""
         return self.file_set.table(names)
 
     def partitions(self) -> pa.Array:

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, VariantVal
 
 from backend.diff.diff import DiffOptions, compare_rows, diff, prepare
@@ -31,6 +32,7 @@ from tests.spark.delta_tables import AT_ONCE, FEWER_TASKS, Step, make_table
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 FEED, KEY, ROWS, LOG = DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN, DiffMethod.MULTISET, DiffMethod.LOG_ONLY
+IDS = DiffMethod.ROW_ID
 LIMIT = 10_000
 Cells = tuple[tuple[str, Any], ...]
 
@@ -39,7 +41,8 @@ Cells = tuple[tuple[str, Any], ...]
 class History:
     """A table's steps, one commit each, and the methods that must be possible between `first` and its last version.
 
-    `renamed` maps a column's old name to its new one, `fresh` columns hold nothing of a dropped one of that name.
+    `renamed` maps a column's old name to its new one, `fresh` columns hold nothing of a dropped one of that name;
+    `tracked`: Spark is asked for the row ids too.
     """
 
     steps: Sequence[Step]
@@ -50,6 +53,7 @@ class History:
     fresh: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     feed: int | None = None  # Spark is asked for the changes after this version
+    tracked: bool = False
 
     @property
     def last(self) -> int:
@@ -168,8 +172,26 @@ HISTORIES: dict[str, History] = {
             "RESTORE TABLE {t} TO VERSION AS OF 0",
             "INSERT INTO {t} VALUES (101, 'b'), (100, 'b')",
         ),
-        methods=(KEY, ROWS, LOG),
+        methods=(IDS, KEY, ROWS, LOG),
         key=None,
+        reasons=("not by Spark's CHANGES: only the stream host has it",),
+    ),
+    "row_ids": History(
+        (
+            "CREATE TABLE {t} (id INT, day DATE, v STRING, m DECIMAL(9, 2)) USING delta PARTITIONED BY (day) "
+            "TBLPROPERTIES ('delta.enableRowTracking' = 'true', 'delta.columnMapping.mode' = 'name', "
+            f"{VECTORS.format('true')})",
+            "INSERT INTO {t} SELECT id % 30, DATE'2026-01-01' + CAST(id % 2 AS INT), 'a', id / 4 FROM range(0, 40)",
+            "INSERT INTO {t} SELECT id, DATE'2026-01-02', 'b', NULL FROM range(0, 9)",
+            "UPDATE {t} SET m = coalesce(m, 0) + 100 WHERE id % 7 = 0",
+            "DELETE FROM {t} WHERE id % 5 = 1",
+            "OPTIMIZE {t}",
+            "UPDATE {t} SET day = DATE'2026-01-03' WHERE id = 8",
+        ),
+        methods=(IDS, ROWS, LOG),
+        first=2,
+        key=None,
+        tracked=True,
     ),
     "overwritten": History(
         (
@@ -256,6 +278,8 @@ def _ask(spark: SparkSession, folder: Path, name: str) -> Made:
         session.conf.set(key, value)
     reader = session.read.format("delta")
     frames = {v: reader.option("versionAsOf", v).load(str(folder)) for v in (history.first, history.last)}
+    if history.tracked:
+        frames = {v: frame.select("*", F.col("_metadata.row_id").alias("_row_id")) for v, frame in frames.items()}
     states = {v: tuple(row.asDict(recursive=True) for row in frame.collect()) for v, frame in frames.items()}
     feed: list[Mapping[str, Any]] = []
     if history.feed is not None:
