@@ -40,6 +40,12 @@ def headline(found: Bisection, streams: Mapping[str, str] | None = None) -> str:
 def notes(found: Bisection) -> list[str]:
     """What stands beside the answer: the values on both sides, what disagrees, what was not looked at."""
     said = [*_values(found), *disagreement(found), *_skipped(found)]
+    if found.older_id is not None:
+        low, high = sorted((found.good, found.bad))
+        said.append(
+            f"the table was replaced by another one in between: its id is {found.older_id} at v{low} and "
+            f"{found.table_id} at v{high}"
+        )
     said.append(_looked(found))
     judged = [probe for probe in found.probes if probe.outcome is not Outcome.SKIPPED]
     if judged and all(probe.source is Source.LOG for probe in judged):

@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 
 from backend.diff.bisect_condition import check_condition
@@ -276,13 +277,15 @@ class _Search:
                 f"{latest.metadata.id}",
                 hint="search again",
             )
-        found = self._found(by_row=check_condition(self._request.condition, latest).by_row, examples=Examples())
+        older = self._lake.snapshot(self._ref, self._low).metadata.id
+        by_row = check_condition(self._request.condition, latest).by_row
+        found = self._found(by_row=by_row, older_id=None if older == self._table_id else older)
         if found.by_row:
             examples = yield from self._examples(found.bad_seen)
-            found = self._found(by_row=True, examples=examples)
+            found = replace(found, examples=examples)
         yield BisectProgress(found.probes, "done", None, at_most_left=0, result=found)
 
-    def _found(self, *, by_row: bool, examples: Examples) -> Bisection:
+    def _found(self, *, by_row: bool, older_id: str | None) -> Bisection:
         (last, first_seen), candidates = self._change(), self._candidates()
         return Bisection(
             ref=self._ref,
@@ -299,7 +302,7 @@ class _Search:
             again=tuple(v for v in sorted(self._outcomes) if v > first_seen and self._outcomes[v] is self._before),
             changing=len(self._changing),
             unprobed=sum(v not in self._outcomes for v in self._changing),
-            examples=examples,
+            older_id=older_id,
         )
 
     def _examples(self, version: int) -> Generator[BisectProgress, None, Examples]:

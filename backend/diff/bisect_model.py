@@ -104,7 +104,8 @@ class Bisection:
     that is as the newer end: the change is one of `candidates`, the commits in between that may have made it.
 
     `culprit` is the one candidate, None where several are left; `again` are versions probed after `first_seen` that
-    are as the older end; `unprobed` counts versions that changed rows and were not looked at.
+    are as the older end; `unprobed` counts versions that changed rows and were not looked at. `older_id` is the table's
+    id at the older end where that was another table under the same path, else None.
     """
 
     ref: TableRef
@@ -122,6 +123,7 @@ class Bisection:
     changing: int
     unprobed: int
     examples: Examples = Examples()
+    older_id: str | None = None
 
     @property
     def is_mended(self) -> bool:

@@ -3,6 +3,7 @@
 Rule: a time means the newest version committed at or before it; whatever cannot be resolved says what could be.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.lake.model import Commit, CommitReader, TableRef
 
 _PAGE = 200
+_SHOWN = 60  # characters of what is no version
+_NUMBER = re.compile(r"(?P<before>-|latest *- *|v)?(?P<digits>[0-9]{1,30})", re.IGNORECASE)
 _FORMS = "a version is a number, `latest`, an offset such as -5, or a time such as 2026-11-20T10:00Z"
 
 
@@ -31,14 +34,13 @@ class Offset:
 def parse_version(text: str | int) -> int | Offset | datetime:
     """What `text` names; raises `VersionFormatError` when it names nothing. A time without zone is UTC."""
     words = str(text).strip()
-    if words.lower() in ("latest", "-0"):
+    if words.lower() == "latest":
         return Offset(0)
-    digits = words.removeprefix("latest").removeprefix("v") if words[:1] in "lv" else words
-    try:
-        number = int(digits)
-    except ValueError:
+    match = _NUMBER.fullmatch(words)
+    if match is None:
         return _parse_time(words)
-    return Offset(-number) if number < 0 else number
+    number = int(match["digits"])
+    return Offset(number) if "-" in (match["before"] or "") else number
 
 
 def resolve_version(lake: VersionedLake, ref: TableRef, text: str | int) -> int:
@@ -49,16 +51,19 @@ def resolve_version(lake: VersionedLake, ref: TableRef, text: str | int) -> int:
     latest = lake.latest_version(ref)
     version = latest - wanted.back if isinstance(wanted, Offset) else wanted
     if not 0 <= version <= latest:
-        raise VersionNotFoundError(f"{ref.name} has no version {text}", hint=f"its versions end at {latest}; {_FORMS}")
+        raise VersionNotFoundError(
+            f"{ref.name} has no version {str(text).strip()}", hint=f"its versions end at {latest}; {_FORMS}"
+        )
     return version
 
 
 def _parse_time(words: str) -> datetime:
     try:
         when = datetime.fromisoformat(words)
-    except ValueError as exc:
-        raise VersionFormatError(f"not a version: {words!r}", hint=_FORMS) from exc
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+        return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+    except (ValueError, OverflowError) as exc:  # the zone of a moment may lead out of the calendar
+        shown = words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
+        raise VersionFormatError(f"not a version: {shown!r}", hint=_FORMS) from exc
 
 
 def _at_time(lake: VersionedLake, ref: TableRef, when: datetime) -> int:

@@ -15,6 +15,8 @@ from backend.query.engine import parse_tree
 
 MOST_CHARACTERS = 2_000
 MOST_JOINED = 8  # texts put together: their length multiplies the memory of a row
+_HINT = "such as amount >= 0 AND status = 'open' for one row, sum(amount) or count(DISTINCT customer_id) for all"
+_ONE = "no SELECT, FROM or ;  of an aggregate a condition goes into FILTER (WHERE …)"
 _BEFORE, _AFTER = "SELECT (\n", "\n) AS value FROM rows"
 _CLASSES = frozenset(
     ("FUNCTION", "COLUMN_REF", "CONSTANT", "CAST", "CASE", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "TYPE")
@@ -84,9 +86,12 @@ def read_expression(text: str, columns: Sequence[str]) -> Expression:
     """An expression with or without aggregates, every part of it on a list; raises `QueryError` with the place."""
     text = text.strip()
     if not text:
-        raise QueryError("there is no expression", hint="such as sum(amount), count(*) or count(DISTINCT customer_id)")
-    if len(text) > MOST_CHARACTERS or "\x00" in text:
-        raise QueryError(f"the expression is longer than {MOST_CHARACTERS:,} characters, or holds a null character")
+        raise QueryError("there is no expression", hint=_HINT)
+    if len(text) > MOST_CHARACTERS:
+        said = f"the expression has {len(text):,} characters, more than {MOST_CHARACTERS:,}"
+        raise QueryError(said, hint="say it shorter")
+    if "\x00" in text:
+        raise QueryError("the expression holds a null character", hint="type it anew")
     node = _one_select(text)
     found: dict[str, None] = {}
     aggregates: dict[int, str] = {}
@@ -100,7 +105,7 @@ def read_expression(text: str, columns: Sequence[str]) -> Expression:
         elif part["class"] == "COLUMN_REF":
             found[_column(part, columns, text)] = None
     if joined > 2 * MOST_JOINED:
-        raise QueryError(f"the expression puts more than {MOST_JOINED} texts together")
+        raise QueryError(f"the expression puts more than {MOST_JOINED} texts together", hint="look at each by itself")
     written = dict.fromkeys(aggregates[place] for place in sorted(aggregates))
     return Expression(text, f"{_BEFORE}{text}{_AFTER}", tuple(found), tuple(written))
 
@@ -110,17 +115,15 @@ def _one_select(text: str) -> dict[str, Any]:
     try:
         tree = json.loads(parse_tree(f"{_BEFORE}{text}{_AFTER}"))
     except RecursionError as exc:
-        raise QueryError("the expression is nested too deeply") from exc
+        raise QueryError("the expression is nested too deeply", hint="say it with fewer parentheses") from exc
     if tree.get("error") and tree.get("error_type") != "parser":
         raise _not_one()
     if tree.get("error"):
         position = tree.get("position")
         place = _place(text, int(position)) if position is not None else None
-        raise QueryError(
-            f"{_words(str(tree.get('error_message')))}{_at(place)}",
-            hint='a column whose name is a word of SQL is written in double quotes, such as "at"',
-            position=place,
-        )
+        hint = 'a column whose name is a word of SQL is written in double quotes, such as "at"'
+        said = f"{_words(str(tree.get('error_message')))}{_at(place)}"
+        raise QueryError(said, hint=_ONE if '";"' in said else hint, position=place)
     statements = tree["statements"]
     node = statements[0]["node"] if len(statements) == 1 else {}
     table = node.get("from_table") or {}
@@ -139,9 +142,7 @@ def _one_select(text: str) -> dict[str, Any]:
 
 
 def _not_one() -> QueryError:
-    return QueryError(
-        "only one expression is allowed", hint="no SELECT, FROM or ;  a condition goes into FILTER (WHERE …)"
-    )
+    return QueryError("only one expression is allowed", hint=_ONE)
 
 
 def _nodes(root: Any) -> Iterator[dict[str, Any]]:
@@ -163,9 +164,6 @@ def _check_class(part: dict[str, Any], text: str) -> None:
         words = _CLASS_WORDS.get(kind, str(part.get("type") or kind).replace("_", " ").lower())
         place = _place_of(part, text)
         raise QueryError(f"{words} is not allowed here{_at(place)}", hint=_HINT, position=place)
-
-
-_HINT = "one aggregate over the table's columns, such as sum(amount) or count(*) FILTER (WHERE status = 'open')"
 
 
 def _check_function(part: dict[str, Any], text: str) -> bool:

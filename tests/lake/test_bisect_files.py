@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from app.view.bisect_words import notes
 from backend.diff import bisect_files
 from backend.diff.bisect import bisect
 from backend.diff.bisect_files import JudgedFiles, Question
@@ -325,6 +326,21 @@ def test_a_file_that_was_judged_may_go(root: Path, open_lake: Callable[..., Lake
     assert (again.last, again.first_seen, again.candidates) == (0, 8, tuple(range(1, 9)))
     gone = [probe for probe in again.probes if probe.outcome is Outcome.SKIPPED]
     assert {probe.version for probe in gone} == set(range(1, 8)) and "is gone" in str(gone[0].reason)
+
+
+def test_a_table_that_was_replaced_in_between_is_said_with_both_ids(root: Path, open_lake: Callable[..., Lake]) -> None:
+    log, columns = builders.HandLog(root / "t").start(columns={"amount": "long"}, table_id="one"), {"amount": "long"}
+    for name, amount in (("good", 1), ("bad", -1)):
+        pq.write_table(pa.table({"amount": [amount]}), root / "t" / name)
+    size = (root / "t" / "bad").stat().st_size
+    assert size == (root / "t" / "good").stat().st_size
+    log.commit(builders.commit_info(), builders.add("good", size=size, rows=1))
+    anew = (builders.metadata(columns, table_id="two"), builders.remove("good"), builders.add("bad", size=size, rows=1))
+    log.commit(builders.commit_info("CREATE OR REPLACE TABLE"), *anew)
+    lake = open_lake()
+    found = found_by(lake, lake.find("t"))
+    assert (found.culprit, found.table_id, found.older_id) == (2, "two", "one")
+    assert "its id is one at v0 and two at v2" in " ".join(notes(found))
 
 
 def test_a_condition_of_no_truth_is_refused_on_a_table_without_rows(root: Path, open_lake: Callable[..., Lake]) -> None:
