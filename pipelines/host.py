@@ -23,12 +23,15 @@ from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
 from pipelines.failures import SparkLostError
 from pipelines.fleet import utc_now
+from pipelines.job_host import JobHost
+from pipelines.jobs.runner import SparkJobs
 from pipelines.listener import ProgressListener, ProgressWriter
 from pipelines.runtime import Runtime
 from pipelines.spec import load_registry
 from pipelines.stream_host import StreamHost, declare, new_heartbeat
 
 SHUTDOWN_LIMIT_S = 8.0  # people wait 20 s for Ctrl-C; a batch that is cut is replayed by the next start
+JOBS_LIMIT_S = 2.0  # they are given back to the queue, whatever they do
 TROUBLE_LIMIT = 10  # rounds in a row that fail without a known reason
 
 log = structlog.get_logger()
@@ -100,12 +103,15 @@ def run(settings: Settings, stop: threading.Event) -> int:
         runtime.open()
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
     host = StreamHost(settings, store, runtime, declarations, heartbeat)
+    jobs = JobHost(settings, store, SparkJobs(settings, lambda: runtime.session, heartbeat.host_id), heartbeat.host_id)
     writer = ProgressWriter(store)
     runtime.add_listener(ProgressListener(writer))
     writer.start()
+    jobs.start()
     _on_signals(lambda *_: stop.set())  # after Spark, which takes SIGINT for itself
     log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
     code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s).run()
+    jobs.stop(JOBS_LIMIT_S)
     _close(host, runtime, writer)
     store.close()
     return code

@@ -77,6 +77,7 @@ _STREAMING = {
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     "spark.sql.streaming.stopTimeout": "30s",  # the default, 0, waits for ever
     "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.scheduler.mode": "FAIR",  # jobs have a pool of their own: a large one does not hold up micro-batches
 }
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",

@@ -14,7 +14,7 @@ from app.cli.lake import opened, services
 from app.cli.output import one_line, print_json, print_table, say
 from app.view.change_summary import to_markdown
 from app.view.format import bytes_text, count_text, utc_text
-from backend.diff.diff import DiffOptions
+from backend.diff.diff import DiffOptions, prepare
 from backend.diff.diff import diff as compare
 from backend.diff.engine import Watch
 from backend.diff.export import to_csv, to_json, to_parquet
@@ -51,6 +51,7 @@ class Request:
     against: str | None = None
     rows: int | None = None
     output: Path | None = None
+    on_host: bool = False
 
 
 def diff(request: Request, *, as_json: bool) -> int:
@@ -78,6 +79,13 @@ def named_method(text: str | None) -> DiffMethod | None:
     return found
 
 
+def is_on_host(text: str) -> bool:
+    """Whether `--on` names the stream host; raises `DiffError` for a place that is none."""
+    if (place := text.strip().lower()) not in ("here", "host"):
+        raise DiffError(f"no place {text!r} to compare on", hint="here, or host: Spark on the stream host")
+    return place == "host"
+
+
 def _compared(request: Request) -> VersionDiff:
     settings, _ = services()
     lake, ref = opened(request.table)
@@ -91,9 +99,14 @@ def _compared(request: Request) -> VersionDiff:
         tolerance=request.tolerance,
         against=other,
         where=request.where,
+        on_host=request.on_host,
     )
     first = resolve_version(lake, ref, request.from_version)
     second = resolve_version(lake, other or ref, request.to_version)
+    if request.on_host:
+        from app.cli.diff_on_host import compared
+
+        return compared(prepare(lake, ref, first, second, options), settings)
     return compare(lake, ref, first, second, options, Watch(settings.lake.diff_time_limit_s))
 
 

@@ -116,7 +116,10 @@ def diff(
     key: Annotated[str | None, typer.Option("--key", help="Columns that name a row: a,b.")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
     method: Annotated[
-        str | None, typer.Option("--method", help="change_feed, key_join, multiset or log_only. None: the best.")
+        str | None,
+        typer.Option(
+            "--method", help="change_feed, spark_changes, row_id, key_join, multiset or log_only. None: the best."
+        ),
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", help="SQL over a row: changes whose row satisfies it before or after.")
@@ -127,6 +130,9 @@ def diff(
     output: Annotated[
         Path | None, typer.Option("--output", help="Write the changed rows (.csv, .json, .parquet) or a summary (.md).")
     ] = None,
+    on: Annotated[
+        str, typer.Option("--on", help="here, or host: a job of the stream host, any amount of data.")
+    ] = "here",
     as_json: AsJson = False,
 ) -> int:
     """What changed between two versions: counts, rows, schema, properties, files. Exit 0: nothing, 10: something."""
@@ -144,6 +150,7 @@ def diff(
         against,
         rows,
         output,
+        changes.is_on_host(on),
     )
     return changes.diff(request, as_json=as_json)
 

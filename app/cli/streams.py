@@ -80,7 +80,7 @@ def one(name: str, *, as_json: bool) -> int:
 def request(name: str, action: Literal["start", "stop", "restart"], reason: str, *, as_json: bool) -> int:
     """Write the wish; the exit code says whether it was accepted, not whether it has been carried out."""
     settings, _ = services()
-    with _store(settings) as store:
+    with control_store(settings) as store:
         if store is None:
             raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint=_HINT)
         wish = store.request(name, action, reason=reason, actor=actor(), now=now())
@@ -106,7 +106,7 @@ def request(name: str, action: Literal["start", "stop", "restart"], reason: str,
 
 def known_streams(settings: Settings) -> tuple[list[StreamStatus], list[HostHeartbeat]]:
     """Every declared stream and every host; both empty where there is no store yet."""
-    with _store(settings) as store:
+    with control_store(settings) as store:
         if store is None:
             return [], []
         from backend.streams.status import statuses
@@ -129,7 +129,7 @@ def actor() -> str:
 
 
 @contextmanager
-def _store(settings: Settings) -> Iterator["ControlStore | None"]:
+def control_store(settings: Settings) -> Iterator["ControlStore | None"]:
     """The control store, closed afterwards; None where its SQLite file does not exist."""
     file = Path(settings.store_url.removeprefix(_SQLITE).partition("?")[0])
     if settings.store_url.startswith(_SQLITE) and not file.exists():

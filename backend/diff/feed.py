@@ -66,7 +66,7 @@ def sum_up(
     )
     values = {name: getattr(found, name) for name in NetAnswer.__dataclass_fields__}
     if not query.key:
-        values["net"] = _net_without_key(found.net, gross, is_reverse=is_reverse)
+        values["net"] = net_without_key(found.net, gross, is_reverse=is_reverse)
     return FeedAnswer(**values, gross=gross)
 
 
@@ -85,7 +85,7 @@ def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, 
     return pa.RecordBatchReader.from_batches(schema, signed())
 
 
-def _net_without_key(net: NetCounts, gross: Gross, *, is_reverse: bool) -> NetCounts:
+def net_without_key(net: NetCounts, gross: Gross, *, is_reverse: bool) -> NetCounts:
     """Rows have no name, but a range without inserts cannot have inserted any: that often settles the counts.
 
     Otherwise `updated` is None, and each updated row is one of the deleted and one of the inserted.

@@ -1,0 +1,74 @@
+"""`weir diff … --on host`: the comparison as a job of the stream host.
+
+Rule: who asks what is being computed waits for the same job. Ctrl-C cancels the job that this command asked for, and
+only leaves one that somebody else did.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from app.cli.output import now, one_line, say
+from app.cli.streams import actor, control_store
+from app.view.jobs import job_words
+from backend.diff.diff import PreparedDiff
+from backend.diff.job import job_request, read_answer, results_lake
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.errors import JobError
+from backend.jobs.model import Job, JobState
+from backend.jobs.standing import is_orphan, why_no_host
+from backend.settings import Settings
+
+if TYPE_CHECKING:
+    from backend.store.store import ControlStore
+
+_POLL_S = 0.25
+_START = "start one with `weir host`"
+
+
+def compared(prepared: PreparedDiff, settings: Settings) -> VersionDiff:
+    """The difference as the host finds it; raises `JobError` when the job failed, was cancelled or nobody does it."""
+    if prepared.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
+        return prepared.outline
+    asked_at = now()
+    wanted = job_request(prepared, actor=actor(), reason="weir diff", time_limit_s=settings.jobs.time_limit_s)
+    with control_store(settings) as store:
+        if store is None:
+            raise JobError("there is no control store, so no stream host either", hint=_START)
+        known = store.jobs.find(wanted.fingerprint)
+        if known is None or known.state is not JobState.DONE:
+            _require_host(store, settings)
+        job = store.jobs.submit(wanted, now=asked_at)
+        is_ours = job.requested_at == asked_at
+        try:
+            ended = _ended(store, settings, job)
+        except KeyboardInterrupt:
+            if is_ours:
+                store.jobs.cancel(job.job_id, actor=actor(), reason="Ctrl-C", now=now())
+                say(f"job {job.job_id} is cancelled", style="dim", to_stderr=True)
+            raise
+    return read_answer(results_lake(settings), settings, prepared, ended)
+
+
+def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:
+    said, stale_s = "", settings.host.heartbeat_stale_s
+    while not job.state.is_over:
+        hosts, clock = store.hosts(), now()
+        if (why := why_no_host(hosts, now=clock, stale_s=stale_s)) is not None:
+            raise JobError(f"job {job.job_id} waits: {why}", hint=f"{_START}; the same command finds the job again")
+        words = job_words(job, now=clock, is_orphan=is_orphan(job, hosts, now=clock, stale_s=stale_s))
+        if (key := words.rpartition(" · ")[0]) != said:
+            say(one_line(words), style="dim", to_stderr=True)
+            said = key
+        time.sleep(_POLL_S)
+        job = store.jobs.get(job.job_id) or job
+    if job.state is JobState.CANCELLED:
+        raise JobError(f"job {job.job_id} was cancelled", hint="compare again to begin anew")
+    if job.state is JobState.FAILED:
+        raise JobError(f"the stream host could not compare: {job.error}", hint=job.hint)
+    return job
+
+
+def _require_host(store: "ControlStore", settings: Settings) -> None:
+    why = why_no_host(store.hosts(), now=now(), stale_s=settings.host.heartbeat_stale_s)
+    if why is not None:
+        raise JobError(why, hint=_START)

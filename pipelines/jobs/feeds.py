@@ -1,0 +1,72 @@
+"""The rows of a change feed as signed rows, and what each commit did: Delta's feed, or Spark's CHANGES clause.
+
+Rule: an insert and a delete of one row id in one commit are its update; what a commit did is counted by Spark and
+never collected row by row.
+"""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backend.diff.job_work import DiffWork
+from pipelines.jobs.states import ROW_ID, SIGN, named, open_state, spark_uri
+
+CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
+_CAME = ("insert", "update_postimage")
+
+
+def change_feed(session: SparkSession, work: DiffWork) -> DataFrame:
+    """Delta's change feed over the commits between the two versions."""
+    low, high, uri = _range(session, work)
+    reader = session.read.format("delta").option("readChangeFeed", "true")
+    rows = reader.option("startingVersion", low + 1).option("endingVersion", high).load(uri)
+    return _signed(rows, work, with_ids=False)
+
+
+def spark_changes(session: SparkSession, work: DiffWork) -> DataFrame:
+    """Spark's CHANGES clause over the same commits, which row tracking answers."""
+    low, high, uri = _range(session, work)
+    session.conf.set("spark.databricks.delta.changelogV2.enabled", "true")
+    table = f"delta.`{uri.replace('`', '``')}`"
+    rows = session.sql(f"SELECT * FROM {table} CHANGES FROM VERSION {low + 1} TO VERSION {high}")
+    return _signed(rows, work, with_ids=True)
+
+
+def gross_counts(signed: DataFrame) -> tuple[tuple[int, str, int], ...]:
+    """(commit version, change type, rows), by the types of Delta's change feed."""
+    rows = signed
+    if ROW_ID in signed.columns:
+        by_row = signed.groupBy(COMMIT_VERSION, ROW_ID).agg(
+            F.sum((F.col(CHANGE_TYPE) == "insert").cast("long")).alias("came"),
+            F.sum((F.col(CHANGE_TYPE) == "delete").cast("long")).alias("went"),
+        )
+        pairs = F.least("came", "went")
+        kinds = (
+            ("insert", F.col("came") - pairs), ("delete", F.col("went") - pairs),
+            ("update_preimage", pairs), ("update_postimage", pairs),
+        )  # fmt: skip
+        each = F.array(*(F.struct(F.lit(kind).alias(CHANGE_TYPE), rows.alias("rows")) for kind, rows in kinds))
+        rows = by_row.select(COMMIT_VERSION, F.inline(each)).filter("rows > 0")
+    else:
+        rows = signed.select(COMMIT_VERSION, CHANGE_TYPE, F.lit(1).cast("long").alias("rows"))
+    found = rows.groupBy(COMMIT_VERSION, CHANGE_TYPE).agg(F.sum("rows").alias("rows")).collect()
+    return tuple(sorted((int(row[0]), str(row[1]), int(row[2])) for row in found))
+
+
+def _range(session: SparkSession, work: DiffWork) -> tuple[int, int, str]:
+    for side in (work.first, work.second):
+        open_state(session, side)
+    low, high = sorted((work.first.version, work.second.version))
+    return low, high, spark_uri(work.second.uri)
+
+
+def _signed(rows: DataFrame, work: DiffWork, *, with_ids: bool) -> DataFrame:
+    plus = -1 if work.is_reverse else 1
+    ids = [F.col("_metadata.row_id").alias(ROW_ID)] if with_ids else []
+    came = F.col(CHANGE_TYPE).isin(*_CAME)
+    return rows.select(
+        *(named(name).alias(f"c{i}") for i, name in enumerate(work.columns)),
+        *ids,
+        F.when(came, plus).otherwise(-plus).cast("long").alias(SIGN),
+        CHANGE_TYPE,
+        COMMIT_VERSION,
+    )

@@ -1,0 +1,115 @@
+"""Runs one job on the host's Spark: a job group of its own, so that cancelling ends its tasks and no stream's.
+
+Rule: called from one thread a job; `cancel` and `progress` from any. What a job raises leaves here as a
+`LakehouseError`: the job boundary.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from backend.diff.job_work import work_of
+from backend.errors import JobError, LakehouseError
+from backend.jobs.model import Job, JobProgress
+from backend.lake.storage import Storage
+from backend.settings import Settings
+from pipelines.failures import SparkLostError, describe
+from pipelines.jobs.diff import DiffTask, run_diff
+from pipelines.jobs.states import jvm, spark_uri
+
+POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
+
+log = structlog.get_logger()
+
+
+class JobCancelled(Exception):
+    """The job was told to end."""
+
+
+@dataclass(slots=True)
+class _Run:
+    group: str
+    phase: str = ""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def tell(self, phase: str) -> None:
+        if self.cancelled.is_set():
+            raise JobCancelled
+        self.phase = phase
+
+
+class SparkJobs:
+    """The jobs of one Spark session."""
+
+    def __init__(self, settings: Settings, session: Callable[[], SparkSession], host_id: str) -> None:
+        self._settings, self._session, self._host_id = settings, session, host_id
+        self._storage = Storage(settings)
+        self._runs: dict[str, _Run] = {}
+
+    def run(self, job: Job) -> str:
+        """The address of the result. Raises `JobCancelled`, `SparkLostError` or another `LakehouseError`."""
+        run = _Run(f"weir-job-{job.job_id}-{job.attempts}")
+        self._runs[job.job_id] = run
+        try:
+            return self._run(job, run)
+        except (JobCancelled, LakehouseError):
+            raise
+        except (Py4JNetworkError, ConnectionError) as exc:
+            raise SparkLostError("Spark's JVM does not answer any more", hint="restart the stream host") from exc
+        except Exception as exc:  # job boundary
+            if run.cancelled.is_set():
+                raise JobCancelled from exc
+            error_class, message = describe(exc)
+            raise JobError(f"{error_class}: {message}", hint="logs/host.log and logs/spark.log have the rest") from exc
+        finally:
+            self._runs.pop(job.job_id, None)
+
+    def cancel(self, job_id: str) -> None:
+        """Ends the job's tasks at once, and keeps it from beginning others."""
+        run = self._runs.get(job_id)
+        if run is None:
+            return
+        run.cancelled.set()
+        self._session().sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(run.group)
+
+    def progress(self, job_id: str) -> JobProgress:
+        """Tasks of the Spark job that runs now."""
+        run = self._runs.get(job_id)
+        if run is None:
+            return JobProgress()
+        tracker = self._session().sparkContext.statusTracker()
+        active = set(tracker.getActiveJobsIds())
+        jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(run.group) if each in active]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        known = [stage for stage in stages if stage is not None]
+        total = sum(stage.numTasks for stage in known)
+        return JobProgress(run.phase, sum(stage.numCompletedTasks for stage in known), total or None)
+
+    def forget(self, result_uri: str) -> None:
+        """Delete a result that nobody asks for any more."""
+        session = self._session()
+        path = jvm(session).org.apache.hadoop.fs.Path(spark_uri(result_uri))
+        try:
+            path.getFileSystem(session._jsc.hadoopConfiguration()).delete(path, True)
+        except Exception as exc:  # noqa: BLE001 - job boundary: what cannot be deleted must not hold up the others
+            log.warning("result_not_deleted", uri=result_uri, error=describe(exc)[1])
+
+    def result_uri(self, job: Job) -> str:
+        """Where this attempt of the job writes."""
+        return f"{self._settings.results_uri.rstrip('/')}/{job.job_id}-{job.attempts}"
+
+    def _run(self, job: Job, run: _Run) -> str:
+        work = work_of(job.request)
+        for side in (work.first, work.second):
+            self._storage.root_of(side.uri)  # nothing outside a root, whatever the store says
+        session = self._session().newSession()
+        context = session.sparkContext
+        context.setJobGroup(run.group, f"{job.kind} of {job.subject}", interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", POOL)
+        task = DiffTask(work, self.result_uri(job), f"by Spark {session.version} on {self._host_id}")
+        run_diff(session, task, run.tell)
+        return task.result_uri

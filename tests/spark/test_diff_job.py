@@ -1,0 +1,250 @@
+"""A diff as a job: what Spark finds is what is found in process, and a job that must not go on does not.
+
+Rule: a real store, a real job host and real tables; only the streams are left out.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from backend.diff.diff import DiffOptions, diff, prepare
+from backend.diff.job import job_request, read_answer, results_lake
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.jobs.model import Job, JobState
+from backend.lake.lake import Lake
+from backend.settings import Settings, load_settings
+from backend.store.store import ControlStore
+from backend.streams.model import HostHeartbeat
+from pipelines.job_host import JobHost
+from pipelines.jobs.runner import SparkJobs
+from tests.spark.delta_tables import AT_ONCE, make_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+FEED, CHANGES, IDS, KEY, ROWS = (
+    DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES, DiffMethod.ROW_ID, DiffMethod.KEY_JOIN, DiffMethod.MULTISET,
+)  # fmt: skip
+VALUES = (
+    "id, concat('n', id % 3) AS v, CASE WHEN id % 4 = 0 THEN double('NaN') WHEN id % 4 = 1 THEN NULL ELSE id / 2 END "
+    "AS f, CAST(id / 8 AS DECIMAL(12, 3)) AS m, timestamp_seconds(1767225600.5 + id) AS t, "
+    "named_struct('a', id, 'b b', 'x') AS s, array(id, NULL) AS l, CAST(concat('b', id) AS BINARY) AS b"
+)
+BIG_ROWS = 2_000_000
+TABLES = {
+    "plain": (
+        "CREATE TABLE {t} USING delta PARTITIONED BY (`p q`) TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
+        "'delta.enableDeletionVectors' = 'true', 'weir.primaryKey' = 'id') AS "
+        f"SELECT {VALUES}, map('k', id) AS mp, CAST(id % 2 AS STRING) AS `p q` FROM range(0, 40, 1, 3)",
+        "ALTER TABLE {t} RENAME COLUMN v TO `v.w`",
+        "ALTER TABLE {t} ADD COLUMN more INT",
+        "UPDATE {t} SET `v.w` = 'u', f = f + 1 WHERE id % 5 = 0",
+        "DELETE FROM {t} WHERE id IN (3, 9)",
+        "INSERT INTO {t} SELECT * FROM (SELECT {V}, map('k', id), 'new', 7 FROM range(100, 104, 1, 1) "
+        "UNION ALL SELECT {V}, map('k', id), 'twice', 8 FROM (SELECT 200 AS id FROM range(0, 3, 1, 1)) "
+        "UNION ALL SELECT {V}, map('k', id), NULL, 9 FROM (SELECT CAST(NULL AS BIGINT) AS id))".replace("{V}", VALUES),
+        "OPTIMIZE {t} WHERE `p q` = '1'",
+    ),
+    "tracked": (
+        "CREATE TABLE {t} USING delta TBLPROPERTIES ('delta.enableRowTracking' = 'true', "
+        "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'false') AS "
+        "SELECT id, concat('n', id % 3) AS v, id / 4 AS f FROM range(0, 60, 1, 3)",
+        "UPDATE {t} SET v = 'u' WHERE id % 7 = 0",
+        "OPTIMIZE {t}",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+        "MERGE INTO {t} USING (SELECT id * 3 AS id, 'm' AS v FROM range(0, 30, 1, 1)) s ON {t}.id = s.id "
+        "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET v = s.v "
+        "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)",
+        "DELETE FROM {t} WHERE id = 61 OR id = 3",
+        "UPDATE {t} SET f = f + 0.0001 WHERE id < 12",
+    ),
+}
+
+
+@dataclass
+class World:
+    """A lake, a control store and one host's share of the jobs, on the test run's Spark."""
+
+    settings: Settings
+    store: ControlStore
+    lake: Lake
+    runner: SparkJobs
+    host: JobHost
+
+    def ask(self, name: str, first: int, second: int, options: DiffOptions, *, limit_s: float = 60) -> Job:
+        prepared = prepare(self.lake, self.lake.find(name), first, second, replace(options, on_host=True))
+        wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=limit_s)
+        return self.store.jobs.submit(wanted, now=datetime.now(UTC))
+
+    def ended(self, job: Job, *, within_s: float = 90) -> Job:
+        return self.until(job, lambda found: found.state.is_over, within_s=within_s)
+
+    def until(self, job: Job, condition: Callable[[Job], bool], *, within_s: float = 60) -> Job:
+        deadline = time.monotonic() + within_s
+        while True:
+            found = self.store.jobs.get(job.job_id)
+            assert found is not None
+            if condition(found):
+                return found
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+
+    def by_spark(self, name: str, first: int, second: int, options: DiffOptions) -> VersionDiff:
+        job = self.ended(self.ask(name, first, second, options))
+        assert job.state is JobState.DONE, (job.error, job.hint)
+        prepared = prepare(self.lake, self.lake.find(name), first, second, replace(options, on_host=True))
+        return read_answer(results_lake(self.settings), self.settings, prepared, job)
+
+    def here(self, name: str, first: int, second: int, options: DiffOptions) -> VersionDiff:
+        return diff(self.lake, self.lake.find(name), first, second, options)
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home = tmp_path_factory.mktemp("jobs")
+    settings = load_settings(home=home, lake={"roots": [str(home / "lake")]}, jobs={"at_once": 2})
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        made = [pool.submit(make_table, spark, home / "lake" / name, steps) for name, steps in TABLES.items()]
+    for each in made:
+        each.result()
+    _write_big(home / "lake" / "big")
+    store = ControlStore.open(settings)
+    runner = SparkJobs(settings, lambda: spark, "host-a")
+    host = JobHost(settings, store, runner, "host-a")
+    host.start()
+    now = datetime.now(UTC)
+    store.beat(HostHeartbeat("host-a", "machine", 1, now, now + timedelta(hours=1)))
+    yield World(settings, store, Lake(settings), runner, host)
+    host.stop(5)
+    store.close()
+
+
+def _write_big(folder: Path) -> None:
+    """Two versions whose comparison takes Spark many seconds."""
+    folder.parent.mkdir(exist_ok=True)
+    for shift in (0, 1):
+        numbers = np.arange(BIG_ROWS)
+        rows = pa.table({"id": numbers, "v": numbers * 7 % 1_000_003 + shift, "w": numbers.astype(str)})
+        write_deltalake(folder, rows, mode="overwrite")
+
+
+def assert_same(spark: VersionDiff, here: VersionDiff) -> None:
+    """Everything that a method finds; what the log says is the same code."""
+    assert spark.net == here.net
+    assert spark.apart == here.apart
+    assert (spark.changed_cells, spark.truncated) == (here.changed_cells, here.truncated)
+    assert sorted(map(repr, spark.common)) == sorted(map(repr, here.common))
+    assert spark.arrow_schema.names == here.arrow_schema.names
+    assert list(map(repr, spark.rows)) == list(map(repr, here.rows))
+    assert (spark.exact, spark.key, spark.columns) == (here.exact, here.key, here.columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "options"),
+    [
+        ("plain", 0, 6, DiffOptions(method=KEY)),
+        ("plain", 0, 6, DiffOptions(method=ROWS)),
+        ("plain", 6, 0, DiffOptions(method=KEY, row_limit=6)),
+        ("plain", 3, 6, DiffOptions(key=("id", "v.w"), columns=("f", "more", "mp"))),
+        ("tracked", 0, 6, DiffOptions(method=KEY, key=("id",), tolerance=0.01)),
+        ("tracked", 0, 6, DiffOptions(method=FEED, key=("id",))),
+        ("tracked", 6, 1, DiffOptions(method=FEED)),
+    ],
+)
+def test_spark_finds_what_is_found_in_process(
+    world: World, name: str, first: int, second: int, options: DiffOptions
+) -> None:
+    spark, here = world.by_spark(name, first, second, options), world.here(name, first, second, options)
+    assert spark.method is here.method
+    assert here.net.total
+    assert_same(spark, here)
+    assert spark.commits == here.commits or spark.method is not FEED
+    assert any(reason.startswith("computed by Spark") for reason in spark.reasons)
+
+
+SLOW = DiffOptions(method=ROWS)
+
+
+def test_cancelling_ends_the_tasks_within_a_second(world: World, spark: SparkSession) -> None:
+    job = world.ask("big", 0, 1, SLOW)
+    world.until(job, lambda found: bool(found.progress.total))
+    tracker = spark.sparkContext.statusTracker()
+    group = f"weir-job-{job.job_id}-1"
+    assert set(tracker.getJobIdsForGroup(group)) & set(tracker.getActiveJobsIds())
+    world.store.jobs.cancel(job.job_id, actor="bob", reason="typo", now=datetime.now(UTC))
+    world.until(job, lambda found: found.state is JobState.CANCELLED, within_s=1)
+    deadline = time.monotonic() + 1
+    while set(tracker.getJobIdsForGroup(group)) & set(tracker.getActiveJobsIds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_job_that_takes_too_long_fails_and_says_so(world: World) -> None:
+    job = world.ended(world.ask("big", 0, 1, SLOW, limit_s=0.5))
+    assert job.state is JobState.FAILED
+    assert "longer than 0.5 s" in job.error
+
+
+def test_a_question_that_breaks_fails_with_words_and_stops_nothing_else(world: World) -> None:
+    prepared = prepare(world.lake, world.lake.find("tracked"), 0, 6, DiffOptions(method=ROWS, on_host=True))
+    wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
+    body = json.loads(wanted.request)
+    body["columns"] = ["id", "no such column"]
+    poisoned = replace(wanted, request=json.dumps(body), fingerprint="poisoned")
+    other = replace(
+        wanted, request=json.dumps(body | {"first": body["first"] | {"uri": "/etc"}}), fingerprint="hostile"
+    )
+    said = []
+    for each in (poisoned, other):
+        failed = world.ended(world.store.jobs.submit(each, now=datetime.now(UTC)))
+        assert (failed.state, failed.result_uri) == (JobState.FAILED, None)
+        said.append(failed.error)
+    assert "no such column" in said[0]
+    assert "outside every allowed root" in said[1]
+    assert world.by_spark("tracked", 5, 6, DiffOptions(method=ROWS)).net.total
+
+
+def weir(world: World, *arguments: str) -> subprocess.Popen[str]:
+    roots = json.dumps(world.settings.lake.roots)
+    return subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "diff", *arguments],
+        env={**os.environ, "WEIR_HOME": str(world.settings.home), "WEIR_LAKE__ROOTS": roots},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+
+
+def test_the_command_asks_the_host_and_prints_the_same_document(world: World) -> None:
+    arguments = ("plain", "--from", "0", "--to", "6", "--method", "key_join", "--json")
+    here, host = weir(world, *arguments), weir(world, *arguments, "--on", "host")
+    (here_out, _), (host_out, host_err) = here.communicate(timeout=60), host.communicate(timeout=90)
+    assert (here.returncode, host.returncode) == (10, 10), host_err
+    found, expected = json.loads(host_out), json.loads(here_out)
+    assert found.pop("reasons")[:-1] == expected.pop("reasons")
+    assert found == expected
+    assert "Spark" in host_err or world.store.jobs.unfinished() == []
+
+
+def test_ctrl_c_cancels_the_job(world: World) -> None:
+    command = weir(world, "big", "--from", "0", "--to", "1", "--on", "host", "--columns", "id,v")
+    deadline = time.monotonic() + 60
+    while not (jobs := [job for job in world.store.jobs.unfinished() if job.progress.total]):
+        assert time.monotonic() < deadline, command.poll()
+        time.sleep(0.05)
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=10)
+    assert command.returncode == 130
+    assert f"job {jobs[0].job_id} is cancelled" in err
+    assert world.ended(jobs[0], within_s=2).state is JobState.CANCELLED

@@ -1,0 +1,275 @@
+"""The job host against a runner without Spark and a real store: what it takes, ends, gives back and takes over."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.errors import JobError
+from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
+from backend.settings import Settings, load_settings
+from backend.store.leases import job_resource
+from backend.store.store import ControlStore
+from pipelines.job_host import JobHost
+from pipelines.jobs.runner import JobCancelled
+
+WANTED = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident", 60.0)
+
+
+@dataclass
+class Runner:
+    """Jobs that wait until `release`d, cancelled, or broken; `deaf` ones do not hear a cancel."""
+
+    release: threading.Event = field(default_factory=threading.Event)
+    problem: Exception | None = None
+    deaf: bool = False
+    started: list[str] = field(default_factory=list)
+    cancelled: dict[str, float] = field(default_factory=dict)
+    forgotten: list[str] = field(default_factory=list)
+    at_work: int = 0
+    most_at_work: int = 0
+
+    def run(self, job: Job) -> str:
+        self.started.append(job.job_id)
+        self.at_work += 1
+        self.most_at_work = max(self.most_at_work, self.at_work)
+        try:
+            while not self.release.wait(0.01):
+                if job.job_id in self.cancelled and not self.deaf:
+                    raise JobCancelled
+            if self.problem is not None:
+                raise self.problem
+            return self.result_uri(job)
+        finally:
+            self.at_work -= 1
+
+    def cancel(self, job_id: str) -> None:
+        self.cancelled.setdefault(job_id, time.monotonic())
+
+    def progress(self, job_id: str) -> JobProgress:
+        return JobProgress("comparing rows", 3, 8)
+
+    def result_uri(self, job: Job) -> str:
+        return f"/results/{job.job_id}-{job.attempts}"
+
+    def forget(self, result_uri: str) -> None:
+        self.forgotten.append(result_uri)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(home=tmp_path, host={"lease_ttl_s": 1.0}, jobs={"at_once": 1})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[ControlStore]:
+    opened = ControlStore.open(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def start(settings: Settings, store: ControlStore) -> Iterator[Callable[..., JobHost]]:
+    hosts: list[JobHost] = []
+
+    def started(runner: Runner, host_id: str = "host-a") -> JobHost:
+        host = JobHost(settings, store, runner, host_id)
+        host.start()
+        hosts.append(host)
+        return host
+
+    yield started
+    for host in hosts:
+        host.stop(1)
+
+
+def ask(store: ControlStore, **changes: object) -> Job:
+    return store.jobs.submit(replace(WANTED, **changes), now=datetime.now(UTC))  # type: ignore[arg-type]
+
+
+def until(store: ControlStore, job: Job, condition: Callable[[Job], bool], *, within_s: float = 5) -> Job:
+    deadline = time.monotonic() + within_s
+    while True:
+        found = store.jobs.get(job.job_id)
+        assert found is not None
+        if condition(found):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+
+
+def is_in(*states: JobState) -> Callable[[Job], bool]:
+    return lambda job: job.state in states
+
+
+def test_a_job_is_run_once_its_progress_told_and_its_result_kept(
+    store: ControlStore, start: Callable[..., JobHost]
+) -> None:
+    first, second = Runner(), Runner()
+    start(first, "host-a"), start(second, "host-b")
+    job = ask(store)
+    seen = until(store, job, lambda found: found.progress.done == 3)
+    assert seen.state is JobState.RUNNING
+    first.release.set(), second.release.set()
+    done = until(store, job, is_in(JobState.DONE))
+    assert done.result_uri == f"/results/{job.job_id}-1"
+    assert first.started + second.started == [job.job_id]
+    time.sleep(0.6)
+    assert first.forgotten == second.forgotten == []
+    assert job_resource(job.job_id) not in store.leases()
+
+
+def test_no_more_jobs_at_once_than_set(store: ControlStore, start: Callable[..., JobHost]) -> None:
+    runner = Runner()
+    start(runner)
+    jobs = [ask(store, fingerprint=name) for name in "abc"]
+    until(store, jobs[0], is_in(JobState.RUNNING))
+    time.sleep(0.6)
+    assert runner.started == [jobs[0].job_id]
+    runner.release.set()
+    for job in jobs:
+        until(store, job, is_in(JobState.DONE))
+    assert (runner.most_at_work, runner.started) == (1, [job.job_id for job in jobs])
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_cancelled_job_is_over_within_a_second_and_leaves_no_result(
+    store: ControlStore, start: Callable[..., JobHost], deaf: bool
+) -> None:
+    runner = Runner(deaf=deaf)
+    start(runner)
+    job = ask(store)
+    until(store, job, is_in(JobState.RUNNING))
+    asked_at = time.monotonic()
+    store.jobs.cancel(job.job_id, actor="bob", reason="typo", now=datetime.now(UTC))
+    until(store, job, is_in(JobState.CANCELLED), within_s=1)
+    until(store, job, lambda _: job.job_id in runner.cancelled)
+    assert runner.cancelled[job.job_id] - asked_at < 1
+    runner.release.set()  # a deaf one comes to its end all the same
+    deadline = time.monotonic() + 3
+    while not runner.forgotten and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert runner.forgotten == [f"/results/{job.job_id}-1"]
+    assert until(store, job, is_in(JobState.CANCELLED)).result_uri is None
+
+
+def test_a_job_ends_at_its_time_limit(store: ControlStore, start: Callable[..., JobHost]) -> None:
+    runner = Runner()
+    start(runner)
+    job = ask(store, time_limit_s=0.3)
+    failed = until(store, job, is_in(JobState.FAILED))
+    assert "longer than 0.3 s" in failed.error
+    assert "WEIR_JOBS__TIME_LIMIT_S" in failed.hint
+    assert job.job_id in runner.cancelled
+
+
+@pytest.mark.parametrize("problem", [JobError("no such column", hint="name another"), ValueError("no such column")])
+def test_a_job_that_breaks_says_why_and_the_next_one_runs(
+    store: ControlStore, start: Callable[..., JobHost], problem: Exception
+) -> None:
+    runner = Runner(problem=problem)
+    runner.release.set()
+    start(runner)
+    failed = until(store, ask(store), is_in(JobState.FAILED))
+    assert "no such column" in failed.error
+    assert failed.hint
+    runner.problem = None
+    until(store, ask(store), is_in(JobState.DONE))
+
+
+def test_a_host_that_stops_gives_its_job_back_and_another_does_it(
+    store: ControlStore, start: Callable[..., JobHost]
+) -> None:
+    host = start(Runner(), "host-a")
+    job = ask(store)
+    until(store, job, is_in(JobState.RUNNING))
+    host.stop(1)
+    waiting = until(store, job, is_in(JobState.QUEUED))
+    assert (waiting.attempts, waiting.host_id) == (0, None)
+    other = Runner()
+    other.release.set()
+    start(other, "host-b")
+    done = until(store, job, is_in(JobState.DONE))
+    assert (done.host_id, done.attempts) == ("host-b", 1)
+
+
+def abandoned(store: ControlStore, job: Job, attempts: int) -> None:
+    """The job as hosts leave it that were killed so many times."""
+    long_ago = datetime.now(UTC) - timedelta(minutes=1)
+    for number in range(attempts):
+        lease = store.acquire(job_resource(job.job_id), f"dead-{number}", ttl_s=1, now=long_ago)
+        assert lease is not None
+        store.jobs.begin(lease, job.job_id, now=long_ago)
+        long_ago += timedelta(seconds=2)
+
+
+def test_a_job_whose_host_was_killed_is_begun_once_more(store: ControlStore, start: Callable[..., JobHost]) -> None:
+    job = ask(store)
+    abandoned(store, job, 1)
+    runner = Runner()
+    runner.release.set()
+    start(runner, "host-b")
+    done = until(store, job, is_in(JobState.DONE))
+    assert (done.host_id, done.attempts) == ("host-b", 2)
+
+
+def test_a_job_that_killed_two_hosts_fails_with_the_reason(store: ControlStore, start: Callable[..., JobHost]) -> None:
+    job = ask(store)
+    abandoned(store, job, 2)
+    runner = Runner()
+    start(runner, "host-b")
+    failed = until(store, job, is_in(JobState.FAILED))
+    assert "dead-1" in failed.error
+    assert runner.started == []
+
+
+def test_a_job_cancelled_while_its_host_was_dead_is_not_begun(
+    store: ControlStore, start: Callable[..., JobHost]
+) -> None:
+    job = ask(store)
+    abandoned(store, job, 1)
+    store.jobs.cancel(job.job_id, actor="bob", reason="typo", now=datetime.now(UTC))
+    runner = Runner()
+    start(runner, "host-b")
+    until(store, job, is_in(JobState.CANCELLED))
+    assert runner.started == []
+
+
+def test_a_host_that_lost_its_lease_stops_and_writes_nothing(
+    store: ControlStore, start: Callable[..., JobHost]
+) -> None:
+    runner = Runner()
+    start(runner, "host-a")
+    job = ask(store)
+    until(store, job, is_in(JobState.RUNNING))
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    taken = store.acquire(job_resource(job.job_id), "host-b", ttl_s=600, now=later)
+    assert taken is not None
+    store.jobs.begin(taken, job.job_id, now=later)
+    until(store, job, lambda _: job.job_id in runner.cancelled)
+    runner.release.set()
+    time.sleep(0.6)
+    seen = store.jobs.get(job.job_id)
+    assert seen is not None
+    assert (seen.state, seen.host_id, seen.attempts) == (JobState.RUNNING, "host-b", 2)
+
+
+def test_old_results_are_deleted(settings: Settings, store: ControlStore) -> None:
+    job = ask(store)
+    abandoned(store, job, 1)
+    runner = Runner()
+    runner.release.set()
+    host = JobHost(settings, store, runner, "host-a", clock=lambda: datetime.now(UTC) - timedelta(days=30))
+    lease = store.acquire(job_resource(job.job_id), "host-a", ttl_s=1, now=datetime.now(UTC))
+    assert lease is not None
+    store.jobs.begin(lease, job.job_id, now=datetime.now(UTC))
+    store.jobs.end(lease, job.job_id, JobEnd(JobState.DONE, "/x"), now=datetime.now(UTC) - timedelta(days=8))
+    host.step()
+    assert store.jobs.get(job.job_id) is not None  # by that host's clock it is of tomorrow
+    JobHost(settings, store, runner, "host-a").step()
+    assert store.jobs.get(job.job_id) is None
+    assert runner.forgotten == [f"/results/{job.job_id}-1", f"/results/{job.job_id}-2"]
