@@ -31,12 +31,25 @@ def counted_by_feed(
         except LakehouseError:
             found.append(_reported(commit))
             continue
-        inserted, updated, deleted = (counts.get(kind, 0) for kind in ("insert", "update_postimage", "delete"))
-        found.append(CommitChanges(commit, inserted, updated, deleted))
+        gross = Gross({(commit.version, kind): rows for kind, rows in counts.items()})
+        found.append(_counted(commit, gross))
     return tuple(found)
 
 
+def why_incomplete(commits: Iterable[Commit], gross: Gross) -> str | None:
+    """What shows that a change feed leaves rows out; None when nothing does. The UPDATE of deltalake (1.6.6, tried)
+    does not record a row whose new values another row had before."""
+    for version in sorted(commit.version for commit in commits):
+        before, after = (gross.of(version, kind) for kind in ("update_preimage", "update_postimage"))
+        if before != after:
+            where = f"the feed of v{version} is not complete"
+            return f"{where}: rows before updates {before:,}, after them {after:,}"
+    return None
+
+
 def _counted(commit: Commit, gross: Gross) -> CommitChanges:
+    if why_incomplete([commit], gross):
+        return _reported(commit)
     inserted, updated, deleted = (gross.of(commit.version, k) for k in ("insert", "update_postimage", "delete"))
     return CommitChanges(commit, inserted, updated, deleted)
 

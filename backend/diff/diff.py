@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from backend.diff.commits import commit_changes, counted_by_feed
+from backend.diff.commits import commit_changes, counted_by_feed, why_incomplete
 from backend.diff.engine import Watch
 from backend.diff.feed import FeedAnswer, Gross, sum_up
 from backend.diff.feed_summary import CountingLake
@@ -227,6 +227,7 @@ def _answered(
         return _with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, watch)
+        _require_complete(prepared, feed.gross)
         return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
@@ -311,13 +312,19 @@ def _by_feed(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> FeedAnswe
     return sum_up(feed, query, watch, is_reverse=sides.is_reverse)
 
 
+def _require_complete(prepared: PreparedDiff, gross: Gross) -> None:
+    """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
+    others = [method for method in prepared.plan.methods if method in BY_FILES]
+    why = why_incomplete((each.commit for each in prepared.outline.commits), gross)
+    if why is not None and others:
+        raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
+
+
 def _with_gross(found: VersionDiff, gross: Gross) -> VersionDiff:
-    whole = replace(found, commits=commit_changes([each.commit for each in found.commits], gross))
-    unpaired = gross.unpaired()
-    if not unpaired:
-        return whole
-    said = f"preimages and postimages differ in number at v{unpaired[0]}: its writer's feed is not complete"
-    return replace(whole, exact=False, reasons=(*whole.reasons, said))
+    commits = [each.commit for each in found.commits]
+    whole = replace(found, commits=commit_changes(commits, gross))
+    why = why_incomplete(commits, gross)
+    return whole if why is None else replace(whole, exact=False, reasons=(*whole.reasons, why))
 
 
 def _with_rows(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
