@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from backend.diff.engine import Watch, close_doors, engine
+from backend.diff.join import join_sides
 from backend.diff.model import ApartCounts, CommonChange, NetCounts, RowChange
 from backend.diff.rows import Bucket, Source, fetch_rows
 from backend.errors import QueryError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 SIGN = pa.field("sign", pa.int8())
 MANY_ROWS = 1_000_000  # from here on two passes: first which rows can differ at all, then only those
+MANY_VALUES, MANY_COLUMNS = 16_000_000, 500  # up to here both sides are joined
+_MOST_PAIRS = 1_000_000
 _SIEVE_BITS = 20
 
 Reading = Callable[[], pa.RecordBatchReader]  # c0, c1 … and SIGN, from the start each time it is called
@@ -75,20 +78,9 @@ def net_changes(
     Raises `DiffError`, `DiffStopped`, and what reading the rows raises.
     """
     with engine(watch) as connection:
-        own = plain(connection) if plain is not None else None
-        rows = _Rows(connection, watch, read, own)
-        sieve = ""
-        if own is not None or (can_read_twice and (watch.rows_total or 0) > MANY_ROWS):
-            sieve = _sieve(rows, len(columns))
-        _cancel(rows, len(columns), sieve)
-        if query.where is not None:
-            _keep_where(connection, columns, query)
-        source = Source(connection, columns, tuple(columns.index(name) for name in query.key), query.tolerance)
-        _classify(source)
-        buckets = _buckets(connection)
-        if "update" in buckets:
-            source.pair(buckets["update"].keys)
-            buckets = _buckets(connection) if query.tolerance else buckets
+        rows = _Rows(connection, watch, read, plain(connection) if plain is not None else None)
+        found = _joined(rows, columns, query) or _summed_up(rows, columns, query, can_read_twice=can_read_twice)
+        source, buckets = found
         page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
     return NetAnswer(
         count_net(buckets, has_key=bool(query.key)),
@@ -121,6 +113,39 @@ class _Rows:
     def __exit__(self, *_: object) -> None:
         if self.query is None:
             self.connection.unregister("feed")
+
+
+def _places(columns: Sequence[str], query: NetQuery) -> tuple[int, ...]:
+    return tuple(columns.index(name) for name in query.key)
+
+
+def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> tuple[Source, dict[str, Bucket]] | None:
+    """The fast way, where it can be gone: files that DuckDB reads, a key, values that are the same or not."""
+    total, width = rows.watch.rows_total, len(columns)
+    is_small = total is not None and total * width <= MANY_VALUES and width <= MANY_COLUMNS
+    if rows.query is None or not is_small or not query.key or query.tolerance or query.where is not None:
+        return None
+    with rows as connection:
+        return join_sides(connection, columns, _places(columns, query))
+
+
+def _summed_up(
+    rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read_twice: bool
+) -> tuple[Source, dict[str, Bucket]]:
+    """The way that is always possible: whole rows summed up, then named by the key."""
+    width, connection = len(columns), rows.connection
+    twice = rows.query is not None or can_read_twice
+    sieve = _sieve(rows, width) if twice and (rows.watch.rows_total or 0) > MANY_ROWS else ""
+    _cancel(rows, width, sieve)
+    if query.where is not None:
+        _keep_where(connection, columns, query)
+    source = _source(connection, columns, query)
+    _classify(source)
+    buckets = _buckets(connection)
+    if "update" in buckets:
+        _pair(source, buckets["update"].keys)
+        buckets = _buckets(connection) if query.tolerance else buckets
+    return source, buckets
 
 
 def _sieve(rows: _Rows, width: int) -> str:
@@ -195,6 +220,40 @@ def _classify(source: Source) -> None:
         f"SELECT {names}, count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed "
         f"FROM net GROUP BY {names})"
     )
+
+
+def _source(connection: "DuckDBPyConnection", columns: Sequence[str], query: NetQuery) -> Source:
+    key = _places(columns, query)
+    on = " AND ".join(f"net.c{i} IS NOT DISTINCT FROM k.c{i}" for i in key)
+
+    def rows_of(bucket: str) -> str:
+        if not key:
+            return f"SELECT * FROM net WHERE n {'>' if bucket == 'insert' else '<'} 0"
+        return f"SELECT net.* FROM net JOIN keyed k ON {on} WHERE k.bucket = '{bucket}'"
+
+    return Source(connection, columns, key, rows_of, query.tolerance)
+
+
+def _pair(source: Source, updates: int) -> None:
+    """`pairs`, of tables `net` and `keyed`. Many are put together anew each time they are asked for: they would fill
+    memory twice."""
+    on = " AND ".join(f"b.c{i} = k.c{i} AND a.c{i} = k.c{i}" for i in source.key)
+    names = ", ".join(f"{side}.c{i} AS {side}_c{i}" for side in "ba" for i in range(len(source.columns)))
+    source.connection.execute(
+        f"CREATE TEMP {'TABLE' if updates <= _MOST_PAIRS else 'VIEW'} pairs AS "
+        f"SELECT {names} FROM (SELECT * FROM keyed WHERE bucket = 'update') k "
+        f"JOIN net b ON b.n < 0 JOIN net a ON a.n > 0 AND {on}"
+    )
+    if source.tolerance:
+        _forgive(source)
+
+
+def _forgive(source: Source) -> None:
+    """Updates that change nothing but floats, and those within the tolerance, are none."""
+    differs = " OR ".join(source.differs().values())
+    names, keys = ", ".join(f"c{i}" for i in source.key), ", ".join(f"a_c{i}" for i in source.key)
+    source.connection.execute(f"CREATE TEMP TABLE same AS SELECT {keys} FROM pairs WHERE NOT ({differs})")
+    source.connection.execute(f"DELETE FROM keyed WHERE bucket = 'update' AND ({names}) IN (SELECT * FROM same)")
 
 
 def _buckets(connection: "DuckDBPyConnection") -> dict[str, Bucket]:

@@ -3,7 +3,7 @@
 Rule: the limit is shared between the kinds, so that ten thousand inserts do not hide one update.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _COMMON_COLUMNS, _COMMON_CHANGES = 12, 3
-_MOST_PAIRS = 1_000_000
 _FLOATS = ("FLOAT", "DOUBLE")
 _ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
 _APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
@@ -48,45 +47,30 @@ class ChangedRows:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from: the connection with tables `net`, `keyed` and, once `pair` was called, `pairs`; the table's
+    """Where rows come from: the connection with a relation `pairs` of updated rows, before (b_c0 …) and after (a_c0 …)
+    side by side; `rows_of` a bucket is a query for its rows, c0 … and `n`, how often each came (< 0: went). The table's
     column names, the positions of the key's; two floats within `tolerance` are the same."""
 
     connection: "DuckDBPyConnection"
     columns: Sequence[str]
     key: Sequence[int]
+    rows_of: Callable[[str], str]
     tolerance: float = 0.0
 
     def key_of(self, values: Sequence[Any]) -> dict[str, Any] | None:
         return {self.columns[i]: values[i] for i in self.key} if self.key else None
 
-    def pair(self, updates: int) -> None:
-        """`pairs`: updated rows before (b_c0 …) and after (a_c0 …) side by side. Many are put together anew each time
-        they are asked for: they would fill memory twice."""
-        on = " AND ".join(f"b.c{i} = k.c{i} AND a.c{i} = k.c{i}" for i in self.key)
-        self.connection.execute(
-            f"CREATE TEMP {'TABLE' if updates <= _MOST_PAIRS else 'VIEW'} pairs AS "
-            f"SELECT {_names(self, 'b')}, {_names(self, 'a')} FROM (SELECT * FROM keyed WHERE bucket = 'update') k "
-            f"JOIN net b ON b.n < 0 JOIN net a ON a.n > 0 AND {on}"
-        )
-        if self.tolerance:
-            self._forgive()
-
     def differs(self) -> dict[str, str]:
         """Per column, a condition on a row of `pairs`."""
+        if not self.tolerance:
+            return {name: f"b_c{i} IS DISTINCT FROM a_c{i}" for i, name in enumerate(self.columns)}
         types = self.connection.execute("DESCRIBE pairs").fetchall()
         return {name: self._differs(i, str(types[i][1])) for i, name in enumerate(self.columns)}
 
-    def _forgive(self) -> None:
-        """Updates that change nothing but floats, and those within the tolerance, are none."""
-        differs = " OR ".join(self.differs().values())
-        names, keys = ", ".join(f"c{i}" for i in self.key), ", ".join(f"a_c{i}" for i in self.key)
-        self.connection.execute(f"CREATE TEMP TABLE same AS SELECT {keys} FROM pairs WHERE NOT ({differs})")
-        self.connection.execute(f"DELETE FROM keyed WHERE bucket = 'update' AND ({names}) IN (SELECT * FROM same)")
-
     def _differs(self, place: int, kind: str) -> str:
         distinct = f"b_c{place} IS DISTINCT FROM a_c{place}"
-        if not self.tolerance or kind not in _FLOATS:
-            return f"({distinct})"
+        if kind not in _FLOATS:
+            return distinct
         near = f"abs(CAST(b_c{place} AS DOUBLE) - CAST(a_c{place} AS DOUBLE)) <= {self.tolerance!r}"
         return f"({distinct} AND NOT coalesce({near}, false))"
 
@@ -102,7 +86,7 @@ def fetch_rows(source: Source, *, buckets: Mapping[str, Bucket], limit: int) -> 
         for name, share in shares.items()
         for row in (_updates(source, share, any_differs) if name == "update" else _one_sided(source, name, share))
     ]
-    schema = _arrow(source.connection, f"SELECT {_names(source, 'net')} FROM net LIMIT 0").schema
+    schema = _arrow(source.connection, f"SELECT * EXCLUDE n FROM ({source.rows_of('insert')}) LIMIT 0").schema
     cells = _changed_cells(source, differs)
     return ChangedRows(
         tuple(rows),
@@ -152,15 +136,9 @@ def _one_sided(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
     """Inserted or deleted rows, and those that cannot be paired: a null or repeated key, or no key at all."""
     if limit <= 0:
         return
-    if source.key:
-        on = " AND ".join(f"net.c{i} IS NOT DISTINCT FROM k.c{i}" for i in source.key)
-        rows = f"net JOIN keyed k ON {on} WHERE k.bucket = '{bucket}'"
-    else:
-        rows = f"net WHERE n {'>' if bucket == 'insert' else '<'} 0"
-    found = _arrow(
-        source.connection,
-        f"SELECT {_names(source, 'net')}, net.n FROM {rows} ORDER BY {_order_names(source)}, n LIMIT {limit}",
-    )
+    order = ", ".join(f"c{i}" for i in _order_of(source, bucket))
+    query = f"SELECT * FROM ({source.rows_of(bucket)}) ORDER BY {order}, n LIMIT {limit}"
+    found = _arrow(source.connection, query)
     for *values, n in _tuples(found):
         cells = dict(zip(source.columns, values, strict=True))
         yield RowChange(
@@ -177,7 +155,7 @@ def _changed_cells(source: Source, differs: Mapping[str, str]) -> dict[str, int]
     """Updates per column that they touch, over all of them."""
     if not differs:
         return {}
-    sums = ", ".join(f"count(*) FILTER (WHERE {each})" for each in differs.values())
+    sums = ", ".join(f"count_if({each})" for each in differs.values())  # thousands of FILTERs take half a minute
     (counts,) = source.connection.execute(f"SELECT {sums} FROM pairs").fetchall()
     return {name: count for name, count in zip(source.columns, counts, strict=True) if count}
 
@@ -193,13 +171,12 @@ def _common(source: Source, name: str, differs: str) -> list[CommonChange]:
     return [CommonChange(name, *values) for values in _tuples(found)]
 
 
-def _names(source: Source, table: str) -> str:
-    return ", ".join(f"{table}.c{i} AS {table}_c{i}" for i in range(len(source.columns)))
-
-
-def _order_names(source: Source) -> str:
+def _order_of(source: Source, bucket: str) -> list[int]:
+    """A key that stands alone orders its rows; else the columns beside it do too."""
+    if source.key and bucket not in _APART:
+        return list(source.key)
     rest = [i for i in range(len(source.columns)) if i not in source.key]
-    return ", ".join(f"net.c{i}" for i in [*source.key, *rest][: len(source.key) + _ORDER_COLUMNS])
+    return [*source.key, *rest][: len(source.key) + _ORDER_COLUMNS]
 
 
 def _arrow(connection: "DuckDBPyConnection", query: str) -> pa.Table:
