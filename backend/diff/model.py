@@ -187,9 +187,18 @@ class VersionDiff:
     def unchanged(self) -> int | None:
         """Rows of the second state that the first has too."""
         rows, net = self.num_rows[1], self.net
-        if rows is None or net.inserted is None or net.updated is None:
+        if rows is None or net.inserted is None or net.updated is None or not self.rows_agree:
             return None
         return rows - net.inserted - net.updated
+
+    @property
+    def rows_agree(self) -> bool:
+        """Whether the log's row counts, where it has them, are apart by the rows that came and went: else one is
+        wrong."""
+        (before, after), net = self.num_rows, self.net
+        if before is None or after is None or net.inserted is None or net.deleted is None:
+            return True
+        return after - before == net.inserted - net.deleted
 
     @property
     def columns(self) -> tuple[str, ...]:
