@@ -11,7 +11,7 @@ import orjson
 from app.view.format import bytes_text, count_text, duration_text, percent, signed_bytes, things
 from backend.diff.bisect import may_change_rows
 from backend.diff.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
-from backend.lake.metadata_diff import PropertyChange, SchemaDiff
+from backend.lake.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 from backend.lake.model import Commit
 
 METHOD_WORDS = {
@@ -151,11 +151,13 @@ def predicate_text(commit: Commit) -> str:
 
 def metadata_texts(schema: SchemaDiff, properties: Sequence[PropertyChange]) -> list[str]:
     """What changed of schema, properties and protocol, each in a few words; "unchanged" is said too."""
-    own = [each for each in properties if not each.key.startswith(_TABLE_ITSELF)]
+    clustering = [each for each in properties if each.key == CLUSTERED_BY]
+    own = [each for each in properties if not each.key.startswith(_TABLE_ITSELF) and each not in clustering]
     texts = [schema_text(schema), f"{things(len(own), 'property', 'properties')} changed" if own else ""]
     if not own:
         texts[0] = "schema and properties unchanged" if schema.is_empty else texts[0]
-    texts.append("protocol changed" if len(own) < len(properties) else "")
+    texts.append("clustering changed" if clustering else "")
+    texts.append("protocol changed" if len(own) + len(clustering) < len(properties) else "")
     return [text for text in texts if text]
 
 

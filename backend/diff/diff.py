@@ -31,16 +31,21 @@ from backend.diff.plan import (
     FilesFacts,
     plan_diff,
 )
-from backend.diff.row_ids import ROW_ID, named_by, row_id_key, why_no_changes, why_no_row_ids
+from backend.diff.row_ids import BY_ROW_ID, ROW_ID, named_by, row_id_key, why_no_changes, why_no_row_ids
 from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
 from backend.diff.tracked import signed_tracked, why_not_here
 from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
 from backend.lake.changes import FEED
+from backend.lake.clustering import declared_clustering
 from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import diff_properties, diff_schemas
 from backend.lake.model import CommitReader, Places, Snapshot, TableRef
 from backend.lake.tracked import TrackedFiles
 
+_DISAGREE = (
+    "the log's row counts do not agree with the rows read: some file's statistics are wrong, so how many rows stayed "
+    "the same is not known"
+)
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
 
 
@@ -127,13 +132,16 @@ def prepare(
 def compare_rows(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
     """The whole answer: by the plan's method, or by the first below it that can; see `diff` for what it raises."""
     failed: dict[DiffMethod, str] = {}
+    hint = ""
     for method in prepared.plan.methods:
         try:
-            return _answered(prepared, method, watch, failed)
+            found = _answered(prepared, method, watch, failed)
         except (DataFileMissingError, TableError) as exc:
             if prepared.options.method is not None:
                 raise
-            failed[method] = exc.message
+            failed[method], hint = exc.message, exc.hint
+        else:
+            return found if found.is_available else replace(found, hint=found.hint or hint)
     return _answered(prepared, DiffMethod.LOG_ONLY, watch, failed)
 
 
@@ -201,7 +209,11 @@ def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...
         changed_cells={},
         arrow_schema=pa.schema([(name, pa.null()) for name in names]),
         schema=diff_schemas(first.metadata, second.metadata) if sides.is_reverse else sides.schema,
-        properties=diff_properties((first.metadata, first.protocol), (second.metadata, second.protocol)),
+        properties=diff_properties(
+            (first.metadata, first.protocol),
+            (second.metadata, second.protocol),
+            clustered=(declared_clustering(first), declared_clustering(second)),
+        ),
         files=diff_files(sides),
         num_rows=(first.num_rows, second.num_rows),
         first_covered_version=plan.first_covered_version,
@@ -224,7 +236,7 @@ def _answered(
     query = NetQuery(found.key.columns if found.key else (), options.row_limit, options.tolerance, options.where)
     if method is DiffMethod.ROW_ID:
         answer = _by_row_ids(prepared, replace(query, key=(ROW_ID,)), watch)
-        return _with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
+        return with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, watch)
         _require_complete(prepared, feed.gross)
@@ -232,7 +244,7 @@ def _answered(
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
     answer = _by_files(prepared, query, watch)
-    return _with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
+    return with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
 
 
 def with_answer(
@@ -243,10 +255,10 @@ def with_answer(
     gross: Gross | None = None,
     failed: Mapping[DiffMethod, str] | None = None,
 ) -> VersionDiff:
-    """The whole difference, once a method found its rows (by row ids: with `ROW_ID` as their last column and key).
+    """The whole difference, once a method found its rows (paired by row ids: with `ROW_ID` as last column and key).
     `gross` is what each commit did, where the method tells it; `failed` are the better methods that were tried, and
     why they could not."""
-    if method is DiffMethod.ROW_ID:
+    if method in BY_ROW_ID:
         answer = named_by(prepared.plan.key, answer)
     found = _with_rows(prepared, _without_rows(prepared, method, failed or {}), answer)
     return found if gross is None else _with_gross(found, gross)
@@ -254,12 +266,13 @@ def with_answer(
 
 def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[DiffMethod, str]) -> VersionDiff:
     key = None if method in (DiffMethod.MULTISET, DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION) else prepared.plan.key
-    if method is DiffMethod.ROW_ID and key is None:
+    if method in BY_ROW_ID and key is None:
         key = row_id_key()
     return replace(prepared.outline, method=method, key=key, reasons=prepared.plan.reasons(method, failed))
 
 
-def _with_commits(prepared: PreparedDiff, found: VersionDiff, watch: Watch) -> VersionDiff:
+def with_commits(prepared: PreparedDiff, found: VersionDiff, watch: Watch) -> VersionDiff:
+    """The same with what each commit did, as the change feed counts it where there is one."""
     newer = prepared.sides.newer
     if not found.commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
         return found
@@ -328,6 +341,11 @@ def _with_gross(found: VersionDiff, gross: Gross) -> VersionDiff:
 
 
 def _with_rows(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
+    whole = _counted(prepared, found, answer)
+    return whole if whole.rows_agree else replace(whole, reasons=(*whole.reasons, _DISAGREE))
+
+
+def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
     return replace(
         found,
         net=answer.net,

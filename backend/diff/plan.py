@@ -87,8 +87,11 @@ class DiffPlan:
     def reasons(self, method: DiffMethod, failed: Mapping[DiffMethod, str] | None = None) -> tuple[str, ...]:
         """What speaks for a method of the plan, and against each better one (`failed`: found out by trying)."""
         known = {**self.against, **(failed or {})}
-        better = itertools.takewhile(lambda each: each is not method, _LADDER)
-        said = tuple(f"not by {METHOD_NAMES[each]}: {known[each]}" for each in better if each in known)
+        names: dict[str, list[str]] = {}
+        for each in itertools.takewhile(lambda each: each is not method, _LADDER):
+            if each in known:
+                names.setdefault(known[each], []).append(METHOD_NAMES[each])
+        said = tuple(f"not by {' or '.join(each)}: {reason}" for reason, each in names.items())
         return (*self.why.get(method, ()), *said, *self.key_reasons)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.diff.model import KeyChoice, KeySource, RowChange
+from backend.diff.model import DiffMethod, KeyChoice, KeySource, RowChange
 from backend.diff.net import NetAnswer
 from backend.diff.states import Sides
 from backend.lake.model import Snapshot
@@ -18,6 +18,7 @@ from backend.lake.model import Snapshot
 ENABLED = "delta.enableRowTracking"
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 ROW_ID = "_row_id"  # the ids as a column of the rows compared
+BY_ROW_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
 
 
 def why_no_row_ids(sides: Sides) -> str | None:
@@ -43,7 +44,9 @@ def why_no_changes(sides: Sides) -> str | None:
 
 def named_by(key: KeyChoice | None, answer: NetAnswer) -> NetAnswer:
     """An answer whose rows were paired by `ROW_ID`, its last column: rows go by the table's key where it has one, and
-    then their ids are left out."""
+    then their ids are left out. One without that column was paired by a key that was given, and stays."""
+    if ROW_ID not in answer.arrow_schema.names:
+        return answer
     if key is None:
         return replace(answer, rows=tuple(replace(row, key=None) for row in answer.rows))
     columns = [field for field in answer.arrow_schema if field.name != ROW_ID]

@@ -5,8 +5,9 @@ for every look-up; one that holds only nulls counts for none. Overlap is measure
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +94,31 @@ def clustering_columns(commits: Iterable[Commit]) -> tuple[str, ...]:
             if found:
                 return found
     return ()
+
+
+def declared_clustering(snapshot: Snapshot) -> tuple[str, ...]:
+    """The columns that the table is set to be clustered by (liquid clustering), dotted, by their names at that version;
+    none where it is not. Asks for the log's domains only where the table's features say that there are some."""
+    if "clustering" not in snapshot.protocol.writer_features:
+        return ()
+    try:
+        declared = json.loads(snapshot.domains.get("delta.clustering", "{}")).get("clusteringColumns", ())
+        fields = json.loads(snapshot.metadata.schema_json).get("fields", ())
+        return tuple(".".join(_logical([str(part) for part in parts], fields)) for parts in declared)
+    except (ValueError, TypeError, AttributeError):
+        return ("unreadable",)
+
+
+def _logical(parts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A column's physical path by the names of the schema; a part that the schema does not have stays as it is."""
+    if not parts:
+        return []
+    for field in fields:
+        if (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]) == parts[0]:
+            kind = field["type"]
+            inner = kind.get("fields", ()) if isinstance(kind, dict) else ()
+            return [str(field["name"]), *_logical(parts[1:], inner)]
+    return list(parts)
 
 
 def sorted_first(snapshot: Snapshot, preferred: Sequence[str]) -> tuple[str, ...]:

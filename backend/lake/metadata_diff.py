@@ -15,6 +15,8 @@ from backend.errors import TableCorruptError
 from backend.lake.model import Metadata, Protocol
 
 _ID = "delta.columnMapping.id"
+CLUSTERED_BY = "clustered by"
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,12 @@ def diff_schemas(before: Metadata, after: Metadata) -> SchemaDiff:
     )
 
 
-def diff_properties(before: tuple[Metadata, Protocol], after: tuple[Metadata, Protocol]) -> tuple[PropertyChange, ...]:
-    """Table properties, name, description, protocol versions and features that differ, sorted by key."""
-    old, new = _properties(*before), _properties(*after)
+def diff_properties(
+    before: tuple[Metadata, Protocol], after: tuple[Metadata, Protocol], *, clustered: tuple[Names, Names] = ((), ())
+) -> tuple[PropertyChange, ...]:
+    """Table properties, name, description, protocol versions and features, and the columns that the table is clustered
+    by, that differ, sorted by key."""
+    old, new = (_properties(*side, by) for side, by in zip((before, after), clustered, strict=True))
     return tuple(
         PropertyChange(key, old.get(key), new.get(key))
         for key in sorted(old.keys() | new.keys())
@@ -97,8 +102,9 @@ def column_types(metadata: Metadata) -> dict[str, str]:
     return {field.path: field.type for field in _struct_fields(_struct(metadata), "", nested=False)}
 
 
-def _properties(metadata: Metadata, protocol: Protocol) -> dict[str, str]:
+def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dict[str, str]:
     found = dict(metadata.configuration)
+    found |= {CLUSTERED_BY: ", ".join(clustered)} if clustered else {}
     found |= {f"feature: {name}": "supported" for name in protocol.features}
     found["protocol: minReaderVersion"] = str(protocol.min_reader_version)
     found["protocol: minWriterVersion"] = str(protocol.min_writer_version)

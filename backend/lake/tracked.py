@@ -42,7 +42,8 @@ def tracked_files(storage: Storage, snapshot: Snapshot, indices: Sequence[int] |
     base = snapshot.columns(["base_row_id"])["base_row_id"].take(pa.array(indices, pa.int64()))
     if base.null_count:
         raise UnsupportedFeatureError(
-            f"{base.null_count:,} of {len(base):,} files of v{snapshot.version} without a base row id: tracking began later",
+            f"{base.null_count:,} of {len(base):,} files of v{snapshot.version} without a base row id: "
+            "tracking began later",
             hint="compare by key",
         )
     paths = local_paths(storage, snapshot, files)
