@@ -13,12 +13,13 @@ from app.cli.errors import fail
 from app.cli.lake import opened, services
 from app.cli.output import one_line, print_json, print_table, say
 from app.view.change_summary import to_markdown
-from app.view.format import bytes_text, count_text, utc_text
+from app.view.format import bytes_text, count_text, things, utc_text
 from backend.diff.diff import DiffOptions, prepare
 from backend.diff.diff import diff as compare
 from backend.diff.engine import Watch
 from backend.diff.export import to_csv, to_json, to_parquet
 from backend.diff.key import parse_names
+from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
@@ -90,8 +91,10 @@ def _compared(request: Request) -> VersionDiff:
     settings, _ = services()
     lake, ref = opened(request.table)
     other = opened(request.against)[1] if request.against else None
+    keys = key_memory(settings.home)
     options = DiffOptions(
         key=parse_names(request.key) if request.key else None,
+        remembered=keys.known(ref),
         columns=parse_names(request.columns) if request.columns else None,
         row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
         method=request.method,
@@ -107,7 +110,9 @@ def _compared(request: Request) -> VersionDiff:
         from app.cli.diff_on_host import compared
 
         return compared(prepare(lake, ref, first, second, options), settings)
-    return compare(lake, ref, first, second, options, Watch(settings.lake.diff_time_limit_s))
+    found = compare(lake, ref, first, second, options, Watch(settings.lake.diff_time_limit_s))
+    keys.learn(found)
+    return found
 
 
 def _writer(path: Path | None) -> Callable[[VersionDiff], None] | None:
@@ -128,7 +133,8 @@ def _writer(path: Path | None) -> Callable[[VersionDiff], None] | None:
 
 
 def _print(found: VersionDiff, shown: int) -> None:
-    say(f"{found.ref.name} · v{found.from_version} → v{found.to_version} · {len(found.commits)} commits", style="bold")
+    commits = things(len(found.commits), "commit")
+    say(f"{found.ref.name} · v{found.from_version} → v{found.to_version} · {commits}", style="bold")
     if found.is_available:
         say(net_words(found))
     for reason in found.reasons:
@@ -150,7 +156,7 @@ def _print(found: VersionDiff, shown: int) -> None:
 def net_words(found: VersionDiff) -> str:
     """The net counts in one line; without a key the pairs are named as such."""
     net = found.net
-    words = f"net: {count_text(net.inserted)} rows inserted, "
+    words = f"net: {things(net.inserted, 'row')} inserted, "
     words += "updates unknown, " if net.updated is None else f"{count_text(net.updated)} updated, "
     words += f"{count_text(net.deleted)} deleted"
     return words if found.exact else f"{words} (not exact, see below)"

@@ -88,7 +88,7 @@ def build_commit_frame(
             "Version": [each.commit.version for each in listed],
             "When": ages([each.commit.committed_at for each in listed], now),
             "Operation": [operation_text(each.commit) for each in listed],
-            "By": [writer_text(each.commit, streams or {}) for each in listed],
+            "By": [cut(writer_text(each.commit, streams or {})) for each in listed],
             "Condition": [cut(predicate_text(each.commit)) or "–" for each in listed],
             "Inserted": pd.array([each.inserted for each in listed], dtype="Int64"),
             "Updated": pd.array([each.updated for each in listed], dtype="Int64"),
@@ -102,7 +102,7 @@ def build_commit_frame(
 
 def operation_text(commit: Commit) -> str:
     """Glyph and name of the operation."""
-    return f"{operation_style(commit.operation).glyph} {commit.operation or 'unnamed'}"
+    return f"{operation_style(commit.operation).glyph} {cut(commit.operation or 'unnamed')}"
 
 
 def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure | None:

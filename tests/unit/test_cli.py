@@ -266,7 +266,7 @@ def test_diff_by_time(weir: Weir, lake: Path) -> None:
 
 def test_diff_for_people_marks_what_changed(weir: Weir, lake: Path) -> None:
     out = weir("diff", "orders", "--from", "0", "--to", "4", "--key", "id").out
-    assert "1 rows inserted, 1 updated, 1 deleted" in out
+    assert "1 row inserted, 1 updated, 1 deleted" in out
     assert "1.5 → 9.0" in out
 
 
