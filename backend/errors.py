@@ -119,6 +119,10 @@ class JobError(LakehouseError):
     """A job of a stream host did not come to its end."""
 
 
+class JobResultMissingError(JobError):
+    """What a job found was deleted, or lies where this process cannot read it."""
+
+
 class JobNotFoundError(JobError):
     """No such job, or it was forgotten."""
 

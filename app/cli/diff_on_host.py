@@ -13,8 +13,8 @@ from app.view.jobs import job_words
 from backend.diff.diff import PreparedDiff
 from backend.diff.job import job_request, read_answer, results_lake
 from backend.diff.model import DiffMethod, VersionDiff
-from backend.errors import JobError
-from backend.jobs.model import Job, JobState
+from backend.errors import JobError, JobResultMissingError
+from backend.jobs.model import Job, JobRequest, JobState
 from backend.jobs.standing import is_orphan, why_no_host
 from backend.settings import Settings
 
@@ -29,24 +29,30 @@ def compared(prepared: PreparedDiff, settings: Settings) -> VersionDiff:
     """The difference as the host finds it; raises `JobError` when the job failed, was cancelled or nobody does it."""
     if prepared.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return prepared.outline
-    asked_at = now()
     wanted = job_request(prepared, actor=actor(), reason="weir diff", time_limit_s=settings.jobs.time_limit_s)
     with control_store(settings) as store:
         if store is None:
             raise JobError("there is no control store, so no stream host either", hint=_START)
-        known = store.jobs.find(wanted.fingerprint)
-        if known is None or known.state is not JobState.DONE:
-            _require_host(store, settings)
-        job = store.jobs.submit(wanted, now=asked_at)
-        is_ours = job.requested_at == asked_at
+        done = _done(store, settings, wanted)
         try:
-            ended = _ended(store, settings, job)
-        except KeyboardInterrupt:
-            if is_ours:
-                store.jobs.cancel(job.job_id, actor=actor(), reason="Ctrl-C", now=now())
-                say(f"job {job.job_id} is cancelled", style="dim", to_stderr=True)
-            raise
-    return read_answer(results_lake(settings), settings, prepared, ended)
+            return read_answer(results_lake(settings), settings, prepared, done)
+        except JobResultMissingError:
+            again = _done(store, settings, wanted, instead_of=done.job_id)
+        return read_answer(results_lake(settings), settings, prepared, again)
+
+
+def _done(store: "ControlStore", settings: Settings, wanted: JobRequest, *, instead_of: str | None = None) -> Job:
+    known, asked_at = store.jobs.find(wanted.fingerprint), now()
+    if known is None or known.state is not JobState.DONE or known.job_id == instead_of:
+        _require_host(store, settings)
+    job = store.jobs.submit(wanted, now=asked_at, instead_of=instead_of)
+    try:
+        return _ended(store, settings, job)
+    except KeyboardInterrupt:
+        if job.requested_at == asked_at:
+            store.jobs.cancel(job.job_id, actor=actor(), reason="Ctrl-C", now=now())
+            say(f"job {job.job_id} is cancelled", style="dim", to_stderr=True)
+        raise
 
 
 def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:

@@ -17,6 +17,7 @@ from backend.diff.model import (
     ApartCounts,
     CommonChange,
     DiffMethod,
+    KeySource,
     NetCounts,
     RowChange,
     RowKind,
@@ -25,13 +26,14 @@ from backend.diff.model import (
 )
 from backend.diff.net import NetAnswer
 from backend.diff.values import same
-from backend.errors import DiffError, JobError
+from backend.errors import DiffError, JobError, JobResultMissingError, ObjectMissingError, TableError
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.paths import normal_uri
 from backend.settings import Settings
 
+COMPUTED = "computed"  # so begins the reason that says who did it
 _COLUMNS = ("what", "place", "n", "detail", "before", "after")
 _NOT_ON_HOST = (DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION)
 _APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
@@ -69,12 +71,14 @@ def diff_work(prepared: PreparedDiff) -> DiffWork:
         _state(sides.second),
         prepared.columns,
         plan.key.columns if plan.key else (),
+        plan.key is not None and plan.key.source is KeySource.GIVEN,
         methods,
         options.method is not None,
         sides.as_of is None,
         options.row_limit,
         options.tolerance,
         sides.size_bytes,
+        (sides.first.num_rows, sides.second.num_rows),
     )
 
 
@@ -88,17 +92,22 @@ def job_request(prepared: PreparedDiff, *, actor: str, reason: str, time_limit_s
 
 
 def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
-    """The difference that a finished job found; raises `JobError` where it found none, or its result is gone."""
+    """The difference that a finished job found; raises `JobError` where it found none, `JobResultMissingError`."""
     if job.state is not JobState.DONE or job.result_uri is None:
         raise JobError(f"job {job.job_id} has no result: it is {job.state}", hint=job.hint)
     root = normal_uri(settings.results_uri)
     ref = TableRef(normal_uri(job.result_uri), job.job_id, root)
-    rows = lake.scan(lake.snapshot(ref), list(_COLUMNS)).read_all()
+    try:
+        rows = lake.scan(lake.snapshot(ref), list(_COLUMNS)).read_all()
+    except (TableError, ObjectMissingError) as exc:
+        raise JobResultMissingError(
+            f"the result of job {job.job_id} cannot be read: {exc.message}", hint="compare again"
+        ) from exc
     summary = summary_of(_detail(rows))
     gross = None if summary.gross is None else Gross({(v, kind): n for v, kind, n in summary.gross})
     answer = _answer(prepared, summary, rows)
     found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
-    return replace(found, reasons=(*found.reasons, f"computed {summary.by}"))
+    return replace(found, reasons=(*found.reasons, f"{COMPUTED} {summary.by}"))
 
 
 def _state(snapshot: Snapshot) -> StateWanted:

@@ -30,18 +30,21 @@ class StateWanted:
 @dataclass(frozen=True, slots=True)
 class DiffWork:
     """Two states and how to compare them. `methods` can answer, best first; with `is_chosen` only that one may.
-    `own_schemas`: each side is read with its own schema, else both with the newer one's. `key` may be ()."""
+    `own_schemas`: each side is read with its own schema, else both with the newer one's. `key` may be (); one that was
+    given goes before the row tracking's ids."""
 
     first: StateWanted
     second: StateWanted
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    is_key_given: bool
     methods: tuple[DiffMethod, ...]
     is_chosen: bool
     own_schemas: bool
     row_limit: int
     tolerance: float
     size_bytes: int  # of the data files to read
+    num_rows: tuple[int | None, int | None]  # of both states, None where statistics do not say
 
     @property
     def is_one_table(self) -> bool:
@@ -74,14 +77,16 @@ class DiffSummary:
 
 
 def to_json(value: DiffWork | DiffSummary) -> str:
-    return orjson.dumps({"format": FORMAT, **asdict(value)}, option=orjson.OPT_SORT_KEYS).decode()
+    return orjson.dumps(
+        {"format": FORMAT, **asdict(value)}, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+    ).decode()
 
 
 def work_of(text: str) -> DiffWork:
     """Raises `DiffError` for a document of another Weir."""
     body = _body(text)
     sides = {name: StateWanted(**body[name]) for name in ("first", "second")}
-    lists = {name: tuple(body[name]) for name in ("columns", "key")}
+    lists = {name: tuple(body[name]) for name in ("columns", "key", "num_rows")}
     return DiffWork(**{**body, **sides, **lists, "methods": tuple(map(DiffMethod, body["methods"]))})
 
 

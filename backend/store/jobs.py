@@ -31,14 +31,15 @@ class Jobs:
 
     # people ----------------------------------------------------------------------------------------------------
 
-    def submit(self, wanted: JobRequest, *, now: datetime) -> Job:
-        """The job that answers the request: one that is there already, queued, running or done, or a new one."""
+    def submit(self, wanted: JobRequest, *, now: datetime, instead_of: str | None = None) -> Job:
+        """The job that answers the request: one that is there already, queued, running or done, or a new one.
+        `instead_of` is one whose result is gone."""
         if not wanted.reason.strip():
             raise StreamRefusedError(f"{wanted.kind} of {wanted.subject}: a reason is required", hint="say why")
         with self._database.writing() as connection:
             leases.lock(connection, _ASKING)
             known = _newest(connection, wanted.fingerprint)
-            if known is not None and known.state in ANSWERS and not known.cancel_requested:
+            if known is not None and known.job_id != instead_of and _answers(known):
                 return known
             made = _new(wanted, now)
             _audit(connection, made, AuditEntry(now, wanted.actor, f"{wanted.kind} job", wanted.subject, made.reason))
@@ -118,6 +119,10 @@ class Jobs:
             connection.execute(sa.delete(job).where(job.c.job_id.in_(names)))
             connection.execute(sa.delete(lease).where(lease.c.resource.in_([job_resource(name) for name in names])))
             return found
+
+
+def _answers(known: Job) -> bool:
+    return known.state in ANSWERS and not known.cancel_requested
 
 
 def _new(wanted: JobRequest, now: datetime) -> Job:

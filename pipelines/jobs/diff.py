@@ -18,14 +18,14 @@ from backend.diff.job_work import SUMMARY, DiffSummary, DiffWork, to_json
 from backend.diff.model import DiffMethod, NetCounts
 from backend.diff.net import count_apart, count_net
 from backend.diff.plan import METHOD_NAMES
+from backend.diff.row_ids import ROW_ID
 from backend.errors import DiffError, JobError
 from pipelines.failures import describe
 from pipelines.jobs import net
 from pipelines.jobs.feeds import change_feed, gross_counts, spark_changes
-from pipelines.jobs.states import check_types, signed_rows, spark_uri
+from pipelines.jobs.states import ID, check_types, signed_rows, spark_uri
 
 Tell = Callable[[str], None]  # takes the words for what goes on; raises when the job is to end
-_BY_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
 _FEEDS = (DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES)
 _BYTES_A_TASK = 64 * 1024**2
 _LARGE = 4  # from so many tasks on plans are compiled and adapted: it pays for itself
@@ -64,25 +64,27 @@ def _answer(
 ) -> None:
     work = task.work
     tell(f"reading by {METHOD_NAMES[method]}")
+    pairing = _pairing(work, method)
     signed = _signed(session, work, method)
-    check_types(signed.schema, work.columns)
-    has_key = bool(work.key) and method is not DiffMethod.MULTISET
-    key = [work.columns.index(name) for name in work.key] if has_key else []
-    rows = net.net_rows(signed, key, work.tolerance)
+    if pairing.columns != work.columns:
+        signed = signed.withColumn(f"c{len(work.columns)}", F.col(ID))
+    check_types(signed.schema, pairing.columns)
+    rows = net.net_rows(signed, [pairing.columns.index(name) for name in pairing.key], work.tolerance)
     try:
         tell("comparing rows")
         counted = net.count(rows)
         gross = gross_counts(signed) if method in _FEEDS else None
+        _require_complete(work, method, counted, gross)
         shown, truncated = net.shares(counted, work.row_limit)
         apart = count_apart(counted.buckets)
         summary = DiffSummary(
             method,
-            work.columns,
-            work.key if has_key else (),
-            _net(counted, gross, work, has_key=has_key or method in _BY_ID),
+            pairing.columns,
+            pairing.key,
+            _net(counted, gross, work, has_key=bool(pairing.key)),
             (apart.duplicate_keys, apart.duplicate_inserted, apart.duplicate_deleted, apart.null_inserted,
              apart.null_deleted),
-            {work.columns[i]: cells for i, cells in counted.changed_cells.items()},
+            {pairing.columns[i]: cells for i, cells in counted.changed_cells.items()},
             truncated,
             failed,
             gross,
@@ -93,6 +95,20 @@ def _answer(
         _write(session, task, rows, [*net.shown_rows(rows, shown), *([common] if common is not None else [])], summary)
     finally:
         rows.unpersist()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairing:
+    """The columns of the rows, the row tracking's ids among them where they are the key."""
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+
+def _pairing(work: DiffWork, method: DiffMethod) -> _Pairing:
+    if method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not work.is_key_given):
+        return _Pairing((*work.columns, ROW_ID), (ROW_ID,))
+    return _Pairing(work.columns, () if method is DiffMethod.MULTISET else work.key)
 
 
 def _signed(session: SparkSession, work: DiffWork, method: DiffMethod) -> DataFrame:
@@ -112,6 +128,20 @@ def _net(
         counts = Gross({(version, kind): rows for version, kind, rows in gross})
         found = net_without_key(found, counts, is_reverse=work.is_reverse)
     return found.inserted, found.updated, found.deleted
+
+
+def _require_complete(
+    work: DiffWork, method: DiffMethod, counted: net.NetCounted, gross: tuple[tuple[int, str, int], ...] | None
+) -> None:
+    """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
+    if gross is None or (work.is_chosen and method is DiffMethod.CHANGE_FEED):
+        return
+    if unpaired := Gross({(version, kind): rows for version, kind, rows in gross}).unpaired():
+        raise DiffError(f"the feed of v{unpaired[0]} is not complete: rows before and after updates differ in number")
+    found, (before, after) = count_net(counted.buckets, has_key=False), work.num_rows
+    came = (found.inserted or 0) - (found.deleted or 0)
+    if before is not None and after is not None and came != after - before:
+        raise DiffError(f"the feed is not complete: it adds up to {came:,} rows more, the states to {after - before:,}")
 
 
 def _write(

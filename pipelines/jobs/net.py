@@ -1,7 +1,7 @@
 """What is different in the end (net), out of signed rows, computed by Spark: the same arithmetic as in process.
 
-Rule: what does not cancel is exactly the difference of the two states; a key, or the row tracking's ids, then tells
-updates from deletes and inserts (`backend.diff.net` says why). Only counts and the asked number of rows leave Spark.
+Rule: what does not cancel is exactly the difference of the two states; a key (the row tracking's ids are one) tells
+updates then (`backend.diff.net` says why). Only counts and the asked number of rows leave Spark.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from pyspark.storagelevel import StorageLevel
 
 from backend.diff.job_work import COMMON
 from backend.diff.rows import Bucket, share_out
-from pipelines.jobs.states import ROW_ID, SIGN, holds_map
+from pipelines.jobs.states import SIGN, holds_map
 
 _ORDER = ("update", "delete", "insert", "duplicate", "null")
 _ORDER_COLUMNS = 8
@@ -67,9 +67,8 @@ def net_rows(signed: DataFrame, key: Sequence[int], tolerance: float) -> NetRows
     """Lazy: the first count of it does the work, the others read what is kept."""
     fields = tuple(field for field in signed.schema.fields if field.name[:1] == "c" and field.name[1:].isdigit())
     names = [field.name for field in fields]
-    by_id = ROW_ID in signed.columns
-    net = signed.groupBy(*names, *([ROW_ID] if by_id else [])).agg(F.sum(SIGN).alias("n")).filter("n <> 0")
-    columns = (ROW_ID,) if by_id else tuple(f"c{i}" for i in key)
+    net = signed.groupBy(*names).agg(F.sum(SIGN).alias("n")).filter("n <> 0")
+    columns = tuple(f"c{i}" for i in key)
     if not columns:
         return NetRows(net.persist(StorageLevel.MEMORY_AND_DISK), None, fields, (), 0.0)
     found = NetRows(net, _keyed(net, names, columns), fields, columns, tolerance)

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from backend.diff.job_work import DiffWork, StateWanted
 from backend.errors import DiffError
 
-SIGN, ROW_ID = "sign", "rid"
+SIGN, ID = "sign", "row_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class _State:
 
 
 def signed_rows(session: SparkSession, work: DiffWork, *, with_ids: bool) -> DataFrame:
-    """The rows of the files apart; with the row tracking's ids as `rid` where asked for."""
+    """The rows of the files apart; with the row tracking's ids as `row_id` where asked for."""
     first, second = (open_state(session, side) for side in (work.first, work.second))
     newer = first if work.is_reverse else second
     parts = []
@@ -117,7 +117,7 @@ def _read(session: SparkSession, state: _State, read_with: _State, files: Any) -
 
 
 def _columns(rows: DataFrame, names: Sequence[str], sign: int, *, with_ids: bool) -> DataFrame:
-    ids = [F.col("_metadata.row_id").alias(ROW_ID)] if with_ids else []
+    ids = [F.col("_metadata.row_id").alias(ID)] if with_ids else []
     return rows.select(
         *(named(name).alias(f"c{i}") for i, name in enumerate(names)), *ids, F.lit(sign).cast("long").alias(SIGN)
     )

@@ -160,6 +160,7 @@ def assert_same(spark: VersionDiff, here: VersionDiff) -> None:
         ("plain", 6, 0, DiffOptions(method=KEY, row_limit=6)),
         ("plain", 3, 6, DiffOptions(key=("id", "v.w"), columns=("f", "more", "mp"))),
         ("tracked", 0, 6, DiffOptions(method=KEY, key=("id",), tolerance=0.01)),
+        ("tracked", 0, 6, DiffOptions(method=IDS)),
         ("tracked", 0, 6, DiffOptions(method=FEED, key=("id",))),
         ("tracked", 6, 1, DiffOptions(method=FEED)),
     ],
@@ -173,6 +174,32 @@ def test_spark_finds_what_is_found_in_process(
     assert_same(spark, here)
     assert spark.commits == here.commits or spark.method is not FEED
     assert any(reason.startswith("computed by Spark") for reason in spark.reasons)
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 2), (6, 2)])
+def test_sparks_changes_are_those_of_row_ids_and_per_commit_those_of_the_feed(
+    world: World, first: int, second: int
+) -> None:
+    found = world.by_spark("tracked", first, second, DiffOptions(method=CHANGES))
+    by_ids = world.here("tracked", first, second, DiffOptions(method=IDS))
+    by_feed = world.here("tracked", first, second, DiffOptions(method=FEED))
+    assert_same(found, by_ids)
+    assert (found.method, found.commits) == (CHANGES, by_feed.commits)
+    assert any(commit.updated for commit in found.commits)
+
+
+def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: World) -> None:
+    """Deletion vectors were turned on at v3: Spark's CHANGES from v1 on would make rows up."""
+    prepared = prepare(world.lake, world.lake.find("tracked"), 0, 6, DiffOptions(on_host=True))
+    wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
+    body = json.loads(wanted.request) | {"methods": ["spark_changes", "row_id"]}
+    wanted = replace(wanted, request=json.dumps(body), fingerprint="two methods")
+    job = world.ended(world.store.jobs.submit(wanted, now=datetime.now(UTC)))
+    found = read_answer(results_lake(world.settings), world.settings, prepared, job)
+    assert_same(found, world.here("tracked", 0, 6, DiffOptions(method=IDS)))
+    assert found.method is IDS
+    said = next(reason for reason in found.reasons if reason.startswith("not by Spark's CHANGES: "))
+    assert "protocol changed" in said
 
 
 SLOW = DiffOptions(method=ROWS)

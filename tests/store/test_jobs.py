@@ -50,6 +50,9 @@ def test_who_asks_the_same_gets_the_same_job(store: ControlStore) -> None:
     assert other.job_id != found[0]
     store.jobs.end(leased(store, found[0]), found[0], DONE, now=NOW)
     assert store.jobs.submit(WANTED, now=NOW).job_id == found[0]
+    anew = store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1), instead_of=found[0])  # its result is gone
+    assert anew.job_id != found[0]
+    assert store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1), instead_of=found[0]) == anew
 
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
