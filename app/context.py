@@ -11,7 +11,9 @@ from streamlit.logger import set_log_level
 
 from app.view.theme import Mode
 from backend.diff.bisect_kept import Bisects
+from backend.diff.job_kept import DiffJobs
 from backend.diff.kept import Differences
+from backend.diff.key_memory import key_memory
 from backend.lake.lake import Lake
 from backend.query.aggregate import Aggregates
 from backend.query.columns import ColumnNumbers
@@ -61,7 +63,13 @@ def bisects() -> Bisects:
 @st.cache_resource(show_spinner=False)
 def differences() -> Differences:
     """Differences of versions, found or being found, shared by all viewers."""
-    return Differences(settings().lake.diff_time_limit_s)
+    return Differences(settings().lake.diff_time_limit_s, learn=key_memory(settings().home).learn)
+
+
+@st.cache_resource(show_spinner=False)
+def diff_jobs() -> DiffJobs:
+    """Differences that stream hosts find, shared by all viewers."""
+    return DiffJobs(settings(), lake())
 
 
 def now() -> datetime:

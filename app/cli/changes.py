@@ -94,7 +94,7 @@ def _compared(request: Request) -> VersionDiff:
     keys = key_memory(settings.home)
     options = DiffOptions(
         key=parse_names(request.key) if request.key else None,
-        remembered=keys.known(ref),
+        remembered=None if request.key else keys.known(ref),
         columns=parse_names(request.columns) if request.columns else None,
         row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
         method=request.method,

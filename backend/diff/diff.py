@@ -71,12 +71,14 @@ class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """How to compare: `key` and `columns` as given (None: found, all), at most `row_limit` rows in the answer, the one
-    `method` wanted (None: the best), at most `max_bytes` of data files read unless a method is named, floats within
-    `tolerance` equal, `against` another table whose version is `to_version`, only rows that satisfy the SQL `where`
-    before or after. `on_host`: Spark on the stream host compares, by whatever method, and any amount of data."""
+    """How to compare: `key` and `columns` as given (None: found, all), `remembered` the key that was given last, at
+    most `row_limit` rows in the answer, the one `method` wanted (None: the best), at most `max_bytes` of data files
+    read unless a method is named, floats within `tolerance` equal, `against` another table whose version is
+    `to_version`, only rows that satisfy the SQL `where` before or after. `on_host`: Spark on the stream host compares,
+    by whatever method, and any amount of data."""
 
     key: tuple[str, ...] | None = None
+    remembered: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     row_limit: int = 1_000
     method: DiffMethod | None = None
@@ -165,7 +167,7 @@ def _facts(lake: DiffLake, sides: Sides, options: DiffOptions) -> DiffFacts:
 
 def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
     history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
-    return choose_key(options.key, snapshot.metadata, history)
+    return choose_key(options.key, snapshot.metadata, history, options.remembered)
 
 
 def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:

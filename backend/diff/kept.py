@@ -63,10 +63,16 @@ class DiffProgress:
 
 
 class Differences:
-    """Thread-safe. `time_limit_s` is for one computation, without the time that it waits for its turn."""
+    """Thread-safe. `time_limit_s` is for one computation, without the time that it waits for its turn; `learn` is
+    called with each answer."""
 
-    def __init__(self, time_limit_s: float | None = None, compute: Compute = diff) -> None:
-        self._time_limit_s, self._diff = time_limit_s, compute
+    def __init__(
+        self,
+        time_limit_s: float | None = None,
+        compute: Compute = diff,
+        learn: Callable[[VersionDiff], None] | None = None,
+    ) -> None:
+        self._time_limit_s, self._diff, self._learn = time_limit_s, compute, learn
         self._lock = threading.Lock()
         self._turns = threading.Semaphore(AT_ONCE)
         self._answers: OrderedDict[DiffQuestion, tuple[VersionDiff, float | None]] = OrderedDict()
@@ -154,6 +160,8 @@ class Differences:
             )
         finally:
             self._turns.release()
+        if self._learn is not None:
+            self._learn(found)
         with self._lock:
             _keep(self._answers, question, found, may_heal=not found.is_available)
         return found

@@ -1,4 +1,4 @@
-"""Which columns name a row: given, declared on the table, or inferred from how MERGE finds its rows.
+"""Which columns name a row: given, declared on the table, inferred from how MERGE finds its rows, or remembered.
 
 Rule: pure; a key that is asked for and wrong is an error, a key that was only found and is wrong is a reason.
 """
@@ -28,8 +28,14 @@ class KeyFound:
     reasons: tuple[str, ...]
 
 
-def choose_key(given: Sequence[str] | None, metadata: Metadata, commits: Iterable[Commit]) -> KeyFound:
-    """The strongest key: given > table property > MERGE predicates. Raises `DiffError` for a wrong given one."""
+def choose_key(
+    given: Sequence[str] | None,
+    metadata: Metadata,
+    commits: Iterable[Commit],
+    remembered: Sequence[str] | None = None,
+) -> KeyFound:
+    """The strongest key: given > table property > MERGE predicates > the last one that was given. Raises `DiffError`
+    for a wrong given one."""
     columns = _columns(metadata)
     if given:
         return KeyFound(KeyChoice(_given(given, columns), KeySource.GIVEN), (f"key {_list(given)}: as given",))
@@ -42,8 +48,12 @@ def choose_key(given: Sequence[str] | None, metadata: Metadata, commits: Iterabl
             return KeyFound(key, (f"key {_list(key.columns)}: declared by the table property {PROPERTY}",))
         reasons.append(f"the table property {PROPERTY} names {_list(missing)}, which the table does not have: ignored")
     inferred, why = _from_merges(commits, columns)
-    reasons.append(why)
-    return KeyFound(KeyChoice(inferred, KeySource.MERGE) if inferred else None, tuple(reasons))
+    if inferred:
+        return KeyFound(KeyChoice(inferred, KeySource.MERGE), (*reasons, why))
+    if remembered and all(name.lower() in columns for name in remembered):
+        key = KeyChoice(_given(remembered, columns), KeySource.REMEMBERED)
+        return KeyFound(key, (*reasons, f"key {_list(key.columns)}: given when the table was last compared"))
+    return KeyFound(None, (*reasons, why))
 
 
 def parse_names(text: str) -> tuple[str, ...]:

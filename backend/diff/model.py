@@ -33,6 +33,7 @@ class KeySource(StrEnum):
     GIVEN = "given"
     PROPERTY = "weir.primaryKey"
     MERGE = "merge predicate"
+    REMEMBERED = "the last comparison"
     ROW_TRACKING = "row tracking"  # the rows' own ids: no key is known
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.diff.diff import DiffOptions, diff
+from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
 from backend.errors import DataFileMissingError, DiffError, VersionNotFoundError
 from backend.lake.lake import Lake
@@ -394,3 +395,25 @@ def test_a_feed_that_leaves_rows_out_is_not_believed(tmp_path: Path) -> None:
     assert (commit.is_reported, commit.updated) == (True, 2)
     named = compare(tmp_path, 1, 2, method=DiffMethod.CHANGE_FEED)
     assert not named.exact and "not complete" in named.reasons[-1]
+
+
+def test_a_key_that_was_given_is_used_again_when_it_told_rows_apart(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_deltalake(path, table([1, 2, 2], ["a", "b", "b"]))
+    DeltaTable(path).update(updates={"v": "'c'"}, predicate="id = 1")
+    DeltaTable(path).update(updates={"v": "'d'"})
+    keys = key_memory(tmp_path / "home")
+    by_id = compare(tmp_path, 0, 1, key=("id",))
+    assert (by_id.net, keys.known(by_id.ref)) == (NetCounts(0, 1, 0), None)
+    keys.learn(compare(tmp_path, 0, 2, key=("id",)))  # id 2 is there twice: it names no row
+    assert keys.known(by_id.ref) is None
+    keys.learn(by_id)
+    remembered = keys.known(by_id.ref)
+    found = compare(tmp_path, 0, 1, remembered=remembered)
+    assert (found.method, found.net) == (DiffMethod.KEY_JOIN, NetCounts(0, 1, 0))
+    assert found.key and found.key.source is KeySource.REMEMBERED
+    assert "key `id`: given when the table was last compared" in found.reasons
+    keys.learn(found)
+    assert compare(tmp_path, 0, 1, remembered=("gone",)).method is DiffMethod.MULTISET
+    next((tmp_path / "home").rglob("*.json")).write_text("{")
+    assert keys.known(by_id.ref) is None
