@@ -3,22 +3,18 @@
 Rule: equal answers first; a measurement that cannot be compared fails, one that falls short says so.
 """
 
-import argparse
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from platform import python_version
 
 from bench import diff_ours as ours
 from bench import diff_peer as peer
 from bench.diff_table import make_table
-from bench.measure import BenchError, Run, fresh, repeated, require_equal
-from bench.report import Line, at_most, duration, faster, leaner, megabytes, render, write
+from bench.measure import Run, fresh, repeated, require_equal
+from bench.report import Line, at_most, duration, faster, leaner, megabytes
+from bench.runner import Suite, run_suite
 
 README = Path(__file__).with_name("diff.md")
 PAIRS = ((0, 4), (5, 6), (6, 7), (0, 7))
@@ -98,36 +94,11 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Line]]] = {
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measures, prints the table; 1 when a measurement means nothing."""
-    chosen = _arguments().parse_args(words)
-    started = time.monotonic()
-    sys.stderr.write("making the table …\n")
-    bench = Bench(str(make_table(chosen.tables, chosen.scale)), chosen.repeats)
-    sections = []
-    try:
-        for name in chosen.only or SECTIONS:
-            sys.stderr.write(f"{name} …\n")
-            sections.append(((SECTIONS[name].__doc__ or "").strip().rstrip("."), list(SECTIONS[name](bench))))
-    except BenchError as exc:
-        sys.stderr.write(f"error: {exc}\n")
-        return 1
-    size = "" if chosen.scale == 1 else f" A table of {chosen.scale:g} times the size that the targets are for."
-    versions = f"deltalake {version('deltalake')}, DuckDB {version('duckdb')}, Python {python_version()}"
-    table = render(sections, f"{versions}, median of {chosen.repeats} runs.{size}")
-    sys.stdout.write(f"{table}\n")
-    if chosen.write:
-        write(README, table)
-    sys.stderr.write(f"{time.monotonic() - started:.0f} s in all\n")
-    return 0
+    return run_suite(Suite("bench-diff", __doc__, README, _bench, SECTIONS, ("deltalake", "duckdb"), 3), words)
 
 
-def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make bench-diff", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the table, 1 is what the targets are for")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each measurement; the median counts")
-    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), help="some of the sections")
-    parser.add_argument("--tables", type=Path, default=Path(tempfile.gettempdir()), help="folder that keeps the table")
-    parser.add_argument("--write", action="store_true", help="put the table into bench/diff.md")
-    return parser
+def _bench(folder: Path, scale: float, repeats: int) -> Bench:
+    return Bench(str(make_table(folder, scale)), repeats)
 
 
 if __name__ == "__main__":

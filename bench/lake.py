@@ -3,22 +3,18 @@
 Rule: equal answers first; a measurement that cannot be compared fails, one that falls short says so.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from platform import python_version
 
 from bench import ours, peer
-from bench.measure import BenchError, Run, Task, fresh, repeated, require_equal
-from bench.report import Line, at_most, duration, faster, leaner, render, times, write
+from bench.measure import Run, Task, fresh, repeated, require_equal
+from bench.report import Line, at_most, duration, faster, leaner, times
+from bench.runner import Suite, run_suite
 from bench.tables import Shape, clone, make_tables, next_commits, shapes
 
 README = Path(__file__).with_name("README.md")
@@ -167,52 +163,11 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Line]]] = {
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measures, prints the table; 1 when a measurement means nothing."""
-    chosen = _arguments().parse_args(words)
-    started = time.monotonic()
-    _say("making the tables …")
-    bench = Bench(make_tables(chosen.tables, chosen.scale), chosen.scale, chosen.repeats)
-    sections = []
-    try:
-        for name in chosen.only or SECTIONS:
-            with _timed(name):
-                sections.append((_title(SECTIONS[name]), list(SECTIONS[name](bench))))
-    except BenchError as exc:
-        sys.stderr.write(f"error: {exc}\n")
-        return 1
-    size = "" if chosen.scale == 1 else f" Tables of {chosen.scale:g} times the size that the targets are for."
-    how = f"deltalake {version('deltalake')}, Python {python_version()}, median of {chosen.repeats}.{size}"
-    table = render(sections, how)
-    sys.stdout.write(f"{table}\n")
-    if chosen.write:
-        write(README, table)
-    _say(f"{time.monotonic() - started:.0f} s in all")
-    return 0
+    return run_suite(Suite("bench-lake", __doc__, README, _bench, SECTIONS, ("deltalake",), 5), words)
 
 
-def _title(section: Callable[[Bench], Iterator[Line]]) -> str:
-    return (section.__doc__ or "").strip().rstrip(".")
-
-
-def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make bench-lake", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the tables, 1 is what the targets are for")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each measurement; the median counts")
-    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), help="some of the sections")
-    parser.add_argument("--tables", type=Path, default=Path(tempfile.gettempdir()), help="folder that keeps the tables")
-    parser.add_argument("--write", action="store_true", help="put the table into bench/README.md")
-    return parser
-
-
-@contextmanager
-def _timed(name: str) -> Iterator[None]:
-    _say(f"{name} …")
-    started = time.monotonic()
-    yield
-    _say(f"{name}: {time.monotonic() - started:.0f} s")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+def _bench(folder: Path, scale: float, repeats: int) -> Bench:
+    return Bench(make_tables(folder, scale), scale, repeats)
 
 
 if __name__ == "__main__":
