@@ -32,6 +32,7 @@ _MEANINGS: tuple[tuple[type[errors.LakehouseError], str], ...] = (
     (errors.BisectError, "The search cannot tell a first version from these ends."),
     (errors.StreamNotFoundError, "No host has declared such a stream."),
     (errors.StreamRefusedError, "Nothing was changed."),
+    (errors.JobError, "The stream host could not do this."),
     (errors.StoreError, "The control store did not answer: streams cannot be shown or steered right now."),
     (errors.SettingsError, "Weir cannot work with these settings."),
 )

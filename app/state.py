@@ -18,7 +18,7 @@ STREAM = "stream"
 VIEW = "view"
 
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
-_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, "against", "method", "key_of", "page")
+_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, "against", "method", "on", "key_of", "page")
 _EMPTY = {"key": list, "without": list, "column": list, "rows_where": str}
 _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}
 

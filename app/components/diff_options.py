@@ -12,10 +12,12 @@ from app.view import changes as view
 from app.view.format import markdown_safe
 from backend.diff.diff import DiffOptions
 from backend.diff.kept import LogPart
+from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod
 from backend.lake.metadata_diff import column_names
 
-AGAINST, METHOD, WHERE = "against", "method", "rows_where"
+AGAINST, METHOD, WHERE, ON = "against", "method", "rows_where", "on"
+HERE, HOST = "Here", "On the stream host"
 KEY, WITHOUT, TOLERANCE = "key", "without", "tolerance"
 METHOD_LABELS = {
     DiffMethod.CHANGE_FEED: "Change feed",
@@ -45,13 +47,14 @@ def options_popover(opened: OpenTable) -> "OptionsPopover":
         _table_picker(opened)
         st.multiselect(
             "Key: columns that name a row", names, key=KEY, bind="query-params", accept_new_options=True,
-            placeholder="Declared, or as MERGE finds its rows",
+            placeholder="Declared, as MERGE finds its rows, or as given last",
         )  # fmt: skip
         st.multiselect("Leave out columns", names, key=WITHOUT, bind="query-params", placeholder="None")
         st.number_input(
             "Floats are equal within", min_value=0.0, value=0.0, step=0.001, format="%g", key=TOLERANCE,
             bind="query-params", help="Only where rows are paired by a key; NaN equals NaN, null equals null.",
         )  # fmt: skip
+        _place_picker()
     return OptionsPopover(box.container(key="methods"))
 
 
@@ -86,18 +89,40 @@ def where_input() -> None:
     )  # fmt: skip
 
 
-def asked_options(against: OpenTable | None) -> DiffOptions:
+def asked_options(opened: OpenTable, against: OpenTable | None) -> DiffOptions:
     """What the URL asks for, by the widgets that are drawn before; columns that are left out are in `left_out`."""
     limits = context.settings().lake
+    key = tuple(st.session_state.get(KEY) or ()) or None
     return DiffOptions(
-        key=tuple(st.session_state.get(KEY) or ()) or None,
+        key=key,
+        remembered=None if key else _remembered_key(opened),
         row_limit=limits.diff_rows,
         method=_asked_method(),
         max_bytes=limits.diff_max_bytes,
         tolerance=float(st.session_state.get(TOLERANCE) or 0.0),
         against=against.ref if against else None,
         where=str(st.session_state.get(WHERE) or "").strip() or None,
+        on_host=is_on_host(),
     )
+
+
+def is_on_host() -> bool:
+    """Whether the URL asks for Spark on the stream host."""
+    return state.text(ON) == "host"
+
+
+def compare_on_host() -> None:
+    """Callback: from now on there."""
+    state.put({ON: "host"})
+
+
+def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
+    """The key that was given last, as it was when this viewer first looked: what others give moves nobody's page."""
+    name = f"remembered_key:{opened.ref.uri}"
+    if name not in st.session_state:
+        st.session_state[name] = key_memory(context.settings().home).known(opened.ref)
+    found: tuple[str, ...] | None = st.session_state[name]
+    return found
 
 
 def left_out() -> tuple[str, ...]:
@@ -132,5 +157,17 @@ def _table_picker(opened: OpenTable) -> None:
     )  # fmt: skip
 
 
+def _place_picker() -> None:
+    st.session_state["pick_on"] = HOST if is_on_host() else HERE
+    st.segmented_control(
+        "Compare rows", (HERE, HOST), key="pick_on", required=True, on_change=_picked_place,
+        help="On the stream host Spark compares any amount of data, as a job; the answer is kept for all.",
+    )  # fmt: skip
+
+
+def _picked_place() -> None:
+    state.put({ON: "host" if st.session_state["pick_on"] == HOST else None})
+
+
 def _picked_table() -> None:
-    state.put({AGAINST: st.session_state["pick_against"], state.FROM: None, state.TO: None, METHOD: None})
+    state.put({AGAINST: st.session_state["pick_against"], state.FROM: None, state.TO: None, METHOD: None, ON: None})

@@ -10,7 +10,7 @@ from dataclasses import replace
 import streamlit as st
 
 from app import cache, context, state
-from app.components import diff_run, lists
+from app.components import diff_job, diff_run, lists
 from app.components.diff_options import OptionsPopover, asked_options, left_out
 from app.components.diff_rows import changed_rows
 from app.components.frame import OpenTable
@@ -44,18 +44,22 @@ ROWS, BY_COMMIT, METADATA, FILES, HOW = VIEWS = ("Rows", "Commits", "Schema and 
 def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover) -> None:
     """The whole answer to "what changed?"."""
     question, part = _asked(opened, against, chosen, how)
-    found = diff_run.known(question, part)
+    runner = diff_job if question.options.on_host else diff_run
+    found = runner.known(question, part)
     st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
     place = st.container(key="work")
     shown = found or part.outline
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)
         diff_run.too_large(part)
+        diff_job.too_large(part)
     elif shown.method is not DiffMethod.SAME_VERSION:
         _counts(shown, is_pending=found is None)
+        if question.options.on_host and found is not None:
+            diff_job.say_who(found)
     _view(part, found)
     if found is None:
-        diff_run.compare(question, part, place)
+        runner.compare(question, part, place)
 
 
 def _asked(
@@ -63,7 +67,7 @@ def _asked(
 ) -> tuple[DiffQuestion, LogPart]:
     """The question with what the log tells of it; raises as `prepare` does."""
     ids = tuple(each.snapshot.metadata.id for each in (opened, against) if each)
-    question = DiffQuestion(opened.ref, ids, chosen.from_version, chosen.to_version, asked_options(against))
+    question = DiffQuestion(opened.ref, ids, chosen.from_version, chosen.to_version, asked_options(opened, against))
     lake, differences = context.lake(), context.differences()
     try:
         part = differences.log_part(lake, question)

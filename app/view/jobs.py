@@ -5,7 +5,8 @@ Rule: pure; what is not known is not shown as 0.
 
 from datetime import datetime
 
-from app.view.format import count_text
+from app.view.format import bytes_text, count_text
+from backend.diff.kept import LogPart
 from backend.jobs.model import Job, JobState
 
 
@@ -34,3 +35,20 @@ def job_words(job: Job, *, now: datetime, is_orphan: bool = False) -> str:
 
 def _seconds(since: datetime, now: datetime) -> int:
     return max(0, round((now - since).total_seconds()))
+
+
+def ended_words(job: Job) -> str:
+    """Why there is no answer."""
+    if job.state is JobState.CANCELLED:
+        return "Cancelled: no row was compared."
+    if job.state is JobState.FAILED:
+        return f"The stream host could not compare: {job.error}"
+    return f"The result of job {job.job_id} is gone: it was deleted, or lies where this page cannot read it."
+
+
+def cost_words(part: LogPart) -> str:
+    """What the job would read."""
+    size = part.plan.bytes_to_read
+    if size is None:
+        return "Spark reads the changes of the commits in between there. The rest is known."
+    return f"Spark reads {bytes_text(size)} there. The rest is known."

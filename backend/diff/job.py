@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from backend.diff.diff import PreparedDiff, with_answer
+from backend.diff.diff import PreparedDiff, with_answer, with_commits
+from backend.diff.engine import Watch
 from backend.diff.feed import Gross
 from backend.diff.job_work import COMMON, SUMMARY, DiffSummary, DiffWork, StateWanted, summary_of, to_json
 from backend.diff.model import (
@@ -107,6 +108,8 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
     gross = None if summary.gross is None else Gross({(v, kind): n for v, kind, n in summary.gross})
     answer = _answer(prepared, summary, rows)
     found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
+    if gross is None:
+        found = with_commits(prepared, found, Watch())
     return replace(found, reasons=(*found.reasons, f"{COMPUTED} {summary.by}"))
 
 

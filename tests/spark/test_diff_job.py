@@ -172,7 +172,7 @@ def test_spark_finds_what_is_found_in_process(
     assert spark.method is here.method
     assert here.net.total
     assert_same(spark, here)
-    assert spark.commits == here.commits or spark.method is not FEED
+    assert spark.commits == here.commits
     assert any(reason.startswith("computed by Spark") for reason in spark.reasons)
 
 

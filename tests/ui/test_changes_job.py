@@ -1,0 +1,169 @@
+"""The Changes page with comparisons that a stream host does: a real store and a real result table, no Spark."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from streamlit.testing.v1 import AppTest
+
+from backend.diff.job_work import SUMMARY, DiffSummary, to_json, work_of
+from backend.diff.model import DiffMethod
+from backend.jobs.model import Job, JobEnd, JobProgress, JobState
+from backend.store.leases import job_resource
+from backend.store.store import ControlStore
+from tests import builders
+from tests.ui.frames import frame_with
+from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.stream_store import HOST, beat, open_store
+
+__all__ = ["home"]
+LINK = {"table": "orders", "from_": 0, "to": 2, "key": "order_id"}
+ROW = pa.struct([("c0", pa.int64()), ("c1", pa.string())])
+RESULT = pa.schema(
+    [("what", pa.string()), ("place", pa.int64()), ("n", pa.int64()), ("detail", pa.string()), ("before", ROW),
+     ("after", ROW)]
+)  # fmt: skip
+
+
+@dataclass
+class World:
+    """A table whose versions differ by more than is read here, and the store that the pages open."""
+
+    home: Path
+    store: ControlStore
+
+    def job(self) -> Job:
+        """The only job that was asked for."""
+        jobs = self.store.jobs.unfinished()
+        assert len(jobs) == 1
+        return jobs[0]
+
+    def run(self, job: Job, end: JobEnd | None = None) -> None:
+        """As the host would: begin, say how far it is, and end."""
+        now = datetime.now(UTC)
+        lease = self.store.acquire(job_resource(job.job_id), HOST, ttl_s=60, now=now)
+        assert lease is not None
+        self.store.jobs.begin(lease, job.job_id, now=now)
+        self.store.jobs.report(lease, job.job_id, JobProgress("comparing rows", 3, 8))
+        if end is not None:
+            self.store.jobs.end(lease, job.job_id, end, now=now)
+
+    def result(self, job: Job) -> JobEnd:
+        """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
+        work = work_of(job.request)
+        summary = DiffSummary(
+            DiffMethod.KEY_JOIN, work.columns, work.key, (1, 1, 1), (0, 0, 0, 0, 0), {"status": 1}, False,
+            by="by Spark 4.2.0 on host-a",
+        )  # fmt: skip
+        new = [{"c0": i, "c1": "new"} for i in (1, 2, 4)]
+        rows = [
+            (SUMMARY, 0, 0, to_json(summary), None, None),
+            ("insert", 0, 1, None, None, new[2]),
+            ("update", 0, 1, None, new[1], {"c0": 2, "c1": "paid"}),
+            ("delete", 0, 1, None, new[0], None),
+        ]
+        uri = self.home / "results" / f"{job.job_id}-1"
+        uri.parent.mkdir(exist_ok=True)
+        write_deltalake(uri, pa.Table.from_pylist([dict(zip(RESULT.names, r, strict=True)) for r in rows], RESULT))
+        return JobEnd(JobState.DONE, str(uri))
+
+
+@pytest.fixture
+def world(home: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("WEIR_LAKE__DIFF_MAX_BYTES", "1")
+    path = home / "lake" / "orders"
+    builders.write(path, {"order_id": [1, 2, 3], "status": ["new"] * 3})
+    builders.write(path, {"order_id": [4], "status": ["new"]})
+    rows = {"order_id": [2, 3, 4], "status": ["paid", "new", "new"]}
+    write_deltalake(str(path), pa.table(rows), mode="overwrite")
+    assert DeltaTable(str(path)).version() == 2
+    return World(home, open_store(home))
+
+
+def asked(world: World) -> AppTest:
+    """The page after its button was pressed, with a host that is alive."""
+    beat(world.store, datetime.now(UTC))
+    app = open_page("changes", **LINK)
+    app.button(key="to_host").click()
+    return again(app)
+
+
+def test_without_a_host_the_button_says_why_it_is_off(world: World) -> None:
+    app = open_page("changes", **LINK)
+    assert app.button(key="to_host").disabled
+    assert "No stream host has ever reported." in words(app)
+    beat(world.store, datetime.now(UTC) - timedelta(hours=1))
+    app = open_page("changes", **LINK, on="host")
+    assert app.button(key="start_job").disabled
+    assert "No stream host is alive: the last one was seen at" in words(app)
+    assert world.store.jobs.unfinished() == []
+
+
+def test_a_click_asks_for_a_job_on_the_record_and_follows_it(world: World) -> None:
+    app = asked(world)
+    job = world.job()
+    assert [(entry.action, entry.subject) for entry in world.store.audit_entries()] == [("diff job", "orders")]
+    assert work_of(job.request).methods[0] is DiffMethod.KEY_JOIN
+    assert app.query_params["on"] in ("host", ["host"])
+    assert app.button(key="cancel_job")
+    world.run(job)
+    other = open_page("changes", **LINK, on="host")  # a second viewer, or a reload
+    assert other.button(key="cancel_job")
+    assert world.job().job_id == job.job_id
+    other.button(key="cancel_job").click()
+    again(other)
+    assert world.job().cancel_requested
+
+
+def test_a_finished_job_is_shown_as_any_comparison_and_says_who_did_it(world: World) -> None:
+    job_page = asked(world)
+    job = world.job()
+    world.run(job, world.result(job))
+    for app in (again(job_page), open_page("changes", **LINK, on="host")):
+        shown, text = metrics(app), words(app)
+        assert (shown["Inserted (net)"], shown["Updated (net)"], shown["Deleted (net)"]) == ("+1", "1", "−1")
+        assert "by Spark 4.2.0 on host-a" in text
+        assert "paired by their key" in text
+        assert sorted(frame_with(app, "Change")["Change"]) == ["+ insert", "− delete", "≠ update"]
+    assert world.store.jobs.unfinished() == []
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (JobEnd(JobState.FAILED, None, "the file part-1 is gone", "compare newer versions"), "The file part-1 is gone"),
+        (JobEnd(JobState.CANCELLED), "Cancelled: no row was compared."),
+    ],
+)
+def test_a_job_without_an_answer_says_why_and_may_be_asked_again(world: World, end: JobEnd, said: str) -> None:
+    app = asked(world)
+    first = world.job()
+    world.run(first, end)
+    again(app)
+    assert said.lower() in words(app).lower()
+    assert end.hint in words(app)
+    app.button(key="start_job").click()
+    again(app)
+    assert world.job().job_id != first.job_id
+
+
+def test_a_result_that_is_gone_is_computed_again(world: World) -> None:
+    asked(world)
+    first = world.job()
+    done = world.result(first)
+    world.run(first, replace(done, result_uri=f"{done.result_uri}-elsewhere"))
+    app = open_page("changes", **LINK, on="host")
+    assert f"The result of job {first.job_id} is gone" in words(app)
+    app.button(key="start_job").click()
+    again(app)
+    assert world.job().job_id != first.job_id
+
+
+def test_what_the_host_cannot_do_is_said_before_a_job_is_asked_for(world: World) -> None:
+    beat(world.store, datetime.now(UTC))
+    app = open_page("changes", **LINK, on="host", rows_where="order_id = 2")
+    assert "cannot be checked on the stream host" in words(app)
+    assert world.store.jobs.unfinished() == []
