@@ -12,6 +12,7 @@ from app.cli import documents
 from app.cli.errors import fail
 from app.cli.lake import opened, services
 from app.cli.output import one_line, print_json, print_table, say
+from app.view.change_sentence import rewritten_text
 from app.view.change_summary import to_markdown
 from app.view.format import bytes_text, count_text, things, utc_text
 from backend.diff.diff import DiffOptions, prepare
@@ -144,6 +145,8 @@ def _print(found: VersionDiff, shown: int) -> None:
         f"files: {count_text(files.added)} added ({bytes_text(files.bytes_added)}), "
         f"{count_text(files.removed)} removed ({bytes_text(files.bytes_removed)})"
     )
+    if rewritten := rewritten_text(found):
+        say(rewritten)
     _print_metadata(found)
     if found.commits:
         say()

@@ -192,7 +192,8 @@ def diff(value: VersionDiff) -> Document:
         "truncated": value.truncated,
         "schema": _schema_diff(value),
         "properties": [{"key": p.key, "before": p.before, "after": p.after} for p in value.properties],
-        "files": {name: getattr(value.files, name) for name in value.files.__dataclass_fields__},
+        "files": {name: getattr(value.files, name) for name in value.files.__dataclass_fields__}
+        | {"rewritten": None if value.rewritten is None else sum(value.rewritten.values())},
     }
 
 

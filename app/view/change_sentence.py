@@ -116,8 +116,8 @@ def gross_text(commits: Iterable[CommitChanges]) -> str:
     if sums == NetCounts(None, None, None):
         return "they do not say"
     named = ((sums.inserted, "inserted"), (sums.updated, "updated"), (sums.deleted, "deleted"))
-    words = ", ".join(f"{_known(count)} {word}" for count, word in named)
-    return f"at least {words}; {len(silent):,} of {things(len(moved), 'commit')} do not say all"
+    words = ", ".join(f"{count_text(count)} {word}" for count, word in named if count is not None)
+    return f"at least {words}: {things(len(silent), 'commit')} of {len(moved):,} did not count everything"
 
 
 def gross_source_text(commits: Iterable[CommitChanges]) -> str:
@@ -178,26 +178,19 @@ def schema_text(schema: SchemaDiff) -> str:
     return ", ".join([*parts, *(["partitioning changed"] if schema.partitioning else [])])
 
 
-def rewrites(commits: Iterable[CommitChanges]) -> list[CommitChanges]:
+def rewrites(diff: VersionDiff) -> list[CommitChanges]:
     """The commits that replaced files without changing a row."""
-    return [
-        each
-        for each in commits
-        if not may_change_rows(each.commit)
-        and not (each.commit.metrics.files_removed == 0 and each.commit.metrics.files_added == 0)
-        and _is_compaction(each)
-    ]
+    return [each for each in diff.commits if each.commit.version in (diff.rewritten or {})]
 
 
 def rewritten_text(diff: VersionDiff) -> str:
     """ "compaction rewrote 40 files without changing rows"; empty where nothing was only rewritten."""
-    found = rewrites(diff.commits)
-    if not found:
+    if not diff.rewritten:
         return ""
-    counts = [each.commit.metrics.files_removed for each in found]
-    known = [count for count in counts if count is not None]
-    files = things(sum(known), "file") if len(known) == len(counts) else "files, their number unknown,"
-    return f"compaction rewrote {files} without changing rows"
+    files = things(sum(diff.rewritten.values()), "file")
+    if all(_is_compaction(each) for each in rewrites(diff)):
+        return f"compaction rewrote {files} without changing rows"
+    return f"{files} rewritten without changing rows"
 
 
 def files_text(files: FilesDiff) -> str:

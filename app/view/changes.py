@@ -174,7 +174,7 @@ def build_cell_frame(diff: VersionDiff) -> pd.DataFrame:
 
 def build_rewrite_frame(diff: VersionDiff) -> pd.DataFrame:
     """The commits that replaced files without changing a row."""
-    found = rewrites(diff.commits)
+    found = rewrites(diff)
     metrics = [each.commit.metrics for each in found]
     return pd.DataFrame(
         {
@@ -193,8 +193,7 @@ def file_figures(part: LogPart) -> list[KeyFigure]:
     before, after = part.deletion_vectors
     vectors = f"{count_text(before)} → {count_text(after)}"
     remarked = things(files.new_deletion_vectors, "file") + " marked anew" if files.new_deletion_vectors else ""
-    rewritten = [each.commit.metrics.files_removed for each in rewrites(outline.commits)]
-    known = [count for count in rewritten if count is not None]
+    rewritten = outline.rewritten
     return [
         KeyFigure(
             "Files added", count_text(files.added), "Only the second state has them", note=bytes_text(files.bytes_added)
@@ -209,10 +208,10 @@ def file_figures(part: LogPart) -> list[KeyFigure]:
         KeyFigure("Deletion vectors", vectors, "Files with rows marked as deleted", note=remarked),
         KeyFigure(
             "Only rewritten (gross)",
-            count_text(sum(known)) if len(known) == len(rewritten) else "–",
-            "Files that compactions in between replaced without changing a row, as their writers report"
-            if len(known) == len(rewritten)
-            else "A compaction does not say how many files it replaced",
+            "–" if rewritten is None else count_text(sum(rewritten.values())),
+            "Not known: commits in between are gone, or these are two tables"
+            if rewritten is None
+            else "Files that commits in between replaced and say that no row changed by it (dataChange is false)",
         ),
     ]
 

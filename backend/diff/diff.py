@@ -220,6 +220,7 @@ def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...
         num_rows=(first.num_rows, second.num_rows),
         first_covered_version=plan.first_covered_version,
         hint=plan.hint,
+        rewritten=sides.apart.rewritten,
         against=None if sides.is_one_table else second.ref,
     )
     if not sides.is_one_table or sides.low == sides.high:

@@ -148,7 +148,8 @@ class VersionDiff:
     `is_reverse`: from is the newer version, so this is what going back would change; `commits` would be undone.
     `arrow_schema` types the values in `rows`. `changed_cells` counts, per column, the updates that touch it.
     `first_covered_version` is the oldest version from which the change feed covers the range; None: unknown or none.
-    `num_rows` are the rows of both states, from statistics; None where those do not say it.
+    `num_rows` are the rows of both states, from statistics; None where those do not say it. `rewritten`: by version,
+    how many files a commit replaced without changing a row, as its writer says; None where that is not known.
     """
 
     ref: TableRef
@@ -172,6 +173,7 @@ class VersionDiff:
     common: tuple[CommonChange, ...] = ()
     first_covered_version: int | None = None
     hint: str = ""
+    rewritten: Mapping[int, int] | None = None
     against: TableRef | None = None  # the table that `to_version` is of, None for the same one
 
     @property

@@ -4,7 +4,8 @@ Rule: a file is (path, deletion vector). Between two versions of one table only 
 are looked at, so the cost is that of the changes; where such a commit is gone, every file is compared.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,15 @@ from backend.lake.model import Places
 
 @dataclass(frozen=True, slots=True)
 class FilesApart:
-    """Places of the files that only the first and only the second state has, in the order of their columns."""
+    """Places of the files that only the first and only the second state has, in the order of their columns.
+
+    `rewritten`: by version, how many files a commit in between replaced that says of all its files that no row changed
+    (`dataChange` false); None where such a commit is gone.
+    """
 
     only_first: Places
     only_second: Places
+    rewritten: Mapping[int, int] | None = None
 
 
 def files_apart(log: TableLog, first: int, second: int) -> FilesApart:
@@ -38,8 +44,9 @@ def files_apart(log: TableLog, first: int, second: int) -> FilesApart:
         if any(commit.record.problem for commit in commits):
             found = compared(before, after)
         else:
-            found = _named(before, after, _keys(commit.actions for commit in commits if commit.length))
-    return found if first <= second else FilesApart(found.only_second, found.only_first)
+            actions = [commit.actions for commit in commits if commit.length]
+            found = replace(_named(before, after, _keys(actions)), rewritten=_rewritten(actions))
+    return found if first <= second else FilesApart(found.only_second, found.only_first, found.rewritten)
 
 
 def compared(first: FileSet, second: FileSet) -> FilesApart:
@@ -54,6 +61,15 @@ def _named(before: FileSet, after: FileSet, keys: list[str]) -> FilesApart:
         _places(row for key, row in there.items() if key not in here),
         _places(row for key, row in here.items() if key not in there),
     )
+
+
+def _rewritten(actions: Iterable[pa.Table]) -> dict[int, int]:
+    found = {}
+    for table in actions:
+        removed = int(pc.sum(pc.equal(table["kind"], int(Kind.REMOVE))).as_py() or 0)
+        if removed and not pc.any(table["data_change"]).as_py():
+            found[int(table["version"][0].as_py())] = removed
+    return found
 
 
 def _keys(actions: Any) -> list[str]:

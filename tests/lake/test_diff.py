@@ -19,7 +19,7 @@ from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, Versio
 from backend.errors import DataFileMissingError, DiffError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from tests.builders import HandLog, add, commit_info, metadata
+from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "tables"
@@ -417,3 +417,18 @@ def test_a_key_that_was_given_is_used_again_when_it_told_rows_apart(tmp_path: Pa
     assert compare(tmp_path, 0, 1, remembered=("gone",)).method is DiffMethod.MULTISET
     next((tmp_path / "home").rglob("*.json")).write_text("{")
     assert keys.known(by_id.ref) is None
+
+
+def test_files_only_rewritten_are_those_of_commits_that_say_no_row_changed(tmp_path: Path) -> None:
+    """By `dataChange`, whatever the operation is called; a commit that says it of some files only is none."""
+    log = HandLog(tmp_path / "t").start().commit(add("a"), add("b"), add("c"), commit_info())
+    log.commit(remove("a", dataChange=False), remove("b", dataChange=False), add("d", dataChange=False), commit_info())
+    log.commit(remove("d", dataChange=False), remove("c"), add("e", dataChange=False), commit_info("OPTIMIZE"))
+    log.commit(add("f", dataChange=False), commit_info("OPTIMIZE"))
+    assert compare(tmp_path, 1, 4).rewritten == {2: 2}
+    assert compare(tmp_path, 4, 1).rewritten == {2: 2}
+    assert compare(tmp_path, 2, 4).rewritten == {}
+    base = [protocol(), metadata()]
+    log.checkpoint(1, [*base, add("a"), add("b"), add("c")]).checkpoint(2, [*base, add("c"), add("d")])
+    (log.log / f"{2:020d}.json").unlink()
+    assert compare(tmp_path, 1, 4).rewritten is None
