@@ -102,6 +102,12 @@ class _Rows:
     read: Reading
     query: str | None  # None: `read` gives them
 
+    @property
+    def are_many(self) -> bool:
+        """Unknown: files that DuckDB reads are read twice with little loss, and may be many."""
+        total = self.watch.rows_total
+        return self.query is not None if total is None else total > MANY_ROWS
+
     def __enter__(self) -> "DuckDBPyConnection":
         if self.query is None:
             self.connection.register("feed", self.watch.watched(self.read()))
@@ -134,9 +140,7 @@ def _summed_up(
 ) -> tuple[Source, dict[str, Bucket]]:
     """The way that is always possible: whole rows summed up, then named by the key."""
     width, connection = len(columns), rows.connection
-    twice = rows.query is not None or can_read_twice
-    sieve = _sieve(rows, width) if twice and (rows.watch.rows_total or 0) > MANY_ROWS else ""
-    _cancel(rows, width, sieve)
+    _cancel(rows, width, _sieve(rows, width) if rows.are_many and (rows.query or can_read_twice) else "")
     if query.where is not None:
         _keep_where(connection, columns, query)
     source = _source(connection, columns, query)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from backend.diff import net
 from backend.diff.diff import DiffOptions, diff, prepare
 from backend.diff.engine import DiffStopped, Watch
 from backend.diff.model import DiffMethod, FilesDiff, NetCounts, VersionDiff
@@ -140,21 +141,6 @@ def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Pat
                 assert (answer.changed_cells, answer.common) == (found[KEY].changed_cells, found[KEY].common)
 
 
-def test_both_passes_of_a_large_comparison_give_what_one_gives(tmp_path: Path, monkeypatch: Any) -> None:
-    history = History(tmp_path, Random(5), has_key=True)
-    for _ in range(4):
-        history.update()
-        history.compact()
-    lake = lake_at(tmp_path)
-    (ref,) = lake.tables()
-    last = DeltaTable(history.path).version()
-    answers = []
-    for many in (1_000_000, 0):
-        monkeypatch.setattr("backend.diff.net.MANY_ROWS", many)
-        answers.append(diff(lake, ref, 0, last, DiffOptions(key=("id",), method=KEY)))
-    assert str(answers[0]) == str(answers[1])  # NaN does not equal itself
-
-
 @pytest.fixture
 def prices(tmp_path: Path) -> Path:
     """v0 five rows · v1 one float moved a little and one a lot · v2 a row · v3 compaction."""
@@ -171,6 +157,35 @@ def compare(root: Path, first: int, second: int, **options: Any) -> VersionDiff:
     lake = lake_at(root)
     (ref,) = lake.tables()
     return diff(lake, ref, first, second, DiffOptions(**options))
+
+
+def test_a_join_gives_what_summing_up_in_one_pass_and_in_two_gives(prices: Path, monkeypatch: Any) -> None:
+    answers, ways = [], []
+    for way in ("join_sides", "_sieve", "_classify"):
+        run = getattr(net, way)
+        monkeypatch.setattr(net, way, lambda *args, run=run, way=way: ways.append(way) or run(*args))
+    for joined, many in ((16_000_000, 0), (0, 1_000_000), (0, 0)):
+        monkeypatch.setattr(net, "MANY_VALUES", joined)
+        monkeypatch.setattr(net, "MANY_ROWS", many)
+        answers.append(str(compare(prices, 0, 3, key=("id",), method=KEY)))
+    assert answers[0] == answers[1] == answers[2]  # as text: NaN does not equal itself
+    assert ways == ["join_sides", "_classify", "_sieve", "_classify"]
+
+
+def test_rows_that_pass_through_arrow_are_sieved_too(tmp_path: Path, monkeypatch: Any) -> None:
+    history = History(tmp_path, Random(5), has_key=True)
+    for _ in range(4):
+        history.update()
+        history.compact()
+    lake = lake_at(tmp_path)
+    (ref,) = lake.tables()
+    last = DeltaTable(history.path).version()
+    monkeypatch.setattr("backend.diff.diff.plain_columns", lambda *_: None)
+    answers = []
+    for many in (1_000_000, 0):
+        monkeypatch.setattr(net, "MANY_ROWS", many)
+        answers.append(str(diff(lake, ref, 0, last, DiffOptions(key=("id",), method=KEY))))
+    assert answers[0] == answers[1]
 
 
 def test_floats_within_the_tolerance_are_no_update(prices: Path) -> None:
