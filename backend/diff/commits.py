@@ -56,4 +56,18 @@ def _counted(commit: Commit, gross: Gross) -> CommitChanges:
 
 def _reported(commit: Commit) -> CommitChanges:
     found = commit.metrics
-    return CommitChanges(commit, found.rows_inserted, found.rows_updated, found.rows_deleted, is_reported=True)
+    counts = [found.rows_inserted, found.rows_updated, found.rows_deleted]
+    only = _only_count(commit)
+    if only is not None and counts[only] is not None:  # what such an operation cannot do, its writers leave out
+        counts = [0 if count is None else count for count in counts]
+    inserted, updated, deleted = counts
+    return CommitChanges(commit, inserted, updated, deleted, is_reported=True)
+
+
+def _only_count(commit: Commit) -> int | None:
+    """Which of inserted, updated, deleted is all that the operation can do to rows; None where it may do more."""
+    name = (commit.operation or "").upper()
+    mode = str(commit.parameters.get("mode") or commit.parameters.get("outputMode") or "").lower()
+    if name in ("WRITE", "STREAMING UPDATE"):
+        return 0 if mode == "append" else None
+    return {"UPDATE": 1, "DELETE": 2}.get(name)

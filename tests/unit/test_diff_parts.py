@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from backend.diff.commits import commit_changes
 from backend.diff.key import KeyFound, choose_key, merge_key, parse_names
 from backend.diff.model import DiffMethod, KeyChoice, KeySource
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FilesFacts, plan_diff
@@ -354,3 +355,18 @@ def test_values_leave_as_json_without_losing_digits() -> None:
     assert json_value(b"\x00\xff") == "AP8="
     assert same({"x": [float("nan")]}, {"x": [float("nan")]})
     assert not same(None, 0.0)
+
+
+def test_what_an_operation_cannot_do_is_zero_where_its_writer_leaves_it_out() -> None:
+    def counts(operation: str, metrics: OperationMetrics, **parameters: Any) -> tuple[int | None, ...]:
+        [found] = commit_changes([replace(commit(1, operation, **parameters), metrics=metrics)], None)
+        assert found.is_reported
+        return found.inserted, found.updated, found.deleted
+
+    assert counts("UPDATE", OperationMetrics(rows_updated=3)) == (0, 3, 0)
+    assert counts("DELETE", OperationMetrics(rows_deleted=2)) == (0, 0, 2)
+    assert counts("DELETE", OperationMetrics()) == (None, None, None)
+    assert counts("WRITE", OperationMetrics(rows_inserted=5), mode="Append") == (5, 0, 0)
+    assert counts("STREAMING UPDATE", OperationMetrics(rows_inserted=5), outputMode="Append") == (5, 0, 0)
+    assert counts("WRITE", OperationMetrics(rows_inserted=5), mode="Overwrite") == (5, None, None)
+    assert counts("MERGE", OperationMetrics(rows_inserted=5)) == (5, None, None)
