@@ -1,10 +1,12 @@
 """DuckDB for SQL that a stranger wrote: no files, no network, no settings, bounded memory, stopped from outside.
 
-Rule: one locked connection a computation; what it reads is the one Arrow stream handed in. Its errors leave as
-`QueryError`, those of the stream as they are.
+Rule: a computation has a locked connection to itself; what it reads is the one Arrow stream handed in. Its errors leave
+as `QueryError`, those of the stream as they are. A connection that ended well serves the next one, for making one takes
+longer than most questions; one that did not is closed.
 """
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,9 @@ _CONFIG = {
     "allow_community_extensions": False,
     "python_enable_replacements": False,
 }
+IDLE = 2  # connections kept
+_idle: "list[DuckDBPyConnection]" = []
+_lock = threading.Lock()
 _CARET = re.compile(r"^LINE \d+: (?P<shown>.*)\n(?P<blank> *)\^", re.MULTILINE)
 
 
@@ -51,6 +56,7 @@ class Computation(Interruptible):
                 found = connection.execute(sql).fetchall()
             finally:
                 self.take(None)
+            connection.unregister("rows")  # and with it whatever the stream holds
         if len(found) != 1:
             raise QueryError("the expression gives a value for each row", hint="use an aggregate such as sum(…)")
         return found[0][0]
@@ -82,14 +88,34 @@ def parse_tree(sql: str) -> str:
     """DuckDB's own reading of a statement as JSON text; nothing is looked up or run."""
     import duckdb  # late: half a page load for whoever never asks
 
-    with duckdb.connect(":memory:", config=_CONFIG) as connection:
+    with _lent(MEMORY_LIMIT) as connection:
         try:
-            _close_doors(connection)
-            row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+            found = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
         except duckdb.Error as exc:
             raise QueryError(f"the expression cannot be read: {_first_line(exc)}") from exc
-    assert row is not None
-    return str(row[0])
+    return str(found[0][0])
+
+
+@contextmanager
+def _lent(memory_limit: str) -> Iterator["DuckDBPyConnection"]:
+    """A locked connection that nobody else has; whoever fails with it does not give it back."""
+    import duckdb
+
+    with _lock:
+        connection = _idle.pop() if _idle and memory_limit == MEMORY_LIMIT else None
+    if connection is None:
+        connection = duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": memory_limit})
+        _close_doors(connection)
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    with _lock:
+        if len(_idle) < IDLE and memory_limit == MEMORY_LIMIT:
+            _idle.append(connection)
+            return
+    connection.close()
 
 
 def _close_doors(connection: "DuckDBPyConnection") -> None:
@@ -103,10 +129,9 @@ def _close_doors(connection: "DuckDBPyConnection") -> None:
 def _connected(job: Computation) -> Iterator["DuckDBPyConnection"]:
     import duckdb
 
-    connection = duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": job.memory_limit})
     try:
-        _close_doors(connection)
-        yield connection
+        with _lent(job.memory_limit) as connection:
+            yield connection
     except duckdb.OutOfMemoryException as exc:
         raise QueryError(
             f"the expression needs more than {job.memory_limit} of memory", hint="count fewer distinct values"
@@ -117,8 +142,6 @@ def _connected(job: Computation) -> Iterator["DuckDBPyConnection"]:
         if job.failure is not None:
             raise job.failure from exc
         raise QueryError(f"the expression cannot be computed: {_first_line(exc)}", position=_caret(exc)) from exc
-    finally:
-        connection.close()
 
 
 def _first_line(exc: Exception) -> str:

@@ -1,15 +1,19 @@
 """SQL that a stranger typed: what is read as one aggregate, what is refused and where, and that it can be stopped."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from backend.errors import DataFileMissingError, QueryError
+from backend.query import engine
 from backend.query.engine import Computation
 from backend.query.expression import check_expression
 from backend.query.over_versions import Stopped, spread
@@ -146,6 +150,41 @@ def test_the_connection_opens_no_file_and_changes_no_setting() -> None:
     ):
         with pytest.raises(QueryError):
             Computation().run(sql, ROWS.to_reader())
+
+
+def test_a_connection_that_ended_well_serves_the_next_and_holds_nothing_of_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    idle: list[Any] = []
+    monkeypatch.setattr(engine, "_idle", idle)
+    compute("sum(id)")
+    (kept,) = idle
+    assert kept.execute("SELECT count(*) FROM duckdb_views() WHERE NOT internal").fetchall() == [(0,)]
+    held, ended = weakref.ref(compute_over_a_stream()), idle == [kept]
+    gc.collect()
+    assert ended and held() is None  # the stream is let go
+    with pytest.raises(QueryError):
+        Computation().run("SELECT error('no') FROM rows", ROWS.to_reader())
+    assert not idle  # what failed is not used again
+    compute("count(*)")
+    Computation("20MB").run("SELECT count(*) FROM rows", ROWS.to_reader())
+    assert len(idle) == 1  # nor one with a limit of its own
+
+
+class _Held:
+    """Something that a stream of rows holds."""
+
+
+def compute_over_a_stream() -> _Held:
+    held = _Held()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield ROWS.to_batches()[0]
+        assert held
+
+    reader = pa.RecordBatchReader.from_batches(ROWS.schema, batches())
+    Computation().run("SELECT id FROM rows LIMIT 1", reader)
+    return held
 
 
 def test_memory_is_bounded() -> None:
