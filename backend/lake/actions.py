@@ -178,9 +178,10 @@ def read_protocol(action: Any) -> Protocol:
         reader, writer = action["minReaderVersion"], action["minWriterVersion"]
     except (KeyError, TypeError) as exc:
         raise BadActionError("protocol without its versions") from exc
-    if not _is_count(reader) or not _is_count(writer):
+    features = action.get("readerFeatures"), action.get("writerFeatures")
+    if not _is_count(reader) or not _is_count(writer) or not all(isinstance(each, list | None) for each in features):
         raise BadActionError("protocol with wrong types")
-    return Protocol(reader, writer, _names(action.get("readerFeatures")), _names(action.get("writerFeatures")))
+    return Protocol(reader, writer, *map(_names, features))
 
 
 def read_metadata(action: Any) -> Metadata:

@@ -288,10 +288,6 @@ for odd in NAMES:
     KINDS[odd] = (lambda path: HandLog(path).start().commit(add("a")), ONE)
 
 
-# What the log reader does not get right yet, and what is wrong.
-FAULTS = {
-    "features_are_a_number": "a reader 3 protocol without a list of features is read as one without features",
-}
 # deltalake lets the first of two actions on one file in one commit count, or sums beyond 64 bits.
 APART = {"add_after_remove", "remove_after_add", "sum_beyond_64_bits", "linked"}
 
@@ -338,12 +334,7 @@ def test_every_odd_table_is_in_the_document_once(root, capsys, monkeypatch, rows
         assert row.keys() >= set(NUMBERS) or (row["reason"] and row["hint"] and row["uri"]), row
 
 
-def with_faults() -> list[Any]:
-    faulty = {name: pytest.mark.xfail(reason=reason, strict=False) for name, reason in FAULTS.items()}
-    return [pytest.param(name, marks=faulty[name]) if name in faulty else name for name in KINDS]
-
-
-@pytest.mark.parametrize("name", with_faults())
+@pytest.mark.parametrize("name", KINDS)
 def test_an_odd_table_gives_right_numbers_or_a_named_reason(name, rows):
     row, want = rows[name], KINDS[name][1]
     if isinstance(want, Reason):
