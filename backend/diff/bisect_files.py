@@ -20,7 +20,7 @@ from backend.lake.metadata_diff import column_names
 from backend.lake.model import Places, Snapshot
 from backend.lake.paths import is_remote
 
-FILES_KEPT = 2_000_000  # of all conditions: about 200 bytes each
+FILES_KEPT = 1_000_000  # of all conditions, the newest one whole: about 200 bytes each
 FILES_AT_ONCE = 512
 # Files of an object store are fetched whole: beyond this much, a scan that reads the columns alone is cheaper.
 REMOTE_FILES, REMOTE_BYTES = 64, 64 << 20
