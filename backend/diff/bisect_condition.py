@@ -13,7 +13,7 @@ from backend.diff.bisect_model import Verdict
 from backend.errors import QueryError
 from backend.lake.metadata_diff import column_names
 from backend.lake.model import Snapshot
-from backend.query.expression import read_expression
+from backend.query.expression import read_expression, require_truth
 
 _MOST_PARTS = 8
 _EMPTY_HINT = "such as amount >= 0, or count(*) = count(DISTINCT id)"
@@ -92,12 +92,6 @@ def read_verdict(condition: Condition, found: dict[str, Any]) -> Verdict:
         return Verdict(broken == 0, None, broken, int(found["nulls"]), int(found["total"]))
     parts = tuple((part, found[f"p{number}"]) for number, part in enumerate(condition.parts))
     return Verdict(found["holds"] is not False, found["holds"], parts=parts)
-
-
-def require_truth(kind: str) -> None:
-    """Raise `QueryError` for a condition of another type."""
-    if kind not in ("BOOLEAN", '"NULL"'):
-        raise QueryError(f"the condition gives {kind}, not true or false", hint="compare it, such as sum(amount) >= 0")
 
 
 def quoted(name: str) -> str:

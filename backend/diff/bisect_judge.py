@@ -16,7 +16,6 @@ from backend.diff.bisect_condition import (
     check_condition,
     example_statement,
     read_verdict,
-    require_truth,
 )
 from backend.diff.bisect_files import (
     Counts,
@@ -37,7 +36,8 @@ from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import column_names
 from backend.lake.model import Places, Snapshot, TableRef
 from backend.lake.schema import fields
-from backend.query.aggregate import narrowest
+from backend.query.aggregate import narrowest, rows_of
+from backend.query.expression import require_truth
 from backend.query.over_versions import Stopped
 from backend.query.version_task import Kept, ScannedLake, VersionTask
 
@@ -47,7 +47,7 @@ _NEIGHBOURS = 2  # judged versions tried as a start
 _BATCH = 1 << 20
 
 
-class JudgedLake(ScannedLake, FileLake, Protocol):
+class JudgedLake(FileLake, ScannedLake, Protocol):
     """The part of `backend.lake.lake.Lake` that judging needs."""
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
@@ -76,7 +76,7 @@ class Judgement(VersionTask[Verdict]):
         neighbours: Sequence[int] = (),
     ) -> None:
         super().__init__(lake, ref, version, kept=judged.versions, what=f"condition {text.strip()}")
-        self._rows_of, self._apart, self._text = lake.scan, lake.files_apart, text
+        self._judged_lake, self._text = lake, text
         self._files = _FileJudge(lake, judged.files, self)
         self._neighbours = sorted(neighbours, key=lambda other: abs(other - version))[:_NEIGHBOURS]
         self.files: int | None = None
@@ -118,7 +118,7 @@ class Judgement(VersionTask[Verdict]):
             base = self._lake.snapshot(self._ref, known.version)
             if not self._files.are_asked_alike(condition, base, snapshot):
                 continue
-            apart = self._apart(self._ref, base.version, snapshot.version)
+            apart = self._judged_lake.files_apart(self._ref, base.version, snapshot.version)
             try:
                 lost = self._files.of_places(condition, base, apart.only_first)
                 gained = self._files.of_places(condition, snapshot, apart.only_second) if lost else None
@@ -148,8 +148,9 @@ class Judgement(VersionTask[Verdict]):
         if num_rows is not None:
             self.source = Source.LOG
             return _empty_rows(num_rows)
+        rows = rows_of(self._judged_lake, snapshot, condition.columns or narrowest(snapshot))
         self.files_read = snapshot.num_files
-        return self.counted(self._rows_of(snapshot, condition.columns or narrowest(snapshot)))
+        return self.counted(rows)
 
     def counted(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """The same rows; their bytes are added up as they pass."""
@@ -212,7 +213,7 @@ class ExampleRows(VersionTask[Examples]):
 
     def __init__(self, lake: JudgedLake, ref: TableRef, version: int, *, text: str, judged: Judged) -> None:
         super().__init__(lake, ref, version, kept=judged.versions, what=f"examples {text.strip()}")
-        self._rows_of, self._files_of, self._judged, self._text = lake.scan, lake.read_files, judged.files, text
+        self._judged_lake, self._judged, self._text = lake, judged.files, text
 
     def compute(self, snapshot: Snapshot) -> Examples:
         condition = check_condition(self._text, snapshot)
@@ -227,9 +228,9 @@ class ExampleRows(VersionTask[Examples]):
         _, given = self._judged.look_up(question, file_keys(snapshot, condition.columns))
         broken = np.flatnonzero(given[:, 0])
         if not len(broken):  # the version was scanned as a whole, or what its files gave is forgotten
-            return self._rows_of(snapshot, names)
+            return rows_of(self._judged_lake, snapshot, names)
         enough = int(np.searchsorted(np.cumsum(given[broken, 0]), EXAMPLES)) + 1
-        return self._files_of(snapshot, broken[:enough], columns=names)
+        return self._judged_lake.read_files(snapshot, broken[:enough], columns=names)
 
 
 def _shown_columns(condition: Condition, snapshot: Snapshot) -> tuple[str, ...]:

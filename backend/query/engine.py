@@ -141,12 +141,26 @@ def _connected(job: Computation) -> Iterator["DuckDBPyConnection"]:
             raise Stopped from exc
         if job.failure is not None:
             raise job.failure from exc
-        raise QueryError(f"the expression cannot be computed: {_first_line(exc)}", position=_caret(exc)) from exc
+        said = f"the expression cannot be computed: {_first_line(exc)}"
+        raise QueryError(said, hint=_hint(exc), position=_caret(exc)) from exc
 
 
 def _first_line(exc: Exception) -> str:
     line = (str(exc).strip() or type(exc).__name__).splitlines()[0]
     return re.sub(r"^\w+ Error: ", "", line)[:300]
+
+
+def _hint(exc: Exception) -> str:
+    """What helps against the mistakes that the rows or their types make of an expression that may run."""
+    import duckdb
+
+    if isinstance(exc, duckdb.ConversionException):
+        return "TRY_CAST(… AS …) gives null where a value does not fit"
+    if isinstance(exc, duckdb.OutOfRangeException):
+        return "cast to a wider type first, such as amount::DOUBLE"
+    if isinstance(exc, duckdb.BinderException):
+        return "look at the types: a value may have to be cast, such as id::VARCHAR or '2026-01-31'::DATE"
+    return "try a part of it by itself, or over fewer columns"
 
 
 def _caret(exc: Exception) -> int | None:

@@ -72,6 +72,12 @@ class Expression:
     aggregates: tuple[str, ...] = ()
 
 
+def require_truth(kind: str) -> None:
+    """Raise `QueryError` for a condition that DuckDB finds to be of another type."""
+    if kind not in ("BOOLEAN", '"NULL"'):
+        raise QueryError(f"the condition gives {kind}, not true or false", hint="compare it, such as amount >= 0")
+
+
 def check_expression(text: str, columns: Sequence[str]) -> Expression:
     """One aggregate over a table with these (top-level) columns; raises `QueryError` with the place it is about."""
     expression = read_expression(text, columns)

@@ -24,6 +24,7 @@ from backend.diff.bisect_model import Bisection, BisectRequest, Outcome, Source,
 from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
+from backend.query.aggregate import Aggregates
 from backend.settings import load_settings
 from tests import builders, vectors
 from tests.object_store import delete_objects, list_keys, make_bucket, server_url, storage_options
@@ -253,6 +254,21 @@ def test_every_version_of_a_random_history_is_judged_as_a_recount_judges_it(
         defined = [_definition(lake, ref, version, text) for version in versions]
         most = max(Counter(lake.opened).values(), default=0)
         assert most <= len(set(defined)) and lake.scans == 0  # once for each shape of the columns
+
+    lake.opened.clear()
+    for version, rows in enumerate(writer.states):  # an aggregate reads the version as a whole
+        below = sum(row["amount"] is not None and row["amount"] < 0 for row in rows)
+        text = "count(*) FILTER (WHERE amount < 0) = 0"
+        verdict = Judgement(lake, ref, version, text=text, judged=judged).run()
+        assert (verdict.holds, verdict.parts[0][1]) == (not below, below), version
+
+
+def test_numbers_over_versions_of_a_table_with_widened_types(root: Path, open_lake: Callable[..., Lake]) -> None:
+    writer, lake = random_table(root / "t", 7), open_lake()
+    steps = Aggregates().over(lake, lake.find("t"), "sum(amount)", range(len(writer.states)))
+    *_, last = steps
+    amounts = [[row["amount"] for row in rows if row["amount"] is not None] for rows in writer.states]
+    assert [each.value for each in last.values] == [sum(some) if some else None for some in amounts]
 
 
 def _has_extra(lake: Any, ref: TableRef, version: int) -> bool:

@@ -131,6 +131,21 @@ def test_an_error_names_its_place(text: str, position: int) -> None:
     assert error.value.position == position
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("sum(status::INTEGER)", "TRY_CAST"),
+        ('sum("odd name" * 4)', "wider type"),
+        ("sum(address)", "look at the types"),
+        ("max(ts > 5)", "look at the types"),
+    ],
+)
+def test_what_the_rows_make_impossible_has_a_way_on(text: str, hint: str) -> None:
+    with pytest.raises(QueryError) as error:
+        compute(text)
+    assert hint in error.value.hint and "cannot be computed" in error.value.message
+
+
 def test_a_near_name_is_offered() -> None:
     with pytest.raises(QueryError) as error:
         compute("sum(amuont)")
