@@ -139,6 +139,8 @@ def test_a_range_is_told_with_its_commits(home: Path) -> None:
     ("condition", "said"),
     [
         ("amuont >= 0", "There is no column 'amuont' (character 1)"),
+        ("amount > (SELECT 1)", "A subquery is not allowed here (character 10)"),
+        ("amount > 'x'::DOUBLE", "TRY_CAST"),
         ("amount >= -100", "v7, the bad end, satisfies the condition: 0 of 8 rows violate it"),
     ],
 )
@@ -151,8 +153,9 @@ def test_what_cannot_be_searched_says_why(orders: Path, condition: str, said: st
     assert said not in words(app)  # it was asked once
 
 
-def test_versions_that_are_not_there_are_an_answer(orders: Path) -> None:
-    assert "has no version 99" in words(open_page("bisect", table="orders", condition="id > 5", good=99))
+@pytest.mark.parametrize(("good", "said"), [("99", "has no version 99"), ("latest2", "Not a version: 'latest2'")])
+def test_versions_that_are_not_there_are_an_answer(orders: Path, good: str, said: str) -> None:
+    assert said in words(open_page("bisect", table="orders", condition="id > 5", good=good))
 
 
 def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
