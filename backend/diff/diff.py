@@ -34,7 +34,7 @@ from backend.diff.plan import (
 from backend.diff.row_ids import BY_ROW_ID, ROW_ID, named_by, row_id_key, why_no_changes, why_no_row_ids
 from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
 from backend.diff.tracked import signed_tracked, why_not_here
-from backend.errors import DataFileMissingError, DiffError, LakehouseError, TableError
+from backend.errors import DiffError, LakehouseError, QueryError, TableError
 from backend.lake.changes import FEED
 from backend.lake.clustering import declared_clustering
 from backend.lake.file_difference import FilesApart
@@ -138,7 +138,9 @@ def compare_rows(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
     for method in prepared.plan.methods:
         try:
             found = _answered(prepared, method, watch, failed)
-        except (DataFileMissingError, TableError) as exc:
+        except QueryError:  # the condition is wrong, whatever the method
+            raise
+        except TableError as exc:
             if prepared.options.method is not None:
                 raise
             failed[method], hint = exc.message, exc.hint

@@ -66,7 +66,7 @@ def sum_up(
     )
     values = {name: getattr(found, name) for name in NetAnswer.__dataclass_fields__}
     if not query.key:
-        values["net"] = net_without_key(found.net, gross, is_reverse=is_reverse)
+        values["net"] = net_without_key(found.net, gross, is_reverse=is_reverse, is_filtered=query.where is not None)
     return FeedAnswer(**values, gross=gross)
 
 
@@ -85,10 +85,11 @@ def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, 
     return pa.RecordBatchReader.from_batches(schema, signed())
 
 
-def net_without_key(net: NetCounts, gross: Gross, *, is_reverse: bool) -> NetCounts:
+def net_without_key(net: NetCounts, gross: Gross, *, is_reverse: bool, is_filtered: bool = False) -> NetCounts:
     """Rows have no name, but a range without inserts cannot have inserted any: that often settles the counts.
 
-    Otherwise `updated` is None, and each updated row is one of the deleted and one of the inserted.
+    Otherwise, and where half of an update may be filtered out, `updated` is None, and each updated row is one of the
+    deleted and one of the inserted.
     """
     added, removed = net.inserted or 0, net.deleted or 0
     came, went = ("delete", "insert") if is_reverse else ("insert", "delete")
@@ -96,6 +97,8 @@ def net_without_key(net: NetCounts, gross: Gross, *, is_reverse: bool) -> NetCou
         return NetCounts(added, None, removed)
     if gross.total("update_postimage") == 0:
         return NetCounts(added, 0, removed)
+    if is_filtered:
+        return net
     if gross.total(came) == 0:
         return NetCounts(0, added, removed - added)
     if gross.total(went) == 0:

@@ -16,7 +16,7 @@ from backend.diff.join import join_sides
 from backend.diff.model import ApartCounts, CommonChange, NetCounts, RowChange
 from backend.diff.rows import Bucket, Source, fetch_rows
 from backend.errors import QueryError
-from backend.query.expression import Expression, read_expression
+from backend.query.expression import Expression, read_expression, require_truth
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -83,7 +83,7 @@ def net_changes(
         source, buckets = found
         page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
     return NetAnswer(
-        count_net(buckets, has_key=bool(query.key)),
+        count_net(buckets, has_key=bool(query.key), is_filtered=query.where is not None),
         count_apart(buckets),
         page.rows,
         page.truncated,
@@ -184,6 +184,8 @@ def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
     condition = read_expression(text, columns)
     if condition.aggregates:
         raise QueryError("the condition is about one row, but has an aggregate", hint="such as amount < 0")
+    if not condition.columns:
+        raise QueryError("the condition names no column, so it is the same for every row", hint="such as amount < 0")
     return condition
 
 
@@ -192,9 +194,11 @@ def _keep_where(connection: "DuckDBPyConnection", columns: Sequence[str], query:
     condition = check_row_condition(query.where or "", columns)
     named = ", ".join(f'c{i} AS "{name.replace(chr(34), chr(34) * 2)}"' for i, name in enumerate(columns))
     close_doors(connection)
+    wrapped = f"((\n{condition.text}\n))"  # an OR in it stays together
+    rows = f"(SELECT {named}, rowid AS place FROM net)"
+    require_truth(str(connection.execute(f"DESCRIBE SELECT {wrapped} FROM {rows}").fetchall()[0][1]))
     connection.execute(
-        "CREATE TEMP TABLE matched AS SELECT DISTINCT place FROM "
-        f"(SELECT {named}, rowid AS place FROM net) WHERE coalesce(CAST(({condition.text}\n) AS BOOLEAN), false)"
+        f"CREATE TEMP TABLE matched AS SELECT DISTINCT place FROM {rows} WHERE coalesce({wrapped}, false)"
     )
     mine = "rowid IN (SELECT place FROM matched)"
     if query.key:
@@ -268,14 +272,15 @@ def _buckets(connection: "DuckDBPyConnection") -> dict[str, Bucket]:
     return {name: Bucket(keys, entries, added, removed) for name, keys, entries, added, removed in found}
 
 
-def count_net(buckets: Mapping[str, Bucket], *, has_key: bool) -> NetCounts:
-    """Without a key, whether an update happened is not known: None."""
+def count_net(buckets: Mapping[str, Bucket], *, has_key: bool, is_filtered: bool = False) -> NetCounts:
+    """Without a key, whether an update happened is not known: None. `is_filtered`: its other half may be left out."""
     added = sum(bucket.added for bucket in buckets.values())
     removed = sum(bucket.removed for bucket in buckets.values())
     if has_key:
         updated = buckets["update"].keys if "update" in buckets else 0
         return NetCounts(added - updated, updated, removed - updated)
-    return NetCounts(added, None if added and removed else 0, removed)
+    may_update = (added or removed) if is_filtered else (added and removed)
+    return NetCounts(added, None if may_update else 0, removed)
 
 
 def count_apart(buckets: Mapping[str, Bucket]) -> ApartCounts:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from backend.diff.diff import DiffOptions, diff
 from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
-from backend.errors import DataFileMissingError, DiffError, VersionNotFoundError
+from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
@@ -432,3 +432,20 @@ def test_files_only_rewritten_are_those_of_commits_that_say_no_row_changed(tmp_p
     log.checkpoint(1, [*base, add("a"), add("b"), add("c")]).checkpoint(2, [*base, add("c"), add("d")])
     (log.log / f"{2:020d}.json").unlink()
     assert compare(tmp_path, 1, 4).rewritten is None
+
+
+@pytest.mark.parametrize("feed", [True, False])
+def test_half_an_update_that_a_condition_lets_through_is_not_called_an_insert(tmp_path: Path, feed: bool) -> None:
+    """Without a key its other half is out of sight; with one the update is kept whole."""
+    path = tmp_path / "t"
+    write_deltalake(path, table([1, 2], ["a", "b"]), configuration=FEED if feed else None)
+    DeltaTable(path).update(updates={"v": "'z'"}, predicate="id = 1")
+    half = compare(tmp_path, 0, 1, where="v = 'z'")
+    assert (half.method is DiffMethod.CHANGE_FEED, half.net, half.exact) == (feed, NetCounts(1, None, 0), False)
+    assert compare(tmp_path, 0, 1, where="v = 'z' OR v = 'a'").net == NetCounts(1, None, 1)
+    assert compare(tmp_path, 0, 1, where="v = 'b'").net == NetCounts(0, 0, 0)
+    assert compare(tmp_path, 0, 1, where="v = 'z'", key=("id",)).net == NetCounts(0, 1, 0)
+    with pytest.raises(QueryError, match="gives BIGINT, not true or false"):
+        compare(tmp_path, 0, 1, where="id")
+    with pytest.raises(QueryError, match="names no column"):
+        compare(tmp_path, 0, 1, where="1 = 1")
