@@ -96,6 +96,8 @@ other, two = (1, "a", "y", 0.0), (2, "a", "x", NAN)
     ("before", "after", "joined_by_id", "joined_by_both"),
     [
         pytest.param([one, two, (3, "b", None, None)], [other, two], True, True, id="each key once"),
+        pytest.param([(1, "a", None, NAN)], [(1, "a", "x", NAN)], True, True, id="null became a value"),
+        pytest.param([(1, "a", "x", NAN)], [(1, "a", "x", None)], True, True, id="NaN became null"),
         pytest.param([], [one, two], True, True, id="only inserts"),
         pytest.param([one], [one], True, True, id="nothing"),
         pytest.param([one, one, two], [one, one], True, True, id="repeated, and cancels"),
@@ -164,6 +166,20 @@ def test_what_the_join_cannot_answer_it_is_not_asked(query: NetQuery, width: int
         with patch(f"{__name__}.COLUMNS", ("id", *(f"n{i}" for i in range(1, width)))):
             _, is_joined = compare([(1,) * width], [(2,) * width], query, wide)
     assert is_joined is None
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        pytest.param([(0, "a", str(i), 0.0) for i in range(300)], id="one key for all"),
+        pytest.param([(max(0, i - 40), "a", str(i), 0.0) for i in range(300)], id="one key for some"),
+    ],
+)
+def test_a_key_that_many_rows_share_does_not_multiply_them(repeated: list[Row]) -> None:
+    before, after = repeated[:150], repeated[:40] + repeated[150:]
+    found, is_joined = compare(before, after, NetQuery(("id",), 1_000))
+    assert is_joined is False
+    assert str(found) == str(summed_up(before, after, NetQuery(("id",), 1_000)))
 
 
 def test_the_limit_is_shared_between_the_kinds() -> None:
