@@ -66,6 +66,11 @@ def counted(before: Sequence[Row], after: Sequence[Row], key: tuple[str, ...]) -
     return NetCounts(len(new.keys() - old), updated, len(old.keys() - new))
 
 
+def text(answer: NetAnswer) -> str:
+    """NaN does not equal itself; which of two equal zeros stands for a common change is nobody's matter."""
+    return str(answer).replace("-0.0", "0.0")
+
+
 rows = st.lists(
     st.tuples(
         st.sampled_from([1, 2, 3, 4, 5, None]),
@@ -84,7 +89,7 @@ def test_the_join_says_what_summing_up_says_or_nothing(
     before: list[Row], after: list[Row], key: tuple[str, ...]
 ) -> None:
     found, is_joined = compare(before, after, NetQuery(key, 100))
-    assert str(found) == str(summed_up(before, after, NetQuery(key, 100)))
+    assert text(found) == text(summed_up(before, after, NetQuery(key, 100)))
     expected = counted(before, after, key)
     assert expected is None or (is_joined, found.net) == (True, expected)
 
@@ -117,7 +122,7 @@ def test_the_join_knows_when_a_key_names_its_rows(
     for key, expected in ((("id",), joined_by_id), (("id", "part"), joined_by_both)):
         found, is_joined = compare(before, after, NetQuery(key, 100))
         assert is_joined is expected
-        assert str(found) == str(summed_up(before, after, NetQuery(key, 100)))
+        assert text(found) == text(summed_up(before, after, NetQuery(key, 100)))
 
 
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
