@@ -65,7 +65,7 @@ class NetCounted:
 
 def net_rows(signed: DataFrame, key: Sequence[int], tolerance: float) -> NetRows:
     """Lazy: the first count of it does the work, the others read what is kept."""
-    fields = tuple(field for field in signed.schema.fields if field.name[:1] == "c" and field.name[1:].isdigit())
+    fields = _fields(signed)
     names = [field.name for field in fields]
     net = signed.groupBy(*names).agg(F.sum(SIGN).alias("n")).filter("n <> 0")
     columns = tuple(f"c{i}" for i in key)
@@ -132,6 +132,10 @@ def common_changes(rows: NetRows, counted: NetCounted) -> DataFrame | None:
         F.lit(COMMON).alias("what"), place.cast("long").alias("place"), "n", "detail",
         *(_filled(rows, side, places).alias(side) for side in ("before", "after")),
     )  # fmt: skip
+
+
+def _fields(signed: DataFrame) -> tuple[StructField, ...]:
+    return tuple(field for field in signed.schema.fields if field.name[:1] == "c" and field.name[1:].isdigit())
 
 
 def _keyed(net: DataFrame, names: Sequence[str], key: Sequence[str]) -> DataFrame:
