@@ -15,13 +15,13 @@ from app.cli.output import one_line, print_json, print_table, say
 from app.view.change_sentence import rewritten_text
 from app.view.change_summary import to_markdown
 from app.view.format import bytes_text, count_text, things, utc_text
-from backend.diff.diff import DiffOptions, prepare
 from backend.diff.diff import diff as compare
 from backend.diff.engine import Watch
 from backend.diff.export import to_csv, to_json, to_parquet
 from backend.diff.key import parse_names
 from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
+from backend.diff.prepared import DiffOptions, prepare
 from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
 from backend.errors import DiffError

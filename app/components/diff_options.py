@@ -10,10 +10,10 @@ from app.components.frame import OpenTable
 from app.errors import sentence
 from app.view import changes as view
 from app.view.format import markdown_safe
-from backend.diff.diff import DiffOptions
 from backend.diff.kept import LogPart
 from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod
+from backend.diff.prepared import DiffOptions
 from backend.lake.metadata_diff import column_names
 
 AGAINST, METHOD, WHERE, ON = "against", "method", "rows_where", "on"

@@ -1,104 +1,35 @@
 """What changed between two versions of a table (or two tables): the one door for the Changes page and `weir diff`.
 
-Rule: facts are gathered from the log alone, `plan_diff` decides, then one method computes; when it turns out that it
-cannot (a file is gone, a reader refuses), the next one does and the reason stays. Metadata, files and commits are told
-whatever the method.
+Rule: the plan decides from the log alone (`prepared`), then one method computes; when it turns out that it cannot (a
+file is gone, a reader refuses), the next one does and the reason stays. Metadata, files and commits are told whatever
+the method.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
 from backend.diff.commits import commit_changes, counted_by_feed, why_incomplete
 from backend.diff.engine import Watch
 from backend.diff.feed import FeedAnswer, Gross, sum_up
-from backend.diff.feed_summary import CountingLake
-from backend.diff.files import diff_files
-from backend.diff.key import KeyFound, choose_key
 from backend.diff.limits import limits
-from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
-from backend.diff.net import SIGN, NetAnswer, NetQuery, check_row_condition, column_name, net_changes
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.net import SIGN, NetAnswer, NetQuery, column_name, net_changes
 from backend.diff.plain import plain_columns, signed_files
-from backend.diff.plan import (
-    BY_FILES,
-    METHOD_NAMES,
-    DiffFacts,
-    DiffPlan,
-    DiffRequest,
-    FeedSupport,
-    FilesFacts,
-    plan_diff,
-)
-from backend.diff.row_ids import BY_ROW_ID, ROW_ID, named_by, row_id_key, why_no_changes, why_no_row_ids
-from backend.diff.states import FileReader, Sides, signed_rows, two_tables, two_versions
-from backend.diff.tracked import signed_tracked, why_not_here
-from backend.errors import DiffError, LakehouseError, QueryError, TableError
+from backend.diff.plan import BY_FILES, METHOD_NAMES
+from backend.diff.prepared import DiffLake, DiffOptions, PreparedDiff, prepare
+from backend.diff.row_ids import BY_ROW_ID, ROW_ID, named_by, row_id_key
+from backend.diff.states import signed_rows
+from backend.diff.tracked import signed_tracked
+from backend.errors import DiffError, QueryError, TableError
 from backend.lake.changes import FEED
-from backend.lake.clustering import declared_clustering
-from backend.lake.file_difference import FilesApart
-from backend.lake.metadata_diff import diff_properties, diff_schemas
-from backend.lake.model import CommitReader, Places, Snapshot, TableRef
-from backend.lake.tracked import TrackedFiles
+from backend.lake.model import TableRef
 
 _DISAGREE = (
     "the log's row counts do not agree with the rows read: some file's statistics are wrong, so how many rows stayed "
     "the same is not known"
 )
-_KEY_HISTORY = 200  # commits looked through for MERGE predicates
-
-
-class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
-    """The part of `backend.lake.lake.Lake` that a diff needs."""
-
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-
-    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
-
-    def changes(
-        self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatchReader | pa.Table: ...
-
-    def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
-
-    def tracked_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> TrackedFiles: ...
-
-    def plain_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> list[str] | None: ...
-
-    def require_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class DiffOptions:
-    """How to compare: `key` and `columns` as given (None: found, all), `remembered` the key that was given last, at
-    most `row_limit` rows in the answer, the one `method` wanted (None: the best), at most `max_bytes` of data files
-    read unless a method is named, floats within `tolerance` equal, `against` another table whose version is
-    `to_version`, only rows that satisfy the SQL `where` before or after. `on_host`: Spark on the stream host compares,
-    by whatever method, and any amount of data."""
-
-    key: tuple[str, ...] | None = None
-    remembered: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
-    row_limit: int = 1_000
-    method: DiffMethod | None = None
-    max_bytes: int | None = None
-    tolerance: float = 0.0
-    against: TableRef | None = None
-    where: str | None = None
-    on_host: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedDiff:
-    """Everything that the log tells, and how rows would be compared. `outline` is the answer without rows."""
-
-    lake: DiffLake
-    options: DiffOptions
-    plan: DiffPlan
-    sides: Sides
-    columns: tuple[str, ...]
-    outline: VersionDiff
 
 
 def diff(
@@ -117,20 +48,6 @@ def diff(
     return compare_rows(prepare(lake, ref, from_version, to_version, options), watch or Watch())
 
 
-def prepare(
-    lake: DiffLake, ref: TableRef, from_version: int, to_version: int, options: DiffOptions = DiffOptions()
-) -> PreparedDiff:
-    """What the log tells of the difference; no row is read. Raises as `diff` does."""
-    first, second = lake.snapshot(ref, from_version), lake.snapshot(options.against or ref, to_version)
-    sides = _sides(lake, first, second)
-    request = DiffRequest(from_version, to_version, options.method, options.max_bytes, options.on_host)
-    plan = plan_diff(request, _facts(lake, sides, options))
-    names = _compared(options.columns, sides, plan)
-    if options.where is not None:
-        check_row_condition(options.where, names)
-    return PreparedDiff(lake, options, plan, sides, names, _outline(lake, sides, plan, names))
-
-
 def compare_rows(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
     """The whole answer: by the plan's method, or by the first below it that can; see `diff` for what it raises."""
     failed: dict[DiffMethod, str] = {}
@@ -147,88 +64,6 @@ def compare_rows(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
         else:
             return found if found.is_available else replace(found, hint=found.hint or hint)
     return _answered(prepared, DiffMethod.LOG_ONLY, watch, failed)
-
-
-def _sides(lake: DiffLake, first: Snapshot, second: Snapshot) -> Sides:
-    if first.ref != second.ref:
-        return two_tables(first, second)
-    return two_versions(first, second, lake.files_apart(first.ref, first.version, second.version))
-
-
-def _facts(lake: DiffLake, sides: Sides, options: DiffOptions) -> DiffFacts:
-    ids = (sides.first.metadata.id, sides.second.metadata.id)
-    newer, low, high = sides.newer, sides.low, sides.high
-    if sides.is_one_table and low == high:
-        return DiffFacts(*ids, None, choose_key(options.key, newer.metadata, ()))
-    key = _key(lake, newer, options)
-    if key.key is None and not sides.is_one_table:
-        key = _key(lake, sides.first, options)
-    feed = lake.cdf_support(newer.ref, low, high) if sides.is_one_table else None
-    return DiffFacts(*ids, feed, key, _files_facts(lake, sides), sides.is_one_table, why_no_changes(sides))
-
-
-def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
-    history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
-    return choose_key(options.key, snapshot.metadata, history, options.remembered)
-
-
-def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:
-    count = sum(len(places) for _, places in sides.parts())
-    problem = None
-    try:
-        for snapshot, places in sides.parts():
-            lake.require_files(snapshot, places)
-    except LakehouseError as exc:
-        problem = exc.message
-    no_ids = why_no_row_ids(sides)
-    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem, no_ids, None if no_ids else why_not_here(sides))
-
-
-def _compared(columns: Sequence[str] | None, sides: Sides, plan: DiffPlan) -> tuple[str, ...]:
-    """The columns to compare, in the table's order: those asked for and the key, or all that can be."""
-    if not columns:
-        return sides.columns
-    wanted = {name.lower() for name in (*columns, *(plan.key.columns if plan.key else ()))}
-    if missing := sorted(wanted - {name.lower() for name in sides.columns}):
-        raise DiffError(f"no column {', '.join(missing)} to compare", hint=f"columns: {', '.join(sides.columns[:50])}")
-    return tuple(name for name in sides.columns if name.lower() in wanted)
-
-
-def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...]) -> VersionDiff:
-    first, second = sides.first, sides.second
-    is_same = plan.method is DiffMethod.SAME_VERSION
-    found = VersionDiff(
-        ref=first.ref,
-        from_version=first.version,
-        to_version=second.version,
-        method=plan.method,
-        reasons=plan.reasons(plan.method),
-        exact=is_same,
-        key=plan.key,
-        net=NetCounts(0, 0, 0) if is_same else NetCounts(None, None, None),
-        apart=ApartCounts(),
-        commits=(),
-        rows=(),
-        truncated=False,
-        changed_cells={},
-        arrow_schema=pa.schema([(name, pa.null()) for name in names]),
-        schema=diff_schemas(first.metadata, second.metadata) if sides.is_reverse else sides.schema,
-        properties=diff_properties(
-            (first.metadata, first.protocol),
-            (second.metadata, second.protocol),
-            clustered=(declared_clustering(first), declared_clustering(second)),
-        ),
-        files=diff_files(sides),
-        num_rows=(first.num_rows, second.num_rows),
-        first_covered_version=plan.first_covered_version,
-        hint=plan.hint,
-        rewritten=sides.apart.rewritten,
-        against=None if sides.is_one_table else second.ref,
-    )
-    if not sides.is_one_table or sides.low == sides.high:
-        return found
-    commits = lake.history(first.ref, starting_version=sides.low + 1, ending_version=sides.high)
-    return replace(found, commits=commit_changes(commits, None))
 
 
 def _answered(

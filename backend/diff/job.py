@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from backend.diff.diff import PreparedDiff, with_answer, with_commits
+from backend.diff.diff import with_answer, with_commits
 from backend.diff.engine import Watch
 from backend.diff.feed import Gross
 from backend.diff.job_work import COMMON, SUMMARY, DiffSummary, DiffWork, StateWanted, summary_of, to_json
@@ -26,6 +26,7 @@ from backend.diff.model import (
     VersionDiff,
 )
 from backend.diff.net import NetAnswer
+from backend.diff.prepared import PreparedDiff
 from backend.diff.values import same
 from backend.errors import DiffError, JobError, JobResultMissingError, ObjectMissingError, TableError
 from backend.jobs.model import Job, JobKind, JobRequest, JobState

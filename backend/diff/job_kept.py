@@ -9,10 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
-from backend.diff.diff import DiffLake, PreparedDiff, prepare
 from backend.diff.job import job_request, read_answer, results_lake
 from backend.diff.kept import DiffQuestion
 from backend.diff.model import VersionDiff
+from backend.diff.prepared import DiffLake, PreparedDiff, prepare
 from backend.jobs.model import Job, JobRequest
 from backend.settings import Settings
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from backend.diff.diff import DiffLake, DiffOptions, PreparedDiff, diff, prepare
+from backend.diff.diff import diff
 from backend.diff.engine import DiffStopped, Watch
 from backend.diff.model import VersionDiff
 from backend.diff.plan import DiffPlan
+from backend.diff.prepared import DiffLake, DiffOptions, PreparedDiff, prepare
 from backend.lake.model import TableRef
 from backend.work import Work
 

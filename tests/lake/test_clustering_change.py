@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend.diff.diff import prepare
+from backend.diff.prepared import prepare
 from backend.lake.clustering import declared_clustering
 from backend.lake.lake import Lake
 from backend.lake.metadata_diff import PropertyChange

@@ -13,9 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.diff.diff import DiffOptions, diff
+from backend.diff.diff import diff
 from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
+from backend.diff.prepared import DiffOptions
 from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings

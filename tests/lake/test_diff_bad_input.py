@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff.diff import DiffOptions
 from backend.diff.diff import diff as compare
 from backend.diff.export import to_csv, to_json, to_parquet
 from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.prepared import DiffOptions
 from backend.diff.versions import parse_version
 from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
 from backend.lake.lake import Lake

@@ -15,10 +15,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.diff import net
-from backend.diff.diff import DiffOptions, diff, prepare
+from backend.diff.diff import diff
 from backend.diff.engine import DiffStopped, Watch
 from backend.diff.model import DiffMethod, FilesDiff, NetCounts, VersionDiff
 from backend.diff.plain import signed_files
+from backend.diff.prepared import DiffOptions, prepare
 from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
 from backend.settings import load_settings

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backend.diff.diff import DiffOptions, diff, prepare
+from backend.diff.diff import diff
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, SetApart, VersionDiff
+from backend.diff.prepared import DiffOptions, prepare
 from backend.errors import DiffError, TableError
 from backend.lake.lake import Lake
 from backend.settings import load_settings

@@ -21,9 +21,10 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from backend.diff.diff import DiffOptions, diff, prepare
+from backend.diff.diff import diff
 from backend.diff.job import job_request, read_answer, results_lake
 from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.prepared import DiffOptions, prepare
 from backend.jobs.model import Job, JobState
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings

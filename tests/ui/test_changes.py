@@ -10,10 +10,10 @@ from app import context
 from app.components.diff_run import _mark
 from app.view import changes as view
 from backend.diff import diff
-from backend.diff.diff import DiffOptions, PreparedDiff
 from backend.diff.engine import Watch
 from backend.diff.kept import DiffQuestion
 from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.prepared import DiffOptions, PreparedDiff
 from backend.errors import StorageError
 from backend.lake.lake import Lake
 from tests import builders

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from backend.diff import kept
-from backend.diff.diff import DiffOptions
 from backend.diff.engine import Watch
 from backend.diff.kept import Differences, DiffProgress, DiffQuestion
 from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.diff.prepared import DiffOptions
 from backend.errors import DiffError
 from backend.lake.metadata_diff import SchemaDiff
 from backend.lake.model import TableRef
