@@ -53,13 +53,16 @@ def compare(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> Non
             _follow(job.job_id)
 
 
-def too_large(part: LogPart) -> None:
-    """Where only the size speaks against reading rows here, the way to the host."""
+def too_large(part: LogPart, *, view_of_rows: str) -> None:
+    """Where only the size speaks against reading rows here, the way to the host; the page then shows rows."""
     if part.plan.method is not DiffMethod.LOG_ONLY or part.possible.bytes_to_read is None:
         return
     if any(method is not DiffMethod.LOG_ONLY for method in view.method_choices(part)):
         why = _why_not()
-        st.button(LABEL, key="to_host", icon=":material/dns:", on_click=_go, disabled=why is not None, help=why)
+        st.button(
+            LABEL, key="to_host", icon=":material/dns:", on_click=_go, args=(view_of_rows,),
+            disabled=why is not None, help=why,
+        )  # fmt: skip
         if why:
             st.caption(f"On the stream host: {markdown_safe(sentence(why))}")
 
@@ -70,10 +73,9 @@ def say_who(found: VersionDiff) -> None:
     st.caption(markdown_safe(sentence(f"{METHOD_WORDS[found.method]} {by}".strip())))
 
 
-def _go() -> None:
+def _go(view_of_rows: str) -> None:
     compare_on_host()
-    st.session_state.pop(state.VIEW, None)  # it fell on the commits while there were no rows
-    state.put({state.VIEW: None})
+    st.session_state[state.VIEW] = view_of_rows  # it fell on the commits while there were none
     st.session_state[_ASKED] = True
 
 

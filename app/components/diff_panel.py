@@ -52,7 +52,7 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)
         diff_run.too_large(part)
-        diff_job.too_large(part)
+        diff_job.too_large(part, view_of_rows=ROWS)
     elif shown.method is not DiffMethod.SAME_VERSION:
         _counts(shown, is_pending=found is None)
         if question.options.on_host and found is not None:
