@@ -7,7 +7,7 @@ longer than most questions; one that did not is closed.
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT = "1GB"
 THREADS = 2
+PIECE_ROWS, PIECE_BYTES = 16_384, 1 << 20
 SLICE_BYTES = 16 << 20  # DuckDB does not count a vector's own texts: what is handed in at once bounds them
 _CONFIG = {
     "memory_limit": MEMORY_LIMIT,
@@ -52,7 +53,7 @@ class Computation(Interruptible):
         with _connected(self) as connection:
             self.take(connection)
             try:
-                connection.register("rows", pa.RecordBatchReader.from_batches(rows.schema, self._watched(rows)))
+                connection.register("rows", _handed(rows.schema, self._watched(rows)))
                 found = connection.execute(sql).fetchall()
             finally:
                 self.take(None)
@@ -67,7 +68,7 @@ class Computation(Interruptible):
                 if self.is_stopped:
                     raise Stopped
                 self.rows_read += batch.num_rows
-                yield from _slices(batch)
+                yield batch
         except LakehouseError as exc:
             self._failure = exc
             raise
@@ -76,6 +77,30 @@ class Computation(Interruptible):
     def failure(self) -> LakehouseError | None:
         """What the stream of rows failed with."""
         return self._failure
+
+
+def _handed(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """The rows in pieces that DuckDB takes well: neither few rows (each piece costs it most of a millisecond, and a
+    table of small files has one for each) nor many bytes."""
+    gathered = _gathered(batch for batch in batches if batch.num_rows)
+    return pa.RecordBatchReader.from_batches(schema, (piece for batch in gathered for piece in _slices(batch)))
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        is_large = batch.num_rows >= PIECE_ROWS or batch.nbytes >= PIECE_BYTES
+        if waiting and (is_large or rows >= PIECE_ROWS or size >= PIECE_BYTES):
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+        if is_large:
+            yield batch
+        else:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

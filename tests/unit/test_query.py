@@ -186,6 +186,14 @@ def test_a_connection_that_ended_well_serves_the_next_and_holds_nothing_of_the_l
     assert len(idle) == 1  # nor one with a limit of its own
 
 
+def test_rows_of_many_small_files_are_handed_on_together_and_large_ones_in_pieces() -> None:
+    small = [pa.record_batch({"id": [number]}) for number in range(1_000)]
+    large = pa.record_batch({"id": list(range(3 << 20))})
+    handed = list(engine._handed(large.schema, iter([*small, large.slice(0, 0), large])))
+    assert [batch.num_rows for batch in handed] == [1_000, engine.SLICE_BYTES // 8, 1 << 20]
+    assert pa.Table.from_batches(handed).column("id").to_pylist() == [*range(1_000), *range(3 << 20)]
+
+
 class _Held:
     """Something that a stream of rows holds."""
 
