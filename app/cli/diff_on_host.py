@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from app.cli.output import now, one_line, say
 from app.cli.streams import actor, control_store
 from app.view.jobs import job_words
-from backend.diff.diff import PreparedDiff
 from backend.diff.job import job_request, read_answer, results_lake
 from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.prepared import PreparedDiff
 from backend.errors import JobError, JobResultMissingError
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.jobs.standing import is_orphan, why_no_host
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from backend.store.store import ControlStore
 
 _POLL_S = 0.25
+_PATIENCE_S = 60.0  # a host that died is started again
 _START = "start one with `weir host`"
 
 
@@ -59,7 +60,7 @@ def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:
     said, stale_s = "", settings.host.heartbeat_stale_s
     while not job.state.is_over:
         hosts, clock = store.hosts(), now()
-        if (why := why_no_host(hosts, now=clock, stale_s=stale_s)) is not None:
+        if (why := why_no_host(hosts, now=clock, stale_s=stale_s + _PATIENCE_S)) is not None:
             raise JobError(f"job {job.job_id} waits: {why}", hint=f"{_START}; the same command finds the job again")
         words = job_words(job, now=clock, is_orphan=is_orphan(job, hosts, now=clock, stale_s=stale_s))
         if (key := words.rpartition(" · ")[0]) != said:
