@@ -119,7 +119,7 @@ def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
     found = compare(spoiled, lake.find("prices"), 0, 2, KEYED)  # type: ignore[arg-type]
     assert spoiled.times and found.method is DiffMethod.LOG_ONLY and not found.exact
     assert (found.net.inserted, found.net.updated, found.net.deleted, found.rows) == (None, None, None, ())
-    assert any("is gone" in reason for reason in found.reasons) and found.is_changed is not False
+    assert any("is gone" in reason for reason in found.reasons) and found.is_changed is not False and found.hint
     assert found.files.added == 2
 
 
@@ -228,6 +228,7 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
     found = compare(lake, lake.find("t"), 1, 2, KEYED)
     assert (found.net.inserted, found.net.updated, found.net.deleted) == (2, 1, 1)
     assert not found.rows_agree and found.unchanged is None
+    assert any("row counts" in reason for reason in found.reasons)
     rows = compare(lake, lake.find("t"), 1, 2)
     assert (rows.net.inserted, rows.net.deleted, rows.unchanged) == (3, 2, None)
 
@@ -258,6 +259,7 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
         ("id > 0\x00", "holds a null character"),
         ("id > " + "1" * 5_000, "more than 2,000"),
         ("", "there is no expression"),
+        ("true", "names no column"),
     ],
 )
 def test_a_condition_that_may_not_run_is_refused_with_its_place_and_a_way_on(
@@ -267,6 +269,19 @@ def test_a_condition_that_may_not_run_is_refused_with_its_place_and_a_way_on(
     answer = weir("diff", "prices", "--from", "0", "--to", "3", "--key", "id", f"--where={where}")
     assert (answer.code, answer.out) == (2, "") and said in answer.err, answer.err
     assert "hint: " in answer.err and len(answer.err) < 1_000
+
+
+def test_a_condition_that_is_neither_true_nor_false_is_refused(prices: Path, weir: Weir) -> None:
+    answer = weir("diff", "prices", "--from", "0", "--to", "3", "--where", "id")
+    assert (answer.code, answer.out) == (2, "") and "hint: compare it" in answer.err
+    assert "the condition gives BIGINT, not true or false" in answer.err
+
+
+def test_a_condition_that_lets_half_an_update_through_makes_no_insert_of_it(prices: Path, open_lake: OpenLake) -> None:
+    lake = open_lake()
+    found = compare(lake, lake.find("prices"), 2, 3, DiffOptions(where="v > 1.5"))  # 150 rows went from 1 to 2
+    assert (found.net.inserted, found.net.updated, found.net.deleted) != (150, 0, 0)
+    assert not found.exact or found.net.updated is None
 
 
 @pytest.mark.parametrize("option", ["--key", "--columns"])
