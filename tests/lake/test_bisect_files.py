@@ -263,6 +263,20 @@ def test_every_version_of_a_random_history_is_judged_as_a_recount_judges_it(
         assert (verdict.holds, verdict.parts[0][1]) == (not below, below), version
 
 
+@pytest.mark.parametrize(("seed", "most"), [(2, 0), (3, 0), (2, 1), (3, 1)])
+def test_a_version_judged_from_its_neighbours_is_as_a_recount_judges_it(
+    root: Path, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+) -> None:
+    monkeypatch.setattr(bisect_files, "is_remote", lambda _: True)
+    monkeypatch.setattr(bisect_files, "REMOTE_FILES", most)
+    writer, lake, judged, text = random_table(root / "t", seed), open_lake(), Judged(), "amount >= 0"
+    done: list[int] = []
+    for version in Random(seed).sample(range(len(writer.states)), len(writer.states)):
+        task = Judgement(lake, lake.find("t"), version, text=text, judged=judged, neighbours=done)
+        assert task.run() == recounted(writer.states[version], CONDITIONS[text]), version
+        done.append(version)
+
+
 def test_numbers_over_versions_of_a_table_with_widened_types(root: Path, open_lake: Callable[..., Lake]) -> None:
     writer, lake = random_table(root / "t", 7), open_lake()
     steps = Aggregates().over(lake, lake.find("t"), "sum(amount)", range(len(writer.states)))
