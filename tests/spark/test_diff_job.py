@@ -224,7 +224,7 @@ SLOW = DiffOptions(method=ROWS)
 
 def test_cancelling_ends_the_tasks_within_a_second(world: World, spark: SparkSession) -> None:
     job = world.ask("big", 0, 1, SLOW)
-    world.until(job, lambda found: bool(found.progress.total))
+    world.until(job, lambda found: found.progress.phase == "comparing rows" and bool(found.progress.total))
     tracker = spark.sparkContext.statusTracker()
     group = f"weir-job-{job.job_id}-1"
     assert set(tracker.getJobIdsForGroup(group)) & set(tracker.getActiveJobsIds())
@@ -283,7 +283,7 @@ def test_the_command_asks_the_host_and_prints_the_same_document(world: World) ->
 def test_ctrl_c_cancels_the_job(world: World) -> None:
     command = weir(world, "big", "--from", "0", "--to", "1", "--on", "host", "--columns", "id,v")
     deadline = time.monotonic() + 60
-    while not (jobs := [job for job in world.store.jobs.unfinished() if job.progress.total]):
+    while not (jobs := [job for job in world.store.jobs.unfinished() if job.progress.phase == "comparing rows"]):
         assert time.monotonic() < deadline, command.poll()
         time.sleep(0.05)
     command.send_signal(signal.SIGINT)
