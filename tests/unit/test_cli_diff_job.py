@@ -1,0 +1,82 @@
+"""`weir diff --on host` where nobody, or nobody who can, does the job."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.errors import JobError
+from backend.settings import load_settings
+from backend.store.store import ControlStore
+from backend.streams.model import HostHeartbeat
+from pipelines.job_host import JobHost
+from tests import builders
+from tests.unit.test_cli import Weir, home, weir
+from tests.unit.test_job_host import Runner
+
+__all__ = ["home", "weir"]
+ON_HOST = ("diff", "orders", "--from", "0", "--to", "1", "--on", "host")
+
+
+@pytest.fixture(autouse=True)
+def orders(home: Path) -> None:
+    builders.write(home / "lake" / "orders", {"id": [1]})
+    builders.write(home / "lake" / "orders", {"id": [2]})
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[ControlStore]:
+    opened = ControlStore.open(load_settings())
+    yield opened
+    opened.close()
+
+
+def seen(store: ControlStore, at: datetime) -> None:
+    store.beat(HostHeartbeat("host-a", "machine", 1, at, at))
+
+
+def test_without_a_store_nothing_is_made(weir: Weir, home: Path) -> None:
+    answer = weir(*ON_HOST)
+    assert (answer.code, answer.out) == (1, "")
+    assert "there is no control store" in answer.err and "weir host" in answer.err
+    assert not (home / "store").exists()
+
+
+def test_a_host_that_is_gone_is_not_waited_for(weir: Weir, store: ControlStore) -> None:
+    seen(store, datetime.now(UTC) - timedelta(hours=2))
+    answer = weir(*ON_HOST)
+    assert answer.code == 1
+    assert "no stream host is alive: the last one was seen at" in answer.err
+    assert store.jobs.unfinished() == store.audit_entries() == []
+
+
+def test_what_needs_no_rows_needs_no_host(weir: Weir, store: ControlStore) -> None:
+    assert weir("diff", "orders", "--from", "1", "--to", "1", "--on", "host", "--json").code == 0
+
+
+def test_a_failed_job_says_why(weir: Weir, store: ControlStore) -> None:
+    seen(store, datetime.now(UTC))
+    runner = Runner(problem=JobError("the data file part-1 is gone", hint="compare newer versions"))
+    runner.release.set()
+    host = JobHost(load_settings(), store, runner, "host-a")
+    host.start()
+    answer = weir(*ON_HOST, "--json")
+    host.stop(2)
+    assert answer.code == 1
+    assert "error: the stream host could not compare: the data file part-1 is gone" in answer.err
+    assert "hint: compare newer versions" in answer.err
+    assert len(runner.started) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--where", "id > 1"), "cannot be checked on the stream host"), (("--on", "moon"), "no place 'moon'")],
+)
+def test_what_cannot_be_is_refused_before_a_job_is_asked_for(
+    weir: Weir, store: ControlStore, arguments: tuple[str, ...], said: str
+) -> None:
+    seen(store, datetime.now(UTC))
+    answer = weir(*ON_HOST, *arguments)
+    assert answer.code == 1 and said in answer.err
+    assert store.jobs.unfinished() == []
