@@ -20,6 +20,7 @@ from backend.diff.plain import plain_columns, signed_files
 from backend.diff.plan import BY_FILES, METHOD_NAMES
 from backend.diff.prepared import DiffLake, DiffOptions, PreparedDiff, prepare
 from backend.diff.row_ids import BY_ROW_ID, ROW_ID, named_by, row_id_key
+from backend.diff.rows import MANY_COLUMNS
 from backend.diff.states import signed_rows
 from backend.diff.tracked import signed_tracked
 from backend.errors import DiffError, QueryError, TableError
@@ -125,7 +126,7 @@ def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswe
     lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
     watch.rows_total = sides.num_rows
     first, second = (lake.plain_files(snapshot, places) for snapshot, places in sides.parts())
-    types = plain_columns(sides, columns)
+    types = plain_columns(sides, columns) if len(columns) <= MANY_COLUMNS else None
 
     def reading() -> pa.RecordBatchReader:
         return signed_rows(lake, sides, columns)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from backend.diff.engine import Watch, close_doors, engine
 from backend.diff.join import join_sides
 from backend.diff.model import ApartCounts, CommonChange, NetCounts, RowChange
-from backend.diff.rows import Bucket, Source, fetch_rows
+from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
 from backend.errors import QueryError
 from backend.query.expression import Expression, read_expression, require_truth
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SIGN = pa.field("sign", pa.int8())
 MANY_ROWS = 1_000_000  # from here on two passes: first which rows can differ at all, then only those
-MANY_VALUES, MANY_COLUMNS = 16_000_000, 500  # up to here both sides are joined
+MANY_VALUES = 16_000_000  # up to here both sides are joined
 _MOST_PAIRS = 1_000_000
 _SIEVE_BITS = 20
 
@@ -78,6 +78,8 @@ def net_changes(
     Raises `DiffError`, `DiffStopped`, and what reading the rows raises.
     """
     with engine(watch) as connection:
+        if len(columns) > MANY_COLUMNS:
+            connection.execute("SET threads = 1")  # a batch of each thread is tens of megabytes
         rows = _Rows(connection, watch, read, plain(connection) if plain is not None else None)
         found = _joined(rows, columns, query) or _summed_up(rows, columns, query, can_read_twice=can_read_twice)
         source, buckets = found
@@ -237,7 +239,7 @@ def _source(connection: "DuckDBPyConnection", columns: Sequence[str], query: Net
     def rows_of(bucket: str) -> str:
         if not key:
             return f"SELECT * FROM net WHERE n {'>' if bucket == 'insert' else '<'} 0"
-        return f"SELECT net.* FROM net JOIN keyed k ON {on} WHERE k.bucket = '{bucket}'"
+        return f"SELECT net.* FROM net SEMI JOIN (SELECT * FROM keyed WHERE bucket = '{bucket}') k ON {on}"
 
     return Source(connection, columns, key, rows_of, query.tolerance)
 

@@ -15,6 +15,7 @@ from backend.diff.values import same
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+MANY_COLUMNS = 500  # beyond, what is done to whole rows costs memory for every column
 _COMMON_COLUMNS, _COMMON_CHANGES = 12, 3
 _FLOATS = ("FLOAT", "DOUBLE")
 _ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
@@ -114,11 +115,9 @@ def share_out(limit: int, sizes: Mapping[str, int]) -> dict[str, int]:
 def _updates(source: Source, limit: int, differs: str) -> Iterator[RowChange]:
     if limit <= 0:
         return
-    order = ", ".join(f"a_c{i}" for i in source.key)
-    where = f"WHERE {differs}" if differs else ""
-    found = _arrow(source.connection, f"SELECT * FROM pairs {where} ORDER BY {order} LIMIT {limit}")
     width = len(source.columns)
-    for values in _tuples(found):
+    rows = f"SELECT * FROM pairs WHERE {differs}" if differs else "SELECT * FROM pairs"
+    for values in _tuples(_first(source, rows, [f"a_c{i}" for i in source.key], limit)):
         before, after = values[:width], values[width:]
         changed = tuple(
             n for n, x, y in zip(source.columns, before, after, strict=True) if not same(x, y, source.tolerance)
@@ -132,13 +131,28 @@ def _updates(source: Source, limit: int, differs: str) -> Iterator[RowChange]:
         )
 
 
+def _first(source: Source, rows: str, keys: Sequence[str], limit: int) -> pa.Table:
+    """The first rows by keys that no two of them share; of wide rows DuckDB cannot sort more than the keys."""
+    order = ", ".join(keys)
+    first = f"FROM ({rows}) r ORDER BY {order} LIMIT {limit}"
+    if len(source.columns) <= MANY_COLUMNS:
+        return _arrow(source.connection, f"SELECT * {first}")
+    found = _arrow(
+        source.connection, f"SELECT r.* FROM ({rows}) r SEMI JOIN (SELECT {order} {first}) k USING ({order})"
+    )
+    return found.sort_by([(name, "ascending") for name in keys])
+
+
 def _one_sided(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
     """Inserted or deleted rows, and those that cannot be paired: a null or repeated key, or no key at all."""
     if limit <= 0:
         return
-    order = ", ".join(f"c{i}" for i in _order_of(source, bucket))
-    query = f"SELECT * FROM ({source.rows_of(bucket)}) ORDER BY {order}, n LIMIT {limit}"
-    found = _arrow(source.connection, query)
+    rows = source.rows_of(bucket)
+    if source.key and bucket not in _APART:
+        found = _first(source, rows, [f"c{i}" for i in source.key], limit)
+    else:
+        order = ", ".join(f"c{i}" for i in _order_of(source))
+        found = _arrow(source.connection, f"SELECT * FROM ({rows}) ORDER BY {order}, n LIMIT {limit}")
     for *values, n in _tuples(found):
         cells = dict(zip(source.columns, values, strict=True))
         yield RowChange(
@@ -171,10 +185,8 @@ def _common(source: Source, name: str, differs: str) -> list[CommonChange]:
     return [CommonChange(name, *values) for values in _tuples(found)]
 
 
-def _order_of(source: Source, bucket: str) -> list[int]:
-    """A key that stands alone orders its rows; else the columns beside it do too."""
-    if source.key and bucket not in _APART:
-        return list(source.key)
+def _order_of(source: Source) -> list[int]:
+    """Enough columns to make the order of rows that no key names a stable one."""
     rest = [i for i in range(len(source.columns)) if i not in source.key]
     return [*source.key, *rest][: len(source.key) + _ORDER_COLUMNS]
 

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.diff.diff import diff as compare
 from backend.diff.export import to_csv, to_json, to_parquet
-from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.model import DiffMethod, NetCounts, RowKind, VersionDiff
 from backend.diff.prepared import DiffOptions
 from backend.diff.versions import parse_version
 from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
@@ -394,3 +394,16 @@ def test_every_error_of_a_diff_has_a_hint(prices: Path, open_lake: OpenLake) -> 
         with pytest.raises(LakehouseError) as refused:
             compare(lake, _ref(lake), 0, 3, options)
         assert refused.value.hint and refused.value.message
+
+
+def test_three_thousand_columns_are_compared_by_key(tmp_path: Path, open_lake: OpenLake) -> None:
+    names = [f"c{number}" for number in range(3_000)]
+    rows = [pa.table({name: pa.array([row * 10 + i], pa.int64()) for i, name in enumerate(names)}) for row in (1, 2)]
+    write_deltalake(tmp_path / "wide", rows[0])
+    write_deltalake(tmp_path / "wide", rows[1], mode="append")
+    DeltaTable(tmp_path / "wide").update(updates={"c7": "-1"}, predicate="c0 = 10")
+    lake = open_lake(tmp_path)
+    found = compare(lake, lake.find("wide"), 0, 2, DiffOptions(key=("c0",)))
+    assert (found.method, found.net, found.changed_cells) == (DiffMethod.KEY_JOIN, NetCounts(1, 1, 0), {"c7": 1})
+    assert [(row.kind, row.changed) for row in found.rows] == [(RowKind.UPDATE, ("c7",)), (RowKind.INSERT, ())]
+    assert found.columns == tuple(names)
