@@ -12,9 +12,11 @@ import structlog
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from backend.diff.job_work import work_of
+from backend.diff.job_work import DiffWork, work_of
 from backend.errors import JobError, LakehouseError
 from backend.jobs.model import Job, JobProgress
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
 from backend.lake.storage import Storage
 from backend.settings import Settings
 from pipelines.failures import SparkLostError, describe
@@ -47,7 +49,7 @@ class SparkJobs:
 
     def __init__(self, settings: Settings, session: Callable[[], SparkSession], host_id: str) -> None:
         self._settings, self._session, self._host_id = settings, session, host_id
-        self._storage = Storage(settings)
+        self._storage, self._lake = Storage(settings), Lake(settings)
         self._runs: dict[str, _Run] = {}
 
     def run(self, job: Job) -> str:
@@ -102,10 +104,22 @@ class SparkJobs:
         """Where this attempt of the job writes."""
         return f"{self._settings.results_uri.rstrip('/')}/{job.job_id}-{job.attempts}"
 
+    def _require_contained(self, work: DiffWork, name: str) -> None:
+        """Nothing outside a root is opened, whatever the store or the table's log says: Spark follows every path.
+
+        Raises `PathRefusedError`; the log reader looks at each path that it meets.
+        """
+        sides = (work.first, work.second)
+        refs = [TableRef(side.uri, name, self._storage.root_of(side.uri)) for side in sides]
+        if work.is_one_table:  # feeds are read from every commit in between
+            self._lake.files_apart(refs[0], work.first.version, work.second.version)
+            return
+        for ref, side in zip(refs, sides, strict=True):
+            self._lake.snapshot(ref, side.version).columns(["path"])
+
     def _run(self, job: Job, run: _Run) -> str:
         work = work_of(job.request)
-        for side in (work.first, work.second):
-            self._storage.root_of(side.uri)  # nothing outside a root, whatever the store says
+        self._require_contained(work, job.subject)
         session = self._session().newSession()
         context = session.sparkContext
         context.setJobGroup(run.group, f"{job.kind} of {job.subject}", interruptOnCancel=True)
