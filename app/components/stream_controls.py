@@ -76,7 +76,7 @@ def operation_log(*, stream: str | None = None) -> None:
         st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
         return
     frame = build_operation_log(entries, now=context.now())
-    show(frame.drop(columns="Stream") if stream else frame, LOG, key="operation_log")
+    show(frame.drop(columns="Stream or table") if stream else frame, LOG, key="operation_log")
 
 
 def _ask(pending: Pending) -> None:

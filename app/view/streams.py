@@ -210,7 +210,7 @@ def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.D
         {
             "When": ages([entry.at for entry in newest], now),
             "Act": [entry.action for entry in newest],
-            "Stream": [entry.subject for entry in newest],
+            "Stream or table": [entry.subject for entry in newest],
             "Reason": [entry.reason for entry in newest],
             "Who": [entry.actor for entry in newest],
             "Detail": [entry.detail or "–" for entry in newest],
