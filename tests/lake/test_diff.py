@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
@@ -396,6 +397,24 @@ def test_a_feed_that_leaves_rows_out_is_not_believed(tmp_path: Path) -> None:
     assert (commit.is_reported, commit.updated) == (True, 2)
     named = compare(tmp_path, 1, 2, method=DiffMethod.CHANGE_FEED)
     assert not named.exact and "not complete" in named.reasons[-1]
+
+
+def test_a_feed_that_does_not_add_up_to_the_row_counts_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_deltalake(path, table([1, 2, 3], ["a", "b", "c"]), configuration=FEED)
+    DeltaTable(path).delete("id < 3")
+    assert compare(tmp_path, 0, 1).method is DiffMethod.CHANGE_FEED
+    [recorded] = path.rglob("_change_data/*.parquet")
+    size = recorded.stat().st_size
+    pq.write_table(pq.read_table(recorded).slice(1), recorded)
+    commit = path / "_delta_log" / f"{1:020d}.json"
+    commit.write_text(commit.read_text().replace(f'"size":{size},', f'"size":{recorded.stat().st_size},'))
+    found = compare(tmp_path, 0, 1)
+    assert (found.method, found.net, found.exact) == (DiffMethod.MULTISET, NetCounts(0, 0, 2), True)
+    assert any(reason.endswith("does not add up to the row counts of the two versions") for reason in found.reasons)
+    named = compare(tmp_path, 0, 1, method=DiffMethod.CHANGE_FEED)
+    assert (named.net, named.unchanged) == (NetCounts(0, 0, 1), None)
+    assert any("row counts do not agree" in reason for reason in named.reasons)
 
 
 def test_a_key_that_was_given_is_used_again_when_it_told_rows_apart(tmp_path: Path) -> None:
