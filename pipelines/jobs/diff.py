@@ -63,7 +63,7 @@ def _answer(
     session: SparkSession, task: DiffTask, method: DiffMethod, failed: dict[DiffMethod, str], tell: Tell
 ) -> None:
     work = task.work
-    tell(f"reading by {METHOD_NAMES[method]}")
+    tell(f"reading for {METHOD_NAMES[method]}")
     pairing = _pairing(work, method)
     signed = _signed(session, work, method)
     if pairing.columns != work.columns:
