@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -83,11 +84,14 @@ def _types(file: pq.ParquetFile, path: str) -> Counter[str]:
     return found
 
 
-def _counted(column: pa.Array, path: str) -> Counter[str]:
-    found = {each["values"]: each["counts"] for each in column.value_counts().to_pylist()}
-    if None in found:
+def _counted(column: pa.DictionaryArray, path: str) -> Counter[str]:
+    if column.null_count:
         raise TableCorruptError(f"{path} holds rows without a change type", hint="its writer's feed is not whole")
-    return Counter(found)
+    counts = np.bincount(column.indices.to_numpy(), minlength=len(column.dictionary))
+    found: Counter[str] = Counter()
+    for name, rows in zip(column.dictionary.to_pylist(), counts.tolist(), strict=True):
+        found[name] += rows
+    return +found
 
 
 def _rows_of(storage: Storage, uri: str, path: str) -> int:
