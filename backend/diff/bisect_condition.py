@@ -14,6 +14,7 @@ from backend.errors import QueryError
 from backend.lake.metadata_diff import column_names
 from backend.lake.model import Snapshot
 from backend.query.expression import read_expression, require_truth
+from backend.query.quoting import quoted_name
 
 _MOST_PARTS = 8
 _EMPTY_HINT = "such as amount >= 0, or count(*) = count(DISTINCT id)"
@@ -67,10 +68,10 @@ def by_file_statement(condition: Condition, number: str) -> str:
     wrapped = f"((\n{condition.text}\n))"
     counts = (
         f"violations := count(*) FILTER (WHERE NOT {wrapped}), nulls := count(*) FILTER (WHERE {wrapped} IS NULL), "
-        f"total := count(*), file := {quoted(number)}"
+        f"total := count(*), file := {quoted_name(number)}"
     )
     return (
-        f"WITH judged AS (SELECT struct_pack({counts}) AS each_file FROM rows GROUP BY {quoted(number)}) "
+        f"WITH judged AS (SELECT struct_pack({counts}) AS each_file FROM rows GROUP BY {quoted_name(number)}) "
         f"SELECT struct_pack(files := (SELECT list(each_file) FROM judged), "
         f"kind := (SELECT column_type FROM (DESCRIBE SELECT {wrapped} FROM rows))) AS value"
     )
@@ -78,7 +79,7 @@ def by_file_statement(condition: Condition, number: str) -> str:
 
 def example_statement(condition: Condition, columns: Sequence[str], most: int) -> str:
     """A list of rows that break a condition on rows."""
-    packed = ", ".join(f"{quoted(name)} := {quoted(name)}" for name in columns)
+    packed = ", ".join(f"{quoted_name(name)} := {quoted_name(name)}" for name in columns)
     return (
         f"SELECT list(r) AS value FROM (SELECT struct_pack({packed}) AS r FROM rows "
         f"WHERE NOT ((\n{condition.text}\n)) LIMIT {most})"
@@ -92,7 +93,3 @@ def read_verdict(condition: Condition, found: dict[str, Any]) -> Verdict:
         return Verdict(broken == 0, None, broken, int(found["nulls"]), int(found["total"]))
     parts = tuple((part, found[f"p{number}"]) for number, part in enumerate(condition.parts))
     return Verdict(found["holds"] is not False, found["holds"], parts=parts)
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,20 +46,6 @@ class Question(NamedTuple):
     table_id: str
     text: str
     columns: str
-
-
-class FileLake(Protocol):
-    """The part of `backend.lake.lake.Lake` that reads files."""
-
-    def read_files(
-        self,
-        snapshot: Snapshot,
-        indices: Sequence[int] | Places,
-        *,
-        columns: Sequence[str] | None = None,
-        as_of: Snapshot | None = None,
-        numbered: str | None = None,
-    ) -> pa.RecordBatchReader: ...
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ from backend.diff.bisect_condition import (
 )
 from backend.diff.bisect_files import (
     Counts,
-    FileLake,
     JudgedFiles,
     Question,
     can_be_fetched,
@@ -34,7 +33,7 @@ from backend.diff.bisect_model import Examples, Source, Verdict
 from backend.errors import DataFileMissingError, LakehouseError, QueryError
 from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import column_names
-from backend.lake.model import Places, Snapshot, TableRef
+from backend.lake.model import FileReader, Places, Snapshot, TableRef
 from backend.lake.schema import fields
 from backend.query.aggregate import narrowest, rows_of
 from backend.query.expression import require_truth
@@ -47,7 +46,7 @@ _NEIGHBOURS = 2  # judged versions tried as a start
 _BATCH = 1 << 20
 
 
-class JudgedLake(FileLake, ScannedLake, Protocol):
+class JudgedLake(FileReader, ScannedLake, Protocol):
     """The part of `backend.lake.lake.Lake` that judging needs."""
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
@@ -166,7 +165,7 @@ class Judgement(VersionTask[Verdict]):
 class _FileJudge:
     """What files give, read where nobody did; the task is told what that cost."""
 
-    def __init__(self, lake: FileLake, judged: JudgedFiles, task: Judgement) -> None:
+    def __init__(self, lake: FileReader, judged: JudgedFiles, task: Judgement) -> None:
         self._lake, self._judged, self._task = lake, judged, task
 
     def of_version(self, condition: Condition, snapshot: Snapshot) -> Counts | None:

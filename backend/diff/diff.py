@@ -75,16 +75,16 @@ def _answered(
         return found
     options = prepared.options
     query = NetQuery(found.key.columns if found.key else (), options.row_limit, options.tolerance, options.where)
-    if method is DiffMethod.ROW_ID:
-        answer = _by_row_ids(prepared, replace(query, key=(ROW_ID,)), watch)
-        return with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, watch)
         _require_complete(prepared, feed)
         return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
-    answer = _by_files(prepared, query, watch)
+    if method is DiffMethod.ROW_ID:
+        answer = _by_row_ids(prepared, replace(query, key=(ROW_ID,)), watch)
+    else:
+        answer = _by_files(prepared, query, watch)
     return with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
 
 

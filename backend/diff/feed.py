@@ -3,7 +3,7 @@
 Rule: a row's inserts and postimages count +1, its deletes and preimages −1; `net` does the rest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -23,6 +23,11 @@ class Gross:
     """Rows of the feed per (commit version, change type), counted while they stream past."""
 
     counts: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[int, str, int]]) -> "Gross":
+        """Of (commit version, change type, rows)."""
+        return cls({(version, kind): count for version, kind, count in rows})
 
     def add(self, versions: pa.Array, types: pa.Array) -> None:
         table = pa.table({"v": versions.cast(pa.int64()), "t": types})

@@ -106,7 +106,7 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
             f"the result of job {job.job_id} cannot be read: {exc.message}", hint="compare again"
         ) from exc
     summary = summary_of(_detail(rows))
-    gross = None if summary.gross is None else Gross({(v, kind): n for v, kind, n in summary.gross})
+    gross = None if summary.gross is None else Gross.of_rows(summary.gross)
     answer = _answer(prepared, summary, rows)
     found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
     if gross is None:

@@ -25,6 +25,7 @@ from backend.lake.model import CommitReader, Snapshot, TableRef
 from backend.lake.rows import FoundRows, RowQuery
 from backend.lake.schema import fields
 from backend.query.over_versions import VersionValue, over_versions
+from backend.query.quoting import quoted_name, quoted_text
 from backend.work import Work
 
 MOST_VERSIONS = 200  # states that one history looks at, the newest
@@ -92,7 +93,7 @@ def key_filter(snapshot: Snapshot, key: Key) -> Node:
     types = {field.path: field.type for field in schema if field.depth == 0}
     if missing := sorted(key.keys() - types.keys()):
         raise DiffError(f"no column {', '.join(missing)} to look a key up by")
-    parts = [f'"{_quoted(name, chr(34))}" = {_literal(value, types[name])}' for name, value in key.items()]
+    parts = [f"{quoted_name(name)} = {_literal(value, types[name])}" for name, value in key.items()]
     found = parse_filter(" AND ".join(parts), schema)
     if found is None:
         raise DiffError("an empty key names no row")
@@ -103,12 +104,8 @@ def _literal(value: str | int | float | bool, kind: str) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, str) and not kind.startswith("decimal"):
-        return f"'{_quoted(value, chr(39))}'"
+        return quoted_text(value)
     return f"{Decimal(value):f}" if isinstance(value, str) else repr(value)
-
-
-def _quoted(text: str, quote: str) -> str:
-    return text.replace(quote, quote * 2)
 
 
 # the change feed -------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from backend.diff.model import ApartCounts, CommonChange, NetCounts, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
 from backend.errors import QueryError
 from backend.query.expression import Expression, read_expression, require_truth
+from backend.query.quoting import quoted_name
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -194,7 +195,7 @@ def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
 def _keep_where(connection: "DuckDBPyConnection", columns: Sequence[str], query: NetQuery) -> None:
     """Only rows that satisfy the condition stay, with a key those of their keys too: an update is kept whole."""
     condition = check_row_condition(query.where or "", columns)
-    named = ", ".join(f'c{i} AS "{name.replace(chr(34), chr(34) * 2)}"' for i, name in enumerate(columns))
+    named = ", ".join(f"c{i} AS {quoted_name(name)}" for i, name in enumerate(columns))
     close_doors(connection)
     wrapped = f"((\n{condition.text}\n))"  # an OR in it stays together
     rows = f"(SELECT {named}, rowid AS place FROM net)"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from backend.diff.states import Sides
 from backend.lake.metadata_diff import column_types
+from backend.query.quoting import quoted_name, quoted_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -60,10 +61,7 @@ def signed_files(
     for sign, paths in zip((-1, 1), files, strict=True):
         if not paths:
             continue
-        source = (
-            f"read_parquet([{', '.join(map(quoted_text, paths))}], hive_partitioning = false, union_by_name = true)"
-        )
-        kinds = {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+        source, kinds = parquet_source(connection, paths)
         flat = [(name, flat_type(kind)) for name, kind in types.items()]
         if not all(kind is not None and kinds.get(name) in kind[1] for name, kind in flat):
             return None
@@ -72,14 +70,12 @@ def signed_files(
     return " UNION ALL ".join(queries) or None
 
 
+def parquet_source(connection: "DuckDBPyConnection", paths: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Files as a table of a query, and the types of its columns."""
+    source = f"read_parquet([{', '.join(map(quoted_text, paths))}], hive_partitioning = false, union_by_name = true)"
+    return source, {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+
+
 def holds_pattern(path: str) -> bool:
     """Whether DuckDB would take a path for several."""
     return _PATTERN.search(path) is not None
-
-
-def quoted_text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-def quoted_name(value: str) -> str:
-    return '"' + value.replace('"', '""') + '"'

@@ -17,13 +17,13 @@ from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
 from backend.diff.net import check_row_condition
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
 from backend.diff.row_ids import why_no_changes, why_no_row_ids
-from backend.diff.states import FileReader, Sides, two_tables, two_versions
+from backend.diff.states import Sides, two_tables, two_versions
 from backend.diff.tracked import why_not_here
 from backend.errors import DiffError, LakehouseError
 from backend.lake.clustering import declared_clustering
 from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import diff_properties, diff_schemas
-from backend.lake.model import CommitReader, Places, Snapshot, TableRef
+from backend.lake.model import CommitReader, FileReader, Places, Snapshot, TableRef
 from backend.lake.tracked import TrackedFiles
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates

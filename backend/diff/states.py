@@ -6,7 +6,6 @@ as Delta reads them today (column mapping, added columns, wider types); where th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from backend.diff.net import SIGN, column_name
 from backend.errors import DiffError
 from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import SchemaDiff, column_names, column_types, diff_schemas
-from backend.lake.model import Places, Snapshot
+from backend.lake.model import FileReader, Places, Snapshot
 from backend.lake.partitions import physical_names
 
 FILES_AT_ONCE = 64
@@ -29,19 +28,6 @@ _WIDER = {
     "decimal": ("decimal",),
     "date": ("timestamp_ntz",),
 }
-
-
-class FileReader(Protocol):
-    """The part of `backend.lake.lake.Lake` that reads files."""
-
-    def read_files(
-        self,
-        snapshot: Snapshot,
-        indices: Sequence[int] | Places,
-        *,
-        columns: Sequence[str] | None = None,
-        as_of: Snapshot | None = None,
-    ) -> pa.RecordBatchReader: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backend.diff.net import column_name
-from backend.diff.plain import flat_type, holds_pattern, quoted_name, quoted_text
+from backend.diff.plain import flat_type, holds_pattern, parquet_source
 from backend.diff.row_ids import ID_COLUMN
 from backend.diff.states import Sides
 from backend.errors import UnsupportedFeatureError
 from backend.lake.metadata_diff import column_types
 from backend.lake.partitions import physical_names
 from backend.lake.tracked import TrackedFiles
+from backend.query.quoting import quoted_name
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -47,10 +48,7 @@ def signed_tracked(
             continue
         if any(holds_pattern(path) for path in paths):
             raise UnsupportedFeatureError("a file's name holds a wildcard", hint=_BY_KEY)
-        source = (
-            f"read_parquet([{', '.join(map(quoted_text, paths))}], hive_partitioning = false, union_by_name = true)"
-        )
-        kinds = {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+        source, kinds = parquet_source(connection, paths)
         name = "before" if sign < 0 else "after"
         places = side.files.append_column("place", [range(len(paths))])
         connection.register(f"files_{name}", places)

@@ -233,6 +233,20 @@ class Snapshot:
         return self.small_actions()[1]
 
 
+class FileReader(typing.Protocol):
+    """The part of `backend.lake.lake.Lake` that reads the rows of chosen files."""
+
+    def read_files(
+        self,
+        snapshot: Snapshot,
+        indices: Sequence[int] | Places,
+        *,
+        columns: Sequence[str] | None = None,
+        as_of: Snapshot | None = None,
+        numbered: str | None = None,
+    ) -> pa.RecordBatchReader: ...
+
+
 FILES_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),  # as in the log, percent-decoded

@@ -125,8 +125,7 @@ def _net(
 ) -> tuple[int | None, int | None, int | None]:
     found: NetCounts = count_net(counted.buckets, has_key=has_key)
     if gross is not None and not has_key:
-        counts = Gross({(version, kind): rows for version, kind, rows in gross})
-        found = net_without_key(found, counts, is_reverse=work.is_reverse)
+        found = net_without_key(found, Gross.of_rows(gross), is_reverse=work.is_reverse)
     return found.inserted, found.updated, found.deleted
 
 
@@ -136,7 +135,7 @@ def _require_complete(
     """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
     if gross is None or (work.is_chosen and method is DiffMethod.CHANGE_FEED):
         return
-    if unpaired := Gross({(version, kind): rows for version, kind, rows in gross}).unpaired():
+    if unpaired := Gross.of_rows(gross).unpaired():
         raise DiffError(f"the feed of v{unpaired[0]} is not complete: rows before and after updates differ in number")
     found, (before, after) = count_net(counted.buckets, has_key=False), work.num_rows
     came = (found.inserted or 0) - (found.deleted or 0)
