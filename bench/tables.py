@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bench.columns import ADD, METADATA, PROTOCOL, checkpoint_head, make_paths, make_stats
 
-FORMAT = "1"  # part of the cache's name: a change of what is written makes new tables
+FORMAT = "2"  # part of the cache's name: a change of what is written makes new tables
 DAYS = 200
 ADDS, REMOVES, MERGE_EVERY = 11, 10, 10  # each tenth commit also removes ten files: ten more files a commit
 CHECKPOINT_EVERY = 100
@@ -78,11 +78,11 @@ def shapes(scale: float) -> dict[str, Shape]:
     return {shape.name: shape for shape in found}
 
 
-def make_tables(folder: Path, scale: float) -> Path:
+def make_tables(folder: Path, scale: float, names: Sequence[str] = ("T0", "T1", "T2", "T3")) -> Path:
     """The folder with T1, T2, T3 and, with a `.crc` for each version, T1-crc, T2-crc, T3-crc; made where missing."""
     home = folder / f"weir-bench-{FORMAT}-{scale:g}"
     home.mkdir(parents=True, exist_ok=True)
-    for shape in shapes(scale).values():
+    for shape in (shapes(scale)[name] for name in names):
         plain, summed = home / shape.name, home / f"{shape.name}-crc"
         if plain.is_dir() and summed.is_dir():
             continue
@@ -177,7 +177,7 @@ def commit(version: int, adds: Sequence[Any], removes: Sequence[Any], head: Sequ
         "isBlindAppend": not removes,
     }
     when = {"deletionTimestamp": at, "dataChange": True, "extendedFileMetadata": True}
-    gone = [{"remove": {k: each[k] for k in ("path", "partitionValues", "size")} | when} for each in removes]
+    gone = [{"remove": {k: each[k] for k in ("path", "partitionValues", "size", "stats")} | when} for each in removes]
     actions = [{"commitInfo": info}, *head, *gone, *({"add": each | {"dataChange": True}} for each in adds)]
     return b"\n".join(map(orjson.dumps, actions)) + b"\n"
 

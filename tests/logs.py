@@ -248,6 +248,8 @@ class RandomLog:
             body["deletionVector"] = add["deletionVector"]
         if self.chance(0.7):
             body |= {"extendedFileMetadata": True, "partitionValues": add["partitionValues"], "size": add["size"]}
+            if "stats" in add and self.random.getrandbits(2):
+                body["stats"] = add["stats"]
         return body
 
     def _other_actions(self) -> list[Action]:

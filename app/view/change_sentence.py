@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
 
-from app.view.format import bytes_text, count_text, duration_text, percent, signed_bytes, things
+from app.view.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
 from backend.diff.bisect import may_change_rows
 from backend.diff.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
 from backend.lake.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
@@ -64,7 +64,8 @@ def range_text(diff: VersionDiff) -> str:
 def rows_text(diff: VersionDiff) -> str:
     """What differs in rows, with its share of all rows."""
     if not diff.is_available:
-        return f"rows cannot be compared, {_row_counts_text(diff)}"
+        more = diff.files.more_rows
+        return f"rows cannot be compared, their number by statistics: {'unknown' if more is None else signed(more)}"
     if diff.net.total == 0:
         return "no row differs"
     words = counts_text(diff.net, noun="row")
@@ -233,11 +234,6 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
 
 def _is_compaction(each: CommitChanges) -> bool:
     return (each.commit.operation or "").upper().startswith(("OPTIMIZE", "REORG"))
-
-
-def _row_counts_text(diff: VersionDiff) -> str:
-    before, after = (count_text(count) if count is not None else "unknown" for count in diff.num_rows)
-    return f"their number by statistics: {before} → {after}"
 
 
 def _rows(count: int | None, noun: str) -> str:

@@ -190,8 +190,7 @@ def build_rewrite_frame(diff: VersionDiff) -> pd.DataFrame:
 def file_figures(part: LogPart) -> list[KeyFigure]:
     """Files, bytes and deletion vectors of one state against the other."""
     files, outline = part.outline.files, part.outline
-    before, after = part.deletion_vectors
-    vectors = f"{count_text(before)} → {count_text(after)}"
+    vectors = signed(files.vectors_added - files.vectors_removed)
     remarked = things(files.new_deletion_vectors, "file") + " marked anew" if files.new_deletion_vectors else ""
     rewritten = outline.rewritten
     return [
@@ -205,7 +204,7 @@ def file_figures(part: LogPart) -> list[KeyFigure]:
             note=bytes_text(files.bytes_removed),
         ),
         KeyFigure("Bytes", signed_bytes(files.bytes_added - files.bytes_removed), "Added less removed"),
-        KeyFigure("Deletion vectors", vectors, "Files with rows marked as deleted", note=remarked),
+        KeyFigure("Deletion vectors", vectors, "Files with rows marked as deleted: added less removed", note=remarked),
         KeyFigure(
             "Only rewritten (gross)",
             "–" if rewritten is None else count_text(sum(rewritten.values())),

@@ -105,12 +105,11 @@ def question_of(snapshot: Snapshot, text: str, columns: Sequence[str]) -> Questi
     return Question(snapshot.ref.uri, metadata.id, text.strip(), said)
 
 
-def file_keys(snapshot: Snapshot, columns: Sequence[str]) -> pa.Array:
+def file_keys(snapshot: Snapshot, files: pa.Table, columns: Sequence[str]) -> pa.Array:
     """A text for each file: path and deletion vector, and its partition where the condition is about that."""
     names = ["path", "dv_id"]
     if set(columns) & set(snapshot.metadata.partition_columns):
         names.append("partition")
-    files = snapshot.columns(names).combine_chunks()
     parts = [pc.fill_null(_array(files[name]), "") for name in names]
     return pc.binary_join_element_wise(*parts, "\x00")
 
@@ -133,14 +132,13 @@ def total(given: Numbers) -> Counts:
     return Counts(*(int(each) for each in given.sum(axis=0)))
 
 
-def can_be_fetched(snapshot: Snapshot, files: Places) -> bool:
+def can_be_fetched(snapshot: Snapshot, files: pa.Table) -> bool:
     """Whether reading these files, and not a word of others, costs less than a scan of the version."""
     if not is_remote(snapshot.ref.uri):
         return True
     if len(files) > REMOTE_FILES:
         return False
-    sizes = snapshot.rows_at(files, ["size_bytes"])["size_bytes"]
-    return int(pc.sum(sizes).as_py() or 0) <= REMOTE_BYTES
+    return int(pc.sum(files["size_bytes"]).as_py() or 0) <= REMOTE_BYTES
 
 
 def free_name(snapshot: Snapshot) -> str:

@@ -33,7 +33,7 @@ from backend.diff.bisect_model import Examples, Source, Verdict
 from backend.errors import DataFileMissingError, LakehouseError, QueryError
 from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import column_names
-from backend.lake.model import FileReader, Places, Snapshot, TableRef
+from backend.lake.model import FILE_COLUMNS, FileReader, Snapshot, TableRef
 from backend.lake.schema import fields
 from backend.query.aggregate import narrowest, rows_of
 from backend.query.expression import require_truth
@@ -119,8 +119,8 @@ class Judgement(VersionTask[Verdict]):
                 continue
             apart = self._judged_lake.files_apart(self._ref, base.version, snapshot.version)
             try:
-                lost = self._files.of_places(condition, base, apart.only_first)
-                gained = self._files.of_places(condition, snapshot, apart.only_second) if lost else None
+                lost = self._files.of_files(condition, base, apart.only_first)
+                gained = self._files.of_files(condition, snapshot, apart.only_second) if lost else None
             except DataFileMissingError:  # the scan says which one is missing, if it matters
                 continue
             verdict: Verdict = known.value
@@ -170,18 +170,18 @@ class _FileJudge:
 
     def of_version(self, condition: Condition, snapshot: Snapshot) -> Counts | None:
         """Of all its files; None where a scan of the version costs less than what is not known."""
-        return self.of_places(condition, snapshot, np.arange(snapshot.num_files))
+        return self.of_files(condition, snapshot, snapshot.columns(FILE_COLUMNS))
 
-    def of_places(self, condition: Condition, snapshot: Snapshot, places: Places) -> Counts | None:
+    def of_files(self, condition: Condition, snapshot: Snapshot, files: pa.Table) -> Counts | None:
         question = question_of(snapshot, condition.text, condition.columns)
-        keys = file_keys(snapshot, condition.columns).take(pa.array(places))
+        keys = file_keys(snapshot, files, condition.columns)
         unknown, given = self._judged.look_up(question, keys)
-        if not can_be_fetched(snapshot, places[unknown]):
+        if not can_be_fetched(snapshot, files.take(pa.array(unknown))):
             return None
         for part in in_parts(unknown) if len(unknown) or not snapshot.num_files else ():
             if self._task.computation.is_stopped:
                 raise Stopped
-            given[part] = tabled(self._ask(condition, snapshot, places[part]), len(part))
+            given[part] = tabled(self._ask(condition, snapshot, files.take(pa.array(part))), len(part))
             self._judged.put(question, keys.take(pa.array(part)), given[part])
             self._task.files_read += len(part)
         return total(given)
@@ -191,9 +191,9 @@ class _FileJudge:
         asked: set[Question] = {question_of(each, condition.text, condition.columns) for each in snapshots}
         return len(asked) == 1
 
-    def _ask(self, condition: Condition, snapshot: Snapshot, places: Places) -> list[dict[str, int]]:
+    def _ask(self, condition: Condition, snapshot: Snapshot, files: pa.Table) -> list[dict[str, int]]:
         number = free_name(snapshot)
-        rows = self._lake.read_files(snapshot, places, columns=[*condition.columns, number], numbered=number)
+        rows = self._lake.read_files(snapshot, files, columns=[*condition.columns, number], numbered=number)
         found = self._task.computation.run(by_file_statement(condition, number), self._task.counted(rows))
         require_truth(found["kind"])
         return found["files"] or []
@@ -224,12 +224,13 @@ class ExampleRows(VersionTask[Examples]):
 
     def _broken(self, condition: Condition, snapshot: Snapshot, names: Sequence[str]) -> pa.RecordBatchReader:
         question = question_of(snapshot, condition.text, condition.columns)
-        _, given = self._judged.look_up(question, file_keys(snapshot, condition.columns))
+        files = snapshot.columns(FILE_COLUMNS)
+        _, given = self._judged.look_up(question, file_keys(snapshot, files, condition.columns))
         broken = np.flatnonzero(given[:, 0])
         if not len(broken):  # the version was scanned as a whole, or what its files gave is forgotten
             return rows_of(self._judged_lake, snapshot, names)
         enough = int(np.searchsorted(np.cumsum(given[broken, 0]), EXAMPLES)) + 1
-        return self._judged_lake.read_files(snapshot, broken[:enough], columns=names)
+        return self._judged_lake.read_files(snapshot, files.take(pa.array(broken[:enough])), columns=names)
 
 
 def _shown_columns(condition: Condition, snapshot: Snapshot) -> tuple[str, ...]:

@@ -109,7 +109,8 @@ def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[Di
     key = None if method in (DiffMethod.MULTISET, DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION) else prepared.plan.key
     if method in BY_ROW_ID and key is None:
         key = row_id_key()
-    return replace(prepared.outline, method=method, key=key, reasons=prepared.plan.reasons(method, failed))
+    reasons, num_rows = prepared.plan.reasons(method, failed), prepared.sides.row_counts()
+    return replace(prepared.outline, method=method, key=key, reasons=reasons, num_rows=num_rows)
 
 
 def with_commits(prepared: PreparedDiff, found: VersionDiff, watch: Watch) -> VersionDiff:
@@ -125,7 +126,7 @@ def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswe
     """By the rows of the files apart: read by DuckDB where they are plain, else, or when it refuses, by deltalake."""
     lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
     watch.rows_total = sides.num_rows
-    first, second = (lake.plain_files(snapshot, places) for snapshot, places in sides.parts())
+    first, second = (lake.plain_files(snapshot, files) for snapshot, files in sides.parts())
     types = plain_columns(sides, columns) if len(columns) <= MANY_COLUMNS else None
 
     def reading() -> pa.RecordBatchReader:
@@ -145,7 +146,7 @@ def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswe
 def _by_row_ids(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
     lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
     watch.rows_total = sides.num_rows
-    first, second = (lake.tracked_files(snapshot, places) for snapshot, places in sides.parts())
+    first, second = (lake.tracked_files(snapshot, files) for snapshot, files in sides.parts())
 
     def nothing() -> pa.RecordBatchReader:
         fields = [pa.field(column_name(i), pa.int64()) for i in range(len(columns) + 1)]
@@ -170,7 +171,7 @@ def _require_complete(prepared: PreparedDiff, feed: FeedAnswer) -> None:
     """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
     others = [method for method in prepared.plan.methods if method in BY_FILES]
     why = why_incomplete((each.commit for each in prepared.outline.commits), feed.gross)
-    if why is None and not _counted(prepared, prepared.outline, feed).rows_agree:
+    if why is None and not _counted(prepared, _without_rows(prepared, DiffMethod.CHANGE_FEED, {}), feed).rows_agree:
         why = "the change feed does not add up to the row counts of the two versions"
     if why is not None and others:
         raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")

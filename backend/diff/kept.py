@@ -42,14 +42,13 @@ class DiffQuestion:
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """What the log alone tells. `possible` is the plan without a method named and without a limit of bytes;
-    `deletion_vectors` are those of both states; `columns` can be compared."""
+    """What the log alone tells. `possible` is the plan without a method named and without a limit of bytes; `columns`
+    can be compared."""
 
     plan: DiffPlan
     possible: DiffPlan
     outline: VersionDiff
     columns: tuple[str, ...]
-    deletion_vectors: tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +192,7 @@ def _log_part(lake: DiffLake, question: DiffQuestion) -> LogPart:
     options = question.options
     free = _prepared(lake, question, replace(options, method=None, columns=None, max_bytes=None, where=None))
     chosen = free if _is_free(options, free.plan) else _prepared(lake, question, options)
-    sides = chosen.sides
-    vectors = (sides.first.num_deletion_vectors, sides.second.num_deletion_vectors)
-    return LogPart(chosen.plan, free.plan, chosen.outline, free.columns, vectors)
+    return LogPart(chosen.plan, free.plan, chosen.outline, free.columns)
 
 
 def _is_free(options: DiffOptions, plan: DiffPlan) -> bool:

@@ -132,13 +132,26 @@ class CommonChange:
 
 @dataclass(frozen=True, slots=True)
 class FilesDiff:
-    """Data files of one state and not of the other, by (path, deletion vector)."""
+    """Data files of one state and not of the other, by (path, deletion vector).
+
+    `rows_*` are live rows by statistics, None where a file's do not say it; `vectors_*` are files with a deletion
+    vector.
+    """
 
     added: int = 0
     removed: int = 0
     bytes_added: int = 0
     bytes_removed: int = 0
     new_deletion_vectors: int = 0  # of the added: same path, other deletion vector
+    rows_added: int | None = 0
+    rows_removed: int | None = 0
+    vectors_added: int = 0
+    vectors_removed: int = 0
+
+    @property
+    def more_rows(self) -> int | None:
+        """How many rows the second state has more; < 0: fewer."""
+        return None if self.rows_added is None or self.rows_removed is None else self.rows_added - self.rows_removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +160,10 @@ class VersionDiff:
 
     `is_reverse`: from is the newer version, so this is what going back would change; `commits` would be undone.
     `arrow_schema` types the values in `rows`. `changed_cells` counts, per column, the updates that touch it.
-    `first_covered_version` is the oldest version from which the change feed covers the range; None: unknown or none.
-    `num_rows` are the rows of both states, from statistics; None where those do not say it. `rewritten`: by version,
+    `first_covered_version` is the oldest version of the range from which the change feed answers up to its end; None:
+    unknown or none.
+    `num_rows` are the rows of both states, from statistics; None where those do not say it, and until rows are
+    compared: it takes the statistics of every file. `rewritten`: by version,
     how many files a commit replaced without changing a row, as its writer says; None where that is not known.
     """
 

@@ -23,7 +23,7 @@ from backend.errors import DiffError, LakehouseError
 from backend.lake.clustering import declared_clustering
 from backend.lake.file_difference import FilesApart
 from backend.lake.metadata_diff import diff_properties, diff_schemas
-from backend.lake.model import CommitReader, FileReader, Places, Snapshot, TableRef
+from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
 from backend.lake.tracked import TrackedFiles
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
@@ -42,11 +42,11 @@ class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
 
-    def tracked_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> TrackedFiles: ...
+    def tracked_files(self, snapshot: Snapshot, files: pa.Table) -> TrackedFiles: ...
 
-    def plain_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> list[str] | None: ...
+    def plain_files(self, snapshot: Snapshot, files: pa.Table) -> list[str] | None: ...
 
-    def require_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> None: ...
+    def require_files(self, snapshot: Snapshot, files: pa.Table) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
 
 
 def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:
-    count = sum(len(places) for _, places in sides.parts())
+    count = sum(files.num_rows for _, files in sides.parts())
     problem = None
     try:
-        for snapshot, places in sides.parts():
-            lake.require_files(snapshot, places)
+        for snapshot, files in sides.parts():
+            lake.require_files(snapshot, files)
     except LakehouseError as exc:
         problem = exc.message
     no_ids = why_no_row_ids(sides)
@@ -165,7 +165,7 @@ def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...
             clustered=(declared_clustering(first), declared_clustering(second)),
         ),
         files=diff_files(sides),
-        num_rows=(first.num_rows, second.num_rows),
+        num_rows=sides.row_counts() if is_same else (None, None),
         first_covered_version=plan.first_covered_version,
         hint=plan.hint,
         rewritten=sides.apart.rewritten,

@@ -7,15 +7,14 @@ as Delta reads them today (column mapping, added columns, wider types); where th
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.diff.net import SIGN, column_name
 from backend.errors import DiffError
-from backend.lake.file_difference import FilesApart
+from backend.lake.file_difference import APART, FilesApart
 from backend.lake.metadata_diff import SchemaDiff, column_names, column_types, diff_schemas
-from backend.lake.model import FileReader, Places, Snapshot
+from backend.lake.model import FileReader, Snapshot
 from backend.lake.partitions import physical_names
 
 FILES_AT_ONCE = 64
@@ -70,15 +69,23 @@ class Sides:
     @property
     def size_bytes(self) -> int:
         """Of the data files to read."""
-        return sum(_sum(side, places, "size_bytes") or 0 for side, places in self.parts())
+        return sum(_sum(files["size_bytes"]) or 0 for _, files in self.parts())
 
     @property
     def num_rows(self) -> int | None:
         """Rows to read, those marked as deleted among them; None where statistics do not say it."""
-        counts = [_sum(side, places, "num_records") for side, places in self.parts()]
+        counts = [_sum(files["num_records"]) for _, files in self.parts()]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def parts(self) -> tuple[tuple[Snapshot, Places], tuple[Snapshot, Places]]:
+    def row_counts(self) -> tuple[int | None, int | None]:
+        """Rows of both states, from the statistics of all their files."""
+        if self.is_reverse:
+            return self.first.num_rows, self.second.num_rows
+        after = self.second.num_rows  # the newer state first: what it looks up is all that the older one asks for
+        return self.first.num_rows, after
+
+    def parts(self) -> tuple[tuple[Snapshot, pa.Table], tuple[Snapshot, pa.Table]]:
+        """Each state with the files (`file_difference.APART`) that only it has."""
         return (self.first, self.apart.only_first), (self.second, self.apart.only_second)
 
 
@@ -96,7 +103,7 @@ def two_versions(first: Snapshot, second: Snapshot, apart: FilesApart) -> Sides:
 
 def two_tables(first: Snapshot, second: Snapshot) -> Sides:
     """Every file of both; columns go together by name and type."""
-    apart = FilesApart(np.arange(first.num_files), np.arange(second.num_files))
+    apart = FilesApart(first.columns(APART), second.columns(APART))
     other, kinds = column_types(first.metadata), column_types(second.metadata)
     fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind)
     unfit = tuple(name for name in kinds if name not in fit)
@@ -128,13 +135,13 @@ def _read(
     reader: FileReader, sides: Sides, side: int, columns: Sequence[str]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The schema of one side's rows, and the rows, some files at a time."""
-    snapshot, places = sides.parts()[side]
-    first = reader.read_files(snapshot, places[:FILES_AT_ONCE], columns=columns, as_of=sides.as_of)
+    snapshot, files = sides.parts()[side]
+    first = reader.read_files(snapshot, files.slice(0, FILES_AT_ONCE), columns=columns, as_of=sides.as_of)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from first
-        for start in range(FILES_AT_ONCE, len(places), FILES_AT_ONCE):
-            part = places[start : start + FILES_AT_ONCE]
+        for start in range(FILES_AT_ONCE, len(files), FILES_AT_ONCE):
+            part = files.slice(start, FILES_AT_ONCE)
             yield from reader.read_files(snapshot, part, columns=columns, as_of=sides.as_of)
 
     return first.schema, batches()
@@ -157,6 +164,5 @@ def _is_wider(before: str | None, after: str | None) -> bool:
     return (after or "").partition("(")[0] in _WIDER.get((before or "").partition("(")[0], ())
 
 
-def _sum(snapshot: Snapshot, places: Places, name: str) -> int | None:
-    column = snapshot.columns([name])[name].take(pa.array(places))
+def _sum(column: pa.ChunkedArray) -> int | None:
     return None if column.null_count else int(pc.sum(column).as_py() or 0)

@@ -98,7 +98,7 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
     raw: str = action["path"]
     path = unquote(raw) if "%" in raw else raw
     dv_id, dv_path, deleted_rows = deletion_vector(action.get("deletionVector"))
-    stats = action.get("stats") if kind is Kind.ADD else None
+    stats = action.get("stats")
     num_records = None if stats is None else stats_rows(stats)
     if num_records is not None and num_records < deleted_rows:
         num_records = None  # the statistics contradict the deletion vector
@@ -117,7 +117,7 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
         _encoded(tuple(values.items())) if values else "",
         dv_id,
         dv_path,
-        None if stats is None else _stats_text(stats),
+        None if stats is None or kind is not Kind.ADD else _stats_text(stats),
         row_id if _is_count(row_id := action.get("baseRowId")) else None,
     )
 

@@ -23,7 +23,7 @@ MAPPING = "delta.columnMapping.mode"
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeedSupport:
-    """`first_covered_version` is the oldest `from_version` from which the feed answers up to the range's end."""
+    """`first_covered_version` is the oldest version of the range from which the feed answers up to its end."""
 
     covered: bool
     first_covered_version: int | None
@@ -36,12 +36,12 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
     latest = log.latest()
     if not 0 <= from_version < to_version <= latest:
         return ChangeFeedSupport(False, None, f"versions {from_version} to {to_version} are no range of 0 to {latest}")
-    enabled = _enabled_from(log, to_version)
+    enabled = _enabled_from(log, from_version, to_version)
     if enabled is None:
         return ChangeFeedSupport(
             False, None, f"the change feed was off at version {to_version}", hint=f"set {FEED}=true to record changes"
         )
-    beyond = _beyond_reader(log, max(enabled, from_version + 1), to_version)
+    beyond = _beyond_reader(log, enabled, to_version)
     if beyond is not None:
         version, reason = beyond
         return ChangeFeedSupport(
@@ -50,9 +50,9 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
             reason,
             hint="the engine that writes the table can read it",
         )
-    first = max(0, enabled - 1)
+    first = enabled - 1
     if from_version >= first:
-        return ChangeFeedSupport(True, first, f"the change feed is on from version {first + 1}")
+        return ChangeFeedSupport(True, first, "the change feed is on for each commit of the range")
     return ChangeFeedSupport(
         False,
         first if first < to_version else None,
@@ -122,33 +122,21 @@ def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) ->
             raise DataFileMissingError(f"{path} of {table} is gone", hint="it was vacuumed or deleted by hand")
 
 
-def _enabled_from(log: TableLog, to_version: int) -> int | None:
-    """The oldest commit from which the feed was on without a break up to `to_version`."""
-    listing = log.listing()
-    try:
-        metadata: Metadata | None = log.state(to_version).metadata
-    except LakehouseError:
-        return None
+def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | None:
+    """The oldest commit after `from_version` from which the feed was on without a break up to `to_version`."""
     found: int | None = None
-    for version in range(to_version, -1, -1):
-        if version not in listing.commits or not _is_on(metadata):
-            break
-        found = version
-        metadata = _metadata_before(log, version, metadata)
-        if metadata is None:
-            break
+    try:
+        metadata = log.state(to_version).metadata
+        for version in range(to_version, from_version, -1):
+            if not _is_on(metadata):
+                break
+            changed = log.commits([version])[0].record.metadata is not None
+            found = version
+            metadata = log.state(version - 1).metadata if changed else metadata
+    except LakehouseError:  # a commit or a state before it cannot be had: not from there
+        return found
     return found
 
 
-def _metadata_before(log: TableLog, version: int, after: Metadata | None) -> Metadata | None:
-    """The metadata that held before a commit: the same unless the commit changed it."""
-    if log.commits([version])[0].record.metadata is None:
-        return after
-    try:
-        return log.state(version - 1).metadata if version else None
-    except LakehouseError:
-        return None
-
-
-def _is_on(metadata: Metadata | None) -> bool:
-    return metadata is not None and metadata.configuration.get(FEED, "").lower() == "true"
+def _is_on(metadata: Metadata) -> bool:
+    return metadata.configuration.get(FEED, "").lower() == "true"

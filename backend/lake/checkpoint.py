@@ -36,6 +36,7 @@ from backend.lake.paths import check_paths, is_remote, refused, resolve_log_path
 from backend.lake.storage import Folder
 
 SIDECARS = f"{LOG}/_sidecars"
+KEYS_KNOWN = 200_000
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ class CheckpointState:
         self._columns: dict[str, pa.Array] = {}
         self._totals: dict[str, tuple[int, int]] = {}
         self._index: KeyIndex | None = None
+        self._known: dict[str, tuple[int, ...]] = {}  # rows of the keys looked for before
         self._small: tuple[Mapping[str, int], Mapping[str, str | None]] | None = None
 
     @property
@@ -106,16 +108,31 @@ class CheckpointState:
         return self._totals[name]
 
     def places(self, keys: pa.Array) -> Places:
-        """Where the files with these keys are: positions in `keys` and rows of the checkpoint. The first call compares
-        texts while the paths stream past; a later one builds an index, for tables that are looked at again."""
+        """Where the files with these keys are: positions in `keys` and rows of the checkpoint."""
         with self._lock:
-            if self._live is None:
-                return self._first_pass(keys)
-            if self._index is None:
-                self._index = KeyIndex(np.concatenate([hashes_of(keys) for keys in self._key_batches()]))
-            if self._index.is_exact:
-                return self._index.places(keys)
-            return exact_places(self._key_batches(), keys)
+            texts = keys.to_pylist()
+            if any(text not in self._known for text in texts):
+                self._look_for(keys, texts)
+            found = [(at, row) for at, text in enumerate(texts) for row in self._known[text]]
+        return np.array([at for at, _ in found], np.int64), np.array([row for _, row in found], np.int64)
+
+    def _look_for(self, keys: pa.Array, texts: Sequence[str]) -> None:
+        if len(self._known) > KEYS_KNOWN:
+            self._known = {}
+        self._known |= dict.fromkeys(texts, ())
+        for at, row in zip(*(each.tolist() for each in self._search(keys)), strict=True):
+            self._known[texts[at]] += (row,)
+
+    def _search(self, keys: pa.Array) -> Places:
+        """The first call compares texts while the paths stream past; a later one builds an index, for tables that are
+        looked at again."""
+        if self._live is None:
+            return self._first_pass(keys)
+        if self._index is None:
+            self._index = KeyIndex(np.concatenate([hashes_of(keys) for keys in self._key_batches()]))
+        if self._index.is_exact:
+            return self._index.places(keys)
+        return exact_places(self._key_batches(), keys)
 
     def check(self) -> None:
         """Read what must be right for any figure: sizes, and deletion vectors where there are some."""

@@ -165,7 +165,7 @@ COLUMNS: Mapping[str, FileColumn] = {
     "modified_at": FileColumn(("modified_at",), _modified_at),
     "encoded_partition": FileColumn(("encoded_partition",), _partition),
     "stats": FileColumn(("stats",), _stats, kept=False),
-    "base_row_id": FileColumn(("base_row_id",), _base_row_id, kept=False),
+    "base_row_id": FileColumn(("base_row_id",), _base_row_id),
 } | dict.fromkeys(("deleted_rows", "dv_id", "dv_path"), FileColumn(("deleted_rows", "dv_id", "dv_path"), _vectors))
 
 

@@ -26,7 +26,6 @@ from backend.lake.paths import is_remote, is_within, resolve_log_path
 from backend.lake.storage import Folder, Storage
 
 _OFFSET = re.compile(r"@(\d+)$")
-FILE_COLUMNS = ("path", "size_bytes", "partition", "dv_id", "deleted_rows")
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -40,8 +39,8 @@ def excerpt_log(
     as_of: Snapshot | None = None,
     numbered: str | None = None,
 ) -> Iterator[str]:
-    """A folder that reads as a table of these files (columns `FILE_COLUMNS`, and `num_records` where a reader wants it)
-    of a snapshot; those on an object store are fetched into it. `as_of` is the version whose schema they are read with,
+    """A folder that reads as a table of these files (`model.FILE_COLUMNS`; `num_records` where a reader wants it) of a
+    snapshot; those on an object store are fetched into it. `as_of` is the version whose schema they are read with,
     as Delta reads old files today; `numbered` a column that the table does not have: it gives each row its file's place
     among these.
 
@@ -62,7 +61,7 @@ def excerpt_log(
 
 
 def plain_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[str] | None:
-    """The places on this machine of files (columns `FILE_COLUMNS`) that hold the table's rows as they are: no deletion
+    """The places on this machine of files (`model.FILE_COLUMNS`) that hold the table's rows as they are: no deletion
     vector, no column mapping, no partition value beside them. None when any needs a reader of Delta tables."""
     mapped = snapshot.metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
     vectors = files["dv_id"].null_count < files.num_rows

@@ -5,7 +5,7 @@ turns out to be damaged, an older state is used instead and that is a finding.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -99,10 +99,16 @@ class FileSet:
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Columns of `FILES_SCHEMA` (or `stats`), one row a file."""
-        columns = {name: self.column(name) for name in names}
-        return pa.table({name: _plain(column) for name, column in columns.items()}).cast(
-            pa.schema([FILES_SCHEMA.field(n) if n in FILES_SCHEMA.names else FILES.field(n) for n in names])
-        )
+        return _tabled({name: self.column(name) for name in names})
+
+    def take(self, places: Rows, names: Sequence[str]) -> pa.Table:
+        """The same of the files at places, in that order: a column that the base keeps costs no more than these."""
+        return _tabled({name: self._taken(name, places) for name in names})
+
+    def _taken(self, name: str, places: Rows) -> pa.Array:
+        if name == "partition":
+            return show_partitions(self._taken("encoded_partition", places), self.metadata)
+        return self._of_base(lambda parts: _taken(parts, name, places))
 
     def find(self, keys: Sequence[str]) -> dict[str, int]:
         """The row of each key `(path, deletion vector)` that is live here."""
@@ -151,6 +157,9 @@ class _GivenFiles(FileSet):
 
     def column(self, name: str) -> pa.Array:
         return _one(self._files[name].combine_chunks())
+
+    def _taken(self, name: str, places: Rows) -> pa.Array:
+        return self.column(name).take(pa.array(places))
 
     def total(self, name: str) -> tuple[int, int]:
         return _sum(self._files[name])
@@ -201,6 +210,23 @@ def _column(parts: Parts, name: str) -> pa.Array:
         both = pa.chunked_array([found, added.dictionary_encode()]).unify_dictionaries()
         return pa.concat_arrays(both.chunks)
     return pa.concat_arrays([found, added])
+
+
+def _taken(parts: Parts, name: str, places: Rows) -> pa.Array:
+    late = places >= parts.kept_files
+    added = _one(parts.added[name].take(pa.array(places[late] - parts.kept_files)))
+    if parts.base is None:
+        return added
+    before_each = parts.gone - np.arange(len(parts.gone))  # places that are left before each row that is gone
+    rows = places[~late] + np.searchsorted(before_each, places[~late], side="right")
+    found = pa.concat_arrays([_plain(parts.base.column(name).take(pa.array(rows))), added])
+    order = np.argsort(np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)]))
+    return found.take(pa.array(order))
+
+
+def _tabled(columns: Mapping[str, pa.Array]) -> pa.Table:
+    fields = [FILES_SCHEMA.field(n) if n in FILES_SCHEMA.names else FILES.field(n) for n in columns]
+    return pa.table({name: _plain(column) for name, column in columns.items()}).cast(pa.schema(fields))
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -21,13 +21,13 @@ from backend.lake.cards import Cards, Table
 from backend.lake.change_counts import count_changes
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_feed, require_files
 from backend.lake.checksum import Checksum
-from backend.lake.excerpt import FILE_COLUMNS, plain_files
+from backend.lake.excerpt import plain_files
 from backend.lake.file_difference import FilesApart, files_apart
 from backend.lake.files import TargetSize, target_size
 from backend.lake.footer import FileFooter, read_footer
 from backend.lake.listing import LOG, LogListing
 from backend.lake.log import TableLog
-from backend.lake.model import Commit, Places, RowPage, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.paths import is_remote, normal_uri
 from backend.lake.presence import Finder, LogSeen, files_to_see, see_files, see_log
 from backend.lake.properties import ownership
@@ -157,36 +157,34 @@ class Lake:
     def read_files(
         self,
         snapshot: Snapshot,
-        indices: Sequence[int] | Places,
+        files: pa.Table,
         *,
         columns: Sequence[str] | None = None,
         as_of: Snapshot | None = None,
         numbered: str | None = None,
     ) -> pa.RecordBatchReader:
-        """Every row of the files at places in `snapshot.columns`' order, with the schema of `as_of` where given and, in
-        a column `numbered` that the table does not have, the file's place in `indices`; raises `DataFileMissingError`
-        when one is gone."""
-        return read_files(self._storage, snapshot, indices, columns=columns, as_of=as_of, numbered=numbered)
+        """Every row of files (`model.FILE_COLUMNS`) of a snapshot, with the schema of `as_of` where given and, in a
+        column `numbered` that the table does not have, the file's place in `files`; raises `DataFileMissingError` when
+        one is gone."""
+        return read_files(self._storage, snapshot, files, columns=columns, as_of=as_of, numbered=numbered)
 
-    def tracked_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> TrackedFiles:
-        """Files at places with what tells their rows' ids; raises `UnsupportedFeatureError` where they cannot be had
-        here, `DataFileMissingError` and `PathRefusedError`."""
-        return tracked_files(self._storage, snapshot, indices)
+    def tracked_files(self, snapshot: Snapshot, files: pa.Table) -> TrackedFiles:
+        """Files (`file_difference.APART`) with what tells their rows' ids; raises `UnsupportedFeatureError` where they
+        cannot be had here, `DataFileMissingError` and `PathRefusedError`."""
+        return tracked_files(self._storage, snapshot, files)
 
-    def plain_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> list[str] | None:
+    def plain_files(self, snapshot: Snapshot, files: pa.Table) -> list[str] | None:
         """Where files lie that any reader of parquet gives the rows of; None when one needs a reader of Delta tables.
         Raises `DataFileMissingError` and `PathRefusedError`."""
-        files = snapshot.rows_at(indices, FILE_COLUMNS)
         return plain_files(self._storage, snapshot, files)
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart:
-        """Places of the files that only one of two versions has; costs what the commits in between changed."""
+        """The files that only one of two versions has; costs what the commits in between changed."""
         return files_apart(self._log(ref), first, second)
 
-    def require_files(self, snapshot: Snapshot, indices: Sequence[int] | Places) -> None:
+    def require_files(self, snapshot: Snapshot, files: pa.Table) -> None:
         """Raise `DataFileMissingError` when one of these files is gone (local tables; elsewhere reading tells)."""
-        paths = snapshot.rows_at(indices, ["path"])["path"]
-        require_files(self._storage, snapshot, paths.to_pylist())
+        require_files(self._storage, snapshot, files["path"].to_pylist())
 
     def footer(self, snapshot: Snapshot, path: str) -> FileFooter:
         """What a file of the version says of itself; raises `DataFileMissingError` where it has no such file."""

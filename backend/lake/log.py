@@ -217,7 +217,7 @@ class TableLog:
     def _named(self, segment: Segment) -> tuple[Protocol, Metadata]:
         base, commits = self._base(segment.checkpoint), self._read(segment.steps)
         found = named_last(base, (commit.record for commit in commits), segment.version)
-        self._checked_actions(commits)
+        self.file_actions(commits)
         return found
 
     def _parts(self, version: int, *, again: bool) -> Parts:
@@ -227,11 +227,11 @@ class TableLog:
         return replace(parts, finding=f"{problem.message}; read from an older state instead") if problem else parts
 
     def _decided(self, segment: Segment) -> Parts:
-        actions = self._checked_actions(self._read(segment.steps))
+        actions = self.file_actions(self._read(segment.steps))
         return decide(self._base(segment.checkpoint), actions)
 
-    def _checked_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
-        """The file actions of commits; raises `PathRefusedError` for a file that the table may not name."""
+    def file_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
+        """The file actions of commits (`ACTIONS`); raises `PathRefusedError` for a file that the table may not name."""
         actions = file_actions(commits)
         check_paths(actions["path"], self.ref.uri, self._allowed)
         check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)

@@ -152,6 +152,7 @@ class Files(typing.Protocol):
     def column(self, name: str) -> pa.Array: ...
     def total(self, name: str) -> tuple[int, int]: ...
     def table(self, names: Sequence[str]) -> pa.Table: ...
+    def take(self, places: Places, names: Sequence[str]) -> pa.Table: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +189,8 @@ class Snapshot:
         return self.file_set.column("partition")
 
     def rows_at(self, indices: Sequence[int] | Places, names: Sequence[str] | None = None) -> pa.Table:
-        """Some columns of `FILES_SCHEMA` (None: all) of the files at places, in that order."""
-        at = pa.array(indices, pa.int64())
-        schema = pa.schema([FILES_SCHEMA.field(name) for name in names or FILES_SCHEMA.names])
-        return pa.Table.from_arrays([self.columns([f.name])[f.name].take(at) for f in schema], schema=schema)
+        """Some columns (as of `columns`; None: those of `FILES_SCHEMA`) of the files at places, in that order."""
+        return self.file_set.take(np.asarray(indices, np.int64), names or FILES_SCHEMA.names)
 
     @property
     def num_files(self) -> int:
@@ -234,12 +233,12 @@ class Snapshot:
 
 
 class FileReader(typing.Protocol):
-    """The part of `backend.lake.lake.Lake` that reads the rows of chosen files."""
+    """The part of `backend.lake.lake.Lake` that reads the rows of chosen files (columns `FILE_COLUMNS`)."""
 
     def read_files(
         self,
         snapshot: Snapshot,
-        indices: Sequence[int] | Places,
+        files: pa.Table,
         *,
         columns: Sequence[str] | None = None,
         as_of: Snapshot | None = None,
@@ -258,6 +257,9 @@ FILES_SCHEMA = pa.schema(
         pa.field("dv_id", pa.string()),  # unique id of the deletion vector; a file is (path, dv_id)
     ]
 )
+
+
+FILE_COLUMNS = ("path", "size_bytes", "partition", "dv_id", "deleted_rows")  # what reading a file's rows needs
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake import data
-from backend.lake.excerpt import FILE_COLUMNS, excerpt_log
+from backend.lake.excerpt import excerpt_log
 from backend.lake.filters import Node, predicate_sql
-from backend.lake.model import Places, RowPage, Snapshot
+from backend.lake.model import FILE_COLUMNS, Places, RowPage, Snapshot
 from backend.lake.paths import is_remote
 from backend.lake.pruning import may_match
 from backend.lake.storage import Storage
@@ -59,21 +59,20 @@ class FoundRows:
 def read_files(
     storage: Storage,
     snapshot: Snapshot,
-    indices: Sequence[int] | Places,
+    files: pa.Table,
     *,
     columns: Sequence[str] | None = None,
     where: Node | None = None,
     as_of: Snapshot | None = None,
     numbered: str | None = None,
 ) -> pa.RecordBatchReader:
-    """Rows of the files at places in `snapshot.columns`' order, as any Delta reader gives them: deletion vectors
-    applied, columns by their names (of `as_of`'s schema where given), partition values typed; in the column `numbered`,
-    if it is asked for, the file's place in `indices`. Files on an object store are fetched first, so ask for few.
-    Raises what `excerpt_log` raises."""
-    files = snapshot.rows_at(indices, FILE_COLUMNS)
-    predicate = predicate_sql(where) if where else None
+    """Rows of files (columns `FILE_COLUMNS`) of a snapshot, as any Delta reader gives them: deletion vectors applied,
+    columns by their names (of `as_of`'s schema where given), partition values typed; in the column `numbered`, if it is
+    asked for, the file's place in `files`. Files on an object store are fetched first, so ask for few. Raises what
+    `excerpt_log` raises."""
+    predicate, wanted = predicate_sql(where) if where else None, files.select(FILE_COLUMNS)
     with ExitStack() as stack:
-        folder = stack.enter_context(excerpt_log(storage, snapshot, files, as_of=as_of, numbered=numbered))
+        folder = stack.enter_context(excerpt_log(storage, snapshot, wanted, as_of=as_of, numbered=numbered))
         reader = data.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
         if not is_remote(snapshot.ref.uri):
             return reader
@@ -93,9 +92,10 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRow
     candidates = np.arange(snapshot.num_files) if query.where is None else may_match(query.where, snapshot)
     batches: list[pa.RecordBatch] = []
     found, read, started = 0, 0, time.monotonic()
-    schema = read_files(storage, snapshot, candidates[:0], columns=query.columns).schema
+    schema = read_files(storage, snapshot, _files_at(snapshot, candidates[:0]), columns=query.columns).schema
     for part in _parts(snapshot, candidates, query):
-        reader = read_files(storage, snapshot, part, columns=query.columns, where=query.where)
+        files = _files_at(snapshot, part)
+        reader = read_files(storage, snapshot, files, columns=query.columns, where=query.where)
         for batch in reader:
             batches.append(batch)
             found += batch.num_rows
@@ -107,6 +107,10 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRow
     rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
     truncated = found > query.limit or read < len(candidates)
     return FoundRows(_page(snapshot, query, rows, truncated=truncated), snapshot.num_files, len(candidates), read)
+
+
+def _files_at(snapshot: Snapshot, places: Places) -> pa.Table:
+    return snapshot.rows_at(places, FILE_COLUMNS)
 
 
 def _patience_s(query: RowQuery) -> float:

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 from backend.errors import UnsupportedFeatureError
 from backend.lake import data
-from backend.lake.excerpt import FILE_COLUMNS, excerpt_log, local_paths, partition_values
+from backend.lake.excerpt import excerpt_log, local_paths, partition_values
 from backend.lake.footer import parquet_errors
-from backend.lake.model import Places, Snapshot
+from backend.lake.model import Snapshot
 from backend.lake.paths import is_remote
 from backend.lake.storage import Storage
 
@@ -31,15 +31,14 @@ class TrackedFiles:
     deleted: pa.Table
 
 
-def tracked_files(storage: Storage, snapshot: Snapshot, indices: Sequence[int] | Places) -> TrackedFiles:
-    """The files at places in `snapshot.columns`' order; raises `UnsupportedFeatureError` where they are on an object
+def tracked_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> TrackedFiles:
+    """Of files (`file_difference.APART`) of a snapshot; raises `UnsupportedFeatureError` where they are on an object
     store or one has no base row id, and what `excerpt_log` raises."""
     if is_remote(snapshot.ref.uri):
         raise UnsupportedFeatureError(
             f"row ids of {snapshot.ref.name} are not read from an object store", hint="compare on the stream host"
         )
-    files = snapshot.rows_at(indices, FILE_COLUMNS)
-    base = snapshot.columns(["base_row_id"])["base_row_id"].take(pa.array(indices, pa.int64()))
+    base = files["base_row_id"]
     if base.null_count:
         raise UnsupportedFeatureError(
             f"{base.null_count:,} of {len(base):,} files of v{snapshot.version} without a base row id: "
@@ -52,7 +51,7 @@ def tracked_files(storage: Storage, snapshot: Snapshot, indices: Sequence[int] |
         f"partition {name}": pa.array([value[name] for value in values], pa.string())
         for name in snapshot.metadata.partition_columns
     }
-    table = pa.table({"path": pa.array(paths, pa.string()), "base_row_id": base.combine_chunks()} | columns)
+    table = pa.table({"path": pa.array(paths, pa.string()), "base_row_id": base} | columns)
     return TrackedFiles(table, _deleted(storage, snapshot, files, paths))
 
 
@@ -63,7 +62,7 @@ def _deleted(storage: Storage, snapshot: Snapshot, files: pa.Table, paths: Seque
     for place in marked:  # one by one: two vectors of one file go by the same name
         with parquet_errors(paths[place], snapshot.ref.uri):
             num_rows = pq.read_metadata(paths[place]).num_rows  # the vectors' reader wants it, the log may lack it
-        one = files.slice(place, 1).append_column("num_records", [[num_rows]])
+        one = files.slice(place, 1).drop_columns(["num_records"]).append_column("num_records", [[num_rows]])
         with excerpt_log(storage, snapshot, one) as folder:
             positions = data.deleted_positions(folder, snapshot.ref.uri)
         found.append((np.full(len(positions), place, np.int64), positions))

@@ -6,11 +6,10 @@ Rule: only the columns that the expression names are read.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from backend.errors import QueryError
-from backend.lake.model import Snapshot, TableRef
+from backend.lake.model import FILE_COLUMNS, Snapshot, TableRef
 from backend.lake.schema import fields
 from backend.query.expression import Expression, check_expression
 from backend.query.over_versions import Progress, VersionValue, over_versions
@@ -66,13 +65,13 @@ def rows_of(lake: ScannedLake, snapshot: Snapshot, columns: Sequence[str]) -> pa
     reads its files well: some at a time."""
     if not any(feature.startswith("typeWidening") for feature in snapshot.protocol.reader_features):
         return lake.scan(snapshot, columns)
-    places = np.arange(snapshot.num_files)
-    first = lake.read_files(snapshot, places[:FILES_AT_ONCE], columns=columns)
+    files = snapshot.columns(FILE_COLUMNS)
+    first = lake.read_files(snapshot, files.slice(0, FILES_AT_ONCE), columns=columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from first
-        for start in range(FILES_AT_ONCE, len(places), FILES_AT_ONCE):
-            yield from lake.read_files(snapshot, places[start : start + FILES_AT_ONCE], columns=columns)
+        for start in range(FILES_AT_ONCE, len(files), FILES_AT_ONCE):
+            yield from lake.read_files(snapshot, files.slice(start, FILES_AT_ONCE), columns=columns)
 
     return pa.RecordBatchReader.from_batches(first.schema, batches())
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from backend.lake.model import Places, Snapshot, TableRef
+from backend.lake.model import Snapshot, TableRef
 from backend.query.engine import Computation
 from backend.query.over_versions import VersionValue
 
@@ -32,7 +32,7 @@ class ScannedLake(SnapshotLake, Protocol):
     def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader: ...
 
     def read_files(
-        self, snapshot: Snapshot, indices: Sequence[int] | Places, *, columns: Sequence[str] | None = None
+        self, snapshot: Snapshot, files: pa.Table, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader: ...
 
 

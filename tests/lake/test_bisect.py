@@ -495,9 +495,9 @@ def test_only_the_columns_of_the_condition_are_read(root: Path, open_lake: Calla
         def __getattr__(self, name: str) -> Any:
             return getattr(lake, name)
 
-        def read_files(self, snapshot: Snapshot, indices: Any, **more: Any) -> pa.RecordBatchReader:
+        def read_files(self, snapshot: Snapshot, files: pa.Table, **more: Any) -> pa.RecordBatchReader:
             asked.append(tuple(more["columns"]))
-            return lake.read_files(snapshot, indices, **more)
+            return lake.read_files(snapshot, files, **more)
 
     found = found_by(Watched(), lake.find("wide"), "c7 >= 0 AND c2999 >= c8 - 100")
     assert found.culprit == 3

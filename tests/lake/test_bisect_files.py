@@ -43,10 +43,9 @@ class CountingLake:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
 
-    def read_files(self, snapshot: Snapshot, indices: Any, **more: Any) -> pa.RecordBatchReader:
-        files = snapshot.rows_at(indices, ["path", "dv_id"]).to_pylist()
-        self.opened += [(file["path"], file["dv_id"]) for file in files]
-        return self._lake.read_files(snapshot, indices, **more)
+    def read_files(self, snapshot: Snapshot, files: pa.Table, **more: Any) -> pa.RecordBatchReader:
+        self.opened += [(file["path"], file["dv_id"]) for file in files.to_pylist()]
+        return self._lake.read_files(snapshot, files, **more)
 
     def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
         self.scans += 1

@@ -136,6 +136,8 @@ def check(lake: Lake, ref: TableRef, log: RandomLog, random: Random) -> None:
         chosen = {newest, *random.sample(sorted(states), min(2, len(states)))}
         for version in random.sample(sorted(chosen), len(chosen)):
             check_snapshot(lake, lake.snapshot(ref, version), states[version], log)
+        for _ in range(3):
+            check_files_apart(lake, ref, states, [random.choice(sorted(states)) for _ in "ab"])
         check_timeline(lake, ref, log, states)
         check_card(lake, ref, log, states[newest])
     for version in {newest + 1, -1, random.randrange(newest + 1)} - set(states):
@@ -211,6 +213,20 @@ def check_files(snapshot: Snapshot, state: State) -> None:
     for key, (size, records, *rest) in found.items():
         assert (size, *rest) == (want[key][0], *want[key][2:]), key
         assert records == want[key][1] or (records is None and key in state.faded), key
+
+
+def check_files_apart(lake: Lake, ref: TableRef, states: dict[int, State], pair: list[int]) -> None:
+    apart = lake.files_apart(ref, *pair)
+    first, second = (states[version] for version in pair)
+    for files, own, other in ((apart.only_first, first, second), (apart.only_second, second, first)):
+        rows = {(row["path"], row["dv_id"]): row for row in files.to_pylist()}
+        want = files_of(own)
+        assert len(rows) == len(files)
+        assert rows.keys() == want.keys() - other.files.keys(), pair
+        for key, row in rows.items():
+            size, records, marked, _, partition = want[key]
+            assert (row["size_bytes"], row["deleted_rows"], row["partition"]) == (size, marked, partition), (pair, key)
+            assert row["num_records"] == records or (row["num_records"] is None and key in own.faded), (pair, key)
 
 
 def check_distribution(lake: Lake, snapshot: Snapshot, state: State) -> None:

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from backend.errors import DataFileMissingError, FilterError, PathRefusedError, UnsupportedFeatureError
 from backend.lake import rows as reading
 from backend.lake.filters import parse_filter
+from backend.lake.model import FILE_COLUMNS
 from backend.lake.rows import RowQuery
 from backend.lake.schema import fields
 from tests.builders import HandLog, add, commit_info, metadata, partitioned_table, protocol, write
@@ -133,8 +134,9 @@ def test_files_of_another_allowed_table_and_chosen_files_alone(root, open_lake):
     snapshot = lake.snapshot(lake.find("t"))
     for index in range(2):
         want = {2: [1, 2], 1: [3]}[snapshot.columns(["num_records"])["num_records"][index].as_py()]
-        assert lake.read_files(snapshot, [index], columns=["id"]).read_all()["id"].to_pylist() == want
-    assert lake.read_files(snapshot, []).read_all().num_rows == 0
+        files = snapshot.rows_at([index], FILE_COLUMNS)
+        assert lake.read_files(snapshot, files, columns=["id"]).read_all()["id"].to_pylist() == want
+    assert lake.read_files(snapshot, snapshot.rows_at([], FILE_COLUMNS)).read_all().num_rows == 0
 
 
 def typed_rows() -> pa.Table:

@@ -115,11 +115,14 @@ def test_the_sentence_names_share_metadata_and_what_was_only_rewritten() -> None
 def test_unknown_parts_of_the_sentence_are_said_to_be_unknown() -> None:
     unnamed = replace(commit(2), commit=replace(commit(2).commit, operation="OPTIMIZE"))
     nothing = NetCounts(None, None, None)
-    log_only = replace(diff(commits=(unnamed,)), method=DiffMethod.LOG_ONLY, net=nothing, num_rows=(None, 7))
+    files = FilesDiff(rows_added=None)
+    log_only = replace(diff(commits=(unnamed,)), method=DiffMethod.LOG_ONLY, net=nothing, files=files)
 
     said = headline(log_only)
 
-    assert "rows cannot be compared, their number by statistics: unknown → 7" in said
+    assert "rows cannot be compared, their number by statistics: unknown" in said
+    fewer = replace(log_only, files=FilesDiff(rows_added=1_000, rows_removed=2_500))
+    assert "rows cannot be compared, their number by statistics: −1,500" in headline(fewer)
     assert "rewr" not in said
     assert "0 rows" not in said
 
