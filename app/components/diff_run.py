@@ -18,20 +18,23 @@ from backend.diff.model import DiffMethod, VersionDiff
 from backend.errors import LakehouseError
 
 _BEGUN = "_begun_diffs"
+_SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twice
 
 
 def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
-    """The answer where it is there without work."""
+    """The answer where it is there, or soon; where it is not, it is computed while the page is drawn."""
     if part.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return part.outline
+    mark = _mark(question)
+    if work.is_asked(mark) or _starts_alone(mark, part):
+        return context.differences().soon(context.lake(), question, _SOON_S)
     return context.differences().known(question)
 
 
 def compare(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> None:
     """Compute rows in `place`, or offer to; a finished answer draws the page anew."""
-    mark = _mark(question)
-    begun: set[str] = st.session_state.setdefault(_BEGUN, set())
-    if mark not in begun and view.starts_alone(part):
+    mark, begun = _mark(question), _begun()
+    if _starts_alone(mark, part):
         work.ask(mark)
     if not work.is_asked(mark):
         context.differences().abandon(question)  # Cancel, not a page that reruns
@@ -48,6 +51,16 @@ def compare(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> Non
         raise
     if last is not None and last.result is not None:
         st.rerun()
+
+
+def _begun() -> set[str]:
+    """What this session compared: after a Cancel or a failure it is not begun again by itself."""
+    found: set[str] = st.session_state.setdefault(_BEGUN, set())
+    return found
+
+
+def _starts_alone(mark: str, part: LogPart) -> bool:
+    return mark not in _begun() and view.starts_alone(part)
 
 
 def _offer(mark: str, part: LogPart, *, was_begun: bool) -> None:

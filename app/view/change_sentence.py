@@ -33,7 +33,7 @@ def headline(diff: VersionDiff, *, is_pending: bool = False, where: str | None =
     """
     if diff.method is DiffMethod.SAME_VERSION:
         return f"v{diff.from_version} and v{diff.to_version} are the same version: nothing differs."
-    rows = "rows not compared yet" if is_pending else rows_text(diff)
+    rows = f"rows not compared yet, {_more_rows_text(diff.files)}" if is_pending else rows_text(diff)
     if where and not is_pending and diff.is_available:
         rows = f"of rows with {where}: {rows}"
     metadata = metadata_texts(diff.schema, diff.properties)
@@ -64,8 +64,7 @@ def range_text(diff: VersionDiff) -> str:
 def rows_text(diff: VersionDiff) -> str:
     """What differs in rows, with its share of all rows."""
     if not diff.is_available:
-        more = diff.files.more_rows
-        return f"rows cannot be compared, their number by statistics: {'unknown' if more is None else signed(more)}"
+        return f"rows cannot be compared, {_more_rows_text(diff.files)}"
     if diff.net.total == 0:
         return "no row differs"
     words = counts_text(diff.net, noun="row")
@@ -244,3 +243,7 @@ def _rows(count: int | None, noun: str) -> str:
 
 def _known(count: int | None) -> str:
     return "unknown" if count is None else count_text(count)
+
+
+def _more_rows_text(files: FilesDiff) -> str:
+    return f"their number by statistics: {'unknown' if files.more_rows is None else signed(files.more_rows)}"

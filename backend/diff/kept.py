@@ -112,6 +112,17 @@ class Differences:
             self._leave(question, run)
         yield replace(run.progress(), result=result)
 
+    def soon(self, lake: DiffLake, question: DiffQuestion, within_s: float) -> VersionDiff | None:
+        """The answer if it is there within so many seconds; else it is computed on for whoever comes for it at once."""
+        if (known := self.known(question)) is not None:
+            return known
+        run = self._join(lake, question)
+        try:
+            run.work.ended(within_s)
+        finally:
+            self._leave(question, run)
+        return self.known(question)
+
     def abandon(self, question: DiffQuestion) -> None:
         """Stop computing it now, unless somebody waits for it."""
         with self._lock:

@@ -52,7 +52,7 @@ def resolve_version(lake: VersionedLake, ref: TableRef, text: str | int) -> int:
     version = latest - wanted.back if isinstance(wanted, Offset) else wanted
     if not 0 <= version <= latest:
         raise VersionNotFoundError(
-            f"{ref.name} has no version {str(text).strip()}", hint=f"its versions end at {latest}; {_FORMS}"
+            f"table {ref.name} has no version {str(text).strip()}", hint=f"its versions end at {latest}; {_FORMS}"
         )
     return version
 
@@ -73,7 +73,7 @@ def _at_time(lake: VersionedLake, ref: TableRef, when: datetime) -> int:
             return commit.version
         oldest = commit
     first = f"; its log begins with v{oldest.version} of {oldest.committed_at}" if oldest else ""
-    raise VersionNotFoundError(f"{ref.name} has no version at {when.isoformat()}{first}", hint=_FORMS)
+    raise VersionNotFoundError(f"table {ref.name} has no version at {when.isoformat()}{first}", hint=_FORMS)
 
 
 def _newest_first(lake: VersionedLake, ref: TableRef) -> Iterator[Commit]:

@@ -231,7 +231,7 @@ def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
     text = words(app)
     assert not computed
     assert "v0 → v3, 3 commits" in text
-    assert "rows not compared yet; schema and properties unchanged" in text
+    assert "rows not compared yet, their number by statistics: +1; schema and properties unchanged" in text
     assert "Join by key" in text
     assert "Not by the change feed" in text
     assert metrics(app)["Inserted (net)"] == "–"

@@ -57,6 +57,11 @@ def slow() -> Iterator[Slow]:
     made.go.set()
 
 
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "GRACE_S", 0.1)
+
+
 def until(happens: Callable[[], bool], seconds: float = 5.0) -> None:
     end = time.monotonic() + seconds
     while not happens():
@@ -84,6 +89,23 @@ def test_two_viewers_share_one_computation_and_a_third_gets_it_at_once(slow: Slo
     assert slow.calls == 1
 
 
+def test_what_is_not_there_soon_is_computed_on_for_who_comes_next_and_stopped_if_nobody_does(
+    slow: Slow, short_grace: None
+) -> None:
+    differences = Differences(compute=slow)
+    assert differences.soon(NO_LAKE, question(), 0.01) is None
+    steps = differences.over(NO_LAKE, question())
+    next(steps)
+    slow.go.set()
+    assert last(steps).result == answer() == differences.soon(NO_LAKE, question(), 0.0)
+    assert slow.calls == 1
+    assert differences.soon(NO_LAKE, question(2), 5.0) == answer()
+
+    slow.go.clear()
+    assert differences.soon(NO_LAKE, question(3), 0.01) is None
+    until(lambda: slow.watches[-1].is_stopped)
+
+
 def test_another_question_is_another_computation(slow: Slow) -> None:
     slow.go.set()
     differences = Differences(compute=slow)
@@ -92,11 +114,6 @@ def test_another_question_is_another_computation(slow: Slow) -> None:
         last(differences.over(NO_LAKE, each))
 
     assert slow.calls == len(questions)
-
-
-@pytest.fixture
-def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "GRACE_S", 0.1)
 
 
 def test_who_leaves_does_not_stop_it_for_others_but_the_last_one_does(slow: Slow, short_grace: None) -> None:
