@@ -4,9 +4,11 @@ Rule: counts are told in words that hold. The exit code is 0 when nothing differ
 cannot be compared and nothing else tells.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pyarrow as pa
 
 from app.cli import documents
 from app.cli.errors import fail
@@ -17,24 +19,18 @@ from app.view.change_summary import to_markdown
 from app.view.format import bytes_text, count_text, things, utc_text
 from backend.diff.diff import diff as compare
 from backend.diff.engine import Watch
-from backend.diff.export import to_csv, to_json, to_parquet
+from backend.diff.export import WRITERS, ChangedBatches, fetched
 from backend.diff.key import parse_names
 from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.diff.prepared import DiffOptions, prepare
 from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
-from backend.errors import DiffError
+from backend.errors import DiffError, StorageError
 
 CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal
 WIDEST = 60  # characters of a cell; --json and --output have them all
-_FORMATS: dict[str, Callable[[VersionDiff], bytes]] = {
-    ".csv": to_csv,
-    ".json": to_json,
-    ".parquet": to_parquet,
-    ".md": lambda found: to_markdown(found).encode(),
-}
 _SIGNS = {RowKind.INSERT: "+", RowKind.UPDATE: "~", RowKind.DELETE: "−"}
 
 
@@ -57,14 +53,20 @@ class Request:
 
 
 def diff(request: Request, *, as_json: bool) -> int:
-    write = _writer(request.output)
-    found = _compared(request)
-    if write and (found.is_available or (request.output and request.output.suffix == ".md")):
-        write(found)
+    output = None if request.output is None else _Output(request.output)
+    takes_all = output is not None and request.rows is None and not request.on_host
+    found = _compared(request, output.take if output and takes_all else None)
+    if output is not None:
+        output.finish(found)
     if as_json:
         print_json(documents.diff(found))
     else:
-        _print(found, SHOWN if request.rows is None else request.rows)
+        shown = SHOWN if request.rows is None else request.rows
+        _print(found, shown)
+        if output is not None:
+            say(output.words(found), style="dim")
+        elif shown and (found.truncated or len(found.rows) > shown):
+            say("More rows changed: --rows N shows them, --output FILE writes them.", style="dim")
     if found.is_changed:
         return CHANGED
     if found.is_changed is None:
@@ -88,7 +90,7 @@ def is_on_host(text: str) -> bool:
     return place == "host"
 
 
-def _compared(request: Request) -> VersionDiff:
+def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -> VersionDiff:
     settings, _ = services()
     lake, ref = opened(request.table)
     other = opened(request.against)[1] if request.against else None
@@ -104,6 +106,7 @@ def _compared(request: Request) -> VersionDiff:
         against=other,
         where=request.where,
         on_host=request.on_host,
+        take=take,
     )
     first = resolve_version(lake, ref, request.from_version)
     second = resolve_version(lake, other or ref, request.to_version)
@@ -116,21 +119,56 @@ def _compared(request: Request) -> VersionDiff:
     return found
 
 
-def _writer(path: Path | None) -> Callable[[VersionDiff], None] | None:
-    """Refuses a format before anything is computed."""
-    if path is None:
-        return None
-    form = _FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise DiffError(f"cannot write {path.name}", hint="the file's name ends with .csv, .json, .parquet or .md")
+class _Output:
+    """The file of `--output`: whole or not there. A format that is none is refused before anything is computed."""
 
-    def write(found: VersionDiff) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path, self._form = path, path.suffix.lower().removeprefix(".")
+        self._rows: int | None = None
+        if self._form not in (*WRITERS, "md"):
+            raise DiffError(f"cannot write {path.name}", hint="the file's name ends with .csv, .json, .parquet or .md")
+
+    def take(self, changed: ChangedBatches) -> None:
+        """Writes changed rows, in place of any that were written before; a summary needs none."""
+        if self._form == "md":
+            return
+        self._rows = 0
+        draft = self._path.with_name(f".{self._path.name}.part")
         try:
-            path.write_bytes(form(found))
+            with draft.open("wb") as sink:
+                WRITERS[self._form](sink, replace(changed, batches=self._counted(changed)))
+            draft.replace(self._path)
         except OSError as exc:
-            raise DiffError(f"cannot write {path}: {exc.strerror}", hint="name a file in a folder of yours") from exc
+            raise self._refused(exc) from exc
+        finally:
+            draft.unlink(missing_ok=True)
 
-    return write
+    def finish(self, found: VersionDiff) -> None:
+        """The summary, or the rows that were fetched where nobody gave all of them."""
+        try:
+            if self._form == "md":
+                self._path.write_text(to_markdown(found), encoding="utf-8")
+            elif self._rows is None and found.is_available:
+                self.take(fetched(found))
+        except OSError as exc:
+            raise self._refused(exc) from exc
+
+    def words(self, found: VersionDiff) -> str:
+        """What was written."""
+        if self._form != "md" and self._rows is None:
+            return f"{self._path}: not written, rows cannot be compared"
+        if self._rows is None:
+            return f"{self._path}: the summary"
+        cut = " of more" if found.truncated and self._rows == len(found.rows) else ""
+        return f"{self._path}: {things(self._rows, 'changed row')}{cut}"
+
+    def _counted(self, changed: ChangedBatches) -> Iterator[pa.RecordBatch]:
+        for batch in changed.batches:
+            self._rows = (self._rows or 0) + batch.num_rows
+            yield batch
+
+    def _refused(self, exc: OSError) -> StorageError:
+        return StorageError(f"cannot write {self._path}: {exc.strerror}", hint="name a file in a folder of yours")
 
 
 def _print(found: VersionDiff, shown: int) -> None:
@@ -206,8 +244,6 @@ def _print_rows(found: VersionDiff, shown: int) -> None:
         ),
         right=("copies",),
     )
-    if len(found.rows) > shown or found.truncated:
-        say("More rows changed: --rows N shows them, --output FILE writes them.", style="dim")
 
 
 def _cell(row: RowChange, name: str) -> str:

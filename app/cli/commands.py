@@ -128,7 +128,7 @@ def diff(
     against: Annotated[str | None, typer.Option("--with", help="Another table, which --to is a version of.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", min=0, help="Most changed rows to show.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Write the changed rows (.csv, .json, .parquet) or a summary (.md).")
+        Path | None, typer.Option("--output", help="Write all changed rows (.csv, .json, .parquet) or a summary (.md).")
     ] = None,
     on: Annotated[
         str, typer.Option("--on", help="here, or host: a job of the stream host, any amount of data.")

@@ -26,9 +26,9 @@ CELLS = lists.Look(
     alt="Columns that updates touch, with their commonest changes",
 )
 EXPORTS = (
-    ("csv", "CSV", "text/csv", export.to_csv),
-    ("json", "JSON", "application/json", export.to_json),
-    ("parquet", "Parquet", "application/vnd.apache.parquet", export.to_parquet),
+    ("csv", "CSV", "text/csv", export.write_csv),
+    ("json", "JSON", "application/json", export.write_json),
+    ("parquet", "Parquet", "application/vnd.apache.parquet", export.write_parquet),
 )
 
 
@@ -115,10 +115,13 @@ def _exports(diff: VersionDiff) -> None:
         for suffix, label, mime, write in EXPORTS:
             st.download_button(
                 label,
-                data=lambda write=write: write(diff),
+                data=lambda write=write: export.exported(diff, write),
                 file_name=f"{view.file_stem(diff)}.{suffix}",
                 mime=mime,
                 key=f"export_{suffix}",
                 icon=":material/download:",
                 on_click="ignore",
             )
+        if diff.truncated and diff.against is None:
+            versions = f"--from {diff.from_version} --to {diff.to_version}"
+            st.caption(f"All of them: `weir diff {diff.ref.name} {versions} --output changes.parquet`")

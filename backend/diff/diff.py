@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from backend.diff.commits import commit_changes, counted_by_feed, why_incomplete
 from backend.diff.engine import Watch
+from backend.diff.export import ChangedBatches
 from backend.diff.feed import FeedAnswer, Gross, sum_up
 from backend.diff.limits import limits
 from backend.diff.model import DiffMethod, VersionDiff
@@ -19,7 +20,7 @@ from backend.diff.net import SIGN, NetAnswer, NetQuery, column_name, net_changes
 from backend.diff.plain import plain_columns, signed_files
 from backend.diff.plan import BY_FILES, METHOD_NAMES
 from backend.diff.prepared import DiffLake, DiffOptions, PreparedDiff, prepare
-from backend.diff.row_ids import BY_ROW_ID, ROW_ID, named_by, row_id_key
+from backend.diff.row_ids import BY_ROW_ID, ROW_ID, batches_named_by, named_by, row_id_key
 from backend.diff.rows import MANY_COLUMNS
 from backend.diff.states import signed_rows
 from backend.diff.tracked import signed_tracked
@@ -74,17 +75,16 @@ def _answered(
     if method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return found
     options = prepared.options
-    query = NetQuery(found.key.columns if found.key else (), options.row_limit, options.tolerance, options.where)
+    key = found.key.columns if found.key else ()
+    query = NetQuery(key, options.row_limit, options.tolerance, options.where, options.take)
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, watch)
         _require_complete(prepared, feed)
         return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
-    if method is DiffMethod.ROW_ID:
-        answer = _by_row_ids(prepared, replace(query, key=(ROW_ID,)), watch)
-    else:
-        answer = _by_files(prepared, query, watch)
+    read = _by_row_ids if method is DiffMethod.ROW_ID else _by_files
+    answer = read(prepared, query, watch)
     return with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
 
 
@@ -152,8 +152,13 @@ def _by_row_ids(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAns
         fields = [pa.field(column_name(i), pa.int64()) for i in range(len(columns) + 1)]
         return pa.schema([*fields, SIGN]).empty_table().to_reader()
 
+    def named(changed: ChangedBatches) -> None:
+        if query.take is not None:
+            query.take(batches_named_by(prepared.plan.key, changed))
+
     plain = lambda connection: signed_tracked(connection, (first, second), sides, columns)  # noqa: E731
-    return net_changes(nothing, (*columns, ROW_ID), query, watch, plain=plain)
+    by_id = replace(query, key=(ROW_ID,), take=query.take and named)
+    return net_changes(nothing, (*columns, ROW_ID), by_id, watch, plain=plain)
 
 
 def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:

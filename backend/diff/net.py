@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from backend.diff.all_rows import changed_batches
 from backend.diff.engine import Watch, close_doors, engine
+from backend.diff.export import ChangedBatches
 from backend.diff.join import join_sides
 from backend.diff.model import ApartCounts, CommonChange, NetCounts, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
@@ -34,12 +36,13 @@ Reading = Callable[[], pa.RecordBatchReader]  # c0, c1 … and SIGN, from the st
 @dataclass(frozen=True, slots=True)
 class NetQuery:
     """`key` names columns, () for none; two floats within `tolerance` are the same (with a key only); `where` is SQL
-    over one row: only changes are kept whose row satisfies it before or after."""
+    over one row: only changes are kept whose row satisfies it before or after. `take` gets every changed row."""
 
     key: tuple[str, ...] = ()
     row_limit: int = 10_000
     tolerance: float = 0.0
     where: str | None = None
+    take: Callable[[ChangedBatches], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ def net_changes(
         found = _joined(rows, columns, query) or _summed_up(rows, columns, query, can_read_twice=can_read_twice)
         source, buckets = found
         page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
+        if query.take is not None:
+            query.take(changed_batches(source, buckets, watch))
     return NetAnswer(
         count_net(buckets, has_key=bool(query.key), is_filtered=query.where is not None),
         count_apart(buckets),

@@ -3,13 +3,14 @@
 Rule: no row is read here; the plan says how rows will be compared, and why not better.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from backend.diff.commits import commit_changes
+from backend.diff.export import ChangedBatches
 from backend.diff.feed_summary import CountingLake
 from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key
@@ -55,7 +56,8 @@ class DiffOptions:
     most `row_limit` rows in the answer, the one `method` wanted (None: the best), at most `max_bytes` of data files
     read unless a method is named, floats within `tolerance` equal, `against` another table whose version is
     `to_version`, only rows that satisfy the SQL `where` before or after. `on_host`: Spark on the stream host compares,
-    by whatever method, and any amount of data."""
+    by whatever method, and any amount of data. `take` gets every changed row, beside those in the answer, and gets them
+    anew where a better method turns out not to be whole; not on the host."""
 
     key: tuple[str, ...] | None = None
     remembered: tuple[str, ...] | None = None
@@ -67,6 +69,7 @@ class DiffOptions:
     against: TableRef | None = None
     where: str | None = None
     on_host: bool = False
+    take: Callable[[ChangedBatches], None] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from backend.diff.export import ChangedBatches, change_schema
 from backend.diff.model import DiffMethod, KeyChoice, KeySource, RowChange
 from backend.diff.net import NetAnswer
 from backend.diff.states import Sides
@@ -51,6 +52,15 @@ def named_by(key: KeyChoice | None, answer: NetAnswer) -> NetAnswer:
         return replace(answer, rows=tuple(replace(row, key=None) for row in answer.rows))
     columns = [field for field in answer.arrow_schema if field.name != ROW_ID]
     return replace(answer, rows=tuple(_rows_by(key, answer)), arrow_schema=pa.schema(columns))
+
+
+def batches_named_by(key: KeyChoice | None, changed: ChangedBatches) -> ChangedBatches:
+    """The same for all rows on their way out."""
+    if key is None:
+        return replace(changed, key=())
+    rows = pa.schema([field for field in changed.rows if field.name != ROW_ID])
+    names = change_schema(rows).names
+    return ChangedBatches(rows, key.columns, (batch.select(names) for batch in changed.batches))
 
 
 def row_id_key() -> KeyChoice:

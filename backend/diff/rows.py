@@ -19,8 +19,8 @@ MANY_COLUMNS = 500  # beyond, what is done to whole rows costs memory for every 
 _COMMON_COLUMNS, _COMMON_CHANGES = 12, 3
 _FLOATS = ("FLOAT", "DOUBLE")
 _ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
-_APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
-_ORDER = ("update", "delete", "insert", "duplicate", "null")
+APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
+ORDER = ("update", "delete", "insert", "duplicate", "null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Source:
 
 def fetch_rows(source: Source, *, buckets: Mapping[str, Bucket], limit: int) -> ChangedRows:
     """At most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order of the key."""
-    sizes = {name: buckets[name].changes(name) for name in _ORDER if name in buckets}
+    sizes = {name: buckets[name].changes(name) for name in ORDER if name in buckets}
     shares = share_out(limit, sizes)
     differs = source.differs() if "update" in buckets else {}
     any_differs = " OR ".join(differs.values()) if source.tolerance else ""
@@ -148,7 +148,7 @@ def _one_sided(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
     if limit <= 0:
         return
     rows = source.rows_of(bucket)
-    if source.key and bucket not in _APART:
+    if source.key and bucket not in APART:
         found = _first(source, rows, [f"c{i}" for i in source.key], limit)
     else:
         order = ", ".join(f"c{i}" for i in _order_of(source))
@@ -160,7 +160,7 @@ def _one_sided(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
             source.key_of(values),
             cells if n < 0 else None,
             cells if n > 0 else None,
-            set_apart=_APART.get(bucket),
+            set_apart=APART.get(bucket),
             copies=abs(n),
         )
 

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.diff.diff import diff as compare
-from backend.diff.export import to_csv, to_json, to_parquet
+from backend.diff.export import exported, write_csv, write_json, write_parquet
 from backend.diff.model import DiffMethod, NetCounts, RowKind, VersionDiff
 from backend.diff.prepared import DiffOptions
 from backend.diff.versions import parse_version
@@ -324,14 +324,18 @@ def test_odd_names_and_values_are_compared_and_leave_whole_and_safe(odd: Path, o
     assert (found.net.inserted, found.net.updated, found.net.deleted) == (1, 1, 0)
     (update,) = [row for row in found.rows if row.before and row.after]
     assert set(update.changed) == {"s", "pairs", "raw"}
-    cells = [cell for line in csv.reader(io.StringIO(to_csv(found).decode("utf-8-sig"), newline="")) for cell in line]
+    cells = [
+        cell
+        for line in csv.reader(io.StringIO(exported(found, write_csv).decode("utf-8-sig"), newline=""))
+        for cell in line
+    ]
     assert len(cells) == 3 * (4 + 2 * len(found.columns))
     assert not [cell for cell in cells if cell.lstrip("\t\r ")[:1] in tuple("=+@") or cell[:1] in tuple("\t\r")]
     assert "'@x" in cells and any("line\nbreak" in cell for cell in cells)
-    document = json.loads(to_json(found))
+    document = json.loads(exported(found, write_json))
     assert {row["change"] for row in document} == {"update", "insert"}
     assert document[0]["after"]['ö "q"'] == "@x" and document[0]["after"]["=cmd|'/C calc'!A0"] == "\t=1"
-    table = pq.read_table(io.BytesIO(to_parquet(found)))
+    table = pq.read_table(io.BytesIO(exported(found, write_parquet)))
     assert table.num_rows == 2 and any("raw" in name for name in table.column_names)
 
 

@@ -1,5 +1,7 @@
 """Rows paired by row tracking's ids, on a table whose every id is known: files and log are written by hand."""
 
+import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from backend.diff.diff import diff
+from backend.diff.export import exported, write_json
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, SetApart, VersionDiff
 from backend.diff.prepared import DiffOptions, prepare
 from backend.errors import DiffError, TableError
@@ -94,6 +97,20 @@ def test_rows_go_by_the_key_of_the_table_where_it_has_one(tmp_path: Path) -> Non
     assert (row.key, row.before, row.after) == ({"id": 7}, {"id": 1, "v": "x"}, {"id": 7, "v": "x"})
     by_key = table.diff(1, 2, key=("id",))
     assert (by_key.method, by_key.net) == (DiffMethod.KEY_JOIN, NetCounts(1, 0, 1))
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_all_rows_leave_as_the_answer_names_them(tmp_path: Path, keyed: bool) -> None:
+    table = Tracked(tmp_path, configuration=TRACKED | ({"weir.primaryKey": "id"} if keyed else {}))
+    table.file("a", [(1, "x"), (2, "y")])
+    table.log.commit(add("a", rows=2, baseRowId=0), commit_info())
+    table.file("b", [(7, "x"), (2, "z")], ids=[0, 1])
+    table.log.commit(remove("a"), add("b", rows=2, baseRowId=2), commit_info())
+    sink = io.BytesIO()
+    found = table.diff(1, 2, take=lambda changed: write_json(sink, changed))
+    assert found.method is DiffMethod.ROW_ID
+    assert json.loads(sink.getvalue()) == json.loads(exported(found, write_json))
+    assert [row["key"] for row in json.loads(sink.getvalue())] == ([{"id": 7}, {"id": 2}] if keyed else [None, None])
 
 
 def test_an_id_that_two_rows_have_is_set_apart(tmp_path: Path) -> None:

@@ -281,6 +281,21 @@ def test_diff_writes_rows_to_a_file(weir: Weir, lake: Path, suffix: str, home: P
     assert (home / f"out.{suffix}").stat().st_size > 10
 
 
+def test_a_file_holds_all_changed_rows_though_the_terminal_shows_few(
+    weir: Weir, lake: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_LAKE__DIFF_ROWS", "1")
+    asked = ("diff", "orders", "--from", "0", "--to", "4", "--key", "id")
+    shown = weir(*asked, "--output", "all.json")
+    assert len(json.loads((home / "all.json").read_text())) == 3
+    assert "all.json: 3 changed rows" in shown.out and "of more" not in shown.out
+    assert len(weir(*asked, "--json").document["rows"]) == 1
+
+    assert "few.csv: 2 changed rows of more" in weir(*asked, "--rows", "2", "--output", "few.csv").out
+    assert len((home / "few.csv").read_text().splitlines()) == 3
+    assert [path.name for path in home.glob(".*.part")] == []
+
+
 @pytest.fixture
 def plain(home: Path) -> Path:
     """No change feed: v0 one row · v1 another · v2 compaction."""

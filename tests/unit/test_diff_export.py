@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backend.diff.export import to_csv, to_json, to_parquet
+from backend.diff.export import exported, write_csv, write_json, write_parquet
 from backend.diff.model import (
     ApartCounts,
     DiffMethod,
     FilesDiff,
+    KeyChoice,
+    KeySource,
     NetCounts,
     RowChange,
     RowKind,
@@ -37,7 +39,7 @@ def diff_of(*rows: RowChange) -> VersionDiff:
         method=DiffMethod.CHANGE_FEED,
         reasons=(),
         exact=True,
-        key=None,
+        key=KeyChoice(("id",), KeySource.GIVEN),
         net=NetCounts(0, 0, 0),
         apart=ApartCounts(),
         commits=(),
@@ -66,37 +68,39 @@ def csv_rows(found: bytes) -> list[dict[str, str]]:
     "text", ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1", '=HYPERLINK("http://x","y")']
 )
 def test_csv_never_starts_a_formula(text: str) -> None:
-    (row,) = csv_rows(to_csv(diff_of(RowChange(RowKind.INSERT, None, None, cells(text)))))
+    (row,) = csv_rows(exported(diff_of(RowChange(RowKind.INSERT, None, None, cells(text))), write_csv))
     assert row["after.v"] == f"'{text}"
 
 
 def test_csv_column_names_are_safe_too() -> None:
     named = replace(diff_of(), arrow_schema=pa.schema([("=x", pa.int64())]))
-    assert "before.=x" in to_csv(named).decode("utf-8-sig").splitlines()[0].split(",")
+    assert "before.=x" in exported(named, write_csv).decode("utf-8-sig").splitlines()[0].split(",")
 
 
 def test_csv_keeps_digits_and_leaves_numbers_alone() -> None:
-    (row,) = csv_rows(to_csv(diff_of(UPDATE)))
+    (row,) = csv_rows(exported(diff_of(UPDATE), write_csv))
     assert (row["change"], row["before.id"], row["before.money"]) == ("update", str(2**63 - 1), "-1.5000")
     assert (row["before.v"], row["after.v"], row["changed_columns"]) == ("old", "", '["v"]')
 
 
 def test_csv_keeps_line_breaks_commas_and_quotes_inside_a_cell() -> None:
     text = 'a,"b"\nc'
-    (row,) = csv_rows(to_csv(diff_of(RowChange(RowKind.INSERT, None, None, cells(text)))))
+    (row,) = csv_rows(exported(diff_of(RowChange(RowKind.INSERT, None, None, cells(text))), write_csv))
     assert row["after.v"] == text
 
 
 def test_json_never_prints_nan() -> None:
-    found = to_json(diff_of(UPDATE))
+    found = exported(diff_of(UPDATE), write_json)
     assert b"NaN" not in found
     (row,) = json.loads(found)
     assert row["before"] == {"id": 2**63 - 1, "v": "old", "money": "-1.5000", "xs": [1.0, None]}
-    assert (row["change"], row["key"], row["changed_columns"]) == ("update", {"id": 1}, ["v"])
+    assert (row["change"], row["key"], row["changed_columns"]) == ("update", {"id": 2**63 - 1}, ["v"])
 
 
 def test_parquet_keeps_the_types() -> None:
-    table = pq.read_table(pa.BufferReader(to_parquet(diff_of(UPDATE, RowChange(RowKind.DELETE, None, cells(), None)))))
+    table = pq.read_table(
+        pa.BufferReader(exported(diff_of(UPDATE, RowChange(RowKind.DELETE, None, cells(), None)), write_parquet))
+    )
     assert table.schema.field("before.money").type == pa.decimal128(38, 4)
     assert table["before.id"].to_pylist() == [2**63 - 1] * 2
     assert table["after.v"].to_pylist() == [None, None]
@@ -104,6 +108,6 @@ def test_parquet_keeps_the_types() -> None:
 
 
 def test_nothing_changed_exports_headers_alone() -> None:
-    assert csv_rows(to_csv(diff_of())) == []
-    assert json.loads(to_json(diff_of())) == []
-    assert pq.read_table(pa.BufferReader(to_parquet(diff_of()))).num_rows == 0
+    assert csv_rows(exported(diff_of(), write_csv)) == []
+    assert json.loads(exported(diff_of(), write_json)) == []
+    assert pq.read_table(pa.BufferReader(exported(diff_of(), write_parquet))).num_rows == 0

@@ -1,0 +1,81 @@
+"""Every changed row, as record batches for a file: never more than a batch in memory.
+
+Rule: the same rows, in the same order of buckets and keys, that `backend.diff.rows` gives the first of.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from backend.diff.engine import Watch
+from backend.diff.export import ChangedBatches, change_schema
+from backend.diff.rows import APART, MANY_COLUMNS, ORDER, Bucket, Source
+from backend.errors import DiffError
+from backend.query.quoting import quoted_text
+
+_BATCH_ROWS = 16_384
+
+
+def changed_batches(source: Source, buckets: Mapping[str, Bucket], watch: Watch) -> ChangedBatches:
+    """All rows of the buckets, read when they are asked for."""
+    found = source.connection.sql(f"SELECT * EXCLUDE n FROM ({source.rows_of('insert')}) LIMIT 0").to_arrow_table()
+    rows = pa.schema([field.with_name(name) for field, name in zip(found.schema, source.columns, strict=True)])
+    keys = tuple(source.columns[i] for i in source.key)
+    return ChangedBatches(rows, keys, _batches(source, buckets, change_schema(rows), watch))
+
+
+def _batches(
+    source: Source, buckets: Mapping[str, Bucket], schema: pa.Schema, watch: Watch
+) -> Iterator[pa.RecordBatch]:
+    for name in ORDER:
+        if name not in buckets:
+            continue
+        query = _updates(source) if name == "update" else _one_sided(source, name)
+        for batch in _watched(source.connection.sql(query).to_arrow_reader(_BATCH_ROWS), watch):
+            columns = [_as(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+            yield pa.record_batch(columns, schema)
+
+
+def _watched(reader: pa.RecordBatchReader, watch: Watch) -> Iterator[pa.RecordBatch]:
+    """The same, ended by the watch; DuckDB's own errors come through Arrow here."""
+    while True:
+        watch.check()
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (OSError, pa.ArrowException) as exc:
+            watch.check()
+            raise DiffError(f"the changed rows cannot be written out: {str(exc).splitlines()[0]}") from exc
+        yield batch
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _updates(source: Source) -> str:
+    differs = source.differs()
+    touched = ", ".join(f"CASE WHEN {each} THEN {quoted_text(name)} END" for name, each in differs.items())
+    cells = ", ".join(f"{side}_c{i}" for side in "ba" for i in range(len(source.columns)))
+    only = f" WHERE {' OR '.join(differs.values())}" if source.tolerance else ""
+    changed = f"list_filter([{touched}], lambda each: each IS NOT NULL)"
+    return f"SELECT 'update', {changed}, NULL, 1, {cells} FROM pairs{only}{_order(source, 'a_c')}"
+
+
+def _one_sided(source: Source, bucket: str) -> str:
+    places = range(len(source.columns))
+    before = ", ".join(f"CASE WHEN n < 0 THEN c{i} END" for i in places)
+    after = ", ".join(f"CASE WHEN n > 0 THEN c{i} END" for i in places)
+    apart = quoted_text(APART[bucket].value) if bucket in APART else "NULL"
+    return (
+        f"SELECT CASE WHEN n > 0 THEN 'insert' ELSE 'delete' END, CAST([] AS VARCHAR[]), {apart}, abs(n), "
+        f"{before}, {after} FROM ({source.rows_of(bucket)}){_order(source, 'c')}"
+    )
+
+
+def _order(source: Source, prefix: str) -> str:
+    """By the key; wide rows cannot be sorted, and those without a key have no order."""
+    if not source.key or len(source.columns) > MANY_COLUMNS:
+        return ""
+    return f" ORDER BY {', '.join(f'{prefix}{i}' for i in source.key)}"
