@@ -15,17 +15,20 @@ from bench.diff_table import make_table
 from bench.measure import Run, fresh, repeated, require_equal
 from bench.report import Line, at_most, duration, faster, leaner, megabytes
 from bench.runner import Suite, run_suite
+from bench.tables import make_tables
 
 README = Path(__file__).with_name("diff.md")
 PAIRS = ((0, 4), (5, 6), (6, 7), (0, 7))
+_LARGE = (10_050, 10_100)
 GIGABYTE = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where the table is, and how often each measurement is made."""
+    """Where the table is, where tables of a million files are, and how often each measurement is made."""
 
     uri: str
+    large: Path
     repeats: int
 
     def runs(self, *measured: partial[Run]) -> list[Run]:
@@ -81,11 +84,25 @@ def feed(bench: Bench) -> Iterator[Line]:
 def log_only(bench: Bench) -> Iterator[Line]:
     """What the log alone tells, of a `Lake` just opened."""
     for pair, run in zip(PAIRS, bench.runs(*(bench.task(ours.our_log_only, pair) for pair in PAIRS)), strict=True):
-        yield at_most(f"v{pair[0]} → v{pair[1]}", run.seconds, 0.1, (duration(run.seconds), "100 ms"))
+        yield _in_100_ms(f"v{pair[0]} → v{pair[1]}", run)
+
+
+def million(bench: Bench) -> Iterator[Line]:
+    """The same of a table of a million files, 50 commits of 600 files: cold, and asked again of the same `Lake`."""
+    for name, words in (("T3-crc", "the writer leaves checksums"), ("T3", "no checksums")):
+        pair = {"uri": str(bench.large / name), "first": _LARGE[0], "second": _LARGE[1]}
+        cold, warm = bench.runs(partial(fresh, ours.our_log_only, **pair), partial(fresh, ours.our_log_again, **pair))
+        yield _in_100_ms(words, cold)
+        yield _in_100_ms(f"{words}, asked again", warm)
+
+
+def _in_100_ms(what: str, run: Run) -> Line:
+    return at_most(what, run.seconds, 0.1, (duration(run.seconds), "100 ms"))
 
 
 SECTIONS: dict[str, Callable[[Bench], Iterator[Line]]] = {
     "log": log_only,
+    "million": million,
     "pruned": pruned,
     "scattered": scattered,
     "feed": feed,
@@ -98,7 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _bench(folder: Path, scale: float, repeats: int) -> Bench:
-    return Bench(str(make_table(folder, scale)), repeats)
+    return Bench(str(make_table(folder, scale)), make_tables(folder, scale, ("T3",)), repeats)
 
 
 if __name__ == "__main__":

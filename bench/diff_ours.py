@@ -56,6 +56,16 @@ def our_log_only(watch: Watch, *, uri: str, first: int, second: int) -> str:
     return found.plan.method.value
 
 
+def our_log_again(watch: Watch, *, uri: str, first: int, second: int) -> str:
+    """The same, of a `Lake` that was asked before."""
+    settings, ref = _lake_of(uri)
+    lake = Lake(settings)
+    prepare(lake, ref, first, second)
+    with watch:
+        found = prepare(lake, ref, first, second)
+    return found.plan.method.value
+
+
 def our_feed(watch: Watch, *, uri: str, first: int, second: int) -> Answer:
     """The change feed by type."""
     settings, ref = _lake_of(uri)
