@@ -101,14 +101,14 @@ def _without(actions: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
     return actions.filter(pc.invert(pc.is_in(actions["key"], value_set=keys.combine_chunks())))
 
 
-def _is_described(removes: pa.Table, metadata: Metadata) -> bool:
-    """Whether removes say as much of their files as adds do."""
+def _is_described(actions: pa.Table, metadata: Metadata) -> bool:
+    """Whether actions say as much of their files as adds with statistics do."""
     wanted = ["size_bytes", "num_records"]
     if metadata.configuration.get(_ROW_TRACKING, "").lower() == "true":
         wanted.append("base_row_id")
-    if any(removes[name].null_count for name in wanted):
+    if any(actions[name].null_count for name in wanted):
         return False
-    return not metadata.partition_columns or not pc.any(pc.equal(removes["encoded_partition"], "")).as_py()
+    return not metadata.partition_columns or not pc.any(pc.equal(actions["encoded_partition"], "")).as_py()
 
 
 def _total(actions: pa.Table) -> int:
@@ -124,10 +124,21 @@ def _looked_up(log: TableLog, low: int, high: int, actions: pa.Table) -> FilesAp
     after, before = log.state(high).files, log.state(low).files
     keys = actions["key"].unique().to_pylist()
     here, there = after.find(keys), before.find(keys)  # the later state's first: what it asks of a base is all there is
+    gone = {key: row for key, row in there.items() if key not in here}
+    came = {key: row for key, row in here.items() if key not in there}
     return FilesApart(
-        _found(before, {key: row for key, row in there.items() if key not in here}),
-        _found(after, {key: row for key, row in here.items() if key not in there}),
+        _described(actions, Kind.REMOVE, before, gone),
+        _described(actions, Kind.ADD, after, came),
     )
+
+
+def _described(actions: pa.Table, kind: Kind, files: FileSet, rows: Mapping[str, int]) -> pa.Table:
+    """Files by the actions that name them, where those say all; else as the state has them, which reads its columns."""
+    named = actions.filter(pc.is_in(actions["key"], value_set=pa.array(list(rows), pa.string())))
+    named = last_actions(named.filter(pc.equal(named["kind"], int(kind))))
+    if named.num_rows == len(rows) and _is_described(named, files.metadata):
+        return _shown(named, files.metadata)
+    return _found(files, rows)
 
 
 def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:

@@ -215,7 +215,7 @@ def _column(parts: Parts, name: str) -> pa.Array:
 def _taken(parts: Parts, name: str, places: Rows) -> pa.Array:
     late = places >= parts.kept_files
     added = _one(parts.added[name].take(pa.array(places[late] - parts.kept_files)))
-    if parts.base is None:
+    if parts.base is None or late.all():
         return added
     before_each = parts.gone - np.arange(len(parts.gone))  # places that are left before each row that is gone
     rows = places[~late] + np.searchsorted(before_each, places[~late], side="right")
