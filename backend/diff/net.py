@@ -139,8 +139,8 @@ def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> tuple[Sourc
     is_small = total is not None and total * width <= MANY_VALUES and width <= MANY_COLUMNS
     if rows.query is None or not is_small or not query.key or query.tolerance or query.where is not None:
         return None
-    with rows as connection:
-        return join_sides(connection, columns, _places(columns, query))
+    rows.watch.check()
+    return join_sides(rows.connection, rows.query, columns, _places(columns, query))
 
 
 def _summed_up(

@@ -167,11 +167,12 @@ def _one_sided(source: Source, bucket: str, limit: int) -> Iterator[RowChange]:
 
 def _changed_cells(source: Source, differs: Mapping[str, str]) -> dict[str, int]:
     """Updates per column that they touch, over all of them."""
-    if not differs:
+    names = [name for place, name in enumerate(source.columns) if place not in source.key and name in differs]
+    if not names:
         return {}
-    sums = ", ".join(f"count_if({each})" for each in differs.values())  # thousands of FILTERs take half a minute
+    sums = ", ".join(f"count_if({differs[name]})" for name in names)  # thousands of FILTERs take half a minute
     (counts,) = source.connection.execute(f"SELECT {sums} FROM pairs").fetchall()
-    return {name: count for name, count in zip(source.columns, counts, strict=True) if count}
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
 def _common(source: Source, name: str, differs: str) -> list[CommonChange]:
