@@ -54,11 +54,12 @@ def _join(connection: "DuckDBPyConnection", feed: str, width: int, key: Sequence
     names = ", ".join(f"{side}.c{i} AS {side}_c{i}" for side in "ba" for i in range(width))
     on = " AND ".join(f"b.c{i} = a.c{i}" for i in key)
     differs = "".join(f" OR b.c{i} IS DISTINCT FROM a.c{i}" for i in range(width) if i not in key)
+    no_before, no_after = (f"{side}.c{key[0]} IS NULL" for side in "ba")  # a null key matches nothing, and is found
     connection.execute(
-        f"CREATE TEMP TABLE both_sides AS SELECT {names}, CAST(CASE WHEN b.sign IS NULL THEN 1 "
-        "WHEN a.sign IS NULL THEN -1 ELSE 0 END AS TINYINT) AS n "
+        f"CREATE TEMP TABLE both_sides AS SELECT {names}, "
+        f"CAST(CASE WHEN {no_before} THEN 1 WHEN {no_after} THEN -1 ELSE 0 END AS TINYINT) AS n "
         f"FROM (SELECT * FROM ({feed}) WHERE sign < 0) b FULL JOIN (SELECT * FROM ({feed}) WHERE sign > 0) a "
-        f"ON {on} WHERE b.sign IS NULL OR a.sign IS NULL{differs} LIMIT {at_most}"
+        f"ON {on} WHERE {no_before} OR {no_after}{differs} LIMIT {at_most}"
     )
 
 

@@ -114,6 +114,8 @@ other, two = (1, "a", "y", 0.0), (2, "a", "x", NAN)
         pytest.param([one, (1, "b", "x", 0.0)], [one, (1, "b", "y", 0.0)], False, True, id="named by two columns"),
         pytest.param([(None, "a", "x", 0.0)], [(None, "a", "y", 0.0)], False, False, id="null"),
         pytest.param([one, (5, None, "x", 0.0)], [one], True, False, id="null beside"),
+        pytest.param([one, (None, "a", "x", 0.0)], [one], False, False, id="null went"),
+        pytest.param([one], [one, (None, "a", "x", 0.0)], False, False, id="null came"),
     ],
 )
 def test_the_join_knows_when_a_key_names_its_rows(
