@@ -154,13 +154,10 @@ def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
 
 
 def _rewritten(actions: pa.Table) -> dict[int, int]:
-    flags = actions.select(["version", "data_change"]).append_column(
-        "removed", pc.equal(actions["kind"], int(Kind.REMOVE)).cast(pa.int64())
-    )
-    found = flags.group_by("version").aggregate([("data_change", "any"), ("removed", "sum")]).to_pylist()
-    return {
-        each["version"]: each["removed_sum"] for each in found if each["removed_sum"] and not each["data_change_any"]
-    }
+    changing = set(actions.filter(actions["data_change"])["version"].unique().to_pylist())
+    removes = actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE)))["version"]
+    removed = {each["values"]: each["counts"] for each in pc.value_counts(removes).to_pylist()}
+    return {version: files for version, files in removed.items() if version not in changing}
 
 
 def _places_without(keys: pa.Array, others: pa.Array) -> npt.NDArray[np.int64]:
