@@ -36,7 +36,7 @@ from backend.lake.paths import check_paths, is_remote, refused, resolve_log_path
 from backend.lake.storage import Folder
 
 SIDECARS = f"{LOG}/_sidecars"
-KEYS_KNOWN = 200_000
+KEYS_KNOWN = 20_000  # a few megabytes; one search may go beyond
 
 
 @dataclass(slots=True)
