@@ -199,6 +199,24 @@ def stream(name: StreamName, as_json: AsJson = False) -> int:
     return streams.one(name, as_json=as_json)
 
 
+@app.command(rich_help_panel=READ)
+def jobs(as_json: AsJson = False) -> int:
+    """What stream hosts were asked to compute, and what became of it."""
+    from app.cli import jobs
+
+    return jobs.everything(as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def cancel(
+    job: Annotated[str, typer.Argument(help="A job of `weir jobs`.")], reason: Reason, as_json: AsJson = False
+) -> int:
+    """Ask for a job to end."""
+    from app.cli import jobs
+
+    return jobs.cancel(job, reason, as_json=as_json)
+
+
 @app.command(rich_help_panel=ACT)
 def start(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
     """Ask for a stream to run."""

@@ -11,6 +11,7 @@ from backend.diff.export import row_document
 from backend.diff.model import CommitChanges, VersionDiff
 from backend.diff.values import json_value
 from backend.health.model import AttentionItem, TableHealth
+from backend.jobs.model import Job
 from backend.lake.commit_changes import TableChange
 from backend.lake.files import FileDistribution
 from backend.lake.metadata_diff import FieldState
@@ -323,3 +324,25 @@ def _progress(value: Progress) -> Document:
     found: Document = {name: getattr(value, name) for name in names}
     counts = [{"name": e.name, "passed": e.passed, "failed": e.failed} for e in value.expectations]
     return found | {"expectations": counts}
+
+
+def job(value: Job) -> Document:
+    """What a stream host was asked to compute, and how far it is."""
+    return {
+        "job_id": value.job_id,
+        "kind": value.kind.value,
+        "subject": value.subject,
+        "state": value.state.value,
+        "actor": value.actor,
+        "reason": value.reason,
+        "requested_at": value.requested_at,
+        "started_at": value.started_at,
+        "ended_at": value.ended_at,
+        "host_id": value.host_id,
+        "attempts": value.attempts,
+        "phase": value.progress.phase or None,
+        "tasks": {"done": value.progress.done, "total": value.progress.total},
+        "cancel_requested": value.cancel_requested,
+        "error": value.error or None,
+        "hint": value.hint or None,
+    }

@@ -68,6 +68,12 @@ class Jobs:
         with self._database.reading() as connection:
             return _newest(connection, fingerprint)
 
+    def newest(self, limit: int) -> list[Job]:
+        """The newest request first, whatever became of it."""
+        query = sa.select(job).order_by(job.c.requested_at.desc(), job.c.job_id).limit(limit)
+        with self._database.reading() as connection:
+            return [rows.job_of(row) for row in connection.execute(query).mappings()]
+
     def unfinished(self) -> list[Job]:
         """Queued and running, the oldest request first."""
         query = sa.select(job).where(job.c.state.not_in(list(map(str, _OVER)))).order_by(job.c.requested_at)

@@ -112,6 +112,16 @@ def test_old_jobs_are_forgotten_with_their_leases_and_no_younger_or_living_one(s
         store.jobs.cancel(old.job_id, actor="ann", reason="late", now=NOW)
 
 
+def test_the_newest_jobs_come_first_whatever_became_of_them(store: ControlStore) -> None:
+    asked = [
+        store.jobs.submit(replace(WANTED, fingerprint=f"f{n}"), now=NOW + timedelta(seconds=n)).job_id
+        for n in (2, 0, 1)
+    ]
+    store.jobs.end(leased(store, asked[0]), asked[0], DONE, now=NOW + timedelta(minutes=1))
+    assert [job.job_id for job in store.jobs.newest(10)] == [asked[0], asked[2], asked[1]]
+    assert [job.state for job in store.jobs.newest(2)] == [JobState.DONE, JobState.QUEUED]
+
+
 def test_a_request_without_a_reason_is_refused(store: ControlStore) -> None:
     with pytest.raises(StreamRefusedError, match="reason"):
         store.jobs.submit(replace(WANTED, reason=" "), now=NOW)

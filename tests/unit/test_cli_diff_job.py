@@ -1,12 +1,14 @@
 """`weir diff --on host` where nobody, or nobody who can, does the job."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from backend.errors import JobError
+from backend.jobs.model import JobKind, JobRequest
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
@@ -80,3 +82,31 @@ def test_what_cannot_be_is_refused_before_a_job_is_asked_for(
     answer = weir(*ON_HOST, *arguments)
     assert answer.code == 1 and said in answer.err
     assert store.jobs.unfinished() == []
+
+
+def test_jobs_are_listed_and_one_is_cancelled_with_a_reason(weir: Weir, store: ControlStore) -> None:
+    assert "No jobs" in weir("jobs").out
+    at = datetime.now(UTC) - timedelta(minutes=3)
+    wanted = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident 7", 60.0)
+    waiting = store.jobs.submit(wanted, now=at)
+    store.jobs.submit(replace(wanted, fingerprint="f2", reason="a look"), now=at + timedelta(minutes=1))
+
+    shown = weir("jobs").out
+    assert "Waiting for a stream host · asked for by ann" in shown and waiting.job_id in shown
+    documents = weir("jobs", "--json").document
+    assert [each["reason"] for each in documents] == ["a look", "incident 7"]
+    assert {each["state"] for each in documents} == {"QUEUED"}
+
+    assert weir("cancel", waiting.job_id).code != 0, "without a reason"
+    assert weir("cancel", waiting.job_id, "--reason", "wrong table").out.strip() == f"{waiting.job_id}: CANCELLED"
+    assert [each["state"] for each in weir("jobs", "--json").document] == ["QUEUED", "CANCELLED"]
+    newest = store.audit_entries()[0]
+    assert (newest.action, newest.reason) == ("cancel diff job", "wrong table")
+    refused = weir("cancel", "nonesuch", "--reason", "x")
+    assert refused.code != 0 and "no job nonesuch" in refused.err
+
+
+def test_jobs_of_no_store_are_none_and_make_none(weir: Weir, home: Path) -> None:
+    assert weir("jobs", "--json").document == []
+    assert weir("cancel", "j1", "--reason", "x").code != 0
+    assert not (home / "store").exists()
