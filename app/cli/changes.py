@@ -66,7 +66,8 @@ def diff(request: Request, *, as_json: bool) -> int:
         if output is not None:
             say(output.words(found), style="dim")
         elif shown and (found.truncated or len(found.rows) > shown):
-            say("More rows changed: --rows N shows them, --output FILE writes them.", style="dim")
+            written = "" if request.on_host else ", --output FILE writes all of them"
+            say(f"More rows changed: --rows N shows them{written}.", style="dim")
     if found.is_changed:
         return CHANGED
     if found.is_changed is None:

@@ -204,6 +204,7 @@ def file_figures(part: LogPart) -> list[KeyFigure]:
             note=bytes_text(files.bytes_removed),
         ),
         KeyFigure("Bytes", signed_bytes(files.bytes_added - files.bytes_removed), "Added less removed"),
+        KeyFigure("Rows", signed(files.more_rows), "By statistics: those of added files less those of removed ones"),
         KeyFigure("Deletion vectors", vectors, "Files with rows marked as deleted: added less removed", note=remarked),
         KeyFigure(
             "Only rewritten (gross)",
