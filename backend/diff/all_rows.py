@@ -1,6 +1,7 @@
 """Every changed row, as record batches for a file: never more than a batch in memory.
 
-Rule: the same rows, in the same order of buckets and keys, that `backend.diff.rows` gives the first of.
+Rule: the same rows, in the same order of buckets, that `backend.diff.rows` gives the first of; those of a bucket by
+their key, unless they are too many to be sorted in bounded memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from backend.errors import DiffError
 from backend.query.quoting import quoted_text
 
 _BATCH_ROWS = 16_384
+_MOST_SORTED = 1_000_000
 
 
 def changed_batches(source: Source, buckets: Mapping[str, Bucket], watch: Watch) -> ChangedBatches:
@@ -30,7 +32,8 @@ def _batches(
     for name in ORDER:
         if name not in buckets:
             continue
-        query = _updates(source) if name == "update" else _one_sided(source, name)
+        rows = _updates(source) if name == "update" else _one_sided(source, name)
+        query = f"{rows}{_order(source, name, buckets[name])}"
         for batch in _watched(source.connection.sql(query).to_arrow_reader(_BATCH_ROWS), watch):
             columns = [_as(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
             yield pa.record_batch(columns, schema)
@@ -60,7 +63,7 @@ def _updates(source: Source) -> str:
     cells = ", ".join(f"{side}_c{i}" for side in "ba" for i in range(len(source.columns)))
     only = f" WHERE {' OR '.join(differs.values())}" if source.tolerance else ""
     changed = f"list_filter([{touched}], lambda each: each IS NOT NULL)"
-    return f"SELECT 'update', {changed}, NULL, 1, {cells} FROM pairs{only}{_order(source, 'a_c')}"
+    return f"SELECT 'update', {changed}, NULL, 1, {cells} FROM pairs{only}"
 
 
 def _one_sided(source: Source, bucket: str) -> str:
@@ -70,12 +73,13 @@ def _one_sided(source: Source, bucket: str) -> str:
     apart = quoted_text(APART[bucket].value) if bucket in APART else "NULL"
     return (
         f"SELECT CASE WHEN n > 0 THEN 'insert' ELSE 'delete' END, CAST([] AS VARCHAR[]), {apart}, abs(n), "
-        f"{before}, {after} FROM ({source.rows_of(bucket)}){_order(source, 'c')}"
+        f"{before}, {after} FROM ({source.rows_of(bucket)})"
     )
 
 
-def _order(source: Source, prefix: str) -> str:
+def _order(source: Source, name: str, bucket: Bucket) -> str:
     """By the key; wide rows cannot be sorted, and those without a key have no order."""
-    if not source.key or len(source.columns) > MANY_COLUMNS:
+    if not source.key or len(source.columns) > MANY_COLUMNS or bucket.entries > _MOST_SORTED:
         return ""
+    prefix = "a_c" if name == "update" else "c"
     return f" ORDER BY {', '.join(f'{prefix}{i}' for i in source.key)}"

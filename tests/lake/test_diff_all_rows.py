@@ -76,6 +76,19 @@ def test_every_method_gives_all_rows(root: Path, open_lake: OpenLake, seed: int)
             assert rows == held, "in the order of the key"
 
 
+def test_too_many_to_be_sorted_leave_as_they_come(
+    root: Path, open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_rows, "_MOST_SORTED", 9)
+    write_deltalake(root / "t", pa.table({"id": range(30), "v": range(30)}))
+    DeltaTable(root / "t").update(updates={"v": "v + 1"}, predicate="id < 10")
+    DeltaTable(root / "t").delete("id > 24")
+    whole, rows = both(open_lake(), (0, 2), key=("id",))
+    held = json.loads(exported(whole, WRITERS["json"]))
+    assert in_order(rows) == in_order(held) and len(rows) == 15
+    assert rows[10:] == held[10:], "the few are sorted all the same"
+
+
 @pytest.mark.parametrize("options", [{"tolerance": 0.2}, {"where": "v > 3"}, {"columns": ("v",)}], ids=str)
 def test_what_is_left_out_of_the_answer_is_left_out_of_the_file(
     root: Path, open_lake: OpenLake, options: dict[str, Any]
