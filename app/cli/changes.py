@@ -54,8 +54,8 @@ class Request:
 
 def diff(request: Request, *, as_json: bool) -> int:
     output = None if request.output is None else _Output(request.output)
-    takes_all = output is not None and request.rows is None and not request.on_host
-    found = _compared(request, output.take if output and takes_all else None)
+    holds_few = request.rows is not None or request.on_host
+    found = _compared(request, None if output is None or holds_few else output.take)
     if output is not None:
         output.finish(found)
     if as_json:

@@ -18,10 +18,8 @@ _BATCH_ROWS = 16_384
 _MOST_SORTED = 1_000_000
 
 
-def changed_batches(source: Source, buckets: Mapping[str, Bucket], watch: Watch) -> ChangedBatches:
-    """All rows of the buckets, read when they are asked for."""
-    found = source.connection.sql(f"SELECT * EXCLUDE n FROM ({source.rows_of('insert')}) LIMIT 0").to_arrow_table()
-    rows = pa.schema([field.with_name(name) for field, name in zip(found.schema, source.columns, strict=True)])
+def changed_batches(source: Source, rows: pa.Schema, buckets: Mapping[str, Bucket], watch: Watch) -> ChangedBatches:
+    """All rows of the buckets, read when they are asked for; `rows` is their schema."""
     keys = tuple(source.columns[i] for i in source.key)
     return ChangedBatches(rows, keys, _batches(source, buckets, change_schema(rows), watch))
 

@@ -79,7 +79,7 @@ def _answered(
     query = NetQuery(key, options.row_limit, options.tolerance, options.where, options.take)
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, watch)
-        _require_complete(prepared, feed)
+        _require_complete(prepared, found, feed)
         return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
@@ -172,11 +172,11 @@ def _by_feed(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> FeedAnswe
     return sum_up(feed, query, watch, is_reverse=sides.is_reverse)
 
 
-def _require_complete(prepared: PreparedDiff, feed: FeedAnswer) -> None:
+def _require_complete(prepared: PreparedDiff, found: VersionDiff, feed: FeedAnswer) -> None:
     """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
     others = [method for method in prepared.plan.methods if method in BY_FILES]
     why = why_incomplete((each.commit for each in prepared.outline.commits), feed.gross)
-    if why is None and not _counted(prepared, _without_rows(prepared, DiffMethod.CHANGE_FEED, {}), feed).rows_agree:
+    if why is None and not _counted(prepared, found, feed).rows_agree:
         why = "the change feed does not add up to the row counts of the two versions"
     if why is not None and others:
         raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")

@@ -96,27 +96,25 @@ WRITERS: Mapping[str, Write] = {"csv": write_csv, "json": write_json, "parquet":
 
 def row_document(row: RowChange) -> dict[str, Any]:
     """One changed row as JSON can hold it."""
-    return {
-        "change": row.kind.value,
-        "key": json_value(row.key),
-        "before": json_value(row.before),
-        "after": json_value(row.after),
-        "changed_columns": list(row.changed),
-        "set_apart": row.set_apart.value if row.set_apart else None,
-        "copies": row.copies,
-    }
+    return _as_document(_leading(row), row.key, row.before, row.after)
 
 
 def _document(changed: ChangedBatches, line: tuple[Any, ...]) -> dict[str, Any]:
     """As `row_document`, of a row of a batch."""
-    change, columns, set_apart, copies, *cells = line
+    leading, cells = line[: len(_LEADING)], line[len(_LEADING) :]
     names = changed.rows.names
-    before = None if change == RowKind.INSERT else dict(zip(names, cells[: len(names)], strict=True))
-    after = None if change == RowKind.DELETE else dict(zip(names, cells[len(names) :], strict=True))
+    before = None if leading[0] == RowKind.INSERT else dict(zip(names, cells[: len(names)], strict=True))
+    after = None if leading[0] == RowKind.DELETE else dict(zip(names, cells[len(names) :], strict=True))
     whole = after or before or {}
+    key = {name: whole[name] for name in changed.key} if changed.key else None
+    return _as_document(leading, key, before, after)
+
+
+def _as_document(leading: tuple[Any, ...], key: Any, before: Any, after: Any) -> dict[str, Any]:
+    change, columns, set_apart, copies = leading
     return {
         "change": change,
-        "key": json_value({name: whole[name] for name in changed.key}) if changed.key else None,
+        "key": json_value(key),
         "before": json_value(before),
         "after": json_value(after),
         "changed_columns": columns,

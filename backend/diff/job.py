@@ -22,11 +22,11 @@ from backend.diff.model import (
     NetCounts,
     RowChange,
     RowKind,
-    SetApart,
     VersionDiff,
 )
 from backend.diff.net import NetAnswer
 from backend.diff.prepared import PreparedDiff
+from backend.diff.rows import APART, ORDER
 from backend.diff.values import same
 from backend.errors import DiffError, JobError, JobResultMissingError, ObjectMissingError, TableError
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
@@ -38,7 +38,6 @@ from backend.settings import Settings
 COMPUTED = "computed"  # so begins the reason that says who did it
 _COLUMNS = ("what", "place", "n", "detail", "before", "after")
 _NOT_ON_HOST = (DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION)
-_APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
 
 
 class ResultLake(Protocol):
@@ -127,7 +126,7 @@ def _detail(rows: pa.Table) -> str:
 
 def _answer(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -> NetAnswer:
     found = [row for row in rows.to_pylist() if row["what"] != SUMMARY]
-    order = {bucket: place for place, bucket in enumerate(("update", "delete", "insert", *_APART))}
+    order = {bucket: place for place, bucket in enumerate(ORDER)}
     changed = sorted((row for row in found if row["what"] in order), key=lambda r: (order[r["what"]], r["place"]))
     common = sorted((row for row in found if row["what"] == COMMON), key=lambda row: row["place"])
     return NetAnswer(
@@ -147,7 +146,7 @@ def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> R
     changed = tuple(_differing(before, after, tolerance)) if before is not None and after is not None else ()
     kind = RowKind.UPDATE if row["what"] == "update" else RowKind.INSERT if before is None else RowKind.DELETE
     key = {name: cells[name] for name in summary.key} if summary.key else None
-    return RowChange(kind, key, before, after, changed, _APART.get(row["what"]), row["n"])
+    return RowChange(kind, key, before, after, changed, APART.get(row["what"]), row["n"])
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any], tolerance: float) -> Iterator[str]:

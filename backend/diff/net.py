@@ -89,7 +89,7 @@ def net_changes(
         source, buckets = found
         page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
         if query.take is not None:
-            query.take(changed_batches(source, buckets, watch))
+            query.take(changed_batches(source, page.arrow_schema, buckets, watch))
     return NetAnswer(
         count_net(buckets, has_key=bool(query.key), is_filtered=query.where is not None),
         count_apart(buckets),

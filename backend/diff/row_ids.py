@@ -15,8 +15,8 @@ from backend.diff.model import DiffMethod, KeyChoice, KeySource, RowChange
 from backend.diff.net import NetAnswer
 from backend.diff.states import Sides
 from backend.lake.model import Snapshot
+from backend.lake.tracked import is_row_tracked
 
-ENABLED = "delta.enableRowTracking"
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 ROW_ID = "_row_id"  # the ids as a column of the rows compared
 BY_ROW_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
@@ -26,7 +26,7 @@ def why_no_row_ids(sides: Sides) -> str | None:
     """Why rows cannot be paired by their ids; None where they can."""
     if not sides.is_one_table:
         return "two tables number their rows apart"
-    off = [f"v{each.version}" for each in _by_age(sides) if not _is_tracked(each)]
+    off = [f"v{each.version}" for each in _by_age(sides) if not is_row_tracked(each.metadata)]
     if off:
         return f"row tracking is off at {' and '.join(off)}"
     if len({each.metadata.configuration.get(ID_COLUMN) for each in (sides.first, sides.second)}) > 1:
@@ -76,10 +76,6 @@ def _rows_by(key: KeyChoice, answer: NetAnswer) -> Iterator[RowChange]:
 
 def _without_id(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return None if values is None else {name: value for name, value in values.items() if name != ROW_ID}
-
-
-def _is_tracked(snapshot: Snapshot) -> bool:
-    return snapshot.metadata.configuration.get(ENABLED, "").lower() == "true"
 
 
 def _by_age(sides: Sides) -> list[Snapshot]:

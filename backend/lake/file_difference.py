@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 
 from backend.errors import VersionNotFoundError
 from backend.lake.actions import Kind
-from backend.lake.file_set import FileSet, last_actions
+from backend.lake.file_set import FileSet, last_actions, plain_values
 from backend.lake.log import TableLog
 from backend.lake.model import Metadata
 from backend.lake.partitions import show_partitions
+from backend.lake.tracked import is_row_tracked
 
 # What a file apart tells of itself: columns of `Snapshot.columns`.
 APART = ("path", "size_bytes", "num_records", "deleted_rows", "partition", "dv_id", "base_row_id")
 _NAMED = ("path", "dv_id")  # said by a file's key: a base keeps numbers, not texts
-_ROW_TRACKING = "delta.enableRowTracking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def files_apart(log: TableLog, first: int, second: int) -> FilesApart:
 
 def compared(first: FileSet, second: FileSet) -> FilesApart:
     """Of any two sets of files of one table's folder, file by file."""
-    ours, theirs = _plain(first.column("key")), _plain(second.column("key"))
+    ours, theirs = plain_values(first.column("key")), plain_values(second.column("key"))
     return FilesApart(
         first.take(_places_without(ours, theirs), APART), second.take(_places_without(theirs, ours), APART)
     )
@@ -104,7 +104,7 @@ def _without(actions: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
 def _is_described(actions: pa.Table, metadata: Metadata) -> bool:
     """Whether actions say as much of their files as adds with statistics do."""
     wanted = ["size_bytes", "num_records"]
-    if metadata.configuration.get(_ROW_TRACKING, "").lower() == "true":
+    if is_row_tracked(metadata):
         wanted.append("base_row_id")
     if any(actions[name].null_count for name in wanted):
         return False
@@ -116,7 +116,7 @@ def _total(actions: pa.Table) -> int:
 
 
 def _shown(actions: pa.Table, metadata: Metadata) -> pa.Table:
-    partition = _plain(show_partitions(actions["encoded_partition"].combine_chunks(), metadata))
+    partition = plain_values(show_partitions(actions["encoded_partition"].combine_chunks(), metadata))
     return actions.append_column("partition", partition).select(APART)
 
 
@@ -163,7 +163,3 @@ def _rewritten(actions: pa.Table) -> dict[int, int]:
 def _places_without(keys: pa.Array, others: pa.Array) -> npt.NDArray[np.int64]:
     found = pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
     return np.flatnonzero(~found).astype(np.int64)
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    return column.dictionary.take(column.indices) if pa.types.is_dictionary(column.type) else column

@@ -219,17 +219,18 @@ def _taken(parts: Parts, name: str, places: Rows) -> pa.Array:
         return added
     before_each = parts.gone - np.arange(len(parts.gone))  # places that are left before each row that is gone
     rows = places[~late] + np.searchsorted(before_each, places[~late], side="right")
-    found = pa.concat_arrays([_plain(parts.base.column(name).take(pa.array(rows))), added])
+    found = pa.concat_arrays([plain_values(parts.base.column(name).take(pa.array(rows))), added])
     order = np.argsort(np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)]))
     return found.take(pa.array(order))
 
 
 def _tabled(columns: Mapping[str, pa.Array]) -> pa.Table:
     fields = [FILES_SCHEMA.field(n) if n in FILES_SCHEMA.names else FILES.field(n) for n in columns]
-    return pa.table({name: _plain(column) for name, column in columns.items()}).cast(pa.schema(fields))
+    return pa.table({name: plain_values(column) for name, column in columns.items()}).cast(pa.schema(fields))
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def plain_values(column: pa.Array) -> pa.Array:
+    """The values themselves, where a column is dictionary-encoded."""
     return column.dictionary.take(column.indices) if pa.types.is_dictionary(column.type) else column
 
 

@@ -17,7 +17,7 @@ from backend.errors import UnsupportedFeatureError
 from backend.lake import data
 from backend.lake.excerpt import excerpt_log, local_paths, partition_values
 from backend.lake.footer import parquet_errors
-from backend.lake.model import Snapshot
+from backend.lake.model import Metadata, Snapshot
 from backend.lake.paths import is_remote
 from backend.lake.storage import Storage
 
@@ -29,6 +29,11 @@ class TrackedFiles:
 
     files: pa.Table
     deleted: pa.Table
+
+
+def is_row_tracked(metadata: Metadata) -> bool:
+    """Whether rows have ids at this version (PROTOCOL.md, "Row Tracking")."""
+    return metadata.configuration.get("delta.enableRowTracking", "").lower() == "true"
 
 
 def tracked_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> TrackedFiles:
