@@ -40,10 +40,17 @@ class Bench:
 
 def pruned(bench: Bench) -> Iterator[Line]:
     """v0 → v4: update, delete, append, merge; most files are common."""
-    found, theirs = bench.runs(bench.task(ours.our_diff, (0, 4)), bench.task(peer.their_diff, (0, 4)))
+    pair = (0, 4)
+    found, theirs, narrow = bench.runs(
+        bench.task(ours.our_diff, pair),
+        bench.task(peer.their_diff, pair, page=ours.PAGE_ROWS),
+        bench.task(peer.their_counts, pair),
+    )
     require_equal(found.answer, theirs.answer, "v0 to v4")
+    require_equal(found.answer["rows"], narrow.answer, "the rows of v0 to v4")
     yield faster("v0 → v4 by key", found, theirs, 10)
     yield leaner("the same, memory", found, theirs, 10)
+    yield faster("the same, the peer only counts rows", found, narrow)
     yield at_most(
         "the same, until the summary and 100 rows are there", found.seconds, 1, (duration(found.seconds), "1 s")
     )
@@ -58,7 +65,7 @@ def scattered(bench: Bench) -> Iterator[Line]:
         peaks.append(run.answer.pop("peak_bytes"))
         return run
 
-    found, theirs = repeated(bench.repeats, seen, bench.task(peer.their_diff, (5, 6)))
+    found, theirs = repeated(bench.repeats, seen, bench.task(peer.their_diff, (5, 6), page=ours.PAGE_ROWS))
     require_equal(found.answer, theirs.answer, "v5 to v6")
     peak = max(peaks)
     yield at_most("v5 → v6 by key, the process never above", peak, GIGABYTE, (megabytes(peak), "1 GB"))

@@ -4,6 +4,7 @@ Rule: a fresh `Lake` in an empty home, opened inside the clock.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,31 @@ def _lake_of(uri: str) -> tuple[Settings, TableRef]:
     return settings, TableRef(uri, name, settings.roots[0])
 
 
-def our_diff(watch: Watch, *, uri: str, first: int, second: int) -> Answer:
-    """Net counts by key, with a page of rows: what the Changes page shows."""
+def our_diff(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, Any]:
+    """What the Changes page shows by key: rows, changed cells by column, the commonest changes, the first rows."""
     settings, ref = _lake_of(uri)
     options = DiffOptions(row_limit=PAGE_ROWS, method=DiffMethod.KEY_JOIN)
     with watch:
         found = compare_rows(prepare(Lake(settings), ref, first, second, options), DiffWatch())
     assert found.method is DiffMethod.KEY_JOIN and found.exact and found.unchanged is not None
     net = found.net
-    return counts(net.inserted or 0, net.updated or 0, net.deleted or 0, found.unchanged)
+    return {
+        "rows": counts(net.inserted or 0, net.updated or 0, net.deleted or 0, found.unchanged),
+        "changed_cells": dict(found.changed_cells),
+        "common": [[each.column, each.before, each.after, each.updates] for each in found.common],
+        "page": [[_values(row.before), _values(row.after)] for row in found.rows],
+    }
 
 
-def our_peak(watch: Watch, *, uri: str, first: int, second: int) -> Answer:
+def our_peak(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, Any]:
     """The same, with the most memory that the whole process held."""
     found = our_diff(watch, uri=uri, first=first, second=second)
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return found | {"peak_bytes": int(status["VmHWM"].split()[0]) * 1024}
+
+
+def _values(row: Mapping[str, Any] | None) -> list[Any] | None:
+    return None if row is None else list(row.values())
 
 
 def our_log_only(watch: Watch, *, uri: str, first: int, second: int) -> str:

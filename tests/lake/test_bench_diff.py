@@ -29,9 +29,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_measured_is_equal(table: Path, first: int, second: int) -> None:
     watch, pair = Watch(), {"uri": str(table), "first": first, "second": second}
     found = ours.our_diff(watch, **pair)
-    assert found == peer.their_diff(watch, **pair)
+    assert found == peer.their_diff(watch, **pair, page=ours.PAGE_ROWS)
+    assert found["rows"] == peer.their_counts(watch, **pair)
     expected = {(0, 4): [30, 30, 10, 960], (5, 6): [0, 2, 0, 1018]}[first, second]
-    assert list(found.values()) == expected
+    assert list(found["rows"].values()) == expected
+    assert found["changed_cells"] == {"state": expected[1], "amount": expected[1]}
+    assert len(found["page"]) == sum(expected[:3])
 
 
 def test_the_feed_is_counted_as_its_reader_does(table: Path) -> None:
@@ -46,7 +49,7 @@ def test_a_compaction_changes_files_alone(table: Path) -> None:
     files = [lake.snapshot(ref, version).num_files for version in (0, 4, 5, 6)]
     assert files == [50, 52, 25, 25]
     same = ours.our_diff(Watch(), uri=str(table), first=4, second=5)
-    assert same == {"inserted": 0, "updated": 0, "deleted": 0, "unchanged": 1020}
+    assert same["rows"] == {"inserted": 0, "updated": 0, "deleted": 0, "unchanged": 1020}
 
 
 def test_a_part_runs_in_fresh_processes(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
