@@ -52,6 +52,7 @@ class Connection(Protocol):
     """What a database's connection lets another thread do."""
 
     def interrupt(self) -> None: ...
+    def query_progress(self) -> float: ...  # percent of the statement that runs, < 0 where that is not known
 
 
 class Interruptible:
@@ -64,6 +65,10 @@ class Interruptible:
 
     def stop(self) -> None:
         self._stopped.set()
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """End what runs on the connection now, no more."""
         with self._lock:
             if self._connection is not None:
                 self._connection.interrupt()

@@ -71,7 +71,8 @@ def diff(request: Request, *, as_json: bool) -> int:
     if found.is_changed:
         return CHANGED
     if found.is_changed is None:
-        return fail(f"rows cannot be compared: {'; '.join(found.reasons)}", found.hint)
+        what = "no change was found so far" if found.partial else "rows cannot be compared"
+        return fail(f"{what}: {'; '.join(found.reasons)}", found.hint)
     return 0
 
 
@@ -198,7 +199,7 @@ def _print(found: VersionDiff, shown: int) -> None:
 def net_words(found: VersionDiff) -> str:
     """The net counts in one line; without a key the pairs are named as such."""
     net = found.net
-    words = f"net: {things(net.inserted, 'row')} inserted, "
+    words = f"net{' so far' if found.partial else ''}: {things(net.inserted, 'row')} inserted, "
     words += "updates unknown, " if net.updated is None else f"{count_text(net.updated)} updated, "
     words += f"{count_text(net.deleted)} deleted"
     return words if found.exact else f"{words} (not exact, see below)"

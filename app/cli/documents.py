@@ -172,6 +172,7 @@ def diff(value: VersionDiff) -> Document:
         "reasons": list(value.reasons),
         "hint": value.hint or None,
         "exact": value.exact,
+        "partial": asdict(value.partial) if value.partial else None,
         "key": {"columns": list(value.key.columns), "source": value.key.source.value} if value.key else None,
         "first_covered_version": value.first_covered_version,
         "net": {

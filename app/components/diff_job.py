@@ -36,10 +36,10 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
         job = _job(question)
         return context.diff_jobs().answer(question, job) if job and job.state is JobState.DONE else None
     except (DiffError, JobResultMissingError):
-        return None  # `compare` says why
+        return None  # `offer` says why
 
 
-def compare(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> None:
+def offer(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> None:
     """The job that runs, or an offer to begin one, in `place`."""
     with place:
         try:

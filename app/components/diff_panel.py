@@ -48,6 +48,7 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
     found = runner.known(question, part)
     st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
     place = st.container(key="work")
+    waits = (found is None or found.partial) and runner.offer(question, part, place)
     shown = found or part.outline
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)
@@ -58,8 +59,8 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
         if question.options.on_host and found is not None:
             diff_job.say_who(found)
     _view(part, found)
-    if found is None:
-        runner.compare(question, part, place)
+    if waits:
+        diff_run.compare(question, place)
 
 
 def _asked(

@@ -22,30 +22,50 @@ _SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn tw
 
 
 def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
-    """The answer where it is there, or soon; where it is not, it is computed while the page is drawn."""
+    """The answer where it is there, or soon; where it is not, it is computed while the page is drawn. Of a comparison
+    that was ended what it had found, if anything."""
     if part.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return part.outline
     mark = _mark(question)
     if work.is_asked(mark) or _starts_alone(mark, part):
         return context.differences().soon(context.lake(), question, _SOON_S)
-    return context.differences().known(question)
+    context.differences().abandon(question, _SOON_S)  # Cancel, not a page that reruns
+    return context.differences().known(question) or context.differences().so_far(question)
 
 
-def compare(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> None:
-    """Compute rows in `place`, or offer to; a finished answer draws the page anew."""
-    mark, begun = _mark(question), _begun()
+def offer(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> bool:
+    """In `place` the button that starts the comparison, and what became of one that was ended. Whether there is
+    something to wait for: `compare`, once the rest of the page is drawn."""
+    mark = _mark(question)
     if _starts_alone(mark, part):
         work.ask(mark)
+    if work.is_asked(mark):
+        return True
+    differences = context.differences()
+    is_counting = not differences.abandon(question)
+    with place, st.container(horizontal=True, vertical_alignment="center", key="offer"):
+        st.button(
+            view.start_label(part), key="start", type="primary", icon=":material/difference:",
+            on_click=work.ask, args=(mark,),
+        )  # fmt: skip
+        so_far = differences.so_far(question)
+        st.caption(view.offer_text(so_far, was_begun=mark in _begun(), is_counting=is_counting))
+    return is_counting
+
+
+def compare(question: DiffQuestion, place: DeltaGenerator) -> None:
+    """Compute rows in `place`, or wait until a comparison that was ended has counted what it had compared; then the
+    page is drawn anew."""
+    mark, differences = _mark(question), context.differences()
     if not work.is_asked(mark):
-        context.differences().abandon(question)  # Cancel, not a page that reruns
-        with place:
-            _offer(mark, part, was_begun=mark in begun)
-        return
-    begun.add(mark)
+        beat = place.empty()
+        while not differences.abandon(question, _SOON_S):
+            beat.empty()  # where a click may end the wait
+        st.rerun()
+    _begun().add(mark)
     try:
         with place:
-            steps = context.differences().over(context.lake(), question)
-            last = work.run(steps, key="diff", tell=view.progress_text)
+            last = work.run(differences.over(context.lake(), question), key="diff", tell=view.progress_text)
     except LakehouseError:
         work.cancel()  # the boundary tells it; the next run offers it anew
         raise
@@ -61,16 +81,6 @@ def _begun() -> set[str]:
 
 def _starts_alone(mark: str, part: LogPart) -> bool:
     return mark not in _begun() and view.starts_alone(part)
-
-
-def _offer(mark: str, part: LogPart, *, was_begun: bool) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", key="offer"):
-        st.button(
-            view.start_label(part), key="start", type="primary", icon=":material/difference:",
-            on_click=work.ask, args=(mark,),
-        )  # fmt: skip
-        said = "Stopped: no row was compared." if was_begun else "Rows are not compared yet; the rest is known."
-        st.caption(said)
 
 
 def too_large(part: LogPart) -> None:

@@ -65,10 +65,10 @@ def rows_text(diff: VersionDiff) -> str:
     """What differs in rows, with its share of all rows."""
     if not diff.is_available:
         return f"rows cannot be compared, {_more_rows_text(diff.files)}"
-    if diff.net.total == 0:
-        return "no row differs"
-    words = counts_text(diff.net, noun="row")
-    if diff.net.updated is None:
+    words = "no row differs" if diff.net.total == 0 else counts_text(diff.net, noun="row")
+    if diff.partial is not None:
+        return f"so far {words}, {diff.partial.text}"
+    if diff.net.updated is None or diff.net.total == 0:
         return words
     share = changed_share(diff)
     return f"{words} ({'share unknown' if share is None else f'{percent(share)} of rows'})"
@@ -210,6 +210,8 @@ def exactness_text(diff: VersionDiff) -> str:
         return "No counts of rows."
     if diff.exact:
         return "Exact: every changed row is counted, and updates are told from inserts and deletes."
+    if diff.partial is not None:
+        return "Not whole: the comparison was ended; counts and rows are of what it had compared."
     if diff.net.updated is None:
         return "Exact as rows that came and went; an updated row counts once as deleted and once as inserted."
     return "Not exact in every part; the reasons say where."

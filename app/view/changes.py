@@ -35,11 +35,11 @@ def net_figures(diff: VersionDiff, *, is_pending: bool = False) -> list[KeyFigur
     files, pending = diff.files, "Rows are not compared yet." if is_pending else ""
     no_key = "Without a key an update cannot be told from a delete and an insert."
     updated = "Rows that both states have, with other values" if diff.net.updated is not None else no_key
-    share = changed_share(diff)
+    share, net = changed_share(diff), "net" if diff.partial is None else "net so far"
     return [
-        KeyFigure("Inserted (net)", _moved(diff.net.inserted, 1), pending or "Rows that only the second state has"),
-        KeyFigure("Updated (net)", count_text(diff.net.updated), pending or updated),
-        KeyFigure("Deleted (net)", _moved(diff.net.deleted, -1), pending or "Rows that only the first state has"),
+        KeyFigure(f"Inserted ({net})", _moved(diff.net.inserted, 1), pending or "Rows that only the second state has"),
+        KeyFigure(f"Updated ({net})", count_text(diff.net.updated), pending or updated),
+        KeyFigure(f"Deleted ({net})", _moved(diff.net.deleted, -1), pending or "Rows that only the first state has"),
         KeyFigure(
             "Rows changed",
             percent(share),
@@ -69,7 +69,8 @@ def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
     fetched = len(diff.rows)
     parts = [f"{count_text(len(found))} of {count_text(fetched)} rows listed" if len(found) < fetched else ""]
     if diff.truncated:
-        parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}; the counts above are whole")
+        whole = "; the counts above are whole" if diff.partial is None else ""
+        parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}{whole}")
     if any(row.changed for row in found):
         parts.append("● marks a changed cell")
     return " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
@@ -250,6 +251,15 @@ def start_label(part: LogPart) -> str:
     if plan.bytes_to_read is not None:
         return f"Compare rows: read {bytes_text(plan.bytes_to_read)}"
     return f"Compare rows: read the change feed of {things(len(part.outline.commits), 'commit')}"
+
+
+def offer_text(so_far: VersionDiff | None, *, was_begun: bool, is_counting: bool = False) -> str:
+    """What stands beside that button: what became of an earlier comparison, `is_counting` what it had compared."""
+    if is_counting:
+        return "Stopped: counting what was compared …"
+    if so_far is not None and so_far.partial is not None:
+        return f"{so_far.partial.text.capitalize()}: the numbers below are of these alone."
+    return "Stopped before rows were counted." if was_begun else "Rows are not compared yet; the rest is known."
 
 
 def anyway_label(part: LogPart) -> str:

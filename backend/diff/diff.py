@@ -84,8 +84,8 @@ def _answered(
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
     read = _by_row_ids if method is DiffMethod.ROW_ID else _by_files
-    answer = read(prepared, query, watch)
-    return with_commits(prepared, with_answer(prepared, method, answer, failed=failed), watch)
+    compared = with_answer(prepared, method, read(prepared, query, watch), failed=failed)
+    return compared if compared.partial else with_commits(prepared, compared, watch)
 
 
 def with_answer(
@@ -140,6 +140,7 @@ def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswe
             )
         except DiffError:
             watch.check()
+            watch.rows_total = sides.num_rows
     return net_changes(reading, columns, query, watch, can_read_twice=True)
 
 
@@ -194,6 +195,11 @@ def _with_rows(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) ->
     return whole if whole.rows_agree else replace(whole, reasons=(*whole.reasons, _DISAGREE))
 
 
+def _is_exact(prepared: PreparedDiff, answer: NetAnswer) -> bool:
+    is_whole = answer.partial is None and not prepared.sides.unfit
+    return is_whole and answer.net.updated is not None and not answer.apart.rows
+
+
 def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
     return replace(
         found,
@@ -204,7 +210,8 @@ def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> V
         changed_cells=answer.changed_cells,
         common=answer.common,
         arrow_schema=answer.arrow_schema,
-        exact=answer.net.updated is not None and not answer.apart.rows and not prepared.sides.unfit,
+        exact=_is_exact(prepared, answer),
+        partial=answer.partial,
         reasons=(*found.reasons, *limits(prepared.sides, prepared.columns, found, answer), *_filtered(prepared)),
         num_rows=(None, None) if prepared.options.where else found.num_rows,
     )

@@ -5,8 +5,9 @@ Rule: the only door to duckdb in the diff; its errors leave as `DiffError`, thos
 """
 
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT = "512MB"
 THREADS = 2
+_SET_UP = "SET TimeZone = 'UTC'; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
+_LATE_S = 0.01  # a timer may be early, and the time must be over when it rings
 
 
 class DiffStopped(Exception):
@@ -37,16 +40,51 @@ class Watch(Interruptible):
         self.time_limit_s = time_limit_s
         self._started = time.monotonic()
         self._failure: LakehouseError | None = None
+        self._reading = 0  # rows that the statement which runs now reads
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the time limit; None without one."""
+        return None if self.time_limit_s is None else self._started + self.time_limit_s - time.monotonic()
+
+    def ending(self) -> "DiffStopped | DiffError | None":
+        """Why it has to end now, None while it may go on."""
+        if self.is_stopped:
+            return DiffStopped("cancelled")
+        left = self.seconds_left
+        if left is None or left > 0:
+            return None
+        return DiffError(
+            f"comparing rows took longer than {self.time_limit_s:g} s and was stopped",
+            hint="compare a shorter range or fewer columns, or raise WEIR_LAKE__DIFF_TIME_LIMIT_S",
+        )
+
+    def ended(self) -> str:
+        """What ended it, for "… when so many rows were compared"."""
+        return "cancelled" if self.is_stopped else f"stopped at the time limit of {self.time_limit_s:g} s"
 
     def check(self) -> None:
         """Raise `DiffStopped`, or `DiffError` when the time is over."""
-        if self.is_stopped:
-            raise DiffStopped
-        if self.time_limit_s is not None and time.monotonic() - self._started > self.time_limit_s:
-            raise DiffError(
-                f"comparing rows took longer than {self.time_limit_s:.0f} s and was stopped",
-                hint="compare a shorter range or fewer columns, or raise WEIR_LAKE__DIFF_TIME_LIMIT_S",
-            )
+        if (ending := self.ending()) is not None:
+            raise ending
+
+    @contextmanager
+    def reading(self, rows: int | None) -> Iterator[None]:
+        """One statement by which DuckDB itself reads so many rows."""
+        self.check()
+        self._reading = rows or 0
+        try:
+            yield
+            self.rows_read += self._reading
+        finally:
+            self._reading = 0
+
+    def rows_so_far(self) -> int:
+        """Rows read, with DuckDB's word for the statement that runs now. For other threads."""
+        rows, reading = self.rows_read, self._reading
+        with self._lock:
+            percent = self._connection.query_progress() if reading and self._connection is not None else 0.0
+        return rows + int(reading * max(0.0, percent) / 100)
 
     def watched(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """The same rows, counted; what breaks them is kept, since DuckDB would pass on no more than its text."""
@@ -69,10 +107,11 @@ class Watch(Interruptible):
 
 @contextmanager
 def engine(watch: Watch) -> Iterator["DuckDBPyConnection"]:
-    """A fresh in-memory database, gone with its spill files at the end."""
+    """A fresh in-memory database, gone with its spill files at the end; what runs is interrupted at the watch's
+    limit."""
     import duckdb  # late: half a page load for whoever never diffs
 
-    with tempfile.TemporaryDirectory(prefix="weir-diff-") as spill:
+    with _timed(watch), tempfile.TemporaryDirectory(prefix="weir-diff-") as spill:
         connection = duckdb.connect(
             ":memory:",
             config={
@@ -85,7 +124,7 @@ def engine(watch: Watch) -> Iterator["DuckDBPyConnection"]:
             },
         )
         try:
-            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute(_SET_UP)
             watch.take(connection)
             watch.check()
             yield connection
@@ -96,6 +135,35 @@ def engine(watch: Watch) -> Iterator["DuckDBPyConnection"]:
             connection.close()
 
 
+def ended_within(watch: Watch, work: Callable[[], None]) -> bool:
+    """Whether the watch ended the work, which then raises nothing."""
+    import duckdb
+
+    try:
+        watch.check()
+        work()
+    except (DiffStopped, DiffError, duckdb.InterruptException):
+        if watch.ending() is None:
+            raise
+        return True
+    return False
+
+
+@contextmanager
+def _timed(watch: Watch) -> Iterator[None]:
+    left = watch.seconds_left
+    if left is None:
+        yield
+        return
+    timer = threading.Timer(max(0.0, left) + _LATE_S, watch.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def close_doors(connection: "DuckDBPyConnection") -> None:
     """Before SQL that a stranger wrote: no file, no network, no setting from here on."""
     connection.execute("SET enable_external_access = false")
@@ -103,10 +171,10 @@ def close_doors(connection: "DuckDBPyConnection") -> None:
 
 
 def _error(exc: Exception, watch: Watch, *, full: bool) -> Exception:
-    if watch.is_stopped:
-        return DiffStopped()
     if failure := watch.take_failure():
         return failure
+    if (ending := watch.ending()) is not None:
+        return ending
     if full:
         what = f"the changes do not fit into {MEMORY_LIMIT} of memory and the disk"
         return DiffError(what, hint="compare a shorter range or fewer columns")

@@ -4,9 +4,13 @@ Rule: exact, or not at all. Where a key may be null or stand in several rows, no
 up instead (`backend.diff.net`).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from backend.diff.engine import Watch, ended_within
+from backend.diff.model import Partial
 from backend.diff.rows import Bucket, Source
 
 if TYPE_CHECKING:
@@ -17,50 +21,114 @@ _BUCKETS = {0: "update", 1: "insert", -1: "delete"}  # by `n`, the sum of both s
 _MANY_ROWS_A_KEY = 2.5  # of both sides, on average: such a key names nothing, and a join multiplies its rows
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A query for rows of both sides (c0, c1 … and `sign`) and how many they are. `bounds` are a column of the key and
+    between which values it lies: no other part has such values. None: these are all rows."""
+
+    query: str
+    num_rows: int
+    bounds: tuple[int, Any, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRows:
+    """Rows of both sides that DuckDB reads itself: a query for all of them, and for a key (places of its columns) the
+    same in parts of at most so many rows, None where they cannot be told apart."""
+
+    query: str
+    parts: Callable[[Sequence[int], int], list[Part] | None] = lambda *_: None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Where the rows that differ are, and how many there are of each sort. `partial` where the watch ended it."""
+
+    source: Source
+    buckets: dict[str, Bucket]
+    partial: Partial | None = None
+
+
 def join_sides(
-    connection: "DuckDBPyConnection", feed: str, columns: Sequence[str], key: Sequence[int]
-) -> tuple[Source, dict[str, Bucket]] | None:
-    """The rows of the query `feed` (c0, c1 … and `sign`) that differ, as table `both_sides` and view `pairs`; None
-    where their keys do not name them."""
-    rows, names, balance = _sum_up(connection, feed, key)
-    if names * _MANY_ROWS_A_KEY < rows:
-        return None
-    _join(connection, feed, len(columns), key, at_most=rows + 1)
-    found = _rows_by_bucket(connection, key, balance)
-    if found is None or sum(found.values()) > rows:
-        connection.execute("DROP TABLE both_sides")
+    connection: "DuckDBPyConnection", parts: Sequence[Part], columns: Sequence[str], key: Sequence[int], watch: Watch
+) -> Compared | None:
+    """The rows that differ, as table `both_sides` and view `pairs`, of as many parts as there was time for; None where
+    their keys do not name them. Raises what ends the watch before the first part was joined."""
+    join = _Join(connection, len(columns), key, watch)
+    left_out = None
+    try:
+        left_out = join.all(parts)
+        changed = _rows_by_bucket(connection, key, join.balance)
+    except _NotByKey:
+        changed = None
+    if changed is None or sum(changed.values()) > join.rows:
+        connection.execute("DROP TABLE IF EXISTS both_sides")
         return None
     pairs = ", ".join(f"{side}_c{i}" for side in "ba" for i in range(len(columns)))
     connection.execute(f"CREATE TEMP VIEW pairs AS SELECT {pairs} FROM both_sides WHERE n = 0")
-    return Source(connection, columns, key, lambda bucket: _one_sided(len(columns), bucket)), _buckets(found)
+    source = Source(connection, columns, key, lambda bucket: _one_sided(len(columns), bucket))
+    return Compared(source, _buckets(changed), left_out)
 
 
-def _sum_up(connection: "DuckDBPyConnection", feed: str, key: Sequence[int]) -> tuple[int, int, int]:
-    """Rows, about how many keys, and the balance: the sum of the keys' hashes that came less that of those that
-    went."""
-    hashed = _hashed(key)
-    ((rows, names, came, went),) = connection.execute(
-        f"SELECT count(*), approx_count_distinct({hashed}), sum({hashed}) FILTER (sign > 0), "
-        f"sum({hashed}) FILTER (sign < 0) FROM ({feed})"
-    ).fetchall()
-    return rows, names, (came or 0) - (went or 0)
+class _NotByKey(Exception):
+    """The key does not name the rows, or a part holds other rows than its bounds say."""
+
+
+@dataclass(slots=True)
+class _Join:
+    """Joins part after part. `balance` is the sum of the hashes of the keys that came less that of those that went."""
+
+    connection: "DuckDBPyConnection"
+    width: int
+    key: Sequence[int]
+    watch: Watch
+    rows: int = 0
+    balance: int = 0
+
+    def all(self, parts: Sequence[Part]) -> Partial | None:
+        """What is left out where the watch ended it."""
+        for number, part in enumerate(parts):
+            if number and not ended_within(self.watch, partial(self._one, part)):
+                continue
+            if number:
+                return Partial(self.watch.ended(), self.rows, sum(each.num_rows for each in parts))
+            self._one(part)
+        return None
+
+    def _one(self, part: Part) -> None:
+        rows, balance = self._sum_up(part)
+        verb = "INSERT INTO both_sides" if self.rows else "CREATE TEMP TABLE both_sides AS"
+        with self.watch.reading(rows):
+            self.connection.execute(f"{verb} {self._differing(part.query, at_most=rows + 1)}")
+        self.rows, self.balance = self.rows + rows, self.balance + balance
+
+    def _sum_up(self, part: Part) -> tuple[int, int]:
+        """How many rows there are, and their balance."""
+        hashed = _hashed(self.key)
+        place, low, high = part.bounds or (self.key[0], None, None)
+        ((rows, names, came, went, least, greatest),) = self.connection.execute(
+            f"SELECT count(*), approx_count_distinct({hashed}), sum({hashed}) FILTER (sign > 0), "
+            f"sum({hashed}) FILTER (sign < 0), min(c{place}), max(c{place}) FROM ({part.query})"
+        ).fetchall()
+        is_within = part.bounds is None or (least is not None and low <= least and greatest <= high)
+        if names * _MANY_ROWS_A_KEY < rows or not is_within:
+            raise _NotByKey
+        return rows, (came or 0) - (went or 0)
+
+    def _differing(self, rows: str, *, at_most: int) -> str:
+        names = ", ".join(f"{side}.c{i} AS {side}_c{i}" for side in "ba" for i in range(self.width))
+        on = " AND ".join(f"b.c{i} = a.c{i}" for i in self.key)
+        differs = "".join(f" OR b.c{i} IS DISTINCT FROM a.c{i}" for i in range(self.width) if i not in self.key)
+        no_before, no_after = (f"{side}.c{self.key[0]} IS NULL" for side in "ba")  # a null key matches none: is found
+        return (
+            f"SELECT {names}, CAST(CASE WHEN {no_before} THEN 1 WHEN {no_after} THEN -1 ELSE 0 END AS TINYINT) AS n "
+            f"FROM (SELECT * FROM ({rows}) WHERE sign < 0) b FULL JOIN (SELECT * FROM ({rows}) WHERE sign > 0) a "
+            f"ON {on} WHERE {no_before} OR {no_after}{differs} LIMIT {at_most}"
+        )
 
 
 def _hashed(key: Sequence[int]) -> str:
     return f"hash({', '.join(f'c{i}' for i in key)})"
-
-
-def _join(connection: "DuckDBPyConnection", feed: str, width: int, key: Sequence[int], *, at_most: int) -> None:
-    names = ", ".join(f"{side}.c{i} AS {side}_c{i}" for side in "ba" for i in range(width))
-    on = " AND ".join(f"b.c{i} = a.c{i}" for i in key)
-    differs = "".join(f" OR b.c{i} IS DISTINCT FROM a.c{i}" for i in range(width) if i not in key)
-    no_before, no_after = (f"{side}.c{key[0]} IS NULL" for side in "ba")  # a null key matches nothing, and is found
-    connection.execute(
-        f"CREATE TEMP TABLE both_sides AS SELECT {names}, "
-        f"CAST(CASE WHEN {no_before} THEN 1 WHEN {no_after} THEN -1 ELSE 0 END AS TINYINT) AS n "
-        f"FROM (SELECT * FROM ({feed}) WHERE sign < 0) b FULL JOIN (SELECT * FROM ({feed}) WHERE sign > 0) a "
-        f"ON {on} WHERE {no_before} OR {no_after}{differs} LIMIT {at_most}"
-    )
 
 
 def _rows_by_bucket(connection: "DuckDBPyConnection", key: Sequence[int], balance: int) -> dict[str, int] | None:

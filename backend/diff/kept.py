@@ -76,6 +76,7 @@ class Differences:
         self._lock = threading.Lock()
         self._turns = threading.Semaphore(AT_ONCE)
         self._answers: OrderedDict[DiffQuestion, tuple[VersionDiff, float | None]] = OrderedDict()
+        self._partial: OrderedDict[DiffQuestion, tuple[VersionDiff, float | None]] = OrderedDict()
         self._log_parts: OrderedDict[DiffQuestion, tuple[LogPart, float | None]] = OrderedDict()
         self._running: dict[DiffQuestion, _Run] = {}
 
@@ -123,12 +124,17 @@ class Differences:
             self._leave(question, run)
         return self.known(question)
 
-    def abandon(self, question: DiffQuestion) -> None:
-        """Stop computing it now, unless somebody waits for it."""
+    def abandon(self, question: DiffQuestion, within_s: float = 0.0) -> bool:
+        """Stop computing it, unless somebody waits for it; False while it still counts what it had compared, after so
+        many seconds."""
         with self._lock:
             run = self._running.get(question)
-        if run is not None:
-            self._stop_if_alone(question, run)
+        return run is None or not self._stop_if_alone(run) or run.work.ended(within_s)
+
+    def so_far(self, question: DiffQuestion) -> VersionDiff | None:
+        """What the last computation had found when it was ended; None when it found all or nothing."""
+        with self._lock:
+            return _fresh(self._partial, question)
 
     def _join(self, lake: DiffLake, question: DiffQuestion) -> "_Run":
         with self._lock:
@@ -147,19 +153,25 @@ class Differences:
                 del self._running[question]
             if is_over or run.viewers:
                 return
-        timer = threading.Timer(GRACE_S, self._stop_if_alone, (question, run))
+        timer = threading.Timer(GRACE_S, self._stop_if_alone, (run,))
         timer.daemon = True
         timer.start()
 
-    def _stop_if_alone(self, question: DiffQuestion, run: "_Run") -> None:
+    def _stop_if_alone(self, run: "_Run") -> bool:
         with self._lock:
-            if run.viewers:
-                return
-            run.work.stop()
-            if self._running.get(question) is run:
-                del self._running[question]
+            if not run.viewers and not run.watch.is_stopped:  # once: the next interrupt would meet its last words
+                run.work.stop()
+            return not run.viewers
 
     def _compute(self, lake: DiffLake, question: DiffQuestion, run: "_Run") -> VersionDiff:
+        try:
+            return self._computed(lake, question, run)
+        finally:
+            with self._lock:
+                if not run.viewers and self._running.get(question) is run:
+                    del self._running[question]
+
+    def _computed(self, lake: DiffLake, question: DiffQuestion, run: "_Run") -> VersionDiff:
         while not self._turns.acquire(timeout=_POLL_S):
             run.watch.check()
         try:
@@ -174,7 +186,11 @@ class Differences:
         if self._learn is not None:
             self._learn(found)
         with self._lock:
-            _keep(self._answers, question, found, may_heal=not found.is_available)
+            if found.partial:
+                _keep(self._partial, question, found, may_heal=False)
+            else:
+                _keep(self._answers, question, found, may_heal=not found.is_available)
+                self._partial.pop(question, None)
         return found
 
 
@@ -196,7 +212,7 @@ class _Run:
 
     def progress(self) -> DiffProgress:
         watch = self.watch
-        return DiffProgress(watch.rows_read, watch.rows_total, self.work.elapsed_s, self._is_waiting)
+        return DiffProgress(watch.rows_so_far(), watch.rows_total, self.work.elapsed_s, self._is_waiting)
 
 
 def _log_part(lake: DiffLake, question: DiffQuestion) -> LogPart:

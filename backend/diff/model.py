@@ -155,8 +155,23 @@ class FilesDiff:
 
 
 @dataclass(frozen=True, slots=True)
+class Partial:
+    """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
+    rows of both states were compared: those whose key no other file holds."""
+
+    ended: str
+    rows_read: int
+    rows_total: int
+
+    @property
+    def text(self) -> str:
+        """ "cancelled when 4,080,000 of 10,200,000 rows were compared"."""
+        return f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
+
+
+@dataclass(frozen=True, slots=True)
 class VersionDiff:
-    """The answer to "what changed between these two versions?". Counts are always whole; `rows` may be cut.
+    """The answer to "what changed between these two versions?". Counts are whole unless `partial`; `rows` may be cut.
 
     `is_reverse`: from is the newer version, so this is what going back would change; `commits` would be undone.
     `arrow_schema` types the values in `rows`. `changed_cells` counts, per column, the updates that touch it.
@@ -190,6 +205,7 @@ class VersionDiff:
     hint: str = ""
     rewritten: Mapping[int, int] | None = None
     against: TableRef | None = None  # the table that `to_version` is of, None for the same one
+    partial: Partial | None = None  # where the comparison was ended: counts and rows are of what it had compared
 
     @property
     def is_changed(self) -> bool | None:
@@ -197,7 +213,7 @@ class VersionDiff:
         and nothing else differs. Other files alone are none: a compaction changes nothing."""
         if self.net.total or not self.schema.is_empty or self.properties:
             return True
-        if self.net.total is None and (self.files.added or self.files.removed):
+        if self.partial or (self.net.total is None and (self.files.added or self.files.removed)):
             return None
         return False
 
@@ -205,7 +221,7 @@ class VersionDiff:
     def unchanged(self) -> int | None:
         """Rows of the second state that the first has too."""
         rows, net = self.num_rows[1], self.net
-        if rows is None or net.inserted is None or net.updated is None or not self.rows_agree:
+        if rows is None or net.inserted is None or net.updated is None or self.partial or not self.rows_agree:
             return None
         return rows - net.inserted - net.updated
 
@@ -214,7 +230,7 @@ class VersionDiff:
         """Whether the log's row counts, where it has them, are apart by the rows that came and went: else one is
         wrong."""
         (before, after), net = self.num_rows, self.net
-        if before is None or after is None or net.inserted is None or net.deleted is None:
+        if before is None or after is None or net.inserted is None or net.deleted is None or self.partial:
             return True
         return after - before == net.inserted - net.deleted
 

@@ -6,7 +6,7 @@ inside: a table's own names cannot clash.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,8 +14,8 @@ import pyarrow as pa
 from backend.diff.all_rows import changed_batches
 from backend.diff.engine import Watch, close_doors, engine
 from backend.diff.export import ChangedBatches
-from backend.diff.join import join_sides
-from backend.diff.model import ApartCounts, CommonChange, NetCounts, RowChange
+from backend.diff.join import Compared, Part, SignedRows, join_sides
+from backend.diff.model import ApartCounts, CommonChange, NetCounts, Partial, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
 from backend.errors import QueryError
 from backend.query.expression import Expression, read_expression, require_truth
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SIGN = pa.field("sign", pa.int8())
 MANY_ROWS = 1_000_000  # from here on two passes: first which rows can differ at all, then only those
-MANY_VALUES = 16_000_000  # up to here both sides are joined
+MANY_VALUES = 16_000_000  # up to here both sides are joined at once
 _MOST_PAIRS = 1_000_000
 _SIEVE_BITS = 20
 
@@ -47,7 +47,8 @@ class NetQuery:
 
 @dataclass(frozen=True, slots=True)
 class NetAnswer:
-    """`net` counts whole rows; `rows` are at most the asked number of them."""
+    """`net` counts whole rows; `rows` are at most the asked number of them. `partial` where it was ended before it had
+    compared all."""
 
     net: NetCounts
     apart: ApartCounts
@@ -56,6 +57,7 @@ class NetAnswer:
     changed_cells: Mapping[str, int]
     common: tuple[CommonChange, ...]
     arrow_schema: pa.Schema
+    partial: Partial | None = field(default=None, kw_only=True)
 
     @classmethod
     def nothing(cls, net: NetCounts) -> "NetAnswer":
@@ -74,21 +76,23 @@ def net_changes(
     watch: Watch,
     *,
     can_read_twice: bool = False,
-    plain: "Callable[[DuckDBPyConnection], str | None] | None" = None,
+    plain: "Callable[[DuckDBPyConnection], SignedRows | None] | None" = None,
 ) -> NetAnswer:
     """Reads the rows once; many of them twice, where that is possible, which bounds memory by what differs. `plain`
-    gives a query for the same rows where DuckDB can read their files itself.
+    gives the same rows where DuckDB can read their files itself. What was compared part by part when the watch ended it
+    is a partial answer, unless all rows are to be taken.
 
     Raises `DiffError`, `DiffStopped`, and what reading the rows raises.
     """
     with engine(watch) as connection:
         if len(columns) > MANY_COLUMNS:
             connection.execute("SET threads = 1")  # a batch of each thread is tens of megabytes
-        rows = _Rows(connection, watch, read, plain(connection) if plain is not None else None)
+        rows = _Rows(connection, watch, watch.rows_total, read, plain(connection) if plain is not None else None)
         found = _joined(rows, columns, query) or _summed_up(rows, columns, query, can_read_twice=can_read_twice)
-        source, buckets = found
+        source, buckets = found.source, found.buckets
         page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
         if query.take is not None:
+            watch.check()  # a file holds all rows
             query.take(changed_batches(source, page.arrow_schema, buckets, watch))
     return NetAnswer(
         count_net(buckets, has_key=bool(query.key), is_filtered=query.where is not None),
@@ -98,57 +102,68 @@ def net_changes(
         page.changed_cells,
         page.common,
         page.arrow_schema,
+        partial=found.partial,
     )
 
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows to sum up as `feed`, from the start each time it is entered."""
+    """The rows to sum up, `total` of them, None where that is not known."""
 
     connection: "DuckDBPyConnection"
     watch: Watch
+    total: int | None
     read: Reading
-    query: str | None  # None: `read` gives them
+    signed: SignedRows | None  # None: `read` gives them
 
     @property
     def are_many(self) -> bool:
         """Unknown: files that DuckDB reads are read twice with little loss, and may be many."""
-        total = self.watch.rows_total
-        return self.query is not None if total is None else total > MANY_ROWS
+        return self.signed is not None if self.total is None else self.total > MANY_ROWS
 
-    def __enter__(self) -> "DuckDBPyConnection":
-        if self.query is None:
+    def begin(self, *, times: int) -> None:
+        """From here on all rows are read so many times."""
+        self.watch.rows_read, self.watch.rows_total = 0, None if self.total is None else self.total * times
+
+    def execute(self, statement: str) -> None:
+        """A statement that reads `feed` once."""
+        if self.signed is None:
             self.connection.register("feed", self.watch.watched(self.read()))
-        else:
-            self.watch.check()
-            self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS {self.query}")
-        return self.connection
-
-    def __exit__(self, *_: object) -> None:
-        if self.query is None:
+            self.connection.execute(statement)
             self.connection.unregister("feed")
+            return
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS {self.signed.query}")
+        with self.watch.reading(self.total):
+            self.connection.execute(statement)
 
 
 def _places(columns: Sequence[str], query: NetQuery) -> tuple[int, ...]:
     return tuple(columns.index(name) for name in query.key)
 
 
-def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> tuple[Source, dict[str, Bucket]] | None:
+def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | None:
     """The fast way, where it can be gone: files that DuckDB reads, a key, values that are the same or not."""
-    total, width = rows.watch.rows_total, len(columns)
-    is_small = total is not None and total * width <= MANY_VALUES and width <= MANY_COLUMNS
-    if rows.query is None or not is_small or not query.key or query.tolerance or query.where is not None:
+    width, watch = len(columns), rows.watch
+    if rows.signed is None or width > MANY_COLUMNS or not query.key or query.tolerance or query.where is not None:
         return None
-    rows.watch.check()
-    return join_sides(rows.connection, rows.query, columns, _places(columns, query))
+    watch.check()
+    key, most_rows = _places(columns, query), MANY_VALUES // width
+    if rows.total is not None and rows.total <= most_rows:
+        parts = [Part(rows.signed.query, rows.total)]
+    elif (found := rows.signed.parts(key, most_rows)) is not None:
+        parts, rows.total = found, sum(part.num_rows for part in found)
+        watch.rows_total = rows.total
+    else:
+        return None
+    return join_sides(rows.connection, parts, columns, key, watch)
 
 
-def _summed_up(
-    rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read_twice: bool
-) -> tuple[Source, dict[str, Bucket]]:
+def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read_twice: bool) -> Compared:
     """The way that is always possible: whole rows summed up, then named by the key."""
     width, connection = len(columns), rows.connection
-    _cancel(rows, width, _sieve(rows, width) if rows.are_many and (rows.query or can_read_twice) else "")
+    is_sieved = rows.are_many and (rows.signed is not None or can_read_twice)
+    rows.begin(times=1 + is_sieved)
+    _cancel(rows, width, _sieve(rows, width) if is_sieved else "")
     if query.where is not None:
         _keep_where(connection, columns, query)
     source = _source(connection, columns, query)
@@ -157,7 +172,7 @@ def _summed_up(
     if "update" in buckets:
         _pair(source, buckets["update"].keys)
         buckets = _buckets(connection) if query.tolerance else buckets
-    return source, buckets
+    return Compared(source, buckets)
 
 
 def _sieve(rows: _Rows, width: int) -> str:
@@ -168,23 +183,21 @@ def _sieve(rows: _Rows, width: int) -> str:
     """
     names = ", ".join(column_name(i) for i in range(width))
     place = f"hash({names}) & {(1 << _SIEVE_BITS) - 1}"
-    with rows as connection:
-        connection.execute(
-            f"CREATE TEMP TABLE suspects AS SELECT place FROM (SELECT {place} AS place, sign, "
-            f"CAST(hash({names}, 'weir') AS HUGEINT) AS h FROM feed) GROUP BY place "
-            "HAVING sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0"
-        )
+    rows.execute(
+        f"CREATE TEMP TABLE suspects AS SELECT place FROM (SELECT {place} AS place, sign, "
+        f"CAST(hash({names}, 'weir') AS HUGEINT) AS h FROM feed) GROUP BY place "
+        "HAVING sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0"
+    )
     return f"WHERE ({place}) IN (SELECT place FROM suspects)"
 
 
 def _cancel(rows: _Rows, width: int, sieve: str) -> None:
     """Table `net`: every distinct row whose signs do not add up to 0, with their sum `n`."""
     names = ", ".join(column_name(i) for i in range(width))
-    with rows as connection:
-        connection.execute(
-            f"CREATE TEMP TABLE net AS SELECT {names}, CAST(sum(sign) AS BIGINT) AS n "
-            f"FROM feed {sieve} GROUP BY {names} HAVING sum(sign) <> 0"
-        )
+    rows.execute(
+        f"CREATE TEMP TABLE net AS SELECT {names}, CAST(sum(sign) AS BIGINT) AS n "
+        f"FROM feed {sieve} GROUP BY {names} HAVING sum(sign) <> 0"
+    )
 
 
 def check_row_condition(text: str, columns: Sequence[str]) -> Expression:

@@ -8,6 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from backend.diff.join import Part, SignedRows
+from backend.diff.net import column_name
+from backend.diff.parts import keyed_files, split
 from backend.diff.states import Sides
 from backend.lake.metadata_diff import column_types
 from backend.query.quoting import quoted_name, quoted_text
@@ -52,22 +55,67 @@ def plain_columns(sides: Sides, columns: Sequence[str]) -> dict[str, str] | None
 
 def signed_files(
     connection: "DuckDBPyConnection", files: tuple[Sequence[str], Sequence[str]], types: Mapping[str, str]
-) -> str | None:
-    """A query for the rows of the files of both sides as c0, c1 … and `sign`; None when some file does not hold the
-    columns as the table's schema has them."""
+) -> SignedRows | None:
+    """The rows of the files of both sides; None when some file does not hold the columns as the table's schema has
+    them."""
     if any(holds_pattern(path) for side in files for path in side):
         return None
+    query = _signed(connection, files, types)
+    if query is None:
+        return None
+    return SignedRows(query, lambda key, most_rows: _parts(connection, files, types, key, most_rows))
+
+
+def _signed(
+    connection: "DuckDBPyConnection",
+    files: tuple[Sequence[str], Sequence[str]],
+    types: Mapping[str, str],
+    *,
+    may_lack: bool = False,
+) -> str | None:
+    """`may_lack`: a column that no file has is null in all of them."""
     queries = []
     for sign, paths in zip((-1, 1), files, strict=True):
         if not paths:
             continue
         source, kinds = parquet_source(connection, paths)
-        flat = [(name, flat_type(kind)) for name, kind in types.items()]
-        if not all(kind is not None and kinds.get(name) in kind[1] for name, kind in flat):
+        values = [_value(name, kind, kinds, may_lack=may_lack) for name, kind in types.items()]
+        if None in values:
             return None
-        cast = (f"CAST({quoted_name(name)} AS {kind[0]}) AS c{i}" for i, (name, kind) in enumerate(flat) if kind)
-        queries.append(f"SELECT {', '.join(cast)}, CAST({sign} AS TINYINT) AS sign FROM {source}")
+        named = ", ".join(f"{value} AS {column_name(i)}" for i, value in enumerate(values))
+        queries.append(f"SELECT {named}, CAST({sign} AS TINYINT) AS sign FROM {source}")
     return " UNION ALL ".join(queries) or None
+
+
+def _value(name: str, kind: str, kinds: Mapping[str, str], *, may_lack: bool) -> str | None:
+    """A column in SQL, None where the files hold it as something else."""
+    to, fit = flat_type(kind) or ("", ())
+    if kinds.get(name) in fit:
+        return f"CAST({quoted_name(name)} AS {to})"
+    return f"CAST(NULL AS {to})" if may_lack and fit and name not in kinds else None
+
+
+def _parts(
+    connection: "DuckDBPyConnection",
+    files: tuple[Sequence[str], Sequence[str]],
+    types: Mapping[str, str],
+    key: Sequence[int],
+    most_rows: int,
+) -> list[Part] | None:
+    """The same rows in parts by the first column of the key that tells files apart."""
+    for place in key:
+        keyed = keyed_files(files, list(types)[place])
+        found = split(keyed, most_rows) if keyed else None
+        if found is None:
+            continue
+        queries = [_signed(connection, (part.paths(0), part.paths(1)), types, may_lack=True) for part in found]
+        if None in queries:
+            return None
+        bounds = [(place, part.low, part.high) for part in found]
+        return [
+            Part(query or "", part.num_rows, where) for query, part, where in zip(queries, found, bounds, strict=True)
+        ]
+    return None
 
 
 def parquet_source(connection: "DuckDBPyConnection", paths: Sequence[str]) -> tuple[str, dict[str, str]]:

@@ -7,6 +7,7 @@ a reader of Delta tables, this says so and reads nothing.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from backend.diff.join import SignedRows
 from backend.diff.net import column_name
 from backend.diff.plain import flat_type, holds_pattern, parquet_source
 from backend.diff.row_ids import ID_COLUMN
@@ -38,9 +39,9 @@ def why_not_here(sides: Sides) -> str | None:
 
 def signed_tracked(
     connection: "DuckDBPyConnection", files: tuple[TrackedFiles, TrackedFiles], sides: Sides, columns: Sequence[str]
-) -> str | None:
-    """A query for the rows of both sides as c0, c1 …, their ids as the last column, and `sign`; None when no file is
-    apart. Raises `UnsupportedFeatureError` for a file that does not hold the columns as the log says."""
+) -> SignedRows | None:
+    """The rows of both sides with their ids as the last column; None when no file is apart. Raises
+    `UnsupportedFeatureError` for a file that does not hold the columns as the log says."""
     queries = []
     for sign, side in zip((-1, 1), files, strict=True):
         paths = side.files["path"].to_pylist()
@@ -59,7 +60,7 @@ def signed_tracked(
             f"JOIN files_{name} f ON r.file_index = f.place "
             f"ANTI JOIN deleted_{name} d ON r.file_index = d.file AND r.file_row_number = d.position"
         )
-    return " UNION ALL ".join(queries) or None
+    return SignedRows(" UNION ALL ".join(queries)) if queries else None
 
 
 def _values(sides: Sides, columns: Sequence[str], kinds: Mapping[str, str]) -> list[str]:

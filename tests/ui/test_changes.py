@@ -1,5 +1,6 @@
 """The Changes page: two versions of a real table compared."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,12 +10,12 @@ from deltalake import DeltaTable
 from app import context
 from app.components.diff_run import _mark
 from app.view import changes as view
-from backend.diff import diff
-from backend.diff.engine import Watch
+from backend.diff import diff, net
+from backend.diff.engine import DiffStopped, Watch
 from backend.diff.kept import DiffQuestion
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.prepared import DiffOptions, PreparedDiff
-from backend.errors import StorageError
+from backend.errors import DiffError, StorageError
 from backend.lake.lake import Lake
 from tests import builders
 from tests.ui.frames import frame_with
@@ -253,11 +254,55 @@ def test_a_cancelled_comparison_says_so_and_begins_again_at_a_click(orders: Path
     app.query_params["from"], app.query_params["to"] = "1", "4"
     again(app)
 
-    assert "Stopped: no row was compared" in words(app)
+    assert "Stopped before rows were counted" in words(app)
     assert len(computed) == 1
     app.button(key="start").click()
     again(app)
     assert "2 rows inserted" in words(again(app))
+
+
+@pytest.fixture
+def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """v2 three files of ten orders each, all updated until v5; compared file by file, and out of time after two of them
+    until the event is set."""
+    path = home / "lake" / "silver" / "orders"
+    for first in (0, 10, 20):
+        builders.write(path, {"order_id": list(range(first, first + 10)), "status": ["new"] * 10})
+    for first in (0, 10, 20):  # one update writes one file for all that it changes
+        DeltaTable(str(path)).update(
+            updates={"status": "'paid'"}, predicate=f"order_id BETWEEN {first} AND {first + 9}"
+        )
+    monkeypatch.setattr(net, "MANY_VALUES", 40)
+    monkeypatch.setattr(view, "SMALL_BYTES", -1)
+    lasts, own = threading.Event(), Watch.ending
+
+    def ending(watch: Watch) -> DiffStopped | DiffError | None:
+        if watch.rows_read >= 40 and not lasts.is_set():
+            watch.time_limit_s = 0.0
+        return own(watch)
+
+    monkeypatch.setattr(Watch, "ending", ending)
+    return lasts
+
+
+def test_a_comparison_that_was_ended_shows_what_it_had_found_and_says_so(ends_early: threading.Event) -> None:
+    app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
+    app.button(key="start").click()
+    again(app)
+    text, shown = words(again(app)), metrics(app)
+
+    ended = "stopped at the time limit of 0 s when 40 of 60 rows were compared"
+    assert f"so far 0 rows inserted, 20 updated, 0 deleted, {ended}" in text.lower()
+    assert f"{ended}: the numbers below are of these alone" in text.lower()
+    assert (shown["Updated (net so far)"], shown["Rows changed"]) == ("20", "–")
+    assert len(frame_with(app, "Change")) == 20
+
+    ends_early.set()
+    app.button(key="start").click()
+    again(app)
+    text = words(again(app))
+    assert "30 updated" in text and "so far" not in text
+    assert not [button for button in app.button if button.key == "start"]
 
 
 def _mark_of(path: Path, first: int, second: int) -> str:

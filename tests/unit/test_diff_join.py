@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.diff.engine import Watch
-from backend.diff.join import join_sides
+from backend.diff.join import SignedRows, join_sides
 from backend.diff.model import NetCounts
 from backend.diff.net import NetAnswer, NetQuery, net_changes
 
@@ -40,9 +40,9 @@ def compare(
         gave.append(found is not None)
         return found
 
-    def plain(connection: Any) -> str:
+    def plain(connection: Any) -> SignedRows:
         connection.register("given", table)
-        return "SELECT * FROM given"
+        return SignedRows("SELECT * FROM given")
 
     columns = COLUMNS[: len(schema)]
     with patch("backend.diff.net.join_sides", spied):

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from backend.diff import kept
 from backend.diff.engine import Watch
 from backend.diff.kept import Differences, DiffProgress, DiffQuestion
-from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, VersionDiff
 from backend.diff.prepared import DiffOptions
 from backend.errors import DiffError
 from backend.lake.metadata_diff import SchemaDiff
@@ -142,6 +143,31 @@ def test_cancel_stops_at_once_what_nobody_else_waits_for(slow: Slow) -> None:
     differences.abandon(question())
 
     assert slow.watches[0].is_stopped
+
+
+def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> None:
+    found_when_stopped, go = answer(), threading.Event()
+    some = replace(found_when_stopped, partial=Partial("cancelled", 4, 10))
+
+    def compute(*given: Any) -> VersionDiff:
+        watch: Watch = given[-1]
+        while not go.wait(0.005):
+            if watch.is_stopped:
+                return some
+        return found_when_stopped
+
+    differences = Differences(compute=compute)
+    steps = differences.over(NO_LAKE, question())
+    next(steps)
+    steps.close()
+    assert differences.so_far(question()) is None
+    differences.abandon(question(), 5.0)
+    assert differences.so_far(question()) == some
+    assert differences.known(question()) is None
+
+    go.set()
+    assert last(differences.over(NO_LAKE, question())).result == answer() == differences.known(question())
+    assert differences.so_far(question()) is None
 
 
 def test_a_page_that_reruns_comes_back_to_the_same_computation(slow: Slow, short_grace: None) -> None:

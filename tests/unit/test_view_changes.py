@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.view.change_sentence import counts_text, gross_counts, gross_text, headline, predicate_text
+from app.view.change_sentence import changed_share, counts_text, gross_counts, gross_text, headline, predicate_text
 from app.view.change_summary import escaped, to_markdown
 from app.view.changed_rows import CHANGED_MARK, build_row_table, filter_rows, style
 from app.view.changes import (
@@ -17,6 +17,9 @@ from app.view.changes import (
     build_commit_figure,
     build_commit_frame,
     build_schema_frame,
+    net_figures,
+    offer_text,
+    shown_text,
 )
 from backend.diff.model import (
     ApartCounts,
@@ -27,6 +30,7 @@ from backend.diff.model import (
     KeyChoice,
     KeySource,
     NetCounts,
+    Partial,
     RowChange,
     RowKind,
     VersionDiff,
@@ -39,6 +43,7 @@ SCHEMA = pa.schema(
     [("id", pa.int64()), ("status", pa.string()), ("amount", pa.float64()), ("tags", pa.list_(pa.string()))]
 )
 REF = TableRef("/lake/t", "t", "/lake")
+KINDS = ("Inserted", "Updated", "Deleted")
 
 
 def commit(version: int, counts: tuple[int | None, int | None, int | None] = (0, 0, 0)) -> CommitChanges:
@@ -130,6 +135,22 @@ def test_unknown_parts_of_the_sentence_are_said_to_be_unknown() -> None:
 
 def test_the_condition_is_in_the_sentence() -> None:
     assert ": of rows with amount < 0: 1,204 rows inserted" in headline(diff(), where="amount < 0")
+
+
+def test_what_a_comparison_had_found_when_it_was_ended_is_never_told_as_all() -> None:
+    ended = replace(diff(), partial=Partial("cancelled", 4_000, 10_000), num_rows=(2_000, 3_192), exact=False)
+    when = "cancelled when 4,000 of 10,000 rows were compared"
+    assert f": so far 1,204 rows inserted, 310 updated, 12 deleted, {when}; schema" in headline(ended)
+    assert f": so far no row differs, {when}" in headline(replace(ended, net=NetCounts(0, 0, 0)))
+    assert (ended.unchanged, changed_share(ended), ended.rows_agree) == (None, None, True)
+    assert (ended.is_changed, replace(ended, net=NetCounts(0, 0, 0)).is_changed) == (True, None)
+    summary = to_markdown(ended)
+    assert "| net rows so far |" in summary and "| | 1,204 | 310 | 12 | unknown |" in summary
+    assert "Not whole: the comparison was ended" in summary
+    assert offer_text(ended, was_begun=True).startswith("Cancelled when 4,000 of")
+    assert [each.label for each in net_figures(ended)][:3] == [f"{name} (net so far)" for name in KINDS]
+    cut = replace(ended, rows=(row(RowKind.INSERT, 1),), truncated=True)
+    assert shown_text(cut, cut.rows) == "1 were fetched of 1,526 changed rows"
 
 
 def test_a_predicate_is_read_from_what_spark_and_others_leave() -> None:

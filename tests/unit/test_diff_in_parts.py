@@ -1,0 +1,261 @@
+"""Files go together where keys may stand in both; rows joined part by part are those joined at once, and what was
+joined when time was over is told as no more than that.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.diff import plain
+from backend.diff.engine import DiffStopped, Watch, engine
+from backend.diff.join import Part, SignedRows, join_sides
+from backend.diff.model import NetCounts, Partial
+from backend.diff.net import SIGN, NetAnswer, NetQuery, net_changes
+from backend.diff.parts import FilesPart, KeyedFile, keyed_files, split
+from backend.diff.plain import signed_files
+from backend.errors import DiffError
+
+TYPES = {"id": "long", "part": "string", "v": "integer"}
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("v", pa.int32())])
+COLUMNS = tuple(TYPES)
+QUERY = NetQuery(("id",), 100)
+
+Row = tuple[Any, ...]
+Files = Sequence[Sequence[Row]]
+
+
+def written(folder: Path, files: Files, schema: pa.Schema = SCHEMA) -> list[str]:
+    folder.mkdir()
+    paths = []
+    for number, rows in enumerate(files):
+        table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+        pq.write_table(table, folder / f"{number}.parquet")
+        paths.append(str(folder / f"{number}.parquet"))
+    return paths
+
+
+def nothing() -> pa.RecordBatchReader:
+    """What a reader of Delta tables would give: DuckDB reads these files."""
+    fields = [field.with_name(f"c{place}") for place, field in enumerate(SCHEMA)]
+    return pa.schema([*fields, SIGN]).empty_table().to_reader()
+
+
+def compared(
+    sides: tuple[list[str], list[str]], query: NetQuery = QUERY, *, at_once: int, watch: Watch | None = None
+) -> tuple[NetAnswer, list[int]]:
+    """The answer with at most so many rows joined at once, and the rows of the parts that were joined."""
+    joined: list[int] = []
+    watch = watch or Watch()
+
+    def spied(connection: Any, parts: Sequence[Part], *args: Any) -> Any:
+        found = join_sides(connection, parts, *args)
+        joined.extend(part.num_rows for part in parts if found is not None)
+        return found
+
+    with patch("backend.diff.net.join_sides", spied), patch("backend.diff.net.MANY_VALUES", at_once * len(COLUMNS)):
+        found = net_changes(
+            nothing, COLUMNS, query, watch,
+            plain=lambda connection: signed_files(connection, sides, TYPES),
+        )  # fmt: skip
+    return found, joined
+
+
+ranges = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 1]), st.integers(1, 4))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(ranges, max_size=12), st.integers(1, 20))
+def test_no_value_is_in_two_parts_and_no_file_is_lost(drawn: list[tuple[int, int, int, int]], most: int) -> None:
+    files = [KeyedFile(str(n), side, rows, low, low + wide) for n, (low, wide, side, rows) in enumerate(drawn)]
+    parts = split(files, most)
+    if parts is None:
+        every = split(files, 1_000) or []
+        assert sum(part.num_rows for part in every) > most
+        return
+    assert sorted(file.path for part in parts for file in part.files) == sorted(file.path for file in files)
+    assert all(part.num_rows <= most for part in parts)
+    assert all(one.high < two.low for one, two in pairwise(parts))
+
+
+def test_small_groups_of_files_go_together() -> None:
+    files = [KeyedFile(str(n), side, 2, 10 * n, 10 * n + 9) for n in range(4) for side in (0, 1)]
+    assert [part.num_rows for part in split(files, 8) or []] == [8, 8]
+    assert [part.num_rows for part in split(files, 7) or []] == [4, 4, 4, 4]
+    assert split(files, 3) is None
+    assert split([], 3) == []
+    assert FilesPart(tuple(files)).paths(1) == ["0", "1", "2", "3"]
+
+
+rows = st.lists(
+    st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["a", "b"]), st.integers(0, 2)), max_size=4), max_size=4
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows, rows, st.integers(1, 12))
+def test_part_by_part_is_the_same_as_at_once(
+    tmp_path_factory: pytest.TempPathFactory, before: list[list[Row]], after: list[list[Row]], at_once: int
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    sides = written(folder / "a", before), written(folder / "b", after)
+    assert str(compared(sides, at_once=at_once)[0]) == str(compared(sides, at_once=-1)[0])
+
+
+def steps(first: int, count: int, v: int = 0) -> list[Row]:
+    return [(i, "a", v) for i in range(first, first + count)]
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[list[str], list[str]]:
+    """Four files a side of ten rows each, ids in order: in each file one row is updated, in the last two are new."""
+    before = [steps(100 * n, 10) for n in range(4)]
+    after = [[(rows[0][0], "a", 1), *rows[1:]] for rows in before]
+    after[-1] = [*after[-1], *steps(400, 2)]
+    return written(tmp_path / "a", before), written(tmp_path / "b", after)
+
+
+def test_files_far_apart_are_joined_apart(sides: tuple[list[str], list[str]]) -> None:
+    found, joined = compared(sides, at_once=40)
+    assert joined == [40, 20, 22]
+    assert found.net == NetCounts(2, 4, 0) and found.partial is None
+    assert compared(sides, at_once=20)[1] == []  # the last two files have 22 rows
+    assert str(compared(sides, at_once=20)[0]) == str(found)
+
+
+def test_the_second_column_of_a_key_may_tell_files_apart(tmp_path: Path) -> None:
+    before = [[(i, name, 0) for i in range(10)] for name in "pqr"]
+    after = [[(i, name, int(name == "q" and i == 3)) for i in range(10)] for name in "pqr"]
+    sides = written(tmp_path / "a", before), written(tmp_path / "b", after)
+    found, joined = compared(sides, NetQuery(("id", "part"), 10), at_once=20)
+    assert joined == [20, 20, 20]
+    assert [row.key for row in found.rows] == [{"id": 3, "part": "q"}]
+
+
+def test_footers_that_do_not_hold_are_not_believed(sides: tuple[list[str], list[str]]) -> None:
+    expected = str(compared(sides, at_once=-1)[0])
+
+    def lie(*args: Any) -> list[KeyedFile]:
+        found = keyed_files(*args) or []
+        return [KeyedFile(f.path, f.side, f.num_rows, f.low + 50 * f.side, f.high + 50 * f.side) for f in found]
+
+    with patch.object(plain, "keyed_files", lie):
+        found, joined = compared(sides, at_once=30)
+    assert (joined, str(found)) == ([], expected)
+
+
+def test_a_column_that_only_newer_files_have_is_null_in_a_part_of_older_ones(tmp_path: Path) -> None:
+    narrow = pa.schema([("id", pa.int64()), ("part", pa.string())])
+    old = written(tmp_path / "old", [[(1, "a"), (2, "a")]], narrow)
+    new = written(tmp_path / "new", [[(51, "a", 1), (52, "a", 2)]])
+    came = written(tmp_path / "came", [[(1, "b", None), (2, "a", 7)], [(51, "a", 1), (52, "a", 3)]])
+    found, joined = compared(([*old, *new], came), at_once=4)
+    assert joined == [4, 4]
+    assert found.net == NetCounts(0, 3, 0) and found.changed_cells == {"part": 1, "v": 2}
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param(pa.array([1, None], pa.int64()), id="a null key"),
+        pytest.param(pa.array([None, None], pa.int64()), id="nothing but nulls"),
+        pytest.param(pa.array([0.5, float("nan")]), id="floats"),
+        pytest.param(pa.array([True, False]), id="yes or no"),
+        pytest.param(pa.array([b"a", b"b"]), id="bytes"),
+    ],
+)
+def test_what_has_no_plain_order_is_not_split(tmp_path: Path, column: pa.Array) -> None:
+    path = str(tmp_path / "f.parquet")
+    pq.write_table(pa.table({"id": column}), path)
+    assert keyed_files([[path], []], "id") is None
+    assert keyed_files([[path], []], "other") is None
+
+
+def test_without_statistics_nothing_is_split_and_files_without_rows_are_left_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "silent.parquet", write_statistics=False)
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), tmp_path / "empty.parquet")
+    pq.write_table(pa.table({"id": list(range(9))}), tmp_path / "full.parquet", row_group_size=2)
+    silent, empty, full = (str(tmp_path / f"{name}.parquet") for name in ("silent", "empty", "full"))
+    assert keyed_files([[silent], []], "id") is None
+    assert keyed_files([[empty], [full]], "id") == [KeyedFile(full, 1, 9, 0, 8)]
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 no")
+    assert keyed_files([[str(tmp_path / "torn.parquet")], []], "id") is None
+
+
+class EndsAfter(Watch):
+    """Ended when so many rows were read."""
+
+    def __init__(self, rows: int, *, is_stopped: bool) -> None:
+        super().__init__(None if is_stopped else 60.0)
+        self._rows, self._is_stopped = rows, is_stopped
+
+    def ending(self) -> Any:
+        if self.rows_read >= self._rows:
+            if self._is_stopped:
+                self.stop()
+            else:
+                self.time_limit_s = 0.0
+        return super().ending()
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_what_was_compared_when_it_was_ended_is_told_as_that(
+    sides: tuple[list[str], list[str]], is_stopped: bool
+) -> None:
+    watch = EndsAfter(40, is_stopped=is_stopped)
+    found, _ = compared(sides, at_once=22, watch=watch)
+    ended = "cancelled" if is_stopped else "stopped at the time limit of 0 s"
+    assert found.partial == Partial(ended, 40, 82)
+    assert found.net == NetCounts(0, 2, 0)
+    assert [row.key for row in found.rows] == [{"id": 0}, {"id": 100}]
+    assert found.changed_cells == {"v": 2}
+
+
+@pytest.mark.parametrize("query", [QUERY, NetQuery(("id",), 100, take=lambda _: pytest.fail("not whole"))])
+def test_nothing_is_told_of_what_was_ended_too_early(sides: tuple[list[str], list[str]], query: NetQuery) -> None:
+    rows = 0 if query.take is None else 40
+    with pytest.raises(DiffStopped):
+        compared(sides, query, at_once=22, watch=EndsAfter(rows, is_stopped=True))
+    with pytest.raises(DiffError, match="longer than"):
+        compared(sides, query, at_once=22, watch=EndsAfter(rows, is_stopped=False))
+
+
+ENDLESS = "SELECT count(*) FROM range(10000000000) a(i) WHERE hash(i) = 1"
+
+
+def test_the_time_limit_ends_a_statement_that_runs() -> None:
+    started = time.monotonic()
+    with pytest.raises(DiffError, match="longer than"), engine(Watch(time_limit_s=0.3)) as connection:
+        connection.execute(ENDLESS)
+    assert time.monotonic() - started < 5
+
+
+def test_progress_is_told_while_a_statement_runs() -> None:
+    watch, seen = Watch(), list[int]()
+
+    def look() -> None:
+        while not seen or (seen[-1] < 1_000 and len(seen) < 500):
+            time.sleep(0.01)
+            seen.append(watch.rows_so_far())
+        watch.stop()
+
+    watch.rows_read = 7
+    with pytest.raises(DiffStopped), engine(watch) as connection:
+        threading.Thread(target=look, daemon=True).start()
+        with watch.reading(10_000_000):
+            connection.execute(ENDLESS)
+    assert 7 <= seen[0] <= seen[-1] and seen[-1] >= 1_000
+    assert watch.rows_so_far() == watch.rows_read == 7
+
+
+def test_rows_that_duckdb_reads_need_not_be_told_apart() -> None:
+    assert SignedRows("SELECT 1").parts((0,), 10) is None
