@@ -7,6 +7,7 @@ the method.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -15,17 +16,17 @@ from backend.diff.engine import Watch
 from backend.diff.export import ChangedBatches
 from backend.diff.feed import FeedAnswer, Gross, sum_up
 from backend.diff.limits import limits
+from backend.diff.local_rows import signed_files, why_not_by_duckdb
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.net import SIGN, NetAnswer, NetQuery, column_name, net_changes
-from backend.diff.plain import plain_columns, signed_files
 from backend.diff.plan import BY_FILES, METHOD_NAMES
 from backend.diff.prepared import DiffLake, DiffOptions, PreparedDiff, prepare
-from backend.diff.row_ids import BY_ROW_ID, ROW_ID, batches_named_by, named_by, row_id_key
+from backend.diff.row_ids import BY_ROW_ID, ROW_ID, batches_named_by, named_by, row_id_key, with_row_ids
 from backend.diff.rows import MANY_COLUMNS
 from backend.diff.states import signed_rows
-from backend.diff.tracked import signed_tracked
-from backend.errors import DiffError, QueryError, TableError
+from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.changes import FEED
+from backend.lake.local_files import LocalFiles
 from backend.lake.model import TableRef
 
 _DISAGREE = (
@@ -123,31 +124,33 @@ def with_commits(prepared: PreparedDiff, found: VersionDiff, watch: Watch) -> Ve
 
 
 def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
-    """By the rows of the files apart: read by DuckDB where they are plain, else, or when it refuses, by deltalake."""
+    """By the rows of the files apart: read by DuckDB where it can, else, or when it refuses, by deltalake."""
     lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
     watch.rows_total = sides.num_rows
-    first, second = (lake.plain_files(snapshot, files) for snapshot, files in sides.parts())
-    types = plain_columns(sides, columns) if len(columns) <= MANY_COLUMNS else None
 
     def reading() -> pa.RecordBatchReader:
         return signed_rows(lake, sides, columns)
 
-    if first is not None and second is not None and types is not None:
-        paths, kinds = (first, second), types
+    if len(columns) <= MANY_COLUMNS and why_not_by_duckdb(sides, columns) is None:
         try:
-            return net_changes(
-                reading, columns, query, watch, can_read_twice=True, plain=lambda c: signed_files(c, paths, kinds)
-            )
-        except DiffError:
+            if (files := _local_files(prepared)) is not None:
+                local = partial(signed_files, files=files, metadata=sides.newer.metadata, columns=columns)
+                return net_changes(reading, columns, query, watch, can_read_twice=True, local=local)
+        except (DiffError, UnsupportedFeatureError):
             watch.check()
             watch.rows_total = sides.num_rows
     return net_changes(reading, columns, query, watch, can_read_twice=True)
 
 
+def _local_files(prepared: PreparedDiff) -> tuple[LocalFiles, LocalFiles] | None:
+    first, second = (prepared.lake.local_files(snapshot, files) for snapshot, files in prepared.sides.parts())
+    return None if first is None or second is None else (first, second)
+
+
 def _by_row_ids(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
-    lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
+    sides, columns = prepared.sides, prepared.columns
     watch.rows_total = sides.num_rows
-    first, second = (lake.tracked_files(snapshot, files) for snapshot, files in sides.parts())
+    files = with_row_ids(sides, _local_files(prepared))
 
     def nothing() -> pa.RecordBatchReader:
         fields = [pa.field(column_name(i), pa.int64()) for i in range(len(columns) + 1)]
@@ -157,9 +160,9 @@ def _by_row_ids(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAns
         if query.take is not None:
             query.take(batches_named_by(prepared.plan.key, changed))
 
-    plain = lambda connection: signed_tracked(connection, (first, second), sides, columns)  # noqa: E731
+    local = partial(signed_files, files=files, metadata=sides.newer.metadata, columns=columns, with_ids=True)
     by_id = replace(query, key=(ROW_ID,), take=query.take and named)
-    return net_changes(nothing, (*columns, ROW_ID), by_id, watch, plain=plain)
+    return net_changes(nothing, (*columns, ROW_ID), by_id, watch, local=local)
 
 
 def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ _MANY_ROWS_A_KEY = 2.5  # of both sides, on average: such a key names nothing, a
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A query for rows of both sides (c0, c1 … and `sign`) and how many they are. `bounds` are a column of the key and
-    between which values it lies: no other part has such values. None: these are all rows."""
+    """A query for rows of both sides (c0, c1 … and `sign`), and how many their files hold. `bounds` are a column of the
+    key and between which values it lies: no other part has such values. None: these are all rows."""
 
     query: str
     num_rows: int
@@ -76,7 +76,8 @@ class _NotByKey(Exception):
 
 @dataclass(slots=True)
 class _Join:
-    """Joins part after part. `balance` is the sum of the hashes of the keys that came less that of those that went."""
+    """Joins part after part. `rows` were joined; `balance` is the sum of the hashes of their keys that came less that
+    of those that went."""
 
     connection: "DuckDBPyConnection"
     width: int
@@ -87,19 +88,17 @@ class _Join:
 
     def all(self, parts: Sequence[Part]) -> Partial | None:
         """What is left out where the watch ended it."""
-        for number, part in enumerate(parts):
-            if number and not ended_within(self.watch, partial(self._one, part)):
-                continue
-            if number:
-                return Partial(self.watch.ended(), self.rows, sum(each.num_rows for each in parts))
-            self._one(part)
+        self._one(parts[0], "CREATE TEMP TABLE both_sides AS")
+        for number, part in enumerate(parts[1:], 1):
+            if ended_within(self.watch, partial(self._one, part, "INSERT INTO both_sides")):
+                read, total = (sum(each.num_rows for each in some) for some in (parts[:number], parts))
+                return Partial(self.watch.ended(), read, total)
         return None
 
-    def _one(self, part: Part) -> None:
+    def _one(self, part: Part, into: str) -> None:
         rows, balance = self._sum_up(part)
-        verb = "INSERT INTO both_sides" if self.rows else "CREATE TEMP TABLE both_sides AS"
-        with self.watch.reading(rows):
-            self.connection.execute(f"{verb} {self._differing(part.query, at_most=rows + 1)}")
+        with self.watch.reading(part.num_rows):
+            self.connection.execute(f"{into} {self._differing(part.query, at_most=rows + 1)}")
         self.rows, self.balance = self.rows + rows, self.balance + balance
 
     def _sum_up(self, part: Part) -> tuple[int, int]:
@@ -110,7 +109,7 @@ class _Join:
             f"SELECT count(*), approx_count_distinct({hashed}), sum({hashed}) FILTER (sign > 0), "
             f"sum({hashed}) FILTER (sign < 0), min(c{place}), max(c{place}) FROM ({part.query})"
         ).fetchall()
-        is_within = part.bounds is None or (least is not None and low <= least and greatest <= high)
+        is_within = part.bounds is None or not rows or (least is not None and low <= least and greatest <= high)
         if names * _MANY_ROWS_A_KEY < rows or not is_within:
             raise _NotByKey
         return rows, (came or 0) - (went or 0)

@@ -76,9 +76,9 @@ def net_changes(
     watch: Watch,
     *,
     can_read_twice: bool = False,
-    plain: "Callable[[DuckDBPyConnection], SignedRows | None] | None" = None,
+    local: "Callable[[DuckDBPyConnection], SignedRows | None] | None" = None,
 ) -> NetAnswer:
-    """Reads the rows once; many of them twice, where that is possible, which bounds memory by what differs. `plain`
+    """Reads the rows once; many of them twice, where that is possible, which bounds memory by what differs. `local`
     gives the same rows where DuckDB can read their files itself. What was compared part by part when the watch ended it
     is a partial answer, unless all rows are to be taken.
 
@@ -87,7 +87,7 @@ def net_changes(
     with engine(watch) as connection:
         if len(columns) > MANY_COLUMNS:
             connection.execute("SET threads = 1")  # a batch of each thread is tens of megabytes
-        rows = _Rows(connection, watch, watch.rows_total, read, plain(connection) if plain is not None else None)
+        rows = _Rows(connection, watch, watch.rows_total, read, local(connection) if local is not None else None)
         found = _joined(rows, columns, query) or _summed_up(rows, columns, query, can_read_twice=can_read_twice)
         source, buckets = found.source, found.buckets
         page = fetch_rows(source, buckets=buckets, limit=query.row_limit)

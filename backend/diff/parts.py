@@ -18,9 +18,10 @@ _ORDERED = (int, date, str)  # of these Python, parquet and DuckDB have one orde
 
 @dataclass(frozen=True, slots=True)
 class KeyedFile:
-    """A data file of the first (0) or the second side (1), and between which values one column of its rows lies."""
+    """A data file, by its place among those of the first (0) or the second side (1), and between which values one
+    column of its rows lies."""
 
-    path: str
+    place: int
     side: int
     num_rows: int
     low: Any
@@ -45,8 +46,8 @@ class FilesPart:
     def high(self) -> Any:
         return max(file.high for file in self.files)
 
-    def paths(self, side: int) -> list[str]:
-        return [file.path for file in self.files if file.side == side]
+    def places(self, side: int) -> list[int]:
+        return [file.place for file in self.files if file.side == side]
 
 
 def keyed_files(sides: Iterable[Sequence[str]], column: str) -> list[KeyedFile] | None:
@@ -54,7 +55,7 @@ def keyed_files(sides: Iterable[Sequence[str]], column: str) -> list[KeyedFile] 
     Raises `OSError` for a file that cannot be read."""
     found = []
     for side, paths in enumerate(sides):
-        for path in paths:
+        for place, path in enumerate(paths):
             try:
                 footer = pq.read_metadata(path)
             except pa.ArrowInvalid:
@@ -63,7 +64,7 @@ def keyed_files(sides: Iterable[Sequence[str]], column: str) -> list[KeyedFile] 
             if bounds is None:
                 return None
             if bounds:
-                found.append(KeyedFile(path, side, footer.num_rows, *bounds))
+                found.append(KeyedFile(place, side, footer.num_rows, *bounds))
     return found
 
 

@@ -14,18 +14,18 @@ from backend.diff.export import ChangedBatches
 from backend.diff.feed_summary import CountingLake
 from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key
+from backend.diff.local_rows import why_not_by_duckdb
 from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
 from backend.diff.net import check_row_condition
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
 from backend.diff.row_ids import why_no_changes, why_no_row_ids
 from backend.diff.states import Sides, two_tables, two_versions
-from backend.diff.tracked import why_not_here
 from backend.errors import DiffError, LakehouseError
 from backend.lake.clustering import declared_clustering
 from backend.lake.file_difference import FilesApart
+from backend.lake.local_files import LocalFiles
 from backend.lake.metadata_diff import diff_properties, diff_schemas
 from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
-from backend.lake.tracked import TrackedFiles
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
 
@@ -43,9 +43,7 @@ class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
 
-    def tracked_files(self, snapshot: Snapshot, files: pa.Table) -> TrackedFiles: ...
-
-    def plain_files(self, snapshot: Snapshot, files: pa.Table) -> list[str] | None: ...
+    def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None: ...
 
     def require_files(self, snapshot: Snapshot, files: pa.Table) -> None: ...
 
@@ -130,7 +128,9 @@ def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:
     except LakehouseError as exc:
         problem = exc.message
     no_ids = why_no_row_ids(sides)
-    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem, no_ids, None if no_ids else why_not_here(sides))
+    why = None if no_ids else why_not_by_duckdb(sides, sides.columns)
+    here = f"{why}: only the stream host reads such rows with their ids" if why else None
+    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem, no_ids, here)
 
 
 def _compared(columns: Sequence[str] | None, sides: Sides, plan: DiffPlan) -> tuple[str, ...]:

@@ -14,8 +14,9 @@ from backend.diff.export import ChangedBatches, change_schema
 from backend.diff.model import DiffMethod, KeyChoice, KeySource, RowChange
 from backend.diff.net import NetAnswer
 from backend.diff.states import Sides
+from backend.errors import UnsupportedFeatureError
+from backend.lake.local_files import LocalFiles, is_row_tracked
 from backend.lake.model import Snapshot
-from backend.lake.tracked import is_row_tracked
 
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 ROW_ID = "_row_id"  # the ids as a column of the rows compared
@@ -41,6 +42,23 @@ def why_no_changes(sides: Sides) -> str | None:
     if (reason := why_no_row_ids(sides)) is not None:
         return reason
     return None if sides.schema.is_empty else "the schema changed in between"
+
+
+def with_row_ids(sides: Sides, files: tuple[LocalFiles, LocalFiles] | None) -> tuple[LocalFiles, LocalFiles]:
+    """The files of both sides, each of which has to tell its rows' ids; raises `UnsupportedFeatureError`."""
+    if files is None:
+        raise UnsupportedFeatureError(
+            f"row ids of {sides.first.ref.name} are not read from an object store", hint="compare on the stream host"
+        )
+    for (snapshot, _), side in zip(sides.parts(), files, strict=True):
+        base = side.files["base_row_id"]
+        if base.null_count:
+            raise UnsupportedFeatureError(
+                f"{base.null_count:,} of {len(base):,} files of v{snapshot.version} without a base row id: "
+                "tracking began later",
+                hint="compare by key",
+            )
+    return files
 
 
 def named_by(key: KeyChoice | None, answer: NetAnswer) -> NetAnswer:

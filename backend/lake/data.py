@@ -7,10 +7,10 @@ checked before, and its bare errors are mapped here.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -29,12 +29,14 @@ def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str
     return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
 
 
-def deleted_positions(folder: str, uri: str) -> "np.ndarray[Any, Any]":
-    """Places of the rows that deletion vectors mark, in the table of one file in a local folder; errors speak of
-    `uri`."""
+def deleted_positions(folder: str, uri: str) -> "dict[str, np.ndarray[Any, Any]]":
+    """Places of the rows that deletion vectors mark, by the path of their file, in the table in a local folder; errors
+    speak of `uri`."""
     with delta_errors(uri):
-        kept = pa.table(DeltaTable(folder).deletion_vectors())["selection_vector"]
-        return np.flatnonzero(~pc.list_flatten(kept).to_numpy(zero_copy_only=False))
+        found = pa.table(DeltaTable(folder).deletion_vectors())
+        paths = (unquote(urlsplit(place).path) for place in found["filepath"].to_pylist())
+        kept = (each.values.to_numpy(zero_copy_only=False) for each in found["selection_vector"])
+        return {path: np.flatnonzero(~each) for path, each in zip(paths, kept, strict=True)}
 
 
 def read_rows(

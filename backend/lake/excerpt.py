@@ -60,17 +60,6 @@ def excerpt_log(
         yield folder
 
 
-def plain_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[str] | None:
-    """The places on this machine of files (`model.FILE_COLUMNS`) that hold the table's rows as they are: no deletion
-    vector, no column mapping, no partition value beside them. None when any needs a reader of Delta tables."""
-    mapped = snapshot.metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
-    vectors = files["dv_id"].null_count < files.num_rows
-    if mapped or vectors or snapshot.metadata.partition_columns or is_remote(snapshot.ref.uri):
-        return None
-    resolved = [resolve_log_path(path, snapshot.ref.uri, storage.roots) for path in files["path"].to_pylist()]
-    return None if any(is_remote(place) for place in resolved) else local_paths(storage, snapshot, files)
-
-
 def local_paths(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[str]:
     """Where files (column `path`) of a table on this machine lie; raises `DataFileMissingError`, `PathRefusedError`."""
     places = _Places(storage, snapshot.ref.uri, Path())

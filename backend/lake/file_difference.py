@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from backend.errors import VersionNotFoundError
 from backend.lake.actions import Kind
 from backend.lake.file_set import FileSet, last_actions, plain_values
+from backend.lake.local_files import is_row_tracked
 from backend.lake.log import TableLog
 from backend.lake.model import Metadata
 from backend.lake.partitions import show_partitions
-from backend.lake.tracked import is_row_tracked
 
 # What a file apart tells of itself: columns of `Snapshot.columns`.
 APART = ("path", "size_bytes", "num_records", "deleted_rows", "partition", "dv_id", "base_row_id")

@@ -21,11 +21,11 @@ from backend.lake.cards import Cards, Table
 from backend.lake.change_counts import count_changes
 from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_feed, require_files
 from backend.lake.checksum import Checksum
-from backend.lake.excerpt import plain_files
 from backend.lake.file_difference import FilesApart, files_apart
 from backend.lake.files import TargetSize, target_size
 from backend.lake.footer import FileFooter, read_footer
 from backend.lake.listing import LOG, LogListing
+from backend.lake.local_files import LocalFiles, local_files
 from backend.lake.log import TableLog
 from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.paths import is_remote, normal_uri
@@ -37,7 +37,6 @@ from backend.lake.rows import FoundRows, RowQuery, find_rows, read_files
 from backend.lake.storage import Storage
 from backend.lake.timeline import TableTimeline
 from backend.lake.timeline_store import TimelineStore
-from backend.lake.tracked import TrackedFiles, tracked_files
 from backend.settings import Settings
 
 LOGS_KEPT = 256
@@ -168,15 +167,10 @@ class Lake:
         one is gone."""
         return read_files(self._storage, snapshot, files, columns=columns, as_of=as_of, numbered=numbered)
 
-    def tracked_files(self, snapshot: Snapshot, files: pa.Table) -> TrackedFiles:
-        """Files (`file_difference.APART`) with what tells their rows' ids; raises `UnsupportedFeatureError` where they
-        cannot be had here, `DataFileMissingError` and `PathRefusedError`."""
-        return tracked_files(self._storage, snapshot, files)
-
-    def plain_files(self, snapshot: Snapshot, files: pa.Table) -> list[str] | None:
-        """Where files lie that any reader of parquet gives the rows of; None when one needs a reader of Delta tables.
-        Raises `DataFileMissingError` and `PathRefusedError`."""
-        return plain_files(self._storage, snapshot, files)
+    def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:
+        """Files (`file_difference.APART`) for a reader of parquet, with what the log says beside them; None where any
+        lies on an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
+        return local_files(self._storage, snapshot, files)
 
     def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart:
         """The files that only one of two versions has; costs what the commits in between changed."""

@@ -106,14 +106,14 @@ def vacuum(path: Path) -> None:
         file.unlink()
 
 
-@pytest.mark.parametrize("moment", ["snapshot", "files_apart", "require_files", "history", "plain_files", "read_files"])
+@pytest.mark.parametrize("moment", ["snapshot", "files_apart", "require_files", "history", "local_files", "read_files"])
 def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
     prices: Path, open_lake: OpenLake, moment: str
 ) -> None:
     if moment == "read_files":  # a table that DuckDB does not read by itself
         shutil.rmtree(prices)
         for number in range(3):
-            builders.write(prices, {"id": [number] * 100, "v": [1.0] * 100, "p": ["a"] * 100}, partition_by=["p"])
+            builders.write(prices, {"id": [number] * 100, "v": [1.0] * 100, "p": [["a"]] * 100})
     lake = open_lake()
     spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
     found = compare(spoiled, lake.find("prices"), 0, 2, KEYED)  # type: ignore[arg-type]
@@ -123,14 +123,14 @@ def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
     assert found.files.added == 2
 
 
-@pytest.mark.parametrize("moment", ["plain_files", "read_files"])
+@pytest.mark.parametrize("moment", ["local_files", "read_files"])
 def test_a_method_that_was_named_says_that_its_files_are_gone(
     prices: Path, open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     lake = open_lake()
     spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
     if moment == "read_files":
-        monkeypatch.setattr(lake, "plain_files", lambda *_: None)
+        monkeypatch.setattr(lake, "local_files", lambda *_: None)
     options = DiffOptions(key=("id",), method=DiffMethod.KEY_JOIN)
     with pytest.raises(DataFileMissingError) as said:
         compare(spoiled, lake.find("prices"), 0, 3, options)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 joined when time was over is told as no more than that.
 """
 
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -16,16 +17,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.diff import plain
+from backend.diff import local_rows
 from backend.diff.engine import DiffStopped, Watch, engine
 from backend.diff.join import Part, SignedRows, join_sides
+from backend.diff.local_rows import signed_files
 from backend.diff.model import NetCounts, Partial
 from backend.diff.net import SIGN, NetAnswer, NetQuery, net_changes
 from backend.diff.parts import FilesPart, KeyedFile, keyed_files, split
-from backend.diff.plain import signed_files
 from backend.errors import DiffError
+from backend.lake.local_files import LocalFiles
+from backend.lake.model import Metadata
 
 TYPES = {"id": "long", "part": "string", "v": "integer"}
+FIELDS = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in TYPES.items()]
+METADATA = Metadata("t", json.dumps({"type": "struct", "fields": FIELDS}))
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("v", pa.int32())])
 COLUMNS = tuple(TYPES)
 QUERY = NetQuery(("id",), 100)
@@ -42,6 +47,13 @@ def written(folder: Path, files: Files, schema: pa.Schema = SCHEMA) -> list[str]
         pq.write_table(table, folder / f"{number}.parquet")
         paths.append(str(folder / f"{number}.parquet"))
     return paths
+
+
+def laid(paths: list[str]) -> LocalFiles:
+    """Files with nothing beside them."""
+    none = pa.nulls(len(paths), pa.int64())
+    deleted = pa.schema([("file", pa.int64()), ("position", pa.int64())]).empty_table()
+    return LocalFiles(pa.table({"path": pa.array(paths, pa.string()), "base_row_id": none}), deleted)
 
 
 def nothing() -> pa.RecordBatchReader:
@@ -65,7 +77,7 @@ def compared(
     with patch("backend.diff.net.join_sides", spied), patch("backend.diff.net.MANY_VALUES", at_once * len(COLUMNS)):
         found = net_changes(
             nothing, COLUMNS, query, watch,
-            plain=lambda connection: signed_files(connection, sides, TYPES),
+            local=lambda connection: signed_files(connection, (laid(sides[0]), laid(sides[1])), METADATA, COLUMNS),
         )  # fmt: skip
     return found, joined
 
@@ -76,24 +88,24 @@ ranges = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 1]
 @settings(max_examples=200, deadline=None)
 @given(st.lists(ranges, max_size=12), st.integers(1, 20))
 def test_no_value_is_in_two_parts_and_no_file_is_lost(drawn: list[tuple[int, int, int, int]], most: int) -> None:
-    files = [KeyedFile(str(n), side, rows, low, low + wide) for n, (low, wide, side, rows) in enumerate(drawn)]
+    files = [KeyedFile(n, side, rows, low, low + wide) for n, (low, wide, side, rows) in enumerate(drawn)]
     parts = split(files, most)
     if parts is None:
         every = split(files, 1_000) or []
         assert sum(part.num_rows for part in every) > most
         return
-    assert sorted(file.path for part in parts for file in part.files) == sorted(file.path for file in files)
+    assert sorted(file.place for part in parts for file in part.files) == list(range(len(files)))
     assert all(part.num_rows <= most for part in parts)
     assert all(one.high < two.low for one, two in pairwise(parts))
 
 
 def test_small_groups_of_files_go_together() -> None:
-    files = [KeyedFile(str(n), side, 2, 10 * n, 10 * n + 9) for n in range(4) for side in (0, 1)]
+    files = [KeyedFile(n, side, 2, 10 * n, 10 * n + 9) for n in range(4) for side in (0, 1)]
     assert [part.num_rows for part in split(files, 8) or []] == [8, 8]
     assert [part.num_rows for part in split(files, 7) or []] == [4, 4, 4, 4]
     assert split(files, 3) is None
     assert split([], 3) == []
-    assert FilesPart(tuple(files)).paths(1) == ["0", "1", "2", "3"]
+    assert FilesPart(tuple(files)).places(1) == [0, 1, 2, 3]
 
 
 rows = st.lists(
@@ -146,9 +158,9 @@ def test_footers_that_do_not_hold_are_not_believed(sides: tuple[list[str], list[
 
     def lie(*args: Any) -> list[KeyedFile]:
         found = keyed_files(*args) or []
-        return [KeyedFile(f.path, f.side, f.num_rows, f.low + 50 * f.side, f.high + 50 * f.side) for f in found]
+        return [KeyedFile(f.place, f.side, f.num_rows, f.low + 50 * f.side, f.high + 50 * f.side) for f in found]
 
-    with patch.object(plain, "keyed_files", lie):
+    with patch.object(local_rows, "keyed_files", lie):
         found, joined = compared(sides, at_once=30)
     assert (joined, str(found)) == ([], expected)
 
@@ -186,7 +198,7 @@ def test_without_statistics_nothing_is_split_and_files_without_rows_are_left_out
     pq.write_table(pa.table({"id": list(range(9))}), tmp_path / "full.parquet", row_group_size=2)
     silent, empty, full = (str(tmp_path / f"{name}.parquet") for name in ("silent", "empty", "full"))
     assert keyed_files([[silent], []], "id") is None
-    assert keyed_files([[empty], [full]], "id") == [KeyedFile(full, 1, 9, 0, 8)]
+    assert keyed_files([[empty], [full]], "id") == [KeyedFile(0, 1, 9, 0, 8)]
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 no")
     assert keyed_files([[str(tmp_path / "torn.parquet")], []], "id") is None
 

@@ -40,13 +40,13 @@ def compare(
         gave.append(found is not None)
         return found
 
-    def plain(connection: Any) -> SignedRows:
+    def local(connection: Any) -> SignedRows:
         connection.register("given", table)
         return SignedRows("SELECT * FROM given")
 
     columns = COLUMNS[: len(schema)]
     with patch("backend.diff.net.join_sides", spied):
-        found = net_changes(lambda: table.to_reader(), columns, query, watch, plain=plain)
+        found = net_changes(lambda: table.to_reader(), columns, query, watch, local=local)
     return found, gave[0] if gave else None
 
 
