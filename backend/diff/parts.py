@@ -51,14 +51,14 @@ class FilesPart:
 
 
 def keyed_files(sides: Iterable[Sequence[str]], column: str) -> list[KeyedFile] | None:
-    """The files of both sides that have rows, by their footers; None where one does not tell the column's values.
-    Raises `OSError` for a file that cannot be read."""
+    """The files of both sides that have rows, by their footers; None where one does not tell the column's values, or
+    cannot be read: whoever reads its rows says why."""
     found = []
     for side, paths in enumerate(sides):
         for place, path in enumerate(paths):
             try:
                 footer = pq.read_metadata(path)
-            except pa.ArrowInvalid:
+            except (OSError, pa.ArrowException):
                 return None
             bounds = _bounds(footer, column) if footer.num_rows else ()
             if bounds is None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,26 @@ def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
     assert (found.net.inserted, found.net.updated, found.net.deleted, found.rows) == (None, None, None, ())
     assert any("is gone" in reason for reason in found.reasons) and found.is_changed is not False and found.hint
     assert found.files.added == 2
+
+
+@pytest.mark.parametrize("moment", ["local_rows.keyed_files", "net.join_sides"])
+def test_files_that_go_while_they_are_compared_part_by_part_leave_no_count(
+    prices: Path, open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    module, name = moment.split(".")
+    own, times = getattr(import_module(f"backend.diff.{module}"), name), []
+
+    def spoiled(*args: Any) -> Any:
+        times.append(vacuum(prices))
+        return own(*args)
+
+    monkeypatch.setattr(f"backend.diff.{moment}", spoiled)
+    monkeypatch.setattr("backend.diff.net.MANY_VALUES", 2 * 120)
+    lake = open_lake()
+    found = compare(lake, lake.find("prices"), 0, 2, KEYED)
+    assert times and found.method is DiffMethod.LOG_ONLY and found.partial is None
+    assert (found.net.inserted, found.net.updated, found.net.deleted, found.rows) == (None, None, None, ())
+    assert any("is gone" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize("moment", ["local_files", "read_files"])

@@ -200,7 +200,8 @@ def test_without_statistics_nothing_is_split_and_files_without_rows_are_left_out
     assert keyed_files([[silent], []], "id") is None
     assert keyed_files([[empty], [full]], "id") == [KeyedFile(0, 1, 9, 0, 8)]
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 no")
-    assert keyed_files([[str(tmp_path / "torn.parquet")], []], "id") is None
+    for name in ("torn.parquet", "gone.parquet", ""):
+        assert keyed_files([[full, str(tmp_path / name)], []], "id") is None
 
 
 class EndsAfter(Watch):
