@@ -99,7 +99,10 @@ def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., Dem
 
 def test_a_graceful_stop_lets_the_batch_end(numbers: Callable[..., DemoLake]) -> None:
     sink = SlowSink()
-    lake = numbers(sink=sink, trigger_interval_s=60)  # the stop falls into the pause after the first batch
+    day = (
+        86_400  # the stop falls into the pause after the first batch; triggers go by the clock, a minute may end in it
+    )
+    lake = numbers(sink=sink, trigger_interval_s=day)
     lake.runtime.start("numbers")
     wait_until(lambda: sink.begun == [0])
     lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
