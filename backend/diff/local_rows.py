@@ -98,7 +98,12 @@ class _Reader:
     metadata: Metadata
     columns: Sequence[str]
     with_ids: bool
+    _types: Mapping[str, str] = field(init=False)
+    _stored: Mapping[str, str] = field(init=False)
     _numbers: "count[int]" = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self._types, self._stored = column_types(self.metadata), physical_names(self.metadata)
 
     def query(self, places: tuple[Sequence[int], Sequence[int]], *, may_lack: bool = False) -> str:
         """Rows of the files at these places; "" for none. `may_lack`: a column that no file has is null in all."""
@@ -109,10 +114,9 @@ class _Reader:
         """The same rows in parts by the first column of the key that tells files apart."""
         if self.with_ids:
             return None
-        physical = physical_names(self.metadata)
         for place in key:
             name = self.columns[place]
-            keyed = keyed_files([side.paths for side in self.files], physical.get(name, name))
+            keyed = keyed_files([side.paths for side in self.files], self._stored.get(name, name))
             found = split(keyed, most_rows) if keyed else None
             if found is not None:
                 return [self._part(part, place) for part in found]
@@ -145,11 +149,11 @@ class _Reader:
 
     def _value(self, name: str, kinds: Mapping[str, str], *, may_lack: bool) -> str:
         """A column in SQL."""
-        kind = column_types(self.metadata)[name]
+        kind = self._types[name]
         to, fit = flat_type(kind) or ("", ())
         if name in self.metadata.partition_columns:
             return f"CAST(nullif(f.{quoted_name(f'partition {name}')}, '') AS {to})"
-        stored = physical_names(self.metadata).get(name, name)
+        stored = self._stored.get(name, name)
         if kinds.get(stored) in fit:
             return f"CAST(r.{quoted_name(stored)} AS {to})"
         if may_lack and stored not in kinds:
