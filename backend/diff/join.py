@@ -55,12 +55,11 @@ def join_sides(
     """The rows that differ, as table `both_sides` and view `pairs`, of as many parts as there was time for; None where
     their keys do not name them. Raises what ends the watch before the first part was joined."""
     join = _Join(connection, len(columns), key, watch)
-    left_out = None
     try:
         left_out = join.all(parts)
         changed = _rows_by_bucket(connection, key, join.balance)
     except _NotByKey:
-        changed = None
+        left_out = changed = None
     if changed is None or sum(changed.values()) > join.rows:
         connection.execute("DROP TABLE IF EXISTS both_sides")
         return None
@@ -104,12 +103,13 @@ class _Join:
     def _sum_up(self, part: Part) -> tuple[int, int]:
         """How many rows there are, and their balance."""
         hashed = _hashed(self.key)
-        place, low, high = part.bounds or (self.key[0], None, None)
-        ((rows, names, came, went, least, greatest),) = self.connection.execute(
+        place, low, high = part.bounds or (None, None, None)
+        ends = "" if place is None else f", min(c{place}), max(c{place})"
+        ((rows, names, came, went, *found),) = self.connection.execute(
             f"SELECT count(*), approx_count_distinct({hashed}), sum({hashed}) FILTER (sign > 0), "
-            f"sum({hashed}) FILTER (sign < 0), min(c{place}), max(c{place}) FROM ({part.query})"
+            f"sum({hashed}) FILTER (sign < 0){ends} FROM ({part.query})"
         ).fetchall()
-        is_within = part.bounds is None or not rows or (least is not None and low <= least and greatest <= high)
+        is_within = not found or not rows or (None not in found and low <= found[0] and found[1] <= high)
         if names * _MANY_ROWS_A_KEY < rows or not is_within:
             raise _NotByKey
         return rows, (came or 0) - (went or 0)
