@@ -49,14 +49,28 @@ class Compared:
     partial: Partial | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What was found before any part is joined: rows that are the same on both sides and are in no part, and about how
+    many keys differ, None where that cannot be told."""
+
+    rows: int
+    differing: int | None
+
+
 def join_sides(
-    connection: "DuckDBPyConnection", parts: Sequence[Part], columns: Sequence[str], key: Sequence[int], watch: Watch
+    connection: "DuckDBPyConnection",
+    parts: Sequence[Part],
+    columns: Sequence[str],
+    key: Sequence[int],
+    watch: Watch,
+    settled: Settled | None = None,
 ) -> Compared | None:
     """The rows that differ, as table `both_sides` and view `pairs`, of as many parts as there was time for; None where
-    their keys do not name them. Raises what ends the watch before the first part was joined."""
+    their keys do not name them. Raises what ends the watch before anything was settled or joined."""
     join = _Join(connection, len(columns), key, watch)
     try:
-        left_out = join.all(parts)
+        left_out = join.all(parts, settled)
         changed = _rows_by_bucket(connection, key, join.balance)
     except _NotByKey:
         left_out = changed = None
@@ -85,13 +99,17 @@ class _Join:
     rows: int = 0
     balance: int = 0
 
-    def all(self, parts: Sequence[Part]) -> Partial | None:
+    def all(self, parts: Sequence[Part], settled: Settled | None) -> Partial | None:
         """What is left out where the watch ended it."""
-        self._one(parts[0], "CREATE TEMP TABLE both_sides AS")
-        for number, part in enumerate(parts[1:], 1):
+        if settled is None:
+            self._one(parts[0], "CREATE TEMP TABLE both_sides AS")
+        else:
+            self.connection.execute(f"CREATE TEMP TABLE both_sides AS {self._differing(parts[0].query, at_most=0)}")
+        same, begun = (0, 1) if settled is None else (settled.rows, 0)
+        for number, part in enumerate(parts[begun:], begun):
             if ended_within(self.watch, partial(self._one, part, "INSERT INTO both_sides")):
-                read, total = (sum(each.num_rows for each in some) for some in (parts[:number], parts))
-                return Partial(self.watch.ended(), read, total)
+                read, total = (same + sum(each.num_rows for each in some) for some in (parts[:number], parts))
+                return Partial(self.watch.ended(), read, total, settled.differing if settled else None)
         return None
 
     def _one(self, part: Part, into: str) -> None:

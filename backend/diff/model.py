@@ -157,16 +157,19 @@ class FilesDiff:
 @dataclass(frozen=True, slots=True)
 class Partial:
     """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
-    rows of both states were compared: those whose key no other file holds."""
+    rows of both states were compared: those whose key no other row has. `differing` estimates how many keys differ in
+    all, from sums of hashes that were made before; None without them."""
 
     ended: str
     rows_read: int
     rows_total: int
+    differing: int | None = None
 
     @property
     def text(self) -> str:
-        """ "cancelled when 4,080,000 of 10,200,000 rows were compared"."""
-        return f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
+        """ "cancelled when 4,080,000 of 10,200,000 rows were compared; about 1,200 keys differ in all"."""
+        words = f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
+        return words if self.differing is None else f"{words}; about {self.differing:,} keys differ in all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +214,7 @@ class VersionDiff:
     def is_changed(self) -> bool | None:
         """Whether anything that people mean by a change differs: rows, schema, properties; None when rows are unknown
         and nothing else differs. Other files alone are none: a compaction changes nothing."""
-        if self.net.total or not self.schema.is_empty or self.properties:
+        if self.net.total or not self.schema.is_empty or self.properties or (self.partial and self.partial.differing):
             return True
         if self.partial or (self.net.total is None and (self.files.added or self.files.removed)):
             return None

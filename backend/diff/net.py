@@ -17,6 +17,7 @@ from backend.diff.export import ChangedBatches
 from backend.diff.join import Compared, Part, SignedRows, join_sides
 from backend.diff.model import ApartCounts, CommonChange, NetCounts, Partial, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
+from backend.diff.sieve import suspect_parts, suspects
 from backend.errors import QueryError
 from backend.query.expression import Expression, read_expression, require_truth
 from backend.query.quoting import quoted_name
@@ -28,7 +29,6 @@ SIGN = pa.field("sign", pa.int8())
 MANY_ROWS = 1_000_000  # from here on two passes: first which rows can differ at all, then only those
 MANY_VALUES = 16_000_000  # up to here both sides are joined at once
 _MOST_PAIRS = 1_000_000
-_SIEVE_BITS = 20
 
 Reading = Callable[[], pa.RecordBatchReader]  # c0, c1 … and SIGN, from the start each time it is called
 
@@ -147,15 +147,17 @@ def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | 
     if rows.signed is None or width > MANY_COLUMNS or not query.key or query.tolerance or query.where is not None:
         return None
     watch.check()
-    key, most_rows = _places(columns, query), MANY_VALUES // width
+    key, most_rows = _places(columns, query), max(1, MANY_VALUES // width)
     if rows.total is not None and rows.total <= most_rows:
-        parts = [Part(rows.signed.query, rows.total)]
-    elif (found := rows.signed.parts(key, most_rows)) is not None:
-        parts, rows.total = found, sum(part.num_rows for part in found)
-        watch.rows_total = rows.total
-    else:
-        return None
-    return join_sides(rows.connection, parts, columns, key, watch)
+        return join_sides(rows.connection, [Part(rows.signed.query, rows.total)], columns, key, watch)
+    if (parts := rows.signed.parts(key, most_rows)) is not None:
+        rows.total = watch.rows_total = sum(part.num_rows for part in parts)
+        return join_sides(rows.connection, parts, columns, key, watch)
+    rows.begin(times=1)
+    parts, settled = suspect_parts(rows.connection, rows.execute, width, key, most_rows)
+    rows.total = watch.rows_read = settled.rows + sum(part.num_rows for part in parts)
+    watch.rows_total = 2 * rows.total - settled.rows
+    return join_sides(rows.connection, parts, columns, key, watch, settled)
 
 
 def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read_twice: bool) -> Compared:
@@ -163,7 +165,7 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
     width, connection = len(columns), rows.connection
     is_sieved = rows.are_many and (rows.signed is not None or can_read_twice)
     rows.begin(times=1 + is_sieved)
-    _cancel(rows, width, _sieve(rows, width) if is_sieved else "")
+    _cancel(rows, width, suspects(rows.execute, width) if is_sieved else "")
     if query.where is not None:
         _keep_where(connection, columns, query)
     source = _source(connection, columns, query)
@@ -173,22 +175,6 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
         _pair(source, buckets["update"].keys)
         buckets = _buckets(connection) if query.tolerance else buckets
     return Compared(source, buckets)
-
-
-def _sieve(rows: _Rows, width: int) -> str:
-    """A condition that every row that does not cancel satisfies.
-
-    Rows fall into buckets by a hash; where a bucket's signed sum of a second hash is 0, all its rows cancel: two
-    different sets would have to agree in a count and a sum of 64-bit hashes.
-    """
-    names = ", ".join(column_name(i) for i in range(width))
-    place = f"hash({names}) & {(1 << _SIEVE_BITS) - 1}"
-    rows.execute(
-        f"CREATE TEMP TABLE suspects AS SELECT place FROM (SELECT {place} AS place, sign, "
-        f"CAST(hash({names}, 'weir') AS HUGEINT) AS h FROM feed) GROUP BY place "
-        "HAVING sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0"
-    )
-    return f"WHERE ({place}) IN (SELECT place FROM suspects)"
 
 
 def _cancel(rows: _Rows, width: int, sieve: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.diff import local_rows
+from backend.diff import local_rows, sieve
 from backend.diff.engine import DiffStopped, Watch, engine
 from backend.diff.join import Part, SignedRows, join_sides
 from backend.diff.local_rows import signed_files
@@ -60,6 +61,12 @@ def nothing() -> pa.RecordBatchReader:
     """What a reader of Delta tables would give: DuckDB reads these files."""
     fields = [field.with_name(f"c{place}") for place, field in enumerate(SCHEMA)]
     return pa.schema([*fields, SIGN]).empty_table().to_reader()
+
+
+def summed_up(sides: tuple[list[str], list[str]]) -> NetAnswer:
+    """The answer without a join."""
+    with patch("backend.diff.net._joined", lambda *_: None):
+        return compared(sides, at_once=0)[0]
 
 
 def compared(
@@ -114,13 +121,18 @@ rows = st.lists(
 
 
 @settings(max_examples=25, deadline=None)
-@given(rows, rows, st.integers(1, 12))
+@given(rows, rows, st.integers(1, 12), st.sampled_from([2, 1 << 20]))
 def test_part_by_part_is_the_same_as_at_once(
-    tmp_path_factory: pytest.TempPathFactory, before: list[list[Row]], after: list[list[Row]], at_once: int
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[list[Row]],
+    after: list[list[Row]],
+    at_once: int,
+    places: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("files")
     sides = written(folder / "a", before), written(folder / "b", after)
-    assert str(compared(sides, at_once=at_once)[0]) == str(compared(sides, at_once=-1)[0])
+    with patch.object(sieve, "PLACES", places):
+        assert str(compared(sides, at_once=at_once)[0]) == str(summed_up(sides))
 
 
 def steps(first: int, count: int, v: int = 0) -> list[Row]:
@@ -140,8 +152,21 @@ def test_files_far_apart_are_joined_apart(sides: tuple[list[str], list[str]]) ->
     found, joined = compared(sides, at_once=40)
     assert joined == [40, 20, 22]
     assert found.net == NetCounts(2, 4, 0) and found.partial is None
-    assert compared(sides, at_once=20)[1] == []  # the last two files have 22 rows
-    assert str(compared(sides, at_once=20)[0]) == str(found)
+    assert str(summed_up(sides)) == str(found)
+
+
+def test_where_files_share_keys_only_rows_that_can_differ_are_joined(sides: tuple[list[str], list[str]]) -> None:
+    expected = str(summed_up(sides))
+    found, joined = compared(sides, at_once=20)  # the last two files have 22 rows
+    assert (joined, str(found)) == ([10], expected)
+    found, joined = compared(sides, at_once=3)
+    assert (len(joined), sum(joined), str(found)) == (4, 10, expected)
+
+
+def test_of_rows_that_share_places_all_are_joined(sides: tuple[list[str], list[str]]) -> None:
+    with patch.object(sieve, "PLACES", 8):
+        found, joined = compared(sides, at_once=20)
+    assert sum(joined) > 10 and str(found) == str(summed_up(sides))
 
 
 def test_the_second_column_of_a_key_may_tell_files_apart(tmp_path: Path) -> None:
@@ -154,7 +179,7 @@ def test_the_second_column_of_a_key_may_tell_files_apart(tmp_path: Path) -> None
 
 
 def test_footers_that_do_not_hold_are_not_believed(sides: tuple[list[str], list[str]]) -> None:
-    expected = str(compared(sides, at_once=-1)[0])
+    expected = str(summed_up(sides))
 
     def lie(*args: Any) -> list[KeyedFile]:
         found = keyed_files(*args) or []
@@ -162,7 +187,7 @@ def test_footers_that_do_not_hold_are_not_believed(sides: tuple[list[str], list[
 
     with patch.object(local_rows, "keyed_files", lie):
         found, joined = compared(sides, at_once=30)
-    assert (joined, str(found)) == ([], expected)
+    assert (joined, str(found)) == ([], expected)  # not by the footers, so not at all
 
 
 def test_a_column_that_only_newer_files_have_is_null_in_a_part_of_older_ones(tmp_path: Path) -> None:
@@ -231,6 +256,31 @@ def test_what_was_compared_when_it_was_ended_is_told_as_that(
     assert found.net == NetCounts(0, 2, 0)
     assert [row.key for row in found.rows] == [{"id": 0}, {"id": 100}]
     assert found.changed_cells == {"v": 2}
+
+
+@pytest.mark.parametrize(
+    ("read", "net", "compared_rows"),
+    [
+        pytest.param(82, NetCounts(0, 0, 0), 72, id="sums alone"),
+        pytest.param(83, None, None, id="some of the rows that differ"),
+    ],
+)
+def test_sums_tell_how_many_keys_differ_before_any_row_is_joined(
+    sides: tuple[list[str], list[str]], read: int, net: NetCounts | None, compared_rows: int | None
+) -> None:
+    found, _ = compared(sides, at_once=3, watch=EndsAfter(read, is_stopped=True))
+    partial = found.partial
+    assert partial is not None and (partial.ended, partial.rows_total, partial.differing) == ("cancelled", 82, 6)
+    assert net is None or (found.net, partial.rows_read) == (net, compared_rows)
+    assert net is not None or (0 < (found.net.total or 0) < 6 and 72 < partial.rows_read < 82)
+    assert "about 6 keys differ in all" in partial.text
+
+
+def test_where_hardly_a_place_is_left_how_many_keys_differ_is_not_told() -> None:
+    assert [sieve.likely_keys(n) for n in (0, 1, 1000)] == [0, 1, 1000]
+    assert sieve.likely_keys(sieve.PLACES) is None
+    drawn = len(set(Random(5).choices(range(sieve.PLACES), k=300_000)))
+    assert abs((sieve.likely_keys(drawn) or 0) - 300_000) < 3_000
 
 
 @pytest.mark.parametrize("query", [QUERY, NetQuery(("id",), 100, take=lambda _: pytest.fail("not whole"))])

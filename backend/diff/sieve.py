@@ -1,0 +1,69 @@
+"""Which rows can differ at all: one pass over all rows, a few megabytes whatever their number.
+
+Rule: rows fall into places by a hash. Where a place's signed count and signed sum of a second hash are 0, all its rows
+cancel: two different sets would have to agree in a count and a sum of 64-bit hashes. A place where they are not holds
+a difference for certain.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from backend.diff.join import Part, Settled
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+PLACES = 1 << 20
+_FREE = 1e-4  # of a million places a hundred: the estimate is good to a few per cent
+Execute = Callable[[str], None]  # runs a statement that reads `feed` (c0, c1 … and `sign`) once
+
+
+def suspects(execute: Execute, width: int) -> str:
+    """A condition on rows of `feed` that every row that does not cancel satisfies."""
+    names = _names(range(width))
+    _sum_up(execute, width, names)
+    return f"WHERE {_place(names)} IN (SELECT place FROM places WHERE differs)"
+
+
+def suspect_parts(
+    connection: "DuckDBPyConnection", execute: Execute, width: int, key: Sequence[int], most_rows: int
+) -> tuple[list[Part], Settled]:
+    """The rows that can differ, in parts of about so many rows at most: all rows with one key are in one part."""
+    names = _names(key)
+    _sum_up(execute, width, names)
+    found = connection.execute("SELECT differs, CAST(sum(entries) AS BIGINT), count(*) FROM places GROUP BY differs")
+    rows = {differs: (entries, places) for differs, entries, places in found.fetchall()}
+    (same, _), (suspect, places) = rows.get(False, (0, 0)), rows.get(True, (0, 0))
+    count = max(1, math.ceil(suspect / most_rows))
+    parts = [_part(connection, names, f"differs AND place % {count} = {number}") for number in range(count)]
+    return parts, Settled(same, likely_keys(places))
+
+
+def _part(connection: "DuckDBPyConnection", names: str, mine: str) -> Part:
+    found = f"FROM places WHERE {mine}"
+    ((rows,),) = connection.execute(f"SELECT CAST(coalesce(sum(entries), 0) AS BIGINT) {found}").fetchall()
+    return Part(f"SELECT * FROM feed WHERE {_place(names)} IN (SELECT place {found})", rows)
+
+
+def likely_keys(places: int) -> int | None:
+    """About how many keys fell into so many of all places; None where hardly a place is left to tell by."""
+    free = 1 - places / PLACES
+    return round(-PLACES * math.log(free)) if free > _FREE else None
+
+
+def _sum_up(execute: Execute, width: int, placed_by: str) -> None:
+    execute(
+        "CREATE OR REPLACE TEMP TABLE places AS SELECT place, count(*) AS entries, "
+        "sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0 AS differs FROM ("
+        f"SELECT {_place(placed_by)} AS place, sign, CAST(hash({_names(range(width))}, 'weir') AS HUGEINT) AS h "
+        "FROM feed) GROUP BY place"
+    )
+
+
+def _place(names: str) -> str:
+    return f"(hash({names}) & {PLACES - 1})"
+
+
+def _names(places: Sequence[int]) -> str:
+    return ", ".join(f"c{i}" for i in places)
