@@ -156,6 +156,7 @@ def _write(
     whole = session.createDataFrame([(SUMMARY, 0, 0, to_json(summary), None, None)], schema)
     for part in parts:
         whole = whole.unionByName(part.select(*(F.col(f.name).cast(f.dataType).alias(f.name) for f in schema.fields)))
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # INT96 is read as of 1677 to 2262
     writer = whole.coalesce(1).write.format("delta").mode("errorifexists")
     if _has_odd_names(kind):
         writer = writer.option("delta.columnMapping.mode", "name")

@@ -148,9 +148,10 @@ def _write_big(folder: Path) -> None:
 def _write_narrowed(folder: Path) -> None:
     """A column gets another type, so that each version is read with its own schema."""
     numbers = np.arange(30)
-    rows = pa.table({"id": numbers, "v": numbers.astype(str), "f": numbers / 4})
+    at = pa.array([datetime(1400, 2, 28, 23, 59, 59, 999_999, UTC)] * 30, pa.timestamp("us", "UTC"))
+    rows = pa.table({"id": numbers, "v": numbers.astype(str), "f": numbers / 4, "at": at})
     write_deltalake(folder, rows)
-    other = pa.table({"id": numbers + 5, "v": (numbers + 5).astype(str), "f": (numbers + 5).astype(str)})
+    other = pa.table({"id": numbers + 5, "v": (numbers + 5).astype(str), "f": (numbers + 5).astype(str), "at": at})
     write_deltalake(folder, other, mode="overwrite", schema_mode="overwrite")
 
 
