@@ -164,6 +164,13 @@ def _timed(watch: Watch) -> Iterator[None]:
         timer.cancel()
 
 
+def engine_version() -> str:
+    """DuckDB's own."""
+    import duckdb
+
+    return str(duckdb.__version__)
+
+
 def close_doors(connection: "DuckDBPyConnection") -> None:
     """Before SQL that a stranger wrote: no file, no network, no setting from here on."""
     connection.execute("SET enable_external_access = false")

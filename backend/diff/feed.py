@@ -43,6 +43,12 @@ class Gross:
     def total(self, change_type: str) -> int:
         return sum(rows for (_, kind), rows in self.counts.items() if kind == change_type)
 
+    def rows_more(self, *, is_reverse: bool) -> int:
+        """By how many rows the second state has more than the first, if the feed is whole."""
+        signs = {**dict.fromkeys(_PLUS, 1), **dict.fromkeys(_MINUS, -1)}
+        more = sum(signs.get(kind, 0) * rows for (_, kind), rows in self.counts.items())
+        return -more if is_reverse else more
+
     def unpaired(self) -> tuple[int, ...]:
         """Commits whose preimages and postimages differ in number: their updates cannot be told."""
         versions = sorted({version for version, _ in self.counts})

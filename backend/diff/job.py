@@ -62,11 +62,6 @@ def diff_work(prepared: PreparedDiff) -> DiffWork:
         raise DiffError(
             f"nothing to compare on the stream host: {'; '.join(plan.reasons(plan.method))}", hint=plan.hint
         )
-    if options.where is not None:
-        raise DiffError(
-            "a condition on rows is in DuckDB's dialect and cannot be checked on the stream host",
-            hint="leave the condition out, or compare here",
-        )
     return DiffWork(
         _state(sides.first),
         _state(sides.second),
@@ -80,6 +75,7 @@ def diff_work(prepared: PreparedDiff) -> DiffWork:
         options.tolerance,
         sides.size_bytes,
         (sides.first.num_rows, sides.second.num_rows),
+        options.where,
     )
 
 

@@ -14,7 +14,7 @@ import orjson
 from backend.diff.model import DiffMethod
 from backend.errors import DiffError
 
-FORMAT = 1  # grows when a former host or page would misread the document
+FORMAT = 2  # grows when a former host or page would misread the document
 SUMMARY, COMMON = "summary", "common"  # besides these, `what` is a bucket of rows: insert, update, delete …
 
 
@@ -45,6 +45,7 @@ class DiffWork:
     tolerance: float
     size_bytes: int  # of the data files to read
     num_rows: tuple[int | None, int | None]  # of both states, None where statistics do not say
+    where: str | None = None  # SQL over one row, in DuckDB's dialect: only changes with such a row, before or after
 
     @property
     def is_one_table(self) -> bool:

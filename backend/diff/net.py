@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from backend.diff.all_rows import changed_batches
-from backend.diff.engine import Watch, close_doors, engine
+from backend.diff.condition import check_row_condition, matching_places, row_errors
+from backend.diff.engine import Watch, engine
 from backend.diff.export import ChangedBatches
 from backend.diff.join import Compared, Part, SignedRows, join_sides
 from backend.diff.model import ApartCounts, CommonChange, NetCounts, Partial, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
 from backend.diff.sieve import suspect_parts, suspects
-from backend.errors import QueryError
-from backend.query.expression import Expression, read_expression, require_truth
-from backend.query.quoting import quoted_name
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -186,27 +184,13 @@ def _cancel(rows: _Rows, width: int, sieve: str) -> None:
     )
 
 
-def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
-    """SQL over one row of these columns; raises `QueryError`."""
-    condition = read_expression(text, columns)
-    if condition.aggregates:
-        raise QueryError("the condition is about one row, but has an aggregate", hint="such as amount < 0")
-    if not condition.columns:
-        raise QueryError("the condition names no column, so it is the same for every row", hint="such as amount < 0")
-    return condition
-
-
 def _keep_where(connection: "DuckDBPyConnection", columns: Sequence[str], query: NetQuery) -> None:
     """Only rows that satisfy the condition stay, with a key those of their keys too: an update is kept whole."""
     condition = check_row_condition(query.where or "", columns)
-    named = ", ".join(f"c{i} AS {quoted_name(name)}" for i, name in enumerate(columns))
-    close_doors(connection)
-    wrapped = f"((\n{condition.text}\n))"  # an OR in it stays together
-    rows = f"(SELECT {named}, rowid AS place FROM net)"
-    require_truth(str(connection.execute(f"DESCRIBE SELECT {wrapped} FROM {rows}").fetchall()[0][1]))
-    connection.execute(
-        f"CREATE TEMP TABLE matched AS SELECT DISTINCT place FROM {rows} WHERE coalesce({wrapped}, false)"
-    )
+    named = {name: f"c{columns.index(name)}" for name in condition.columns}
+    places = matching_places(connection, condition, named, "net", "rowid")
+    with row_errors():
+        connection.execute(f"CREATE TEMP TABLE matched AS {places}")
     mine = "rowid IN (SELECT place FROM matched)"
     if query.key:
         same = " AND ".join(

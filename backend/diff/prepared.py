@@ -10,13 +10,13 @@ from typing import Protocol
 import pyarrow as pa
 
 from backend.diff.commits import commit_changes
+from backend.diff.condition import check_row_condition
 from backend.diff.export import ChangedBatches
 from backend.diff.feed_summary import CountingLake
 from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key
 from backend.diff.local_rows import why_not_by_duckdb
 from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
-from backend.diff.net import check_row_condition
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
 from backend.diff.row_ids import why_no_changes, why_no_row_ids
 from backend.diff.states import Sides, two_tables, two_versions

@@ -166,13 +166,17 @@ def _connected(job: Computation) -> Iterator["DuckDBPyConnection"]:
             raise Stopped from exc
         if job.failure is not None:
             raise job.failure from exc
-        said = f"the expression cannot be computed: {_first_line(exc)}"
-        raise QueryError(said, hint=_hint(exc), position=_caret(exc)) from exc
+        raise not_computed(exc, "the expression") from exc
+
+
+def not_computed(exc: Exception, what: str) -> QueryError:
+    """What the rows or their types make impossible of SQL that may run, as DuckDB says it."""
+    return QueryError(f"{what} cannot be computed: {_first_line(exc)}", hint=_hint(exc), position=_caret(exc))
 
 
 def _first_line(exc: Exception) -> str:
     line = (str(exc).strip() or type(exc).__name__).splitlines()[0]
-    return re.sub(r"^\w+ Error: ", "", line)[:300]
+    return re.sub(r"^(?:\w+ ){1,4}Error: ", "", line)[:300]
 
 
 def _hint(exc: Exception) -> str:

@@ -22,6 +22,7 @@ from backend.diff.row_ids import ROW_ID
 from backend.errors import DiffError, JobError
 from pipelines.failures import describe
 from pipelines.jobs import net
+from pipelines.jobs.condition import satisfies, why_failed
 from pipelines.jobs.feeds import change_feed, gross_counts, spark_changes
 from pipelines.jobs.states import ID, check_types, signed_rows, spark_uri
 
@@ -52,6 +53,8 @@ def run_diff(session: SparkSession, task: DiffTask, tell: Tell) -> None:
             return
         except (PySparkException, Py4JJavaError, DiffError) as exc:
             tell(f"not by {METHOD_NAMES[method]}")  # raises when it was the cancelling that broke it
+            if task.work.where is not None and (failure := why_failed(exc)) is not None:
+                raise failure from exc
             if task.work.is_chosen or len(task.work.methods) == 1:
                 raise
             failed[method] = exc.message if isinstance(exc, DiffError) else describe(exc)[1]
@@ -69,12 +72,13 @@ def _answer(
     if pairing.columns != work.columns:
         signed = signed.withColumn(f"c{len(work.columns)}", F.col(ID))
     check_types(signed.schema, pairing.columns)
-    rows = net.net_rows(signed, [pairing.columns.index(name) for name in pairing.key], work.tolerance)
+    matched = None if work.where is None else satisfies(work.where, work.columns, signed.schema)
+    rows = net.net_rows(signed, [pairing.columns.index(name) for name in pairing.key], work.tolerance, matched)
     try:
         tell("comparing rows")
         counted = net.count(rows)
         gross = gross_counts(signed) if method in _FEEDS else None
-        _require_complete(work, method, counted, gross)
+        _require_complete(work, method, gross)
         shown, truncated = net.shares(counted, work.row_limit)
         apart = count_apart(counted.buckets)
         summary = DiffSummary(
@@ -123,22 +127,20 @@ def _signed(session: SparkSession, work: DiffWork, method: DiffMethod) -> DataFr
 def _net(
     counted: net.NetCounted, gross: tuple[tuple[int, str, int], ...] | None, work: DiffWork, *, has_key: bool
 ) -> tuple[int | None, int | None, int | None]:
-    found: NetCounts = count_net(counted.buckets, has_key=has_key)
+    is_filtered = work.where is not None
+    found: NetCounts = count_net(counted.buckets, has_key=has_key, is_filtered=is_filtered)
     if gross is not None and not has_key:
-        found = net_without_key(found, Gross.of_rows(gross), is_reverse=work.is_reverse)
+        found = net_without_key(found, Gross.of_rows(gross), is_reverse=work.is_reverse, is_filtered=is_filtered)
     return found.inserted, found.updated, found.deleted
 
 
-def _require_complete(
-    work: DiffWork, method: DiffMethod, counted: net.NetCounted, gross: tuple[tuple[int, str, int], ...] | None
-) -> None:
+def _require_complete(work: DiffWork, method: DiffMethod, gross: tuple[tuple[int, str, int], ...] | None) -> None:
     """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
     if gross is None or (work.is_chosen and method is DiffMethod.CHANGE_FEED):
         return
     if unpaired := Gross.of_rows(gross).unpaired():
         raise DiffError(f"the feed of v{unpaired[0]} is not complete: rows before and after updates differ in number")
-    found, (before, after) = count_net(counted.buckets, has_key=False), work.num_rows
-    came = (found.inserted or 0) - (found.deleted or 0)
+    came, (before, after) = Gross.of_rows(gross).rows_more(is_reverse=work.is_reverse), work.num_rows
     if before is not None and after is not None and came != after - before:
         raise DiffError(f"the feed is not complete: it adds up to {came:,} rows more, the states to {after - before:,}")
 

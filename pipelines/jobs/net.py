@@ -63,15 +63,17 @@ class NetCounted:
     changed_cells: Mapping[int, int]
 
 
-def net_rows(signed: DataFrame, key: Sequence[int], tolerance: float) -> NetRows:
-    """Lazy: the first count of it does the work, the others read what is kept."""
+def net_rows(signed: DataFrame, key: Sequence[int], tolerance: float, satisfies: Column | None = None) -> NetRows:
+    """Lazy: the first count of it does the work, the others read what is kept. Only rows that satisfy the condition
+    stay, with a key those of their keys too: an update is kept whole."""
     fields = _fields(signed)
     names = [field.name for field in fields]
     net = signed.groupBy(*names).agg(F.sum(SIGN).alias("n")).filter("n <> 0")
     columns = tuple(f"c{i}" for i in key)
     if not columns:
+        net = net if satisfies is None else net.filter(satisfies)
         return NetRows(net.persist(StorageLevel.MEMORY_AND_DISK), None, fields, (), 0.0)
-    found = NetRows(net, _keyed(net, names, columns), fields, columns, tolerance)
+    found = NetRows(net, _keyed(net, names, columns, satisfies), fields, columns, tolerance)
     keyed = found.keyed
     assert keyed is not None
     if tolerance:
@@ -138,11 +140,16 @@ def _fields(signed: DataFrame) -> tuple[StructField, ...]:
     return tuple(field for field in signed.schema.fields if field.name[:1] == "c" and field.name[1:].isdigit())
 
 
-def _keyed(net: DataFrame, names: Sequence[str], key: Sequence[str]) -> DataFrame:
+def _keyed(net: DataFrame, names: Sequence[str], key: Sequence[str], satisfies: Column | None) -> DataFrame:
     row = F.struct(*names)
     sums = [F.count(F.lit(1)).alias("entries"), *(F.sum(side).alias(name) for name, side in _side_sums("n"))]
     came, went = (F.first(F.when(side, row), ignorenulls=True) for side in (F.col("n") > 0, F.col("n") < 0))
-    found = net.groupBy(*key).agg(*sums, came.alias("after"), went.alias("before"))
+    sides = (came.alias("after"), went.alias("before"))
+    if satisfies is None:
+        found = net.groupBy(*key).agg(*sums, *sides)
+    else:
+        found = net.withColumn("kept", satisfies).groupBy(*key).agg(*sums, *sides, F.bool_or("kept").alias("kept"))
+        found = found.filter("kept").drop("kept")
     null = reduce(lambda a, b: a | b, (F.col(name).isNull() for name in key))
     bucket = (
         F.when(null, "null")

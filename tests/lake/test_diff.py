@@ -412,6 +412,8 @@ def test_a_feed_that_does_not_add_up_to_the_row_counts_is_not_believed(tmp_path:
     found = compare(tmp_path, 0, 1)
     assert (found.method, found.net, found.exact) == (DiffMethod.MULTISET, NetCounts(0, 0, 2), True)
     assert any(reason.endswith("does not add up to the row counts of the two versions") for reason in found.reasons)
+    kept = compare(tmp_path, 0, 1, where="v <> 'b'")  # of which the feed has as many as the states
+    assert (kept.method, kept.net) == (DiffMethod.MULTISET, NetCounts(0, None, 1))
     named = compare(tmp_path, 0, 1, method=DiffMethod.CHANGE_FEED)
     assert (named.net, named.unchanged) == (NetCounts(0, 0, 1), None)
     assert any("row counts do not agree" in reason for reason in named.reasons)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -116,13 +117,20 @@ class World:
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home = tmp_path_factory.mktemp("jobs")
+    _write_big(home / "lake" / "big")
+    _write_narrowed(home / "lake" / "narrowed")
+    with open_world(spark, home) as opened:
+        yield opened
+
+
+@contextmanager
+def open_world(spark: SparkSession, home: Path) -> Iterator[World]:
+    """With `TABLES` beside those that are in the lake."""
     settings = load_settings(home=home, lake={"roots": [str(home / "lake")]}, jobs={"at_once": 2})
     with ThreadPoolExecutor(AT_ONCE) as pool:
         made = [pool.submit(make_table, spark, home / "lake" / name, steps) for name, steps in TABLES.items()]
     for each in made:
         each.result()
-    _write_big(home / "lake" / "big")
-    _write_narrowed(home / "lake" / "narrowed")
     store = ControlStore.open(settings)
     runner = SparkJobs(settings, lambda: spark, "host-a")
     host = JobHost(settings, store, runner, "host-a")
@@ -138,7 +146,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def _write_big(folder: Path) -> None:
     """Two versions whose comparison takes Spark many seconds."""
-    folder.parent.mkdir(exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     for shift in (0, 1):
         numbers = np.arange(BIG_ROWS)
         rows = pa.table({"id": numbers, "v": numbers * 7 % 1_000_003 + shift, "w": numbers.astype(str)})
@@ -273,7 +281,8 @@ def weir(world: World, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_the_command_asks_the_host_and_prints_the_same_document(world: World) -> None:
-    arguments = ("plain", "--from", "0", "--to", "4", "--method", "key_join", "--json")
+    condition = ("--where", "regexp_matches(\"v.w\", '^[un]') AND id < 101")
+    arguments = ("plain", "--from", "0", "--to", "4", "--method", "key_join", *condition, "--json")
     here, host = weir(world, *arguments), weir(world, *arguments, "--on", "host")
     (here_out, _), (host_out, host_err) = here.communicate(timeout=60), host.communicate(timeout=90)
     assert (here.returncode, host.returncode) == (10, 10), host_err

@@ -162,8 +162,20 @@ def test_a_result_that_is_gone_is_computed_again(world: World) -> None:
     assert world.job().job_id != first.job_id
 
 
-def test_what_the_host_cannot_do_is_said_before_a_job_is_asked_for(world: World) -> None:
+def test_a_condition_on_rows_goes_to_the_host_with_the_question(world: World) -> None:
     beat(world.store, datetime.now(UTC))
     app = open_page("changes", **LINK, on="host", rows_where="order_id = 2")
-    assert "cannot be checked on the stream host" in words(app)
+    app.button(key="start_job").click()
+    app = again(app)
+    job = world.job()
+    assert work_of(job.request).where == "order_id = 2"
+    world.run(job, world.result(job))
+    assert "only rows that satisfy order_id = 2" in words(again(app)).lower()
+    assert open_page("changes", **LINK, on="host").button(key="start_job"), "without it another question"
+
+
+def test_a_condition_that_may_not_run_is_said_before_a_job_is_asked_for(world: World) -> None:
+    beat(world.store, datetime.now(UTC))
+    app = open_page("changes", **LINK, on="host", rows_where="order_id IN (SELECT 1)")
+    assert "A subquery is not allowed here" in words(app)
     assert world.store.jobs.unfinished() == []

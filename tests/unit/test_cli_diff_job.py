@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from backend.errors import JobError
+from backend.diff.job import diff_work, job_request
+from backend.diff.job_work import to_json, work_of
+from backend.diff.prepared import DiffOptions, prepare
+from backend.errors import DiffError, JobError
 from backend.jobs.model import JobKind, JobRequest
+from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
@@ -72,16 +76,35 @@ def test_a_failed_job_says_why(weir: Weir, store: ControlStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [(("--where", "id > 1"), "cannot be checked on the stream host"), (("--on", "moon"), "no place 'moon'")],
+    ("arguments", "code", "said"),
+    [(("--where", "id IN (SELECT 1)"), 2, "a subquery is not allowed"), (("--on", "moon"), 1, "no place 'moon'")],
 )
 def test_what_cannot_be_is_refused_before_a_job_is_asked_for(
-    weir: Weir, store: ControlStore, arguments: tuple[str, ...], said: str
+    weir: Weir, store: ControlStore, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     seen(store, datetime.now(UTC))
     answer = weir(*ON_HOST, *arguments)
-    assert answer.code == 1 and said in answer.err
+    assert answer.code == code and said in answer.err
     assert store.jobs.unfinished() == []
+
+
+def test_a_condition_goes_with_the_question_and_another_one_is_another_job(home: Path) -> None:
+    lake = Lake(load_settings())
+
+    def asked(where: str | None) -> JobRequest:
+        prepared = prepare(lake, lake.find("orders"), 0, 1, DiffOptions(on_host=True, where=where))
+        return job_request(prepared, actor="ann", reason="", time_limit_s=60.0)
+
+    assert work_of(asked("id > 1").request).where == "id > 1"
+    assert asked("id > 1").fingerprint == asked("id > 1").fingerprint
+    assert len({asked(each).fingerprint for each in (None, "id > 1", "id > 2")}) == 3
+
+
+def test_a_question_of_another_format_is_not_misread(home: Path) -> None:
+    lake = Lake(load_settings())
+    work = to_json(diff_work(prepare(lake, lake.find("orders"), 0, 1, DiffOptions(on_host=True))))
+    with pytest.raises(DiffError, match="by another version of Weir"):
+        work_of(work.replace('"format":2', '"format":1'))
 
 
 def test_jobs_are_listed_and_one_is_cancelled_with_a_reason(weir: Weir, store: ControlStore) -> None:

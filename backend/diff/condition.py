@@ -1,0 +1,105 @@
+"""A condition on rows: SQL over one row in DuckDB's dialect, and which rows satisfy it.
+
+Rule: it is phrased in one way for the process that compares and for the workers of a stream host: columns under the
+table's own names, unknown is not satisfied. What rows make of it is a `QueryError`, whatever the method.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.diff.engine import Watch, close_doors, engine
+from backend.errors import QueryError
+from backend.query.engine import not_computed
+from backend.query.expression import Expression, read_expression, require_truth
+from backend.query.quoting import quoted_name
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
+    """SQL over one row of these columns; raises `QueryError`."""
+    condition = read_expression(text, columns)
+    if condition.aggregates:
+        raise QueryError("the condition is about one row, but has an aggregate", hint="such as amount < 0")
+    if not condition.columns:
+        raise QueryError("the condition names no column, so it is the same for every row", hint="such as amount < 0")
+    return condition
+
+
+def matching_places(
+    connection: "DuckDBPyConnection", condition: Expression, columns: Mapping[str, str], source: str, place: str
+) -> str:
+    """A query for the `place` of every row of `source` that satisfies the condition; `columns` are those it names, in
+    SQL over `source`. From here on the connection reads nothing else.
+
+    Raises `QueryError` for a condition that does not go with the columns' types, or is neither true nor false.
+    """
+    connection.execute("SET disabled_optimizers = 'statistics_propagation'")  # else errors depend on all rows' bounds
+    close_doors(connection)
+    at = _unlike(columns)
+    named = ", ".join(f"{value} AS {quoted_name(name)}" for name, value in columns.items())
+    rows = f"(SELECT {named}, {place} AS {at} FROM {source}) rows"
+    wrapped = f"((\n{condition.text}\n))"  # an OR in it stays together
+    with row_errors():
+        kind = connection.execute(f"DESCRIBE SELECT {wrapped} FROM {rows}").fetchall()[0][1]
+    require_truth(str(kind))
+    return f"SELECT {at} AS place FROM {rows} WHERE coalesce({wrapped}, false)"
+
+
+@contextmanager
+def row_errors() -> Iterator[None]:
+    """What types and values make impossible of a condition, as `QueryError`; being ended, or memory, is not its
+    fault."""
+    import duckdb  # late, as in `engine`
+
+    try:
+        yield
+    except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError) as exc:
+        raise not_computed(exc, "the condition") from exc
+
+
+def require_fit(condition: Expression, schema: pa.Schema) -> None:
+    """Raise `QueryError` unless the condition can be asked of rows with these columns, by name."""
+    rows = pa.array([], pa.struct([schema.field(name) for name in condition.columns]))
+    for _ in satisfied(condition, [rows]):
+        pass
+
+
+def satisfied(condition: Expression, batches: Iterable[pa.StructArray]) -> Iterator[pa.BooleanArray]:
+    """Whether each row of each batch satisfies the condition; fields are the columns that it names, in its order."""
+    columns = {name: f"c{i}" for i, name in enumerate(condition.columns)}
+    with engine(Watch()) as connection:
+        query = ""
+        for rows in batches:
+            if not query:
+                connection.register("batch", _placed(rows[:0]))
+                query = matching_places(connection, condition, columns, "batch", "place")
+            connection.register("batch", _placed(rows))
+            with row_errors():
+                places = connection.sql(query).to_arrow_table()["place"]
+            yield pc.is_in(_numbers(rows), value_set=places)
+
+
+def _placed(rows: pa.StructArray) -> pa.RecordBatchReader:
+    """A stream, not a table: of that DuckDB would have Arrow filter rows, which compares NaN in another way."""
+    arrays = [*rows.flatten(), _numbers(rows)]
+    names = [*(f"c{i}" for i in range(len(arrays) - 1)), "place"]
+    batch = pa.record_batch(arrays, names)
+    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
+def _numbers(rows: pa.StructArray) -> pa.Array:
+    return pa.array(range(len(rows)), pa.int64())
+
+
+def _unlike(names: Iterable[str]) -> str:
+    """A name that no column has."""
+    name, taken = "place", {name.lower() for name in names}
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,227 @@
+"""A condition on rows of a diff: the stream host keeps the rows that are kept in process, and fails where that fails.
+
+Rule: both are asked the same; Spark's own idea of a condition is nowhere asked.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from backend.diff.condition import check_row_condition, satisfied
+from backend.diff.diff import diff
+from backend.diff.job import job_request
+from backend.diff.model import NetCounts, RowKind
+from backend.diff.prepared import DiffOptions, prepare
+from backend.errors import QueryError
+from backend.jobs.model import Job, JobState
+from backend.lake.metadata_diff import column_names
+from pipelines.jobs.condition import satisfies
+from tests.spark.test_diff_job import CHANGES, FEED, IDS, KEY, ROWS, World, assert_same, open_world
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+OLD = datetime(1400, 2, 28, 23, 59, 59, 999_999)
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home = tmp_path_factory.mktemp("conditions")
+    _write_odd(home / "lake" / "odd")
+    _write_gaps(home / "lake" / "gaps")
+    with open_world(spark, home) as opened:
+        yield opened
+
+
+def _write_odd(folder: Path) -> None:
+    """Values and names that two engines might take for others."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for after in (0, 1):
+        rows = {
+            "id": [1, 2, 3, 4],
+            "place": [10 + after, 2, 0 + after, None],
+            "rows": ["a'\"\\", "é" if after else "e", None, "%_"],
+            "day": [date(1500, 3, 1 + after), date(1, 1, 1), None, date(9999, 12, 31 - after)],
+            "local": [OLD.replace(day=27 + after), None, OLD, datetime(2026, 3, 29, 2, 30, after)],
+            "at": pa.array(
+                [OLD.replace(tzinfo=UTC, day=27 + after), datetime(2026, 3, 29, 1, 0, after, tzinfo=UTC), None, None],
+                pa.timestamp("us", "UTC"),
+            ),
+            "m": pa.array([Decimal("0.1") + after, None, Decimal("9" * 35 + ".001"), Decimal(0)], pa.decimal128(38, 3)),
+            "f": pa.array([float("nan"), -0.0 if after else 1.0, float("inf"), None], pa.float32()),
+            "s": [{"a.b": after, "x y": [{"k": "v"}]}, {"a.b": None, "x y": []}, None, {"a.b": 1, "x y": None}],
+            "y": pa.array([1, -128, 127, after], pa.int8()),
+            "mp": pa.array([{"k": 1}, {"k": 2, "j": 3}, {}, None], pa.map_(pa.string(), pa.int64())),
+            "raw": pa.array([b"", b"\xff", None, b"a"]),
+            "yes": [True, False, None, True],
+            "small": pa.array([Decimal("0.5"), None, Decimal("0.25"), None], pa.decimal128(3, 2)),
+        }
+        write_deltalake(folder, pa.table(rows), mode="overwrite")
+
+
+def _write_gaps(folder: Path) -> None:
+    """A change feed that lost the first of two deleted rows."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+    write_deltalake(folder, rows, configuration={"delta.enableChangeDataFeed": "true"})
+    DeltaTable(folder).delete("id < 3")
+    [recorded] = folder.rglob("_change_data/*.parquet")
+    size = recorded.stat().st_size
+    pq.write_table(pq.read_table(recorded).slice(1), recorded)
+    commit = folder / "_delta_log" / f"{1:020d}.json"
+    commit.write_text(commit.read_text().replace(f'"size":{size},', f'"size":{recorded.stat().st_size},'))
+
+
+CONDITIONS = [
+    "place = 11 OR rows.place = 0",
+    "rows IN ('é', '%_')",
+    "regexp_matches(rows, '^[e%]') OR rows ILIKE 'É' -- DuckDB's own",
+    "day < DATE '1582-10-15' AND dayofweek(day) = 5",
+    "day = DATE '9999-12-30' OR y + 1 > 127",
+    "\"at\" < TIMESTAMPTZ '1500-01-01 00:00:00+00'",
+    "hour(rows.at) = 1 AND date_trunc('hour', rows.at) <> rows.at",
+    "local > TIMESTAMP '2026-03-29 02:30:00' OR second(local) = 59",
+    "m > 1e30",
+    "m + 0.1 = 0.2 OR m = 0",
+    "f > 1e300",  # as NaN is, of which engines think otherwise
+    "f = 0 AND y = -128 OR isinf(f)",
+    's."a.b" = 1 OR s."x y"[1].k = \'v\'',
+    "mp['k'] = 2 OR raw = '\\xFF'::BLOB",
+    "yes",
+    "NOT yes OR small = 0.5",
+]
+
+
+def test_values_of_every_type_reach_duckdb_through_spark_as_they_are(world: World, spark: SparkSession) -> None:
+    snapshot = world.lake.snapshot(world.lake.find("odd"))
+    names = list(column_names(snapshot.metadata))
+    rows = world.lake.scan(snapshot, names).read_all().combine_chunks().sort_by("id")
+    table = spark.read.format("delta").load(str(Path(snapshot.ref.uri))).orderBy("id")
+    numbered = table.select(*(F.col(f"`{name}`").alias(f"c{i}") for i, name in enumerate(names)))
+    answers = [satisfies(text, names, numbered.schema).alias(f"a{i}") for i, text in enumerate(CONDITIONS)]
+    by_spark = numbered.coalesce(1).select("c0", *answers).orderBy("c0").collect()
+    for place, text in enumerate(CONDITIONS):
+        condition = check_row_condition(text, names)
+        struct = rows.select(condition.columns).to_struct_array().combine_chunks()
+        [here] = satisfied(condition, [struct])
+        assert [row[place + 1] for row in by_spark] == here.to_pylist(), text
+        assert 0 < here.true_count < len(rows), text
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "options"),
+    [
+        ("plain", 0, 4, DiffOptions(method=KEY, where="regexp_matches(\"v.w\", '^n[12]')")),  # before alone
+        ("plain", 0, 4, DiffOptions(method=KEY, where="\"v.w\" = 'u' AND mp['k'] >= 5")),  # after alone
+        ("plain", 4, 0, DiffOptions(method=KEY, where="m > 3.1 OR isnan(f)")),
+        ("plain", 0, 4, DiffOptions(method=KEY, key=("p q",), where="id = 101 OR id = 5")),  # a key that names many
+        ("plain", 0, 4, DiffOptions(method=KEY, key=("more",), where="id = 10")),  # and a null one
+        ("plain", 0, 4, DiffOptions(method=KEY, where="id < 0")),
+        ("plain", 4, 0, DiffOptions(method=ROWS, where="m > 3.1 OR \"v.w\" = 'u'", row_limit=9)),
+        ("odd", 0, 1, DiffOptions(method=KEY, key=("id",), where="place = 11 OR rows.place = 0")),
+        ("tracked", 0, 4, DiffOptions(method=IDS, where="v = 'u' OR f > 10")),
+        ("tracked", 0, 4, DiffOptions(method=KEY, key=("id",), tolerance=0.01, where="f > 5")),
+        ("tracked", 4, 0, DiffOptions(method=FEED, where="v = 'm'")),
+        ("tracked", 0, 4, DiffOptions(method=FEED, key=("id",), where="v = 'm'")),
+        ("gaps", 0, 1, DiffOptions(where="v <> 'b'")),  # of which the feed has as many as the states
+    ],
+)
+def test_the_host_keeps_the_rows_that_are_kept_in_process(
+    world: World, name: str, first: int, second: int, options: DiffOptions
+) -> None:
+    spark, here = world.by_spark(name, first, second, options), world.here(name, first, second, options)
+    assert spark.method is here.method
+    assert_same(spark, here)
+    assert spark.commits == here.commits
+    assert spark.num_rows == (None, None)
+    whole = world.here(name, first, second, replace(options, where=None))
+    assert bool(here.net.total) == (options.where != "id < 0")
+    assert (here.net.total or 0) + here.apart.rows < (whole.net.total or 0) + whole.apart.rows
+
+
+def test_sparks_changes_are_filtered_too(world: World) -> None:
+    found = world.by_spark("tracked", 0, 2, DiffOptions(method=CHANGES, where="id < 20 AND v = 'u'"))
+    assert_same(found, world.here("tracked", 0, 2, DiffOptions(method=IDS, where="id < 20 AND v = 'u'")))
+    assert found.net == NetCounts(0, 3, 0)
+    assert {row.kind for row in found.rows} == {RowKind.UPDATE}
+
+
+def failed(world: World, name: str, options: DiffOptions) -> Job:
+    job = world.ended(world.ask(name, 0, world.lake.latest_version(world.lake.find(name)), options))
+    assert (job.state, job.result_uri) == (JobState.FAILED, None)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ('CAST("v.w" AS INTEGER) > 1', "the condition cannot be computed: Could not convert string '"),
+        ("CAST(id AS TINYINT) > 1", "can't be cast because the value is out of range"),
+        ('regexp_matches("v.w", "v.w" || \'(\')', "the condition cannot be computed: missing ): "),
+        ("id > DATE '2026-01-01'", "the condition cannot be computed: Cannot compare values of type BIGINT and"),
+        ("id + 1", "the condition gives BIGINT, not true or false"),
+    ],
+)
+def test_what_rows_make_impossible_ends_the_job_in_the_words_of_this_process(
+    world: World, where: str, said: str
+) -> None:
+    """Of several methods no other is tried."""
+    options = DiffOptions(where=where)
+    with pytest.raises(QueryError) as caught:
+        diff(world.lake, world.lake.find("plain"), 0, 4, options)
+    assert said in caught.value.message and caught.value.hint
+    job = failed(world, "plain", options)
+    assert said in job.error and "not by" not in job.error and "Traceback" not in job.error
+    assert job.hint == caught.value.hint
+
+
+def test_rows_that_cancel_are_not_asked(world: World) -> None:
+    """The files apart hold others, of which it would make an error."""
+    changed = "id IS NULL OR id % 5 = 0 OR id > 99 OR id IN (3, 9)"
+    options = DiffOptions(method=KEY, where=f"CASE WHEN {changed} THEN id = 10 ELSE CAST('x' AS INTEGER) > 1 END")
+    found = world.by_spark("plain", 0, 4, options)
+    assert_same(found, world.here("plain", 0, 4, options))
+    assert found.net == NetCounts(0, 1, 0)
+    assert_same(
+        world.by_spark("plain", 0, 4, replace(options, method=ROWS)),
+        world.here("plain", 0, 4, replace(options, method=ROWS)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("duckdb.py", "raise ModuleNotFoundError('no duckdb')", "no duckdb"),
+        ("backend/__init__.py", "raise ModuleNotFoundError('no backend')", "no backend"),
+        ("duckdb.py", "__version__ = '0.1'", "DuckDB is 0.1 there and"),
+    ],
+)
+def test_executors_that_lack_what_it_takes_end_the_job_and_say_so(
+    world: World, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, said: str
+) -> None:
+    shadow = tmp_path / file
+    shadow.parent.mkdir(exist_ok=True)
+    shadow.write_text(text)
+    workers = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}  # else the folder they start in goes first
+    for name, value in workers.items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    job = failed(world, "plain", DiffOptions(where="id > 1"))
+    assert job.error.startswith(f"Spark's executors cannot check a condition on rows: {said}")
+    assert "install this version of Weir" in job.hint
+
+
+def test_a_condition_that_may_not_run_is_refused_by_the_host_whoever_asked(world: World) -> None:
+    prepared = prepare(world.lake, world.lake.find("plain"), 0, 4, DiffOptions(on_host=True, where="id > 1"))
+    wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
+    body = json.loads(wanted.request) | {"where": "read_text('/etc/passwd') <> '' OR id > 0"}
+    hostile = replace(wanted, request=json.dumps(body), fingerprint="hostile condition")
+    job = world.ended(world.store.jobs.submit(hostile, now=datetime.now(UTC)))
+    assert job.state is JobState.FAILED and "the function 'read_text' is not allowed" in job.error

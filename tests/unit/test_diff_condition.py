@@ -1,0 +1,82 @@
+"""Which rows satisfy a condition, without the table they come from."""
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from backend.diff.condition import check_row_condition, require_fit, satisfied
+from backend.diff.engine import Watch
+from backend.diff.net import NetQuery, net_changes
+from backend.errors import QueryError
+
+COLUMNS = pa.schema(
+    [("place", pa.int64()), ("f", pa.float64()), ("v", pa.string()), ("rows", pa.struct([("a b", pa.int8())]))]
+)
+ROWS = [
+    {"place": 1, "f": math.nan, "v": "x", "rows": {"a b": 1}},
+    {"place": 2, "f": 1.0, "v": "7", "rows": {"a b": None}},
+    {"place": None, "f": None, "v": None, "rows": None},
+]
+
+
+def asked(text: str) -> list[bool]:
+    condition = check_row_condition(text, COLUMNS.names)
+    table = pa.Table.from_pylist(ROWS, COLUMNS).select(condition.columns)
+    rows = table.combine_chunks().to_struct_array().combine_chunks()
+    batches = [rows[:0], rows[:1], rows[1:]]
+    return [answer for batch in satisfied(condition, batches) for answer in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ("place = 1", [True, False, False]),
+        ("rows.place = 2", [False, True, False]),
+        ("NOT place = 1", [False, True, False]),  # unknown is not satisfied
+        ("place IS NULL", [False, False, True]),
+        ("f > 1e300", [True, False, False]),  # as NaN is for DuckDB, and is not for Arrow
+        ("place = 1 OR v = '7' -- and no more", [True, True, False]),
+        ('rows.rows."a b" = 1', [True, False, False]),
+        ("TRY_CAST(V AS INTEGER) = 7", [False, True, False]),
+        ("NULL AND f > 0", [False, False, False]),
+    ],
+)
+def test_rows_are_answered_in_their_order_over_batches(text: str, answers: list[bool]) -> None:
+    assert asked(text) == answers
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("CAST(v AS INTEGER) > 1", "Could not convert string 'x' to INT32", "TRY_CAST"),
+        ("place > DATE '2026-01-01'", "Cannot compare values of type BIGINT and type DATE", "look at the types"),
+        ("regexp_matches(v, v || '(')", "missing ): x(", "try a part of it"),
+        ("f + 1", "the condition gives DOUBLE, not true or false", "compare it"),
+    ],
+)
+def test_what_cannot_be_computed_is_the_condition_s_fault(text: str, said: str, hint: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        asked(text)
+    assert said in caught.value.message and caught.value.hint.startswith(hint)
+
+
+def test_types_are_looked_at_before_there_is_a_row() -> None:
+    require_fit(check_row_condition("f > 0", COLUMNS.names), COLUMNS)
+    for text in ("f + 1", "place > DATE '2026-01-01'"):
+        with pytest.raises(QueryError):
+            require_fit(check_row_condition(text, COLUMNS.names), COLUMNS)
+
+
+def test_an_error_does_not_depend_on_the_bounds_of_all_rows() -> None:
+    """A batch of a worker has none: what is always true of a table would be asked there and left out here."""
+    rows = pa.table({"c0": [7, 8], "c1": ["x", "y"], "sign": pa.array([1, 1], pa.int8())})
+    query = NetQuery(("id",), where="id >= 0 OR CAST(v AS INTEGER) > 1")
+    with pytest.raises(QueryError, match="Could not convert string"):
+        net_changes(lambda: rows.to_reader(), ["id", "v"], query, Watch())
+
+
+def test_a_column_called_as_the_rows_numbers_are_is_no_such_number() -> None:
+    rows = pa.table({"c0": [7, 8, 9], "sign": pa.array([1, 1, 1], pa.int8())})
+    found = net_changes(lambda: rows.to_reader(), ["place"], NetQuery(("place",), where="place >= 8"), Watch())
+    assert [row.after for row in found.rows] == [{"place": 8}, {"place": 9}]
