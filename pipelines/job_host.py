@@ -38,6 +38,7 @@ class JobRunner(Protocol):
     def run(self, job: Job) -> str: ...
     def cancel(self, job_id: str) -> None: ...
     def progress(self, job_id: str) -> JobProgress: ...
+    def so_far(self, job: Job) -> str | None: ...
     def result_uri(self, job: Job) -> str: ...
     def forget(self, result_uri: str) -> None: ...
 
@@ -122,11 +123,12 @@ class JobHost:
                 raise StreamRefusedError(f"job {job_id}: another host holds its lease")
             now = self._store.jobs.get(job_id)
             if now is not None and now.cancel_requested:
-                self._settle(running, JobEnd(JobState.CANCELLED))
+                self._settle(running, JobEnd(JobState.CANCELLED, self._runner.so_far(running.job)))
             elif running.outcome:
                 self._settle(running, running.outcome[0])
             elif time.monotonic() > running.ends_at:
-                self._settle(running, _too_long(running.job))
+                end = replace(_too_long(running.job), result_uri=self._runner.so_far(running.job))
+                self._settle(running, end)
             else:
                 self._report(running)
         except StreamRefusedError as exc:
@@ -135,10 +137,10 @@ class JobHost:
             self._end(job_id)
 
     def _settle(self, running: _Running, end: JobEnd) -> None:
-        """Told first, then ended: whoever cancelled sees it at once, and the result of a job that was is dropped."""
+        """Told first, then ended: whoever cancelled sees it at once, and what had been compared by then."""
         job_id = running.job.job_id
         self._store.jobs.end(running.lease, job_id, end, now=self._clock())
-        running.is_settled, running.keeps_result = True, end.state is JobState.DONE
+        running.is_settled, running.keeps_result = True, end.result_uri is not None
         self._end(job_id)
         self._store.release(running.lease)
         log.info("job_ended", job=job_id, state=end.state.value, error=end.error or None)

@@ -27,7 +27,8 @@ _START = "start one with `weir host`"
 
 
 def compared(prepared: PreparedDiff, settings: Settings) -> VersionDiff:
-    """The difference as the host finds it; raises `JobError` when the job failed, was cancelled or nobody does it."""
+    """The difference as the host finds it, or what it had found when it was ended; raises `JobError` when the job
+    found nothing or nobody does it."""
     if prepared.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return prepared.outline
     wanted = job_request(prepared, actor=actor(), reason="weir diff", time_limit_s=settings.jobs.time_limit_s)
@@ -68,6 +69,8 @@ def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:
             said = key
         time.sleep(_POLL_S)
         job = store.jobs.get(job.job_id) or job
+    if job.result_uri is not None:
+        return job
     if job.state is JobState.CANCELLED:
         raise JobError(f"job {job.job_id} was cancelled", hint="compare again to begin anew")
     if job.state is JobState.FAILED:

@@ -29,18 +29,18 @@ LABEL = "Compare on the stream host"
 
 
 def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
-    """The answer where a host has found it."""
+    """The answer where a host has found it; of a job that was ended what it had found, if anything."""
     if part.plan.method in _NO_JOB:
         return part.outline
     try:
         job = _job(question)
-        return context.diff_jobs().answer(question, job) if job and job.state is JobState.DONE else None
+        return context.diff_jobs().answer(question, job) if job and job.result_uri else None
     except (DiffError, JobResultMissingError):
         return None  # `offer` says why
 
 
-def offer(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> None:
-    """The job that runs, or an offer to begin one, in `place`."""
+def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, place: DeltaGenerator) -> None:
+    """The job that runs, or an offer to begin one, in `place`; `found` is what an ended one had found."""
     with place:
         try:
             job = _job(question)
@@ -48,7 +48,7 @@ def offer(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> None:
             show(exc)
             return
         if job is None or job.state.is_over:
-            _offer(question, part, job)
+            _offer(question, part, job, found)
         else:
             _follow(job.job_id)
 
@@ -85,14 +85,14 @@ def _job(question: DiffQuestion) -> Job | None:
     return context.store().jobs.find(wanted.fingerprint)
 
 
-def _offer(question: DiffQuestion, part: LogPart, before: Job | None) -> None:
+def _offer(question: DiffQuestion, part: LogPart, before: Job | None, found: VersionDiff | None) -> None:
     why = _why_not()
     with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
         label = LABEL if before is None else "Compare again on the stream host"
         clicked = st.button(label, key="start_job", type="primary", icon=":material/dns:", disabled=why is not None)
         st.caption(markdown_safe(sentence(why)) if why else cost_words(part))
     if before is not None:
-        _say_end(before)
+        _say_end(before, found)
     if why is None and (clicked or st.session_state.pop(_ASKED, False)):
         wanted = context.diff_jobs().request(question, actor=actor(), reason="asked for on the Changes page")
         gone = before.job_id if before and before.state is JobState.DONE else None
@@ -100,9 +100,9 @@ def _offer(question: DiffQuestion, part: LogPart, before: Job | None) -> None:
         st.rerun()
 
 
-def _say_end(job: Job) -> None:
-    words = markdown_safe(ended_words(job))
-    if job.state is JobState.CANCELLED:
+def _say_end(job: Job, found: VersionDiff | None) -> None:
+    words = markdown_safe(ended_words(job) if found is None else view.offer_text(found, was_begun=True))
+    if found is not None or job.state is JobState.CANCELLED:
         st.caption(words)
     else:
         st.error("\n\n".join(line for line in (words, markdown_safe(job.hint)) if line), icon=":material/error:")

@@ -48,7 +48,7 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
     found = runner.known(question, part)
     st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
     place = st.container(key="work")
-    waits = (found is None or found.partial) and runner.offer(question, part, place)
+    waits = (found is None or found.partial) and runner.offer(question, part, found, place)
     shown = found or part.outline
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)

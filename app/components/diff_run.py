@@ -33,23 +33,21 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
     return context.differences().known(question) or context.differences().so_far(question)
 
 
-def offer(question: DiffQuestion, part: LogPart, place: DeltaGenerator) -> bool:
-    """In `place` the button that starts the comparison, and what became of one that was ended. Whether there is
-    something to wait for: `compare`, once the rest of the page is drawn."""
+def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, place: DeltaGenerator) -> bool:
+    """In `place` the button that starts the comparison, and what became of one that was ended: `found`. Whether there
+    is something to wait for: `compare`, once the rest of the page is drawn."""
     mark = _mark(question)
     if _starts_alone(mark, part):
         work.ask(mark)
     if work.is_asked(mark):
         return True
-    differences = context.differences()
-    is_counting = not differences.abandon(question)
+    is_counting = not context.differences().abandon(question)
     with place, st.container(horizontal=True, vertical_alignment="center", key="offer"):
         st.button(
             view.start_label(part), key="start", type="primary", icon=":material/difference:",
             on_click=work.ask, args=(mark,),
         )  # fmt: skip
-        so_far = differences.so_far(question)
-        st.caption(view.offer_text(so_far, was_begun=mark in _begun(), is_counting=is_counting))
+        st.caption(view.offer_text(found, was_begun=mark in _begun(), is_counting=is_counting))
     return is_counting
 
 

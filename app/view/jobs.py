@@ -39,7 +39,7 @@ def _seconds(since: datetime, now: datetime) -> int:
 
 def ended_words(job: Job) -> str:
     """Why there is no answer."""
-    if job.state is JobState.CANCELLED:
+    if job.state is JobState.CANCELLED and job.result_uri is None:
         return "Cancelled: no row was compared."
     if job.state is JobState.FAILED:
         return f"The stream host could not compare: {job.error}"

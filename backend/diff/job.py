@@ -20,6 +20,7 @@ from backend.diff.model import (
     DiffMethod,
     KeySource,
     NetCounts,
+    Partial,
     RowChange,
     RowKind,
     VersionDiff,
@@ -89,8 +90,9 @@ def job_request(prepared: PreparedDiff, *, actor: str, reason: str, time_limit_s
 
 
 def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
-    """The difference that a finished job found; raises `JobError` where it found none, `JobResultMissingError`."""
-    if job.state is not JobState.DONE or job.result_uri is None:
+    """The difference that a job found, whole or, where it was ended, what it had found by then; raises `JobError` where
+    it found none, `JobResultMissingError`."""
+    if job.result_uri is None:
         raise JobError(f"job {job.job_id} has no result: it is {job.state}", hint=job.hint)
     root = normal_uri(settings.results_uri)
     ref = TableRef(normal_uri(job.result_uri), job.job_id, root)
@@ -102,11 +104,19 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
         ) from exc
     summary = summary_of(_detail(rows))
     gross = None if summary.gross is None else Gross.of_rows(summary.gross)
-    answer = _answer(prepared, summary, rows)
+    answer = replace(_answer(prepared, summary, rows), partial=_partial(job, summary))
     found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
-    if gross is None:
+    if gross is None and found.partial is None:
         found = with_commits(prepared, found, Watch())
     return replace(found, reasons=(*found.reasons, f"{COMPUTED} {summary.by}"))
+
+
+def _partial(job: Job, summary: DiffSummary) -> Partial | None:
+    if (so_far := summary.so_far) is None:
+        return None
+    ended = "cancelled" if job.state is JobState.CANCELLED else f"stopped at the time limit of {job.time_limit_s:g} s"
+    unit = "keys" if summary.key else "rows"
+    return Partial(ended, so_far.rows_read, so_far.rows_total, so_far.differing, unit)
 
 
 def _state(snapshot: Snapshot) -> StateWanted:

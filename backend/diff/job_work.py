@@ -61,8 +61,18 @@ class DiffWork:
 
 
 @dataclass(frozen=True, slots=True)
+class SoFar:
+    """How much of a comparison the counts speak of: rows of both states, and about how many keys differ in all (rows,
+    without a key), None where that cannot be told."""
+
+    rows_read: int
+    rows_total: int
+    differing: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class DiffSummary:
-    """The counts of a finished comparison. `columns` names c0, c1 … of its rows; `failed` are better methods that were
+    """The counts of a comparison. `columns` names c0, c1 … of its rows; `failed` are better methods that were
     tried; `gross` is (commit version, change type, rows) where the method tells it."""
 
     method: DiffMethod
@@ -75,6 +85,7 @@ class DiffSummary:
     failed: Mapping[DiffMethod, str] = field(default_factory=dict)
     gross: tuple[tuple[int, str, int], ...] | None = None
     by: str = ""  # who computed it
+    so_far: SoFar | None = None  # None: all was compared
 
 
 def to_json(value: DiffWork | DiffSummary) -> str:
@@ -97,7 +108,9 @@ def summary_of(text: str) -> DiffSummary:
     lists = {name: tuple(body[name]) for name in ("columns", "key", "net", "apart")}
     failed = {DiffMethod(name): reason for name, reason in body["failed"].items()}
     gross = None if body["gross"] is None else tuple((v, t, n) for v, t, n in body["gross"])
-    return DiffSummary(**{**body, **lists, "method": DiffMethod(body["method"]), "failed": failed, "gross": gross})
+    so_far = SoFar(**body["so_far"]) if body["so_far"] else None
+    whole = {"method": DiffMethod(body["method"]), "failed": failed, "gross": gross, "so_far": so_far}
+    return DiffSummary(**{**body, **lists, **whole})
 
 
 def _body(text: str) -> dict[str, Any]:

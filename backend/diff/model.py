@@ -158,18 +158,19 @@ class FilesDiff:
 class Partial:
     """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
     rows of both states were compared: those whose key no other row has. `differing` estimates how many keys differ in
-    all, from sums of hashes that were made before; None without them."""
+    all (rows, where there is no key: `unit`), from sums of hashes that were made before; None without them."""
 
     ended: str
     rows_read: int
     rows_total: int
     differing: int | None = None
+    unit: str = "keys"
 
     @property
     def text(self) -> str:
         """ "cancelled when 4,080,000 of 10,200,000 rows were compared; about 1,200 keys differ in all"."""
         words = f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
-        return words if self.differing is None else f"{words}; about {self.differing:,} keys differ in all"
+        return words if self.differing is None else f"{words}; about {self.differing:,} {self.unit} differ in all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,15 @@ class Bucket:
     added: int
     removed: int
 
+    def __add__(self, other: "Bucket") -> "Bucket":
+        """Of both, where they have no key in common."""
+        return Bucket(
+            self.keys + other.keys,
+            self.entries + other.entries,
+            self.added + other.added,
+            self.removed + other.removed,
+        )
+
     def changes(self, name: str) -> int:
         """How many `RowChange` the bucket makes."""
         return self.keys if name == "update" else self.entries

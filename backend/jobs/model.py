@@ -49,7 +49,8 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended: `result_uri` when it is DONE, `error` and `hint` when it FAILED."""
+    """How a job ended: `result_uri` of the whole result when it is DONE, else of what it had found by then, None for
+    nothing; `error` and `hint` when it FAILED."""
 
     state: JobState
     result_uri: str | None = None

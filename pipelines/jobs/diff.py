@@ -1,11 +1,12 @@
 """A diff as a Spark job: the methods are tried in order, the answer is written as one small Delta table.
 
-Rule: the table holds counts and the asked number of rows, never the tables compared; it is whole or not there, since
-one commit writes it.
+Rule: the table holds counts and the asked number of rows, never the tables compared. Each of its versions is an answer:
+the last one of all rows, those before it of what had been compared by then.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
 from backend.diff.feed import Gross, net_without_key
-from backend.diff.job_work import SUMMARY, DiffSummary, DiffWork, to_json
+from backend.diff.job_work import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
 from backend.diff.model import DiffMethod, NetCounts
 from backend.diff.net import count_apart, count_net
 from backend.diff.plan import METHOD_NAMES
@@ -24,13 +25,14 @@ from pipelines.failures import describe
 from pipelines.jobs import net
 from pipelines.jobs.condition import satisfies, why_failed
 from pipelines.jobs.feeds import change_feed, gross_counts, spark_changes
+from pipelines.jobs.sieve import Sieved, can_sieve, sieve
 from pipelines.jobs.states import ID, check_types, signed_rows, spark_uri
 
-Tell = Callable[[str], None]  # takes the words for what goes on; raises when the job is to end
 _FEEDS = (DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES)
 _BYTES_A_TASK = 64 * 1024**2
 _MOST_TASKS = 2_000
 _MUCH_BYTES = 4 * 1024**2  # from here on compiling plans pays for itself
+SIEVED_BYTES = 128 * 1024**2  # from here on two passes: first which rows can differ at all, then only those
 _ODD_IN_NAMES = set(" ,;{}()\n\t=")
 
 
@@ -43,16 +45,26 @@ class DiffTask:
     by: str
 
 
-def run_diff(session: SparkSession, task: DiffTask, tell: Tell) -> None:
+class Listener(Protocol):
+    """Who wants to know how far a job is."""
+
+    def tell(self, phase: str) -> None:
+        """What goes on now; raises when the job is to end."""
+
+    def wrote(self) -> None:
+        """The result can be read, whole or of what was compared so far."""
+
+
+def run_diff(session: SparkSession, task: DiffTask, listener: Listener) -> None:
     """Compute and write; raises `DiffError` or `JobError` with the reason of each method that could not."""
     _tune(session, task.work)
     failed: dict[DiffMethod, str] = {}
     for method in task.work.methods:
         try:
-            _answer(session, task, method, failed, tell)
+            _Answer(session, task, method, failed, listener).write()
             return
         except (PySparkException, Py4JJavaError, DiffError) as exc:
-            tell(f"not by {METHOD_NAMES[method]}")  # raises when it was the cancelling that broke it
+            listener.tell(f"not by {METHOD_NAMES[method]}")  # raises when it was the cancelling that broke it
             if task.work.where is not None and (failure := why_failed(exc)) is not None:
                 raise failure from exc
             if task.work.is_chosen or len(task.work.methods) == 1:
@@ -62,43 +74,87 @@ def run_diff(session: SparkSession, task: DiffTask, tell: Tell) -> None:
     raise JobError(why, hint="files that were vacuumed cannot be compared any more")
 
 
-def _answer(
-    session: SparkSession, task: DiffTask, method: DiffMethod, failed: dict[DiffMethod, str], tell: Tell
-) -> None:
-    work = task.work
-    tell(f"reading for {METHOD_NAMES[method]}")
-    pairing = _pairing(work, method)
-    signed = _signed(session, work, method)
-    if pairing.columns != work.columns:
-        signed = signed.withColumn(f"c{len(work.columns)}", F.col(ID))
-    check_types(signed.schema, pairing.columns)
-    matched = None if work.where is None else satisfies(work.where, work.columns, signed.schema)
-    rows = net.net_rows(signed, [pairing.columns.index(name) for name in pairing.key], work.tolerance, matched)
-    try:
-        tell("comparing rows")
-        counted = net.count(rows)
-        gross = gross_counts(signed) if method in _FEEDS else None
-        _require_complete(work, method, gross)
-        shown, truncated = net.shares(counted, work.row_limit)
+@dataclass(slots=True)
+class _Answer:
+    """One method's answer, part by part where rows are many."""
+
+    session: SparkSession
+    task: DiffTask
+    method: DiffMethod
+    failed: dict[DiffMethod, str]
+    listener: Listener
+    _parts: list[net.NetRows] = field(default_factory=list)
+    _counted: net.NetCounted = field(default_factory=lambda: net.NetCounted({}, {}))
+    _gross: tuple[tuple[int, str, int], ...] | None = None
+
+    def write(self) -> None:
+        work, method = self.task.work, self.method
+        self.listener.tell(f"reading for {METHOD_NAMES[method]}")
+        pairing, signed = _pairing(work, method), _signed(self.session, work, method)
+        if pairing.columns != work.columns:
+            signed = signed.withColumn(f"c{len(work.columns)}", F.col(ID))
+        check_types(signed.schema, pairing.columns)
+        result = _Result(self.session, self.task, pairing, net.row_type(signed))
+        if method in _FEEDS:
+            self.listener.tell("counting what each commit did")
+            self._gross = gross_counts(signed)
+            _require_complete(work, method, self._gross)
+        has_parts = bool(pairing.key) or method not in _FEEDS  # without a key a feed's updates are known in the end
+        try:
+            if has_parts and work.size_bytes >= SIEVED_BYTES and can_sieve(signed):
+                self._compare_in_parts(signed, result)
+            else:
+                self.listener.tell("comparing rows")
+                self._compare(signed, pairing)
+            self.listener.tell("writing the result")
+            result.write(self._summary(pairing), self._parts, self._counted)
+        finally:
+            for rows in self._parts:
+                rows.unpersist()
+
+    def _compare_in_parts(self, signed: DataFrame, result: "_Result") -> None:
+        self.listener.tell("finding rows that can differ")
+        pairing = result.pairing
+        found = sieve(signed, pairing.places)
+        try:
+            for number, part in enumerate(found.parts):
+                result.write(self._summary(pairing, self._so_far(found, number)), self._parts, self._counted)
+                self.listener.wrote()
+                of_all = f", part {number + 1} of {len(found.parts)}" if len(found.parts) > 1 else ""
+                self.listener.tell(f"comparing rows{of_all}")
+                self._compare(part.rows, pairing)
+        finally:
+            found.places.unpersist()
+
+    def _so_far(self, found: Sieved, parts_read: int) -> SoFar:
+        left = sum(part.num_rows for part in found.parts[parts_read:])
+        is_told = self.task.work.where is None and not self.task.work.tolerance  # not all that differ count then
+        return SoFar(found.num_rows - left, found.num_rows, found.differing if is_told else None)
+
+    def _compare(self, signed: DataFrame, pairing: "_Pairing") -> None:
+        work = self.task.work
+        matched = None if work.where is None else satisfies(work.where, work.columns, signed.schema)
+        rows = net.net_rows(signed, pairing.places, work.tolerance, matched)
+        self._parts.append(rows)
+        self._counted = net.add_up(self._counted, net.count(rows))
+
+    def _summary(self, pairing: "_Pairing", so_far: SoFar | None = None) -> DiffSummary:
+        work, counted, gross = self.task.work, self._counted, self._gross
         apart = count_apart(counted.buckets)
-        summary = DiffSummary(
-            method,
+        return DiffSummary(
+            self.method,
             pairing.columns,
             pairing.key,
             _net(counted, gross, work, has_key=bool(pairing.key)),
             (apart.duplicate_keys, apart.duplicate_inserted, apart.duplicate_deleted, apart.null_inserted,
              apart.null_deleted),
             {pairing.columns[i]: cells for i, cells in counted.changed_cells.items()},
-            truncated,
-            failed,
+            net.shares(counted, work.row_limit)[1],
+            self.failed,
             gross,
-            task.by,
+            self.task.by,
+            so_far,
         )  # fmt: skip
-        tell("writing the result")
-        common = net.common_changes(rows, counted)
-        _write(session, task, rows, [*net.shown_rows(rows, shown), *([common] if common is not None else [])], summary)
-    finally:
-        rows.unpersist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +163,11 @@ class _Pairing:
 
     columns: tuple[str, ...]
     key: tuple[str, ...]
+
+    @property
+    def places(self) -> list[int]:
+        """Those of the key among the columns."""
+        return [self.columns.index(name) for name in self.key]
 
 
 def _pairing(work: DiffWork, method: DiffMethod) -> _Pairing:
@@ -134,9 +195,9 @@ def _net(
     return found.inserted, found.updated, found.deleted
 
 
-def _require_complete(work: DiffWork, method: DiffMethod, gross: tuple[tuple[int, str, int], ...] | None) -> None:
+def _require_complete(work: DiffWork, method: DiffMethod, gross: tuple[tuple[int, str, int], ...]) -> None:
     """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
-    if gross is None or (work.is_chosen and method is DiffMethod.CHANGE_FEED):
+    if work.is_chosen and method is DiffMethod.CHANGE_FEED:
         return
     if unpaired := Gross.of_rows(gross).unpaired():
         raise DiffError(f"the feed of v{unpaired[0]} is not complete: rows before and after updates differ in number")
@@ -145,24 +206,39 @@ def _require_complete(work: DiffWork, method: DiffMethod, gross: tuple[tuple[int
         raise DiffError(f"the feed is not complete: it adds up to {came:,} rows more, the states to {after - before:,}")
 
 
-def _write(
-    session: SparkSession, task: DiffTask, rows: net.NetRows, parts: Sequence[DataFrame], summary: DiffSummary
-) -> None:
-    kind = net.row_type(rows)
-    schema = StructType(
-        [
-            StructField("what", StringType()), StructField("place", LongType()), StructField("n", LongType()),
-            StructField("detail", StringType()), StructField("before", kind), StructField("after", kind),
-        ]
-    )  # fmt: skip
-    whole = session.createDataFrame([(SUMMARY, 0, 0, to_json(summary), None, None)], schema)
-    for part in parts:
-        whole = whole.unionByName(part.select(*(F.col(f.name).cast(f.dataType).alias(f.name) for f in schema.fields)))
-    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # INT96 is read as of 1677 to 2262
-    writer = whole.coalesce(1).write.format("delta").mode("errorifexists")
-    if _has_odd_names(kind):
-        writer = writer.option("delta.columnMapping.mode", "name")
-    writer.save(spark_uri(task.result_uri))
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The table that answers are written to. `kind` is the type of a row."""
+
+    session: SparkSession
+    task: DiffTask
+    pairing: _Pairing
+    kind: StructType
+
+    def write(self, summary: DiffSummary, parts: Sequence[net.NetRows], counted: net.NetCounted) -> None:
+        """Another version of it."""
+        schema = StructType(
+            [
+                StructField("what", StringType()), StructField("place", LongType()), StructField("n", LongType()),
+                StructField("detail", StringType()), StructField("before", self.kind), StructField("after", self.kind),
+            ]
+        )  # fmt: skip
+        whole = self.session.createDataFrame([(SUMMARY, 0, 0, to_json(summary), None, None)], schema)
+        for lines in self._lines(parts, counted) if parts else ():
+            columns = (F.col(f.name).cast(f.dataType).alias(f.name) for f in schema.fields)
+            whole = whole.unionByName(lines.select(*columns))
+        timestamps = "spark.sql.parquet.outputTimestampType"  # INT96 is read as of 1677 to 2262
+        self.session.conf.set(timestamps, "TIMESTAMP_MICROS")
+        writer = whole.coalesce(1).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        if _has_odd_names(self.kind):
+            writer = writer.option("delta.columnMapping.mode", "name")
+        writer.save(spark_uri(self.task.result_uri))
+
+    def _lines(self, parts: Sequence[net.NetRows], counted: net.NetCounted) -> list[DataFrame]:
+        rows = net.put_together(parts)
+        shown, _ = net.shares(counted, self.task.work.row_limit)
+        common = net.common_changes(rows, counted)
+        return [*net.shown_rows(rows, shown), *([common] if common is not None else [])]
 
 
 def _has_odd_names(kind: DataType) -> bool:

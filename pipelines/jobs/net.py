@@ -5,7 +5,7 @@ updates then (`backend.diff.net` says why). Only counts and the asked number of 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -66,7 +66,7 @@ class NetCounted:
 def net_rows(signed: DataFrame, key: Sequence[int], tolerance: float, satisfies: Column | None = None) -> NetRows:
     """Lazy: the first count of it does the work, the others read what is kept. Only rows that satisfy the condition
     stay, with a key those of their keys too: an update is kept whole."""
-    fields = _fields(signed)
+    fields = fields_of(signed)
     names = [field.name for field in fields]
     net = signed.groupBy(*names).agg(F.sum(SIGN).alias("n")).filter("n <> 0")
     columns = tuple(f"c{i}" for i in key)
@@ -100,6 +100,27 @@ def count(rows: NetRows) -> NetCounted:
     updates = next((row.asDict() for row in found if row["bucket"] == "update"), {}) if cells else {}
     changed = {i: updates[field.name] for i, field in enumerate(rows.fields) if updates.get(field.name)}
     return NetCounted(buckets, changed)
+
+
+def put_together(parts: Sequence[NetRows]) -> NetRows:
+    """What did not cancel in any of them; no row or key is in two."""
+    first = parts[0]
+    keyed = [part.keyed for part in parts if part.keyed is not None]
+    return replace(
+        first,
+        net=reduce(DataFrame.unionAll, (part.net for part in parts)),
+        keyed=reduce(DataFrame.unionAll, keyed) if keyed else None,
+    )
+
+
+def add_up(one: NetCounted, other: NetCounted) -> NetCounted:
+    """The counts of both."""
+    buckets, cells = dict(one.buckets), dict(one.changed_cells)
+    for name, bucket in other.buckets.items():
+        buckets[name] = buckets[name] + bucket if name in buckets else bucket
+    for place, changed in other.changed_cells.items():
+        cells[place] = cells.get(place, 0) + changed
+    return NetCounted(buckets, dict(sorted(cells.items())))
 
 
 def shares(counted: NetCounted, limit: int) -> tuple[dict[str, int], bool]:
@@ -136,7 +157,8 @@ def common_changes(rows: NetRows, counted: NetCounted) -> DataFrame | None:
     )  # fmt: skip
 
 
-def _fields(signed: DataFrame) -> tuple[StructField, ...]:
+def fields_of(signed: DataFrame) -> tuple[StructField, ...]:
+    """c0, c1 …"""
     return tuple(field for field in signed.schema.fields if field.name[:1] == "c" and field.name[1:].isdigit())
 
 
@@ -231,6 +253,6 @@ def _filled(rows: NetRows, side: str, places: Sequence[int]) -> Column:
     return F.struct(*cells)
 
 
-def row_type(rows: NetRows) -> StructType:
+def row_type(signed: DataFrame) -> StructType:
     """The type of `before` and `after`."""
-    return StructType([StructField(field.name, field.dataType, nullable=True) for field in rows.fields])
+    return StructType([StructField(field.name, field.dataType, nullable=True) for field in fields_of(signed)])

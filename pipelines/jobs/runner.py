@@ -36,12 +36,16 @@ class JobCancelled(Exception):
 class _Run:
     group: str
     phase: str = ""
+    has_result: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, phase: str) -> None:
         if self.cancelled.is_set():
             raise JobCancelled
         self.phase = phase
+
+    def wrote(self) -> None:
+        self.has_result = True
 
 
 class SparkJobs:
@@ -91,6 +95,11 @@ class SparkJobs:
         total = sum(stage.numTasks for stage in known)
         return JobProgress(run.phase, sum(stage.numCompletedTasks for stage in known), total or None)
 
+    def so_far(self, job: Job) -> str | None:
+        """The address of what was compared so far; None before anything was."""
+        run = self._runs.get(job.job_id)
+        return self.result_uri(job) if run is not None and run.has_result else None
+
     def forget(self, result_uri: str) -> None:
         """Delete a result that nobody asks for any more."""
         session = self._session()
@@ -125,5 +134,5 @@ class SparkJobs:
         context.setJobGroup(run.group, f"{job.kind} of {job.subject}", interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", POOL)
         task = DiffTask(work, self.result_uri(job), f"by Spark {session.version} on {self._host_id}")
-        run_diff(session, task, run.tell)
+        run_diff(session, task, run)
         return task.result_uri

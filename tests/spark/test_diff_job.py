@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +34,9 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
 from pipelines.job_host import JobHost
-from pipelines.jobs.runner import SparkJobs
+from pipelines.jobs import sieve
+from pipelines.jobs.runner import SparkJobs, _Run
+from pipelines.jobs.sieve import Sieved
 from tests.spark.delta_tables import AT_ONCE, make_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -45,7 +49,7 @@ VALUES = (
     "AS f, CAST(id / 8 AS DECIMAL(12, 3)) AS m, timestamp_seconds(1767225600.5 + id) AS t, "
     "named_struct('a', id, 'b b', 'x') AS s, array(id, NULL) AS l, CAST(concat('b', id) AS BINARY) AS b"
 )
-BIG_ROWS = 1_500_000
+BIG_ROWS, MID_ROWS = 1_500_000, 3_000
 TABLES = {
     "plain": (
         "CREATE TABLE {t} USING delta PARTITIONED BY (`p q`) TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
@@ -117,7 +121,8 @@ class World:
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home = tmp_path_factory.mktemp("jobs")
-    _write_big(home / "lake" / "big")
+    _write_all_changed(home / "lake" / "big", BIG_ROWS)
+    _write_all_changed(home / "lake" / "mid", MID_ROWS)
     _write_narrowed(home / "lake" / "narrowed")
     with open_world(spark, home) as opened:
         yield opened
@@ -144,11 +149,11 @@ def open_world(spark: SparkSession, home: Path) -> Iterator[World]:
     store.close()
 
 
-def _write_big(folder: Path) -> None:
-    """Two versions whose comparison takes Spark many seconds."""
+def _write_all_changed(folder: Path, num_rows: int) -> None:
+    """Two versions of which every row differs; of many the comparison takes Spark many seconds."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     for shift in (0, 1):
-        numbers = np.arange(BIG_ROWS)
+        numbers = np.arange(num_rows)
         rows = pa.table({"id": numbers, "v": numbers * 7 % 1_000_003 + shift, "w": numbers.astype(str)})
         write_deltalake(folder, rows, mode="overwrite")
 
@@ -221,6 +226,123 @@ def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: Wor
     assert found.method is IDS
     said = next(reason for reason in found.reasons if reason.startswith("not by Spark's CHANGES: "))
     assert "protocol changed" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "options", "places"),
+    [
+        ("tracked", 4, 0, DiffOptions(method=KEY, key=("id",), tolerance=0.01, row_limit=9), 4),
+        ("tracked", 0, 4, DiffOptions(method=KEY, key=("v",), row_limit=99), 1 << 20),
+        ("tracked", 0, 4, DiffOptions(method=ROWS, row_limit=98), 4),
+        ("tracked", 0, 4, DiffOptions(method=IDS, row_limit=97), 1 << 20),
+        ("tracked", 0, 4, DiffOptions(method=FEED, key=("id",), row_limit=96), 1 << 20),
+        ("plain", 0, 4, DiffOptions(method=KEY, columns=("v.w", "f", "m", "t", "s", "l", "b", "p q", "more")), 1 << 20),
+        ("tracked", 1, 2, DiffOptions(method=KEY, key=("id",)), 1 << 20),
+    ],
+)
+def test_rows_that_can_differ_are_found_by_sums_and_compared_in_parts(
+    world: World, in_parts: list[Sieved], monkeypatch: pytest.MonkeyPatch,
+    name: str, first: int, second: int, options: DiffOptions, places: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sieve, "PLACES", places)
+    monkeypatch.setattr(sieve, "_MANY_VALUES", 100)
+    here = world.here(name, first, second, options)
+    found = world.by_spark(name, first, second, options)
+    assert_same(found, here)
+    assert found.commits == here.commits
+    (sieved,) = in_parts
+    assert sieved.num_rows >= sum(part.num_rows for part in sieved.parts) >= (here.net.total or 0)
+    assert len(sieved.parts) > 1 or not here.net.total
+
+
+def test_maps_are_compared_at_once(world: World, in_parts: list[Sieved]) -> None:
+    options = DiffOptions(method=KEY)
+    assert_same(world.by_spark("plain", 0, 4, options), world.here("plain", 0, 4, options))
+    assert not in_parts
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> list[Sieved]:
+    """However few rows there are, they are compared in parts: what was found before."""
+    found: list[Sieved] = []
+
+    def spied(*args: Any) -> Sieved:
+        found.append(own(*args))
+        return found[-1]
+
+    own = sieve.sieve
+    monkeypatch.setattr("pipelines.jobs.diff.sieve", spied)
+    monkeypatch.setattr("pipelines.jobs.diff.SIEVED_BYTES", 0)
+    return found
+
+
+@pytest.mark.parametrize(("key", "is_cancelled"), [(("id",), True), (("id",), False), (None, True)])
+def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
+    world: World, in_parts: list[Sieved], monkeypatch: pytest.MonkeyPatch,
+    key: tuple[str, ...] | None, is_cancelled: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sieve, "_MANY_VALUES", 2 * MID_ROWS)
+    options = DiffOptions(method=KEY if key else ROWS, key=key, row_limit=20 + is_cancelled)
+    with halted(", part 2 of 3", monkeypatch) as is_halted:
+        job = world.ask("mid", 0, 1, options)
+        assert is_halted.wait(90)
+        if is_cancelled:
+            world.store.jobs.cancel(job.job_id, actor="bob", reason="enough", now=datetime.now(UTC))
+        else:
+            world.host._running[job.job_id].ends_at = 0.0
+        ended = world.ended(job, within_s=2)
+
+    assert ended.state is (JobState.CANCELLED if is_cancelled else JobState.FAILED)
+    prepared = prepare(world.lake, world.lake.find("mid"), 0, 1, replace(options, on_host=True))
+    found = read_answer(results_lake(world.settings), world.settings, prepared, ended)
+    partial, net, rows = found.partial, found.net, in_parts[0].parts[0].num_rows
+    assert partial is not None and not found.exact and found.unchanged is None
+    assert partial.ended == ("cancelled" if is_cancelled else "stopped at the time limit of 60 s")
+    assert (partial.rows_read, partial.rows_total) == (rows, 2 * MID_ROWS)
+    many = MID_ROWS if key else 2 * MID_ROWS
+    assert abs((partial.differing or 0) - many) < 0.02 * many
+    assert partial.text.endswith(f"about {partial.differing:,} {'keys' if key else 'rows'} differ in all")
+    assert len(found.rows) == options.row_limit  # every row differs, so every one that was compared
+    assert net.updated == rows / 2 if key else (net.inserted or 0) + (net.deleted or 0) == rows
+    again = world.ask("mid", 0, 1, options)  # an answer that is not whole answers nobody else
+    assert again.job_id != job.job_id
+    assert world.ended(again).state is JobState.DONE
+
+
+def test_before_a_row_is_compared_how_many_keys_differ_is_known(
+    world: World, in_parts: list[Sieved], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with halted("comparing rows", monkeypatch) as is_halted:
+        command = weir(world, "mid", "--from", "0", "--to", "1", "--on", "host", "--key", "id", "--json")
+        assert is_halted.wait(90)
+        (job,) = [job for job in world.store.jobs.unfinished() if job.subject == "mid"]
+        world.store.jobs.cancel(job.job_id, actor="bob", reason="enough", now=datetime.now(UTC))
+        out, err = command.communicate(timeout=60)
+    assert command.returncode == 10, err
+    found = json.loads(out)
+    assert (found["exact"], found["net"]["updated"], found["rows"]) == (False, 0, [])
+    assert abs(found["partial"].pop("differing") - MID_ROWS) < 0.02 * MID_ROWS
+    told = {"ended": "cancelled", "rows_read": 0, "rows_total": 2 * MID_ROWS, "unit": "keys"}
+    assert found["partial"] == told
+
+
+@contextmanager
+def halted(phase: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Jobs stop before the phase until the end: the event says that one does."""
+    there, over, own = threading.Event(), threading.Event(), _Run.tell
+
+    def tell(run: _Run, now: str) -> None:
+        if phase in now:
+            there.set()
+            over.wait(90)
+        own(run, now)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Run, "tell", tell)
+        try:
+            yield there
+        finally:
+            over.set()
 
 
 def test_two_tables_are_compared_too(world: World) -> None:

@@ -1,0 +1,84 @@
+"""Which rows can differ at all, found by Spark: sums of hashes instead of a shuffle of whole rows.
+
+Rule: that of `backend.diff.sieve`, with Spark's hash. A second pass reads only rows of places that do not cancel, in
+parts that hold all rows of a key.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backend.diff.sieve import PLACES, likely_keys
+from pipelines.jobs.net import fields_of
+from pipelines.jobs.states import SIGN, holds_map
+
+MOST_PARTS = 8  # each reads every file once more
+_MANY_VALUES = 40_000_000
+_WORTH_IT = 0.5  # of all places: where more differ, looking each row's up costs more than it saves
+_PLACE = "place"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Signed rows, and how many they are."""
+
+    rows: DataFrame
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sieved:
+    """`parts` hold the rows that can differ and `num_rows` are all; about `differing` keys (without a key: rows)
+    differ, None where that cannot be told. `places` is kept until the parts are read."""
+
+    parts: tuple[Part, ...]
+    num_rows: int
+    differing: int | None
+    places: DataFrame
+
+
+def can_sieve(signed: DataFrame) -> bool:
+    """Whether Spark hashes all values: it does not hash maps."""
+    return not any(holds_map(field.dataType) for field in fields_of(signed))
+
+
+def sieve(signed: DataFrame, key: Sequence[int]) -> Sieved:
+    """One pass over all rows; `key` are places of columns, () for none."""
+    names = [field.name for field in fields_of(signed)]
+    place = F.pmod(F.xxhash64(*(names[i] for i in key) if key else names), F.lit(PLACES))
+    placed = signed.withColumn(_PLACE, place)
+    places = _places(placed, names).persist()
+    found = places.groupBy("differs").agg(F.sum("entries"), F.count(F.lit(1))).collect()
+    sums = {row[0]: (int(row[1]), int(row[2])) for row in found}
+    (same, _), (suspect, differing) = sums.get(False, (0, 0)), sums.get(True, (0, 0))
+    looks_up = differing < _WORTH_IT * PLACES
+    kept = places.filter("differs") if looks_up else places
+    count = min(MOST_PARTS, max(1, math.ceil((suspect if looks_up else same + suspect) * len(names) / _MANY_VALUES)))
+    number = F.col(_PLACE) % count
+    sizes = {row[0]: int(row[1]) for row in kept.groupBy(number).agg(F.sum("entries")).collect()}
+    parts = []
+    for each in range(count):
+        rows = placed.filter(number == each)
+        if looks_up:
+            wanted = kept.filter(number == each).select(_PLACE)
+            rows = rows.join(F.broadcast(wanted), _PLACE, "left_semi")
+        parts.append(Part(rows.drop(_PLACE), sizes.get(each, 0)))
+    return Sieved(tuple(parts), same + suspect, likely_keys(differing), places)
+
+
+def _places(placed: DataFrame, names: Sequence[str]) -> DataFrame:
+    """A line a place: its rows, and whether they do not cancel. A sum that overflows does not."""
+    row = F.xxhash64(*names, F.lit("weir"))
+    halves = (F.shiftright(row, 32), row.bitwiseAND(F.lit(0xFFFFFFFF)))
+    sums = [F.try_sum(F.col(SIGN) * half) for half in halves]
+    cancels = (F.col("n") == 0) & (F.col("high") == 0) & (F.col("low") == 0)
+    return (
+        placed.groupBy(_PLACE)
+        .agg(
+            F.count(F.lit(1)).alias("entries"), F.sum(SIGN).alias("n"), sums[0].alias("high"), sums[1].alias("low"),
+        )
+        .select(_PLACE, "entries", F.coalesce(~cancels, F.lit(True)).alias("differs"))
+    )  # fmt: skip
