@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from backend.diff.job_work import SUMMARY, DiffSummary, to_json, work_of
+from backend.diff.job_work import SUMMARY, DiffSummary, SoFar, to_json, work_of
 from backend.diff.model import DiffMethod
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.store.leases import job_resource
@@ -51,12 +51,12 @@ class World:
         if end is not None:
             self.store.jobs.end(lease, job.job_id, end, now=now)
 
-    def result(self, job: Job) -> JobEnd:
+    def result(self, job: Job, so_far: SoFar | None = None) -> JobEnd:
         """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
         work = work_of(job.request)
         summary = DiffSummary(
             DiffMethod.KEY_JOIN, work.columns, work.key, (1, 1, 1), (0, 0, 0, 0, 0), {"status": 1}, False,
-            by="by Spark 4.2.0 on host-a",
+            by="by Spark 4.2.0 on host-a", so_far=so_far,
         )  # fmt: skip
         new = [{"c0": i, "c1": "new"} for i in (1, 2, 4)]
         rows = [
@@ -148,6 +148,27 @@ def test_a_job_without_an_answer_says_why_and_may_be_asked_again(world: World, e
     app.button(key="start_job").click()
     again(app)
     assert world.job().job_id != first.job_id
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
+def test_what_a_job_had_found_when_it_was_ended_is_shown_as_that(world: World, state: JobState) -> None:
+    app = asked(world)
+    first = world.job()
+    found = world.result(first, SoFar(4_000, 6_000, 12))
+    world.run(first, replace(found, state=state, error="the job took longer than 3600 s and was stopped"))
+    app = again(app)
+    shown, text = metrics(app), words(app)
+    ended = "cancelled" if state is JobState.CANCELLED else "stopped at the time limit of 3600 s"
+    partial = f"{ended} when 4,000 of 6,000 rows were compared; about 12 keys differ in all"
+    assert f"so far 1 row inserted, 1 updated, 1 deleted, {partial}" in text
+    assert f"{partial.capitalize()}: the numbers below are of these alone." in text
+    assert "by Spark 4.2.0 on host-a" in text
+    assert (shown["Updated (net so far)"], shown["Rows changed"]) == ("1", "–")
+    assert len(frame_with(app, "Change")) == 3
+    app.button(key="start_job").click()
+    app = again(app)
+    assert world.job().job_id != first.job_id
+    assert app.button(key="cancel_job") and "so far" not in words(app)
 
 
 def test_a_result_that_is_gone_is_computed_again(world: World) -> None:

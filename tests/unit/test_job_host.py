@@ -22,11 +22,13 @@ WANTED = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident", 60.0)
 
 @dataclass
 class Runner:
-    """Jobs that wait until `release`d, cancelled, or broken; `deaf` ones do not hear a cancel."""
+    """Jobs that wait until `release`d, cancelled, or broken; `deaf` ones do not hear a cancel, of those with a part what
+    was found so far can be read."""
 
     release: threading.Event = field(default_factory=threading.Event)
     problem: Exception | None = None
     deaf: bool = False
+    has_part: bool = False
     started: list[str] = field(default_factory=list)
     cancelled: dict[str, float] = field(default_factory=dict)
     forgotten: list[str] = field(default_factory=list)
@@ -52,6 +54,9 @@ class Runner:
 
     def progress(self, job_id: str) -> JobProgress:
         return JobProgress("comparing rows", 3, 8)
+
+    def so_far(self, job: Job) -> str | None:
+        return self.result_uri(job) if self.has_part else None
 
     def result_uri(self, job: Job) -> str:
         return f"/results/{job.job_id}-{job.attempts}"
@@ -165,6 +170,27 @@ def test_a_job_ends_at_its_time_limit(store: ControlStore, start: Callable[..., 
     assert "longer than 0.3 s" in failed.error
     assert "WEIR_JOBS__TIME_LIMIT_S" in failed.hint
     assert job.job_id in runner.cancelled
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_what_a_job_had_found_when_it_was_ended_is_kept(
+    store: ControlStore, start: Callable[..., JobHost], is_cancelled: bool
+) -> None:
+    runner = Runner(has_part=True)
+    host = start(runner)
+    job = ask(store, time_limit_s=60.0 if is_cancelled else 0.3)
+    until(store, job, is_in(JobState.RUNNING, JobState.FAILED))
+    if is_cancelled:
+        store.jobs.cancel(job.job_id, actor="bob", reason="enough", now=datetime.now(UTC))
+    ended = until(store, job, is_in(JobState.CANCELLED, JobState.FAILED))
+    assert ended.state is (JobState.CANCELLED if is_cancelled else JobState.FAILED)
+    assert ended.result_uri == f"/results/{job.job_id}-1"
+    deadline = time.monotonic() + 3
+    while host.busy and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (host.busy, runner.forgotten) == (0, [])
+    again = ask(store)
+    assert again.job_id != job.job_id, "what is not whole answers nobody"
 
 
 @pytest.mark.parametrize("problem", [JobError("no such column", hint="name another"), ValueError("no such column")])
