@@ -17,7 +17,7 @@ from pipelines.jobs.states import SIGN, holds_map
 
 MOST_PARTS = 8  # each reads every file once more
 _MANY_VALUES = 40_000_000
-_WORTH_IT = 0.5  # of all places: where more differ, looking each row's up costs more than it saves
+_SPARSE = 0.5  # of all places: where more differ, looking up each row's place costs more than it saves
 _PLACE = "place"
 
 
@@ -54,19 +54,23 @@ def sieve(signed: DataFrame, key: Sequence[int]) -> Sieved:
     found = places.groupBy("differs").agg(F.sum("entries"), F.count(F.lit(1))).collect()
     sums = {row[0]: (int(row[1]), int(row[2])) for row in found}
     (same, _), (suspect, differing) = sums.get(False, (0, 0)), sums.get(True, (0, 0))
-    looks_up = differing < _WORTH_IT * PLACES
-    kept = places.filter("differs") if looks_up else places
-    count = min(MOST_PARTS, max(1, math.ceil((suspect if looks_up else same + suspect) * len(names) / _MANY_VALUES)))
-    number = F.col(_PLACE) % count
+    is_sparse = differing < _SPARSE * PLACES
+    count = math.ceil((suspect if is_sparse else same + suspect) * len(names) / _MANY_VALUES)
+    parts = _parts(placed, places, min(MOST_PARTS, max(1, count)), is_sparse=is_sparse)
+    return Sieved(parts, same + suspect, likely_keys(differing), places)
+
+
+def _parts(placed: DataFrame, places: DataFrame, count: int, *, is_sparse: bool) -> tuple[Part, ...]:
+    kept, number = (places.filter("differs") if is_sparse else places), F.col(_PLACE) % count
     sizes = {row[0]: int(row[1]) for row in kept.groupBy(number).agg(F.sum("entries")).collect()}
     parts = []
     for each in range(count):
         rows = placed.filter(number == each)
-        if looks_up:
+        if is_sparse:
             wanted = kept.filter(number == each).select(_PLACE)
             rows = rows.join(F.broadcast(wanted), _PLACE, "left_semi")
         parts.append(Part(rows.drop(_PLACE), sizes.get(each, 0)))
-    return Sieved(tuple(parts), same + suspect, likely_keys(differing), places)
+    return tuple(parts)
 
 
 def _places(placed: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -22,8 +22,8 @@ WANTED = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident", 60.0)
 
 @dataclass
 class Runner:
-    """Jobs that wait until `release`d, cancelled, or broken; `deaf` ones do not hear a cancel, of those with a part what
-    was found so far can be read."""
+    """Jobs that wait until `release`d, cancelled, or broken; `deaf` ones do not hear a cancel, what one with `has_part`
+    had found can be read."""
 
     release: threading.Event = field(default_factory=threading.Event)
     problem: Exception | None = None
