@@ -26,7 +26,7 @@ from pipelines.jobs import net
 from pipelines.jobs.condition import satisfies, why_failed
 from pipelines.jobs.feeds import change_feed, gross_counts, spark_changes
 from pipelines.jobs.sieve import Sieved, can_sieve, sieve
-from pipelines.jobs.states import ID, check_types, signed_rows, spark_uri
+from pipelines.jobs.states import ID, check_types, make_active, signed_rows, spark_uri
 
 _FEEDS = (DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES)
 _BYTES_A_TASK = 64 * 1024**2
@@ -57,6 +57,7 @@ class Listener(Protocol):
 
 def run_diff(session: SparkSession, task: DiffTask, listener: Listener) -> None:
     """Compute and write; raises `DiffError` or `JobError` with the reason of each method that could not."""
+    make_active(session)
     _tune(session, task.work)
     failed: dict[DiffMethod, str] = {}
     for method in task.work.methods:

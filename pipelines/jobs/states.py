@@ -58,6 +58,12 @@ def jvm(session: SparkSession) -> Any:
     return session._jvm
 
 
+def make_active(session: SparkSession) -> None:
+    """From here on Delta's own classes work for this session in this thread, with its settings: they take the thread's
+    active one."""
+    SparkSession._get_j_spark_session_class(jvm(session)).setActiveSession(session._jsparkSession)
+
+
 def spark_uri(uri: str) -> str:
     """The address as Hadoop's file systems spell it."""
     return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from backend.diff.diff import diff
 from backend.diff.job import job_request, read_answer, results_lake
@@ -34,7 +34,7 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
 from pipelines.job_host import JobHost
-from pipelines.jobs import sieve
+from pipelines.jobs import sieve, states
 from pipelines.jobs.runner import SparkJobs, _Run
 from pipelines.jobs.sieve import Sieved
 from tests.spark.delta_tables import AT_ONCE, make_table
@@ -253,6 +253,23 @@ def test_rows_that_can_differ_are_found_by_sums_and_compared_in_parts(
     (sieved,) = in_parts
     assert sieved.num_rows >= sum(part.num_rows for part in sieved.parts) >= (here.net.total or 0)
     assert len(sieved.parts) > 1 or not here.net.total
+
+
+def test_what_a_job_reads_it_reads_with_its_own_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.jobs.diff._MUCH_BYTES", 0)
+    seen: list[tuple[bool, str]] = []
+
+    def spied(session: SparkSession, *args: Any, **options: Any) -> DataFrame:
+        rows = own(session, *args, **options)
+        theirs = rows._jdf.sparkSession()
+        seen.append((theirs.equals(session._jsparkSession), theirs.conf().get("spark.sql.codegen.wholeStage")))
+        return rows
+
+    own = states.signed_rows
+    monkeypatch.setattr("pipelines.jobs.diff.signed_rows", spied)
+    options = DiffOptions(method=KEY, row_limit=77)
+    assert_same(world.by_spark("plain", 0, 4, options), world.here("plain", 0, 4, options))
+    assert seen == [(True, "true")]
 
 
 def test_maps_are_compared_at_once(world: World, in_parts: list[Sieved]) -> None:
