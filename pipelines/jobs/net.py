@@ -20,7 +20,7 @@ from pipelines.jobs.states import SIGN, holds_map
 _ORDER = ("update", "delete", "insert", "duplicate", "null")
 _ORDER_COLUMNS = 8
 _COMMON_COLUMNS, _COMMON_CHANGES = 12, 3
-RESULT_COLUMNS = ("what", "place", "n", "detail", "before", "after")
+_WHOLE_TIMES = dict.fromkeys(("timestampFormat", "timestampNTZFormat"), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class NetRows:
         """Whether a column of an updated row changed."""
         before, after = F.col(f"before.{field.name}"), F.col(f"after.{field.name}")
         if holds_map(field.dataType):  # maps have no order, but grouping gave each one order of entries
-            before, after = (F.to_json(F.struct(each.alias("v"))) for each in (before, after))
+            before, after = (F.to_json(F.struct(each.alias("v")), _WHOLE_TIMES) for each in (before, after))
         distinct = ~before.eqNullSafe(after)
         if not self.tolerance or not isinstance(field.dataType, FloatType | DoubleType):
             return distinct
@@ -100,6 +100,11 @@ def count(rows: NetRows) -> NetCounted:
     updates = next((row.asDict() for row in found if row["bucket"] == "update"), {}) if cells else {}
     changed = {i: updates[field.name] for i, field in enumerate(rows.fields) if updates.get(field.name)}
     return NetCounted(buckets, changed)
+
+
+def have_maps(signed: DataFrame) -> bool:
+    """Whether a column holds maps, in whatever depth."""
+    return any(holds_map(field.dataType) for field in fields_of(signed))
 
 
 def put_together(parts: Sequence[NetRows]) -> NetRows:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from backend.diff.sieve import PLACES, likely_keys
 from pipelines.jobs.net import fields_of
-from pipelines.jobs.states import SIGN, holds_map
+from pipelines.jobs.states import SIGN
 
 MOST_PARTS = 8  # each reads every file once more
 _MANY_VALUES = 40_000_000
@@ -40,13 +40,9 @@ class Sieved:
     places: DataFrame
 
 
-def can_sieve(signed: DataFrame) -> bool:
-    """Whether Spark hashes all values: it does not hash maps."""
-    return not any(holds_map(field.dataType) for field in fields_of(signed))
-
-
 def sieve(signed: DataFrame, key: Sequence[int]) -> Sieved:
-    """One pass over all rows; `key` are places of columns, () for none."""
+    """One pass over all rows; `key` are places of columns, () for none. No column may hold maps: Spark does not hash
+    them."""
     names = [field.name for field in fields_of(signed)]
     place = F.pmod(F.xxhash64(*(names[i] for i in key) if key else names), F.lit(PLACES))
     placed = signed.withColumn(_PLACE, place)

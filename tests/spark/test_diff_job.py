@@ -77,6 +77,12 @@ TABLES = {
         "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED AND s.id % 9 = 0 THEN UPDATE SET f = f + 0.0001 "
         "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)",
     ),
+    "maps": (
+        "CREATE TABLE {t} USING delta AS SELECT id, map('a', 1, 'k', IF(id < 3, NULL, 0)) AS n, named_struct('m', "
+        "map('t', timestamp_micros(id))) AS t FROM range(0, 6, 1, 1)",
+        "UPDATE {t} SET n = map('a', 1, 'k', 0) WHERE id IN (1, 4)",
+        "UPDATE {t} SET t = named_struct('m', map('t', timestamp_micros(7))) WHERE id IN (2, 5)",
+    ),
 }
 
 
@@ -267,9 +273,22 @@ def test_what_a_job_reads_it_reads_with_its_own_settings(world: World, monkeypat
 
     own = states.signed_rows
     monkeypatch.setattr("pipelines.jobs.diff.signed_rows", spied)
-    options = DiffOptions(method=KEY, row_limit=77)
-    assert_same(world.by_spark("plain", 0, 4, options), world.here("plain", 0, 4, options))
+    options = DiffOptions(method=KEY, key=("id",), row_limit=77)
+    assert_same(world.by_spark("tracked", 0, 4, options), world.here("tracked", 0, 4, options))
     assert seen == [(True, "true")]
+
+
+@pytest.mark.parametrize("method", [KEY, ROWS])
+def test_null_in_a_map_is_not_zero_and_times_in_it_are_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch, method: DiffMethod
+) -> None:
+    """Row 1's null became 0, row 4 was written anew as it was, 2 and 5 differ by microseconds."""
+    monkeypatch.setattr("pipelines.jobs.diff._MUCH_BYTES", 0)
+    options = DiffOptions(key=("id",) if method is KEY else None, method=method)
+    spark, here = world.by_spark("maps", 0, 2, options), world.here("maps", 0, 2, options)
+    assert_same(spark, here)
+    if method is KEY:
+        assert (spark.net.updated, spark.changed_cells) == (3, {"n": 1, "t": 2})
 
 
 def test_maps_are_compared_at_once(world: World, in_parts: list[Sieved]) -> None:
