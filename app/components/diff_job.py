@@ -70,7 +70,7 @@ def too_large(part: LogPart, *, view_of_rows: str) -> None:
 def say_who(found: VersionDiff) -> None:
     """By whom and how the rows were compared."""
     by = next((reason for reason in reversed(found.reasons) if reason.startswith(COMPUTED)), "")
-    st.caption(markdown_safe(sentence(f"{METHOD_WORDS[found.method]} {by}".strip())))
+    st.caption(markdown_safe(f"{METHOD_WORDS[found.method]} {sentence(by)}".strip()))
 
 
 def _go(view_of_rows: str) -> None:

@@ -38,6 +38,8 @@ def changed_rows(diff: VersionDiff) -> None:
         st.info("**No rows to show here.** Files and commits are under Commits.", icon=":material/table_rows:")
     elif diff.method is DiffMethod.SAME_VERSION:
         st.info("**Choose two different versions above.**", icon=":material/equal:")
+    elif not diff.rows and diff.partial:
+        st.info("**No changed row was found so far.** Not all rows were compared.", icon=":material/hourglass_top:")
     elif not diff.rows:
         text = "**No row differs between the two states.**" + (
             "" if diff.against else " What the commits did is under Commits."

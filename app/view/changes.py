@@ -258,7 +258,7 @@ def offer_text(so_far: VersionDiff | None, *, was_begun: bool, is_counting: bool
     if is_counting:
         return "Stopped: counting what was compared …"
     if so_far is not None and so_far.partial is not None:
-        return f"{so_far.partial.text.capitalize()}: the numbers below are of these alone."
+        return f"{so_far.partial.text.capitalize()}. The numbers below are of the rows that were compared."
     return "Stopped before rows were counted." if was_begun else "Rows are not compared yet; the rest is known."
 
 

@@ -169,8 +169,18 @@ class Partial:
     @property
     def text(self) -> str:
         """ "cancelled when 4,080,000 of 10,200,000 rows were compared; about 1,200 keys differ in all"."""
-        words = f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
-        return words if self.differing is None else f"{words}; about {self.differing:,} {self.unit} differ in all"
+        return "; ".join(part for part in (self.when_text, self.about_text) if part)
+
+    @property
+    def when_text(self) -> str:
+        return f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
+
+    @property
+    def about_text(self) -> str:
+        """The estimate, to three digits; "" where there is none."""
+        return (
+            "" if self.differing is None else f"about {float(f'{self.differing:.3g}'):,.0f} {self.unit} differ in all"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,7 +293,7 @@ def test_a_comparison_that_was_ended_shows_what_it_had_found_and_says_so(ends_ea
 
     ended = "stopped at the time limit of 0 s when 40 of 60 rows were compared"
     assert f"so far 0 rows inserted, 20 updated, 0 deleted, {ended}" in text.lower()
-    assert f"{ended}: the numbers below are of these alone" in text.lower()
+    assert f"{ended}. the numbers below are of the rows that were compared." in text.lower()
     assert (shown["Updated (net so far)"], shown["Rows changed"]) == ("20", "–")
     assert len(frame_with(app, "Change")) == 20
 

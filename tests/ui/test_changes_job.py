@@ -51,11 +51,12 @@ class World:
         if end is not None:
             self.store.jobs.end(lease, job.job_id, end, now=now)
 
-    def result(self, job: Job, so_far: SoFar | None = None) -> JobEnd:
-        """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
+    def result(self, job: Job, so_far: SoFar | None = None, *, found: bool = True) -> JobEnd:
+        """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came (`found` false: none)."""
         work = work_of(job.request)
         summary = DiffSummary(
-            DiffMethod.KEY_JOIN, work.columns, work.key, (1, 1, 1), (0, 0, 0, 0, 0), {"status": 1}, False,
+            DiffMethod.KEY_JOIN, work.columns, work.key, (1, 1, 1) if found else (0, 0, 0), (0, 0, 0, 0, 0),
+            {"status": 1} if found else {}, False,
             by="by Spark 4.2.0 on host-a", so_far=so_far,
         )  # fmt: skip
         new = [{"c0": i, "c1": "new"} for i in (1, 2, 4)]
@@ -65,6 +66,7 @@ class World:
             ("update", 0, 1, None, new[1], {"c0": 2, "c1": "paid"}),
             ("delete", 0, 1, None, new[0], None),
         ]
+        rows = rows if found else rows[:1]
         uri = self.home / "results" / f"{job.job_id}-1"
         uri.parent.mkdir(exist_ok=True)
         write_deltalake(uri, pa.Table.from_pylist([dict(zip(RESULT.names, r, strict=True)) for r in rows], RESULT))
@@ -161,14 +163,24 @@ def test_what_a_job_had_found_when_it_was_ended_is_shown_as_that(world: World, s
     ended = "cancelled" if state is JobState.CANCELLED else "stopped at the time limit of 3600 s"
     partial = f"{ended} when 4,000 of 6,000 rows were compared; about 12 keys differ in all"
     assert f"so far 1 row inserted, 1 updated, 1 deleted, {partial}" in text
-    assert f"{partial.capitalize()}: the numbers below are of these alone." in text
+    assert f"{partial.capitalize()}. The numbers below are of the rows that were compared." in text
     assert "by Spark 4.2.0 on host-a" in text
     assert (shown["Updated (net so far)"], shown["Rows changed"]) == ("1", "–")
     assert len(frame_with(app, "Change")) == 3
+    assert "No row differs" not in text
     app.button(key="start_job").click()
     app = again(app)
     assert world.job().job_id != first.job_id
     assert app.button(key="cancel_job") and "so far" not in words(app)
+
+
+def test_a_job_that_was_ended_before_it_found_a_row_says_what_it_knows(world: World) -> None:
+    app = asked(world)
+    job = world.job()
+    world.run(job, replace(world.result(job, SoFar(0, 6_000, 5_078), found=False), state=JobState.CANCELLED))
+    text = words(again(app))
+    assert "about 5,080 keys differ in all, cancelled when 0 of 6,000 rows were compared; schema" in text
+    assert "No changed row was found so far." in text and "o row differs" not in text
 
 
 def test_a_result_that_is_gone_is_computed_again(world: World) -> None:
