@@ -15,6 +15,7 @@ from backend.diff.engine import Watch
 from backend.diff.feed import Gross
 from backend.diff.job_work import COMMON, SUMMARY, DiffSummary, DiffWork, StateWanted, summary_of, to_json
 from backend.diff.model import (
+    WHOLE_ROWS,
     ApartCounts,
     CommonChange,
     DiffMethod,
@@ -115,8 +116,8 @@ def _partial(job: Job, summary: DiffSummary) -> Partial | None:
     if (so_far := summary.so_far) is None:
         return None
     ended = "cancelled" if job.state is JobState.CANCELLED else f"stopped at the time limit of {job.time_limit_s:g} s"
-    unit = "keys" if summary.key else "rows"
-    return Partial(ended, so_far.rows_read, so_far.rows_total, so_far.differing, unit)
+    told = Partial(ended, so_far.rows_read, so_far.rows_total, so_far.differing)
+    return told if summary.key else replace(told, unit=WHOLE_ROWS)
 
 
 def _state(snapshot: Snapshot) -> StateWanted:

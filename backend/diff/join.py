@@ -51,10 +51,11 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What was found before any part is joined: rows that are the same on both sides and are in no part, and about how
-    many keys differ, None where that cannot be told."""
+    """What sums of hashes tell before any row is compared: of all rows so many are the same on both sides, and are not
+    looked at again; about how many keys differ, None where that cannot be told."""
 
-    rows: int
+    same_rows: int
+    num_rows: int
     differing: int | None
 
 
@@ -67,7 +68,7 @@ def join_sides(
     settled: Settled | None = None,
 ) -> Compared | None:
     """The rows that differ, as table `both_sides` and view `pairs`, of as many parts as there was time for; None where
-    their keys do not name them. Raises what ends the watch before anything was settled or joined."""
+    their keys do not name them. Raises what ends the watch before anything can be told."""
     join = _Join(connection, len(columns), key, watch)
     try:
         left_out = join.all(parts, settled)
@@ -101,15 +102,16 @@ class _Join:
 
     def all(self, parts: Sequence[Part], settled: Settled | None) -> Partial | None:
         """What is left out where the watch ended it."""
-        if settled is None:
+        same, differing = (settled.same_rows, settled.differing) if settled else (0, None)
+        begun = int(differing is None)  # until then nothing can be told
+        if begun:
             self._one(parts[0], "CREATE TEMP TABLE both_sides AS")
         else:
             self.connection.execute(f"CREATE TEMP TABLE both_sides AS {self._differing(parts[0].query, at_most=0)}")
-        same, begun = (0, 1) if settled is None else (settled.rows, 0)
         for number, part in enumerate(parts[begun:], begun):
             if ended_within(self.watch, partial(self._one, part, "INSERT INTO both_sides")):
                 read, total = (same + sum(each.num_rows for each in some) for some in (parts[:number], parts))
-                return Partial(self.watch.ended(), read, total, settled.differing if settled else None)
+                return Partial(self.watch.ended(), read, total, differing)
         return None
 
     def _one(self, part: Part, into: str) -> None:

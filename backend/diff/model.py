@@ -154,11 +154,14 @@ class FilesDiff:
         return None if self.rows_added is None or self.rows_removed is None else self.rows_added - self.rows_removed
 
 
+WHOLE_ROWS = "rows of either state"  # what differs where no key pairs them
+
+
 @dataclass(frozen=True, slots=True)
 class Partial:
     """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
-    rows of both states were compared: those whose key no other row has. `differing` estimates how many keys differ in
-    all (rows, where there is no key: `unit`), from sums of hashes that were made before; None without them."""
+    rows of both states were compared: those whose key no other row has. `differing` estimates how many keys (or
+    `WHOLE_ROWS`: `unit`) differ in all, from sums of hashes that were made before; None without them."""
 
     ended: str
     rows_read: int

@@ -7,16 +7,17 @@ inside: a table's own names cannot clash.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from backend.diff.all_rows import changed_batches
 from backend.diff.condition import check_row_condition, matching_places, row_errors
-from backend.diff.engine import Watch, engine
+from backend.diff.engine import Watch, ended_within, engine
 from backend.diff.export import ChangedBatches
 from backend.diff.join import Compared, Part, SignedRows, join_sides
-from backend.diff.model import ApartCounts, CommonChange, NetCounts, Partial, RowChange
+from backend.diff.model import WHOLE_ROWS, ApartCounts, CommonChange, NetCounts, Partial, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
 from backend.diff.sieve import suspect_parts, suspects
 
@@ -153,17 +154,21 @@ def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | 
         return join_sides(rows.connection, parts, columns, key, watch)
     rows.begin(times=1)
     parts, settled = suspect_parts(rows.connection, rows.execute, width, key, most_rows)
-    rows.total = watch.rows_read = settled.rows + sum(part.num_rows for part in parts)
-    watch.rows_total = 2 * rows.total - settled.rows
+    rows.total = watch.rows_read = settled.num_rows
+    watch.rows_total = 2 * settled.num_rows - settled.same_rows
     return join_sides(rows.connection, parts, columns, key, watch, settled)
 
 
 def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read_twice: bool) -> Compared:
     """The way that is always possible: whole rows summed up, then named by the key."""
-    width, connection = len(columns), rows.connection
+    connection = rows.connection
     is_sieved = rows.are_many and (rows.signed is not None or can_read_twice)
     rows.begin(times=1 + is_sieved)
-    _cancel(rows, width, suspects(rows.execute, width) if is_sieved else "")
+    left_out = None
+    if is_sieved:
+        left_out = _cancel_suspects(rows, len(columns), query)
+    else:
+        _cancel(rows, len(columns))
     if query.where is not None:
         _keep_where(connection, columns, query)
     source = _source(connection, columns, query)
@@ -172,16 +177,31 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
     if "update" in buckets:
         _pair(source, buckets["update"].keys)
         buckets = _buckets(connection) if query.tolerance else buckets
-    return Compared(source, buckets)
+    return Compared(source, buckets, left_out)
 
 
-def _cancel(rows: _Rows, width: int, sieve: str) -> None:
+def _cancel(rows: _Rows, width: int, into: str = "CREATE TEMP TABLE net AS", suspect: str = "true") -> None:
     """Table `net`: every distinct row whose signs do not add up to 0, with their sum `n`."""
     names = ", ".join(column_name(i) for i in range(width))
     rows.execute(
-        f"CREATE TEMP TABLE net AS SELECT {names}, CAST(sum(sign) AS BIGINT) AS n "
-        f"FROM feed {sieve} GROUP BY {names} HAVING sum(sign) <> 0"
+        f"{into} SELECT {names}, CAST(sum(sign) AS BIGINT) AS n FROM feed WHERE {suspect} "
+        f"GROUP BY {names} HAVING sum(sign) <> 0"
     )
+
+
+def _cancel_suspects(rows: _Rows, width: int, query: NetQuery) -> Partial | None:
+    """The same of many rows, in two passes: first which can differ at all, then only those. What the first one tells
+    where the watch ended the second; not where only some of what differs is wanted."""
+    names = ", ".join(column_name(i) for i in range(width))
+    empty = f"CREATE TEMP TABLE net AS SELECT {names}, CAST(0 AS BIGINT) AS n FROM feed LIMIT 0"
+    suspect, settled = suspects(rows.connection, lambda sums: rows.execute(f"{empty}; {sums}"), width)
+    second_pass = partial(_cancel, rows, width, "INSERT INTO net", suspect)
+    if settled.differing is None or query.where is not None or query.tolerance:
+        second_pass()
+        return None
+    if not ended_within(rows.watch, second_pass):
+        return None
+    return Partial(rows.watch.ended(), settled.same_rows, settled.num_rows, settled.differing, WHOLE_ROWS)
 
 
 def _keep_where(connection: "DuckDBPyConnection", columns: Sequence[str], query: NetQuery) -> None:

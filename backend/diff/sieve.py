@@ -19,11 +19,12 @@ _FREE = 1e-4  # of a million places a hundred: the estimate is good to a few per
 Execute = Callable[[str], None]  # runs a statement that reads `feed` (c0, c1 … and `sign`) once
 
 
-def suspects(execute: Execute, width: int) -> str:
-    """A condition on rows of `feed` that every row that does not cancel satisfies."""
+def suspects(connection: "DuckDBPyConnection", execute: Execute, width: int) -> tuple[str, Settled]:
+    """A condition on rows of `feed` that every row that does not cancel satisfies, and what is known by then, about
+    whole rows instead of keys."""
     names = _names(range(width))
     _sum_up(execute, width, names)
-    return f"WHERE {_place(names)} IN (SELECT place FROM places WHERE differs)"
+    return f"{_place(names)} IN (SELECT place FROM places WHERE differs)", _counted(connection)[1]
 
 
 def suspect_parts(
@@ -32,12 +33,17 @@ def suspect_parts(
     """The rows that can differ, in parts of about so many rows at most: all rows with one key are in one part."""
     names = _names(key)
     _sum_up(execute, width, names)
+    suspect, settled = _counted(connection)
+    count = max(1, math.ceil(suspect / most_rows))
+    return [_part(connection, names, f"differs AND place % {count} = {number}") for number in range(count)], settled
+
+
+def _counted(connection: "DuckDBPyConnection") -> tuple[int, Settled]:
+    """Rows that can differ, and what is known of the others."""
     found = connection.execute("SELECT differs, CAST(sum(entries) AS BIGINT), count(*) FROM places GROUP BY differs")
     rows = {differs: (entries, places) for differs, entries, places in found.fetchall()}
     (same, _), (suspect, places) = rows.get(False, (0, 0)), rows.get(True, (0, 0))
-    count = max(1, math.ceil(suspect / most_rows))
-    parts = [_part(connection, names, f"differs AND place % {count} = {number}") for number in range(count)]
-    return parts, Settled(same, likely_keys(places))
+    return suspect, Settled(same, same + suspect, likely_keys(places))
 
 
 def _part(connection: "DuckDBPyConnection", names: str, mine: str) -> Part:

@@ -121,8 +121,10 @@ class _Answer:
         found = sieve(signed, pairing.places)
         try:
             for number, part in enumerate(found.parts):
-                result.write(self._summary(pairing, self._so_far(found, number)), self._parts, self._counted)
-                self.listener.wrote()
+                so_far = self._so_far(found, number)
+                if number or so_far.differing is not None:
+                    result.write(self._summary(pairing, so_far), self._parts, self._counted)
+                    self.listener.wrote()
                 of_all = f", part {number + 1} of {len(found.parts)}" if len(found.parts) > 1 else ""
                 self.listener.tell(f"comparing rows{of_all}")
                 self._compare(part.rows, pairing)

@@ -337,7 +337,7 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     assert (partial.rows_read, partial.rows_total) == (rows, 2 * MID_ROWS)
     many = MID_ROWS if key else 2 * MID_ROWS
     assert abs((partial.differing or 0) - many) < 0.02 * many
-    assert partial.about_text.endswith(f" {'keys' if key else 'rows'} differ in all")
+    assert partial.about_text.endswith(f" {'keys' if key else 'rows of either state'} differ in all")
     assert len(found.rows) == options.row_limit  # every row differs, so every one that was compared
     assert net.updated == rows / 2 if key else (net.inserted or 0) + (net.deleted or 0) == rows
     again = world.ask("mid", 0, 1, options)  # an answer that is not whole answers nobody else

@@ -22,7 +22,7 @@ from backend.diff import local_rows, sieve
 from backend.diff.engine import DiffStopped, Watch, engine
 from backend.diff.join import Part, SignedRows, join_sides
 from backend.diff.local_rows import signed_files
-from backend.diff.model import NetCounts, Partial
+from backend.diff.model import WHOLE_ROWS, NetCounts, Partial
 from backend.diff.net import SIGN, NetAnswer, NetQuery, net_changes
 from backend.diff.parts import FilesPart, KeyedFile, keyed_files, split
 from backend.errors import DiffError
@@ -274,6 +274,43 @@ def test_sums_tell_how_many_keys_differ_before_any_row_is_joined(
     assert net is None or (found.net, partial.rows_read) == (net, compared_rows)
     assert net is not None or (0 < (found.net.total or 0) < 6 and 72 < partial.rows_read < 82)
     assert "about 6 keys differ in all" in partial.text
+
+
+@pytest.mark.parametrize("read", [8, 11])
+@pytest.mark.parametrize(
+    ("query", "differing"),
+    [
+        pytest.param(NetQuery((), 100), 6, id="no key"),
+        pytest.param(NetQuery(("id",), 100), 6, id="a key"),
+    ],
+)
+def test_whole_rows_that_are_read_twice_leave_what_the_first_pass_told(
+    query: NetQuery, differing: int, read: int
+) -> None:
+    found = read_twice(query, EndsAfter(read + 2, is_stopped=True))
+    assert found.partial == Partial("cancelled", 4, 10, differing, WHOLE_ROWS)
+    assert (found.net.total, found.rows, found.truncated) == (0, (), False)
+    assert found.arrow_schema.names == list(COLUMNS)
+
+
+def test_what_cannot_be_estimated_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for query in (NetQuery(("id",), 100, where="v > 1"), NetQuery(("id",), 100, tolerance=0.1)):
+        with pytest.raises(DiffStopped):
+            read_twice(query, EndsAfter(10, is_stopped=True))
+    monkeypatch.setattr(sieve, "PLACES", 2)
+    with pytest.raises(DiffStopped):
+        read_twice(NetQuery((), 100), EndsAfter(10, is_stopped=True))
+
+
+def read_twice(query: NetQuery, watch: Watch) -> NetAnswer:
+    """Rows 0 and 1 are the same, 2 and 3 were updated, 4 and 5 came: 6 rows of either state differ."""
+    rows = [(-1, i, "a", 0) for i in range(4)] + [(1, i, "a", int(i > 1)) for i in range(6)]
+    table = pa.table(
+        {"c0": [row[1] for row in rows], "c1": [row[2] for row in rows], "c2": [row[3] for row in rows]}
+    ).append_column("sign", pa.array([row[0] for row in rows], pa.int8()))
+    watch.rows_total = len(rows)
+    with patch("backend.diff.net.MANY_ROWS", 0):
+        return net_changes(lambda: table.to_reader(1), COLUMNS, query, watch, can_read_twice=True)
 
 
 def test_where_hardly_a_place_is_left_how_many_keys_differ_is_not_told() -> None:
