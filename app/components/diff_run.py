@@ -12,12 +12,13 @@ from streamlit.delta_generator import DeltaGenerator
 from app import context
 from app.components import versions_work as work
 from app.components.diff_options import choose_method
+from app.errors import show
 from app.view import changes as view
 from backend.diff.kept import DiffQuestion, LogPart
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.errors import LakehouseError
 
-_BEGUN = "_begun_diffs"
+_BEGUN, _FAILED = "_begun_diffs", "_failed_diffs"
 _SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twice
 
 
@@ -48,6 +49,9 @@ def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, plac
             on_click=work.ask, args=(mark,),
         )  # fmt: skip
         st.caption(view.offer_text(found, was_begun=mark in _begun(), is_counting=is_counting))
+    if (failure := _failed().get(mark)) is not None:
+        with place:
+            show(failure)
     return is_counting
 
 
@@ -61,12 +65,14 @@ def compare(question: DiffQuestion, place: DeltaGenerator) -> None:
             beat.empty()  # where a click may end the wait
         st.rerun()
     _begun().add(mark)
+    _failed().pop(mark, None)
     try:
         with place:
             last = work.run(differences.over(context.lake(), question), key="diff", tell=view.progress_text)
-    except LakehouseError:
-        work.cancel()  # the boundary tells it; the next run offers it anew
-        raise
+    except LakehouseError as exc:
+        _failed()[mark] = exc  # told where it is offered anew, not below a bar that stands still
+        work.cancel()
+        st.rerun()
     if last is not None and last.result is not None:
         st.rerun()
 
@@ -74,6 +80,12 @@ def compare(question: DiffQuestion, place: DeltaGenerator) -> None:
 def _begun() -> set[str]:
     """What this session compared: after a Cancel or a failure it is not begun again by itself."""
     found: set[str] = st.session_state.setdefault(_BEGUN, set())
+    return found
+
+
+def _failed() -> dict[str, LakehouseError]:
+    """Why this session's comparisons ended without an answer."""
+    found: dict[str, LakehouseError] = st.session_state.setdefault(_FAILED, {})
     return found
 
 

@@ -42,6 +42,10 @@ class Watch(Interruptible):
         self._failure: LakehouseError | None = None
         self._reading = 0  # rows that the statement which runs now reads
 
+    def begin(self, time_limit_s: float | None) -> None:
+        """The limit counts from here."""
+        self.time_limit_s, self._started = time_limit_s, time.monotonic()
+
     @property
     def seconds_left(self) -> float | None:
         """Until the time limit; None without one."""

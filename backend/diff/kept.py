@@ -201,14 +201,12 @@ class _Run:
         self.viewers = 0
         self.watch = Watch()
         self._is_waiting = True
-        self._created = time.monotonic()
         self.work = Work(lambda: compute(self), self.watch.stop)
 
     def begin(self, time_limit_s: float | None) -> None:
         """Its turn: the limit counts from here."""
         self._is_waiting = False
-        if time_limit_s is not None:
-            self.watch.time_limit_s = time_limit_s + time.monotonic() - self._created
+        self.watch.begin(time_limit_s)
 
     def progress(self) -> DiffProgress:
         watch = self.watch

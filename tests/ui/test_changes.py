@@ -508,3 +508,21 @@ def test_another_table_in_the_sidebar_forgets_what_was_asked_of_this_one(orders:
     assert not app.error
     assert "v0 → v1, 1 commit" in text
     assert not asked.keys() & app.query_params.keys()
+
+
+def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(
+    ends_early: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends_early.set()
+    with monkeypatch.context() as patched:
+        patched.setattr(Watch, "begin", lambda watch, _: setattr(watch, "time_limit_s", 0.0))
+        app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
+        app.button(key="start").click()
+        again(app)
+        app = again(app)
+    said = "Comparing rows took longer than 0 s and was stopped."
+    assert said in words(app) and "rows read" not in words(app)
+    app.button(key="start").click()
+    again(app)
+    text = words(again(app))
+    assert "30 updated" in text and said not in text
