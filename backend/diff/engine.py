@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from backend.diff.model import ended_words
 from backend.errors import DiffError, LakehouseError
 from backend.work import Interruptible
 
@@ -64,8 +65,8 @@ class Watch(Interruptible):
         )
 
     def ended(self) -> str:
-        """What ended it, for "… when so many rows were compared"."""
-        return "cancelled" if self.is_stopped else f"stopped at the time limit of {self.time_limit_s:g} s"
+        """What ended it, in words."""
+        return ended_words(is_cancelled=self.is_stopped, time_limit_s=self.time_limit_s)
 
     def check(self) -> None:
         """Raise `DiffStopped`, or `DiffError` when the time is over."""

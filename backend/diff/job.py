@@ -25,6 +25,7 @@ from backend.diff.model import (
     RowChange,
     RowKind,
     VersionDiff,
+    ended_words,
 )
 from backend.diff.net import NetAnswer
 from backend.diff.prepared import PreparedDiff
@@ -115,7 +116,7 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
 def _partial(job: Job, summary: DiffSummary) -> Partial | None:
     if (so_far := summary.so_far) is None:
         return None
-    ended = "cancelled" if job.state is JobState.CANCELLED else f"stopped at the time limit of {job.time_limit_s:g} s"
+    ended = ended_words(is_cancelled=job.state is JobState.CANCELLED, time_limit_s=job.time_limit_s)
     told = Partial(ended, so_far.rows_read, so_far.rows_total, so_far.differing)
     return told if summary.key else replace(told, unit=WHOLE_ROWS)
 

@@ -157,6 +157,11 @@ class FilesDiff:
 WHOLE_ROWS = "rows of either state"  # what differs where no key pairs them
 
 
+def ended_words(*, is_cancelled: bool, time_limit_s: float | None) -> str:
+    """What ended a comparison, for "… when so many rows were compared"."""
+    return "cancelled" if is_cancelled else f"stopped at the time limit of {time_limit_s:g} s"
+
+
 @dataclass(frozen=True, slots=True)
 class Partial:
     """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
