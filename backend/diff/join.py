@@ -5,10 +5,11 @@ up instead (`backend.diff.net`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from backend.diff.condition import check_row_condition, matching_places, row_errors
 from backend.diff.engine import Watch, ended_within
 from backend.diff.model import Partial
 from backend.diff.rows import Bucket, Source
@@ -82,6 +83,29 @@ def join_sides(
     connection.execute(f"CREATE TEMP VIEW pairs AS SELECT {pairs} FROM both_sides WHERE n = 0")
     source = Source(connection, columns, key, lambda bucket: _one_sided(len(columns), bucket))
     return Compared(source, _buckets(changed), left_out)
+
+
+def only_wanted(found: Compared, tolerance: float, where: str | None) -> Compared:
+    """The same without updates of nothing but floats that stay within the tolerance, and without keys of which no row
+    satisfies the condition before or after. Raises `QueryError`."""
+    source = replace(found.source, tolerance=tolerance)
+    connection = source.connection
+    if tolerance:
+        connection.execute(f"DELETE FROM both_sides WHERE n = 0 AND NOT ({' OR '.join(source.differs().values())})")
+    if where is not None:
+        condition = check_row_condition(where, source.columns)
+        named = {name: f"c{source.columns.index(name)}" for name in condition.columns}
+        states = " UNION ALL ".join(
+            f"SELECT {', '.join(f'{side}_{c} AS {c}' for c in named.values())}, rowid AS place FROM both_sides "
+            f"WHERE n {mine} 0"
+            for side, mine in (("b", "<="), ("a", ">="))
+        )
+        places = matching_places(connection, condition, named, f"({states})", "place")
+        with row_errors():
+            connection.execute(f"CREATE TEMP TABLE matched AS {places}")
+        connection.execute("DELETE FROM both_sides WHERE rowid NOT IN (SELECT place FROM matched)")
+    counted = connection.execute("SELECT n, count(*) FROM both_sides GROUP BY n").fetchall()
+    return replace(found, source=source, buckets=_buckets({_BUCKETS[n]: rows for n, rows in counted}))
 
 
 class _NotByKey(Exception):

@@ -6,7 +6,7 @@ inside: a table's own names cannot clash.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from backend.diff.all_rows import changed_batches
 from backend.diff.condition import check_row_condition, matching_places, row_errors
 from backend.diff.engine import Watch, ended_within, engine
 from backend.diff.export import ChangedBatches
-from backend.diff.join import Compared, Part, SignedRows, join_sides
+from backend.diff.join import Compared, Part, Settled, SignedRows, join_sides, only_wanted
 from backend.diff.model import WHOLE_ROWS, ApartCounts, CommonChange, NetCounts, Partial, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
 from backend.diff.sieve import suspect_parts, suspects
@@ -42,6 +42,11 @@ class NetQuery:
     tolerance: float = 0.0
     where: str | None = None
     take: Callable[[ChangedBatches], None] | None = None
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether every row that differs at all is wanted."""
+        return not self.tolerance and self.where is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,22 +146,31 @@ def _places(columns: Sequence[str], query: NetQuery) -> tuple[int, ...]:
 
 
 def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | None:
-    """The fast way, where it can be gone: files that DuckDB reads, a key, values that are the same or not."""
-    width, watch = len(columns), rows.watch
-    if rows.signed is None or width > MANY_COLUMNS or not query.key or query.tolerance or query.where is not None:
+    """The fast way, where it can be gone: files that DuckDB reads, and a key."""
+    if rows.signed is None or len(columns) > MANY_COLUMNS or not query.key:
         return None
-    watch.check()
-    key, most_rows = _places(columns, query), max(1, MANY_VALUES // width)
+    rows.watch.check()
+    key = _places(columns, query)
+    parts, settled = _parts(rows, rows.signed, len(columns), key)
+    if not query.wants_all and settled is not None:
+        settled = replace(settled, differing=None)
+    found = join_sides(rows.connection, parts, columns, key, rows.watch, settled)
+    return found if found is None or query.wants_all else only_wanted(found, query.tolerance, query.where)
+
+
+def _parts(rows: _Rows, signed: SignedRows, width: int, key: Sequence[int]) -> tuple[Sequence[Part], Settled | None]:
+    """The rows to join, as many at once as memory holds, and what is known before where they were read to part them."""
+    watch, most_rows = rows.watch, max(1, MANY_VALUES // width)
     if rows.total is not None and rows.total <= most_rows:
-        return join_sides(rows.connection, [Part(rows.signed.query, rows.total)], columns, key, watch)
-    if (parts := rows.signed.parts(key, most_rows)) is not None:
+        return [Part(signed.query, rows.total)], None
+    if (parts := signed.parts(key, most_rows)) is not None:
         rows.total = watch.rows_total = sum(part.num_rows for part in parts)
-        return join_sides(rows.connection, parts, columns, key, watch)
+        return parts, None
     rows.begin(times=1)
     parts, settled = suspect_parts(rows.connection, rows.execute, width, key, most_rows)
     rows.total = watch.rows_read = settled.num_rows
     watch.rows_total = 2 * settled.num_rows - settled.same_rows
-    return join_sides(rows.connection, parts, columns, key, watch, settled)
+    return parts, settled
 
 
 def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read_twice: bool) -> Compared:
@@ -196,7 +210,7 @@ def _cancel_suspects(rows: _Rows, width: int, query: NetQuery) -> Partial | None
     empty = f"CREATE TEMP TABLE net AS SELECT {names}, CAST(0 AS BIGINT) AS n FROM feed LIMIT 0"
     suspect, settled = suspects(rows.connection, lambda sums: rows.execute(f"{empty}; {sums}"), width)
     second_pass = partial(_cancel, rows, width, "INSERT INTO net", suspect)
-    if settled.differing is None or query.where is not None or query.tolerance:
+    if settled.differing is None or not query.wants_all:
         second_pass()
         return None
     if not ended_within(rows.watch, second_pass):

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -63,10 +64,10 @@ def nothing() -> pa.RecordBatchReader:
     return pa.schema([*fields, SIGN]).empty_table().to_reader()
 
 
-def summed_up(sides: tuple[list[str], list[str]]) -> NetAnswer:
+def summed_up(sides: tuple[list[str], list[str]], query: NetQuery = QUERY) -> NetAnswer:
     """The answer without a join."""
     with patch("backend.diff.net._joined", lambda *_: None):
-        return compared(sides, at_once=0)[0]
+        return compared(sides, query, at_once=0)[0]
 
 
 def compared(
@@ -132,7 +133,8 @@ def test_part_by_part_is_the_same_as_at_once(
     folder = tmp_path_factory.mktemp("files")
     sides = written(folder / "a", before), written(folder / "b", after)
     with patch.object(sieve, "PLACES", places):
-        assert str(compared(sides, at_once=at_once)[0]) == str(summed_up(sides))
+        for query in (QUERY, replace(QUERY, where="v = 1"), replace(QUERY, where="part = 'b' AND v < 2")):
+            assert str(compared(sides, query, at_once=at_once)[0]) == str(summed_up(sides, query))
 
 
 def steps(first: int, count: int, v: int = 0) -> list[Row]:
@@ -256,6 +258,31 @@ def test_what_was_compared_when_it_was_ended_is_told_as_that(
     assert found.net == NetCounts(0, 2, 0)
     assert [row.key for row in found.rows] == [{"id": 0}, {"id": 100}]
     assert found.changed_cells == {"v": 2}
+
+
+@pytest.mark.parametrize(
+    ("query", "net"),
+    [
+        (replace(QUERY, where="v = 1 AND id < 100"), NetCounts(0, 1, 0)),
+        (replace(QUERY, where="v = 0 AND id > 400"), NetCounts(0, 0, 0)),
+        (replace(QUERY, tolerance=0.5), NetCounts(0, 2, 0)),
+    ],
+)
+def test_of_what_was_compared_only_what_is_wanted_is_told(
+    sides: tuple[list[str], list[str]], query: NetQuery, net: NetCounts
+) -> None:
+    found, _ = compared(sides, query, at_once=22, watch=EndsAfter(40, is_stopped=True))
+    assert (found.partial, found.net) == (Partial("cancelled", 40, 82), net)
+    assert len(found.rows) == net.total
+
+
+def test_where_only_some_are_wanted_sums_do_not_tell_how_many(sides: tuple[list[str], list[str]]) -> None:
+    query = replace(QUERY, where="v = 1")
+    with pytest.raises(DiffStopped):  # after the sums
+        compared(sides, query, at_once=3, watch=EndsAfter(82, is_stopped=True))
+    watch = EndsAfter(83, is_stopped=True)  # after the first part
+    partial = compared(sides, query, at_once=3, watch=watch)[0].partial
+    assert partial is not None and partial.differing is None and 72 < partial.rows_read < 82
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ rows = st.lists(
         st.sampled_from([1, 2, 3, 4, 5, None]),
         st.sampled_from(["a", "b"]),
         st.sampled_from(["x", "y", None]),
-        st.sampled_from([0.0, -0.0, NAN, None]),
+        st.sampled_from([0.0, -0.0, 0.05, 1.0, NAN, None]),
     ),
     max_size=6,
 )
@@ -92,6 +92,39 @@ def test_the_join_says_what_summing_up_says_or_nothing(
     assert text(found) == text(summed_up(before, after, NetQuery(key, 100)))
     expected = counted(before, after, key)
     assert expected is None or (is_joined, found.net) == (True, expected)
+
+
+WANTED = (
+    {"tolerance": 0.1},
+    {"where": "v = 'x'"},
+    {"where": "id IN (1, 2) AND part <> 'a' OR f > 0.5"},
+    {"tolerance": 0.1, "where": "f < 0.1"},
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows, rows, st.sampled_from([("id",), ("id", "part")]), st.sampled_from(WANTED))
+def test_of_what_differs_the_same_is_wanted(
+    before: list[Row], after: list[Row], key: tuple[str, ...], wanted: dict[str, Any]
+) -> None:
+    found, is_joined = compare(before, after, query := NetQuery(key, 100, **wanted))
+    assert text(found) == text(summed_up(before, after, query))
+    assert is_joined or counted(before, after, key) is None
+
+
+def test_rows_that_were_joined_are_left_out_by_what_they_are_before_and_after() -> None:
+    before = [(1, "a", "x", 0.0), (2, "a", "x", 0.0), (3, "a", "y", 0.0), (4, "b", "y", 1.0), (5, "b", "y", 1.0)]
+    after = [(1, "a", "y", 0.0), (2, "a", "x", 0.05), (4, "b", "z", 1.0), (5, "b", "y", 1.2), (6, "a", "x", 0.0)]
+    for wanted, net in (
+        ({"tolerance": 0.1}, NetCounts(1, 3, 1)),
+        ({"where": "v = 'x'"}, NetCounts(1, 2, 0)),
+        ({"where": "v = 'z'"}, NetCounts(0, 1, 0)),
+        ({"where": "f > 1.1"}, NetCounts(0, 1, 0)),
+        ({"tolerance": 0.1, "where": "v = 'x'"}, NetCounts(1, 1, 0)),
+        ({"where": "id > 100"}, NetCounts(0, 0, 0)),
+    ):
+        found, is_joined = compare(before, after, NetQuery(("id",), 100, **wanted))
+        assert (is_joined, found.net) == (True, net), wanted
 
 
 other, two = (1, "a", "y", 0.0), (2, "a", "x", NAN)
@@ -162,8 +195,6 @@ def test_a_key_of_any_flat_type_is_joined_by(kind: str) -> None:
     ("query", "width"),
     [
         (NetQuery(), 2),
-        (NetQuery(("id",), tolerance=0.1), 2),
-        (NetQuery(("id",), where="id > 1"), 2),
         (NetQuery(("id",)), 9),
     ],
 )
