@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.diff.condition import check_row_condition, matching_places, row_errors
 from backend.diff.engine import Watch, ended_within
-from backend.diff.model import Partial
+from backend.diff.model import KEYS, Partial
 from backend.diff.rows import Bucket, Source
 
 if TYPE_CHECKING:
@@ -52,12 +52,13 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What sums of hashes tell before any row is compared: of all rows so many are the same on both sides, and are not
-    looked at again; about how many keys differ, None where that cannot be told."""
+    """What is known before rows are joined: of all rows so many are the same on both sides, and are not looked at
+    again; about how many keys (or `WHOLE_ROWS`: `unit`) differ, None where that cannot be told."""
 
     same_rows: int
     num_rows: int
     differing: int | None
+    unit: str = KEYS
 
 
 def join_sides(
@@ -126,16 +127,16 @@ class _Join:
 
     def all(self, parts: Sequence[Part], settled: Settled | None) -> Partial | None:
         """What is left out where the watch ended it."""
-        same, differing = (settled.same_rows, settled.differing) if settled else (0, None)
-        begun = int(differing is None)  # until then nothing can be told
+        known = settled or Settled(0, 0, None)
+        begun = int(known.differing is None)  # until then nothing can be told
         if begun:
             self._one(parts[0], "CREATE TEMP TABLE both_sides AS")
         else:
             self.connection.execute(f"CREATE TEMP TABLE both_sides AS {self._differing(parts[0].query, at_most=0)}")
         for number, part in enumerate(parts[begun:], begun):
             if ended_within(self.watch, partial(self._one, part, "INSERT INTO both_sides")):
-                read, total = (same + sum(each.num_rows for each in some) for some in (parts[:number], parts))
-                return Partial(self.watch.ended(), read, total, differing)
+                read, total = (known.same_rows + sum(p.num_rows for p in some) for some in (parts[:number], parts))
+                return Partial(self.watch.ended(), read, total, known.differing, known.unit)
         return None
 
     def _one(self, part: Part, into: str) -> None:

@@ -154,7 +154,7 @@ class FilesDiff:
         return None if self.rows_added is None or self.rows_removed is None else self.rows_added - self.rows_removed
 
 
-WHOLE_ROWS = "rows of either state"  # what differs where no key pairs them
+KEYS, WHOLE_ROWS = "keys", "rows of either state"  # what differs; whole rows where no key pairs them
 
 
 def ended_words(*, is_cancelled: bool, time_limit_s: float | None) -> str:
@@ -172,7 +172,7 @@ class Partial:
     rows_read: int
     rows_total: int
     differing: int | None = None
-    unit: str = "keys"
+    unit: str = KEYS
 
     @property
     def text(self) -> str:

@@ -5,6 +5,7 @@ whatever the order of rows; a key then tells updates from deletes and inserts. R
 inside: a table's own names cannot clash.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 SIGN = pa.field("sign", pa.int8())
 MANY_ROWS = 1_000_000  # from here on two passes: first which rows can differ at all, then only those
 MANY_VALUES = 16_000_000  # up to here both sides are joined at once
+_MANY_NET_VALUES = 32_000_000  # the same of rows in a table, which each part reads whole
 _MOST_PAIRS = 1_000_000
 
 Reading = Callable[[], pa.RecordBatchReader]  # c0, c1 … and SIGN, from the start each time it is called
@@ -174,7 +176,7 @@ def _parts(rows: _Rows, signed: SignedRows, width: int, key: Sequence[int]) -> t
 
 
 def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read_twice: bool) -> Compared:
-    """The way that is always possible: whole rows summed up, then named by the key."""
+    """The way that is always possible: whole rows summed up, then named by the key, or joined by it."""
     connection = rows.connection
     is_sieved = rows.are_many and (rows.signed is not None or can_read_twice)
     rows.begin(times=1 + is_sieved)
@@ -185,6 +187,8 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
         _cancel(rows, len(columns))
     if query.where is not None:
         _keep_where(connection, columns, query)
+    if query.key and left_out is None and (found := _joined_net(rows, columns, query)) is not None:
+        return found
     source = _source(connection, columns, query)
     _classify(source)
     buckets = _buckets(connection)
@@ -192,6 +196,23 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
         _pair(source, buckets["update"].keys)
         buckets = _buckets(connection) if query.tolerance else buckets
     return Compared(source, buckets, left_out)
+
+
+def _joined_net(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | None:
+    """The rows of `net` side by side, where its keys name them."""
+    key, width, connection, watch = _places(columns, query), len(columns), rows.connection, rows.watch
+    ((total, copies),) = connection.execute("SELECT count(*), coalesce(max(abs(n)), 0) FROM net").fetchall()
+    if width > MANY_COLUMNS or copies > 1:
+        return None
+    count = max(1, math.ceil(total * width / _MANY_NET_VALUES))
+    names, keys = (", ".join(column_name(i) for i in some) for some in (range(width), key))
+    part = f"SELECT {names}, n AS sign FROM net WHERE hash({keys}) % {count} ="
+    parts = [Part(f"{part} {number}", total // count) for number in range(count)]
+    read = max(total, watch.rows_read)
+    watch.rows_total = watch.rows_read + total
+    settled = Settled(read - total, read, total if query.wants_all else None, WHOLE_ROWS)
+    found = join_sides(connection, parts, columns, key, watch, settled)
+    return only_wanted(found, query.tolerance, None) if found and query.tolerance else found
 
 
 def _cancel(rows: _Rows, width: int, into: str = "CREATE TEMP TABLE net AS", suspect: str = "true") -> None:

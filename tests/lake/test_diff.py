@@ -14,9 +14,20 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.diff import net
 from backend.diff.diff import diff
+from backend.diff.engine import Watch
+from backend.diff.join import join_sides
 from backend.diff.key_memory import key_memory
-from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
+from backend.diff.model import (
+    WHOLE_ROWS,
+    DiffMethod,
+    KeySource,
+    NetCounts,
+    Partial,
+    RowKind,
+    VersionDiff,
+)
 from backend.diff.prepared import DiffOptions
 from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
@@ -397,6 +408,25 @@ def test_a_feed_that_leaves_rows_out_is_not_believed(tmp_path: Path) -> None:
     assert (commit.is_reported, commit.updated) == (True, 2)
     named = compare(tmp_path, 1, 2, method=DiffMethod.CHANGE_FEED)
     assert not named.exact and "not complete" in named.reasons[-1]
+
+
+def test_what_was_known_of_a_change_feed_when_it_was_ended_is_told(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commits are whole by then; of the rows, how many differ."""
+    whole, watch = compare(orders, 0, 5), Watch()
+
+    def ended(*args: Any) -> Any:
+        watch.stop()
+        return join_sides(*args)
+
+    monkeypatch.setattr(net, "join_sides", ended)
+    lake = lake_at(orders)
+    found = diff(lake, lake.find("orders"), 0, 5, DiffOptions(), watch)
+    assert (found.method, found.commits, found.exact) == (DiffMethod.CHANGE_FEED, whole.commits, False)
+    feed_rows = lake.changes(lake.find("orders"), 0, 5).read_all().num_rows
+    assert found.partial == Partial("cancelled", feed_rows - 8, feed_rows, 8, WHOLE_ROWS)
+    assert (found.net, found.rows, found.unchanged, found.is_changed) == (NetCounts(0, 0, 0), (), None, True)
 
 
 def test_a_feed_that_does_not_add_up_to_the_row_counts_is_not_believed(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def nothing() -> pa.RecordBatchReader:
 
 def summed_up(sides: tuple[list[str], list[str]], query: NetQuery = QUERY) -> NetAnswer:
     """The answer without a join."""
-    with patch("backend.diff.net._joined", lambda *_: None):
+    with patch("backend.diff.net._joined", lambda *_: None), patch("backend.diff.net._joined_net", lambda *_: None):
         return compared(sides, query, at_once=0)[0]
 
 
@@ -189,7 +189,7 @@ def test_footers_that_do_not_hold_are_not_believed(sides: tuple[list[str], list[
 
     with patch.object(local_rows, "keyed_files", lie):
         found, joined = compared(sides, at_once=30)
-    assert (joined, str(found)) == ([], expected)  # not by the footers, so not at all
+    assert (joined, str(found)) == ([10], expected)  # not by the footers: all rows were summed up, ten differ
 
 
 def test_a_column_that_only_newer_files_have_is_null_in_a_part_of_older_ones(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_sums_tell_how_many_keys_differ_before_any_row_is_joined(
 def test_whole_rows_that_are_read_twice_leave_what_the_first_pass_told(
     query: NetQuery, differing: int, read: int
 ) -> None:
-    found = read_twice(query, EndsAfter(read + 2, is_stopped=True))
+    found = read_rows(query, EndsAfter(read + 2, is_stopped=True))
     assert found.partial == Partial("cancelled", 4, 10, differing, WHOLE_ROWS)
     assert (found.net.total, found.rows, found.truncated) == (0, (), False)
     assert found.arrow_schema.names == list(COLUMNS)
@@ -323,13 +323,46 @@ def test_whole_rows_that_are_read_twice_leave_what_the_first_pass_told(
 def test_what_cannot_be_estimated_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for query in (NetQuery(("id",), 100, where="v > 1"), NetQuery(("id",), 100, tolerance=0.1)):
         with pytest.raises(DiffStopped):
-            read_twice(query, EndsAfter(10, is_stopped=True))
+            read_rows(query, EndsAfter(10, is_stopped=True))
     monkeypatch.setattr(sieve, "PLACES", 2)
     with pytest.raises(DiffStopped):
-        read_twice(NetQuery((), 100), EndsAfter(10, is_stopped=True))
+        read_rows(NetQuery((), 100), EndsAfter(10, is_stopped=True))
 
 
-def read_twice(query: NetQuery, watch: Watch) -> NetAnswer:
+@pytest.mark.parametrize(
+    ("read", "net"),
+    [
+        pytest.param(10, NetCounts(0, 0, 0), id="summed up"),
+        pytest.param(11, None, id="a part joined"),
+        pytest.param(16, NetCounts(2, 2, 0), id="all joined"),
+    ],
+)
+def test_rows_that_are_read_once_leave_what_their_sums_told(read: int, net: NetCounts | None) -> None:
+    with patch("backend.diff.net._MANY_NET_VALUES", 3):
+        found = read_rows(NetQuery(("id",), 100), EndsAfter(read, is_stopped=True), can_read_twice=False)
+    partial = found.partial
+    if read == 16:
+        assert (partial, found.net) == (None, net)
+        return
+    assert partial is not None
+    assert (partial.ended, partial.rows_total, partial.differing) == ("cancelled", 10, 6)
+    assert "about 6 rows of either state differ in all" in partial.text
+    assert net is None or (found.net, partial.rows_read) == (net, 4)
+    assert net is not None or (0 < (found.net.total or 0) < 4 and 4 < partial.rows_read < 10)
+    assert len(found.rows) == found.net.total
+
+
+def test_of_rows_that_are_read_once_only_what_is_wanted_is_told() -> None:
+    with patch("backend.diff.net._MANY_NET_VALUES", 3):
+        for wanted in ({"where": "v = 1 AND id > 3"}, {"tolerance": 0.5}):
+            query = NetQuery(("id",), 100, **wanted)
+            with pytest.raises(DiffStopped):  # before the first part
+                read_rows(query, EndsAfter(10, is_stopped=True), can_read_twice=False)
+            partial = read_rows(query, EndsAfter(11, is_stopped=True), can_read_twice=False).partial
+            assert partial is not None and partial.differing is None and partial.rows_read < 10
+
+
+def read_rows(query: NetQuery, watch: Watch, *, can_read_twice: bool = True) -> NetAnswer:
     """Rows 0 and 1 are the same, 2 and 3 were updated, 4 and 5 came: 6 rows of either state differ."""
     rows = [(-1, i, "a", 0) for i in range(4)] + [(1, i, "a", int(i > 1)) for i in range(6)]
     table = pa.table(
@@ -337,7 +370,7 @@ def read_twice(query: NetQuery, watch: Watch) -> NetAnswer:
     ).append_column("sign", pa.array([row[0] for row in rows], pa.int8()))
     watch.rows_total = len(rows)
     with patch("backend.diff.net.MANY_ROWS", 0):
-        return net_changes(lambda: table.to_reader(1), COLUMNS, query, watch, can_read_twice=True)
+        return net_changes(lambda: table.to_reader(1), COLUMNS, query, watch, can_read_twice=can_read_twice)
 
 
 def test_where_hardly_a_place_is_left_how_many_keys_differ_is_not_told() -> None:

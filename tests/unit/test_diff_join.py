@@ -51,10 +51,16 @@ def compare(
 
 
 def summed_up(*args: Any) -> NetAnswer:
-    with patch("backend.diff.net._joined", lambda *_: None):
+    with patch("backend.diff.net._joined", lambda *_: None), patch("backend.diff.net._joined_net", lambda *_: None):
         found, is_joined = compare(*args)
     assert is_joined is None
     return found
+
+
+def joined_late(*args: Any) -> tuple[NetAnswer, bool | None]:
+    """What is joined after whole rows were summed up."""
+    with patch("backend.diff.net._joined", lambda *_: None):
+        return compare(*args)
 
 
 def counted(before: Sequence[Row], after: Sequence[Row], key: tuple[str, ...]) -> NetCounts | None:
@@ -89,9 +95,10 @@ def test_the_join_says_what_summing_up_says_or_nothing(
     before: list[Row], after: list[Row], key: tuple[str, ...]
 ) -> None:
     found, is_joined = compare(before, after, NetQuery(key, 100))
-    assert text(found) == text(summed_up(before, after, NetQuery(key, 100)))
+    late, is_joined_late = joined_late(before, after, NetQuery(key, 100))
+    assert text(found) == text(late) == text(summed_up(before, after, NetQuery(key, 100)))
     expected = counted(before, after, key)
-    assert expected is None or (is_joined, found.net) == (True, expected)
+    assert expected is None or (is_joined, is_joined_late, found.net) == (True, True, expected)
 
 
 WANTED = (
@@ -108,8 +115,9 @@ def test_of_what_differs_the_same_is_wanted(
     before: list[Row], after: list[Row], key: tuple[str, ...], wanted: dict[str, Any]
 ) -> None:
     found, is_joined = compare(before, after, query := NetQuery(key, 100, **wanted))
-    assert text(found) == text(summed_up(before, after, query))
-    assert is_joined or counted(before, after, key) is None
+    late, is_joined_late = joined_late(before, after, query)
+    assert text(found) == text(late) == text(summed_up(before, after, query))
+    assert (is_joined and is_joined_late) or counted(before, after, key) is None
 
 
 def test_rows_that_were_joined_are_left_out_by_what_they_are_before_and_after() -> None:
@@ -156,8 +164,9 @@ def test_the_join_knows_when_a_key_names_its_rows(
 ) -> None:
     for key, expected in ((("id",), joined_by_id), (("id", "part"), joined_by_both)):
         found, is_joined = compare(before, after, NetQuery(key, 100))
+        late, _ = joined_late(before, after, NetQuery(key, 100))
         assert is_joined is expected
-        assert text(found) == text(summed_up(before, after, NetQuery(key, 100)))
+        assert text(found) == text(late) == text(summed_up(before, after, NetQuery(key, 100)))
 
 
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
