@@ -18,6 +18,7 @@ from backend.diff.condition import check_row_condition, matching_places, row_err
 from backend.diff.engine import Watch, ended_within, engine
 from backend.diff.export import ChangedBatches
 from backend.diff.join import Compared, Part, Settled, SignedRows, join_sides, only_wanted
+from backend.diff.maps import with_sorted_maps
 from backend.diff.model import WHOLE_ROWS, ApartCounts, CommonChange, NetCounts, Partial, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
 from backend.diff.sieve import suspect_parts, suspects
@@ -134,9 +135,12 @@ class _Rows:
     def execute(self, statement: str) -> None:
         """A statement that reads `feed` once."""
         if self.signed is None:
-            self.connection.register("feed", self.watch.watched(self.read()))
+            rows = self.watch.watched(self.read())
+            self.connection.register("given", rows)
+            values = [f"{with_sorted_maps(f.type, f.name) or f.name} AS {f.name}" for f in rows.schema]
+            self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS SELECT {', '.join(values)} FROM given")
             self.connection.execute(statement)
-            self.connection.unregister("feed")
+            self.connection.unregister("given")
             return
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS {self.signed.query}")
         with self.watch.reading(self.total):
