@@ -19,8 +19,8 @@ class Work(Generic[Result]):
         self._results: list[Result] = []
         self._failure: BaseException | None = None
         self._started = time.monotonic()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._over = threading.Event()  # a join that Ctrl-C interrupts takes the thread for ended
+        threading.Thread(target=self._run, daemon=True).start()
 
     @property
     def elapsed_s(self) -> float:
@@ -28,11 +28,10 @@ class Work(Generic[Result]):
 
     def ended(self, seconds: float = 0.0) -> bool:
         """Whether it ended within so many seconds."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        return self._over.wait(seconds)
 
     def stop(self) -> None:
-        if self._thread.is_alive():
+        if not self._over.is_set():
             self._tell_to_stop()
 
     def result(self) -> Result:
@@ -46,6 +45,8 @@ class Work(Generic[Result]):
             self._results.append(self._do())
         except BaseException as exc:  # noqa: BLE001 - a thread: whatever it is, the one who waits gets it
             self._failure = exc
+        finally:
+            self._over.set()
 
 
 class Connection(Protocol):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from app.cli import documents
+from app.cli.diff_here import compared as compared_here
 from app.cli.errors import fail
 from app.cli.lake import opened, services
 from app.cli.output import one_line, print_json, print_table, say
@@ -116,7 +117,8 @@ def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -
         from app.cli.diff_on_host import compared
 
         return compared(prepare(lake, ref, first, second, options), settings)
-    found = compare(lake, ref, first, second, options, Watch(settings.lake.diff_time_limit_s))
+    watch = Watch(settings.lake.diff_time_limit_s)
+    found = compared_here(lambda watch: compare(lake, ref, first, second, options, watch), watch)
     keys.learn(found)
     return found
 

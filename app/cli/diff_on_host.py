@@ -1,7 +1,7 @@
 """`weir diff … --on host`: the comparison as a job of the stream host.
 
-Rule: who asks what is being computed waits for the same job. Ctrl-C cancels the job that this command asked for, and
-only leaves one that somebody else did.
+Rule: who asks what is being computed waits for the same job. Ctrl-C cancels the job that this command asked for, which
+may leave a part of the answer, and only leaves one that somebody else did.
 """
 
 import time
@@ -51,10 +51,14 @@ def _done(store: "ControlStore", settings: Settings, wanted: JobRequest, *, inst
     try:
         return _ended(store, settings, job)
     except KeyboardInterrupt:
-        if job.requested_at == asked_at:
-            store.jobs.cancel(job.job_id, actor=actor(), reason="Ctrl-C", now=now())
-            say(f"job {job.job_id} is cancelled", style="dim", to_stderr=True)
-        raise
+        if job.requested_at != asked_at:
+            raise
+        job = store.jobs.cancel(job.job_id, actor=actor(), reason="Ctrl-C", now=now())
+        say(f"job {job.job_id} is cancelled, Ctrl-C again does not wait", style="dim", to_stderr=True)
+    try:
+        return _ended(store, settings, job)
+    except JobError:
+        raise KeyboardInterrupt from None
 
 
 def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:

@@ -14,6 +14,7 @@ from app.components import versions_work as work
 from app.components.diff_options import choose_method
 from app.errors import show
 from app.view import changes as view
+from app.view.diff_progress import progress_text
 from backend.diff.kept import DiffQuestion, LogPart
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.errors import LakehouseError
@@ -68,7 +69,7 @@ def compare(question: DiffQuestion, place: DeltaGenerator) -> None:
     _failed().pop(mark, None)
     try:
         with place:
-            last = work.run(differences.over(context.lake(), question), key="diff", tell=view.progress_text)
+            last = work.run(differences.over(context.lake(), question), key="diff", tell=progress_text)
     except LakehouseError as exc:
         _failed()[mark] = exc  # told where it is offered anew, not below a bar that stands still
         work.cancel()

@@ -12,11 +12,11 @@ import plotly.graph_objects as go
 from app.view.change_sentence import METHOD_WORDS, changed_share, predicate_text, rewrites, writer_text
 from app.view.change_words import cut
 from app.view.changed_rows import cell_text
-from app.view.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things, utc_text
+from app.view.format import bytes_text, count_text, percent, signed, signed_bytes, things, utc_text
 from app.view.key_figure import KeyFigure
 from app.view.streams import ages
 from app.view.theme import Mode, categories, operation_style, template_name
-from backend.diff.kept import DiffProgress, LogPart
+from backend.diff.kept import LogPart
 from backend.diff.model import CommitChanges, DiffMethod, RowChange, VersionDiff
 from backend.diff.plan import METHOD_NAMES
 from backend.lake.metadata_diff import PropertyChange, SchemaDiff
@@ -265,19 +265,6 @@ def offer_text(so_far: VersionDiff | None, *, was_begun: bool, is_counting: bool
 def anyway_label(part: LogPart) -> str:
     """The button that reads more than the limit."""
     return f"Compare rows all the same: read {bytes_text(part.possible.bytes_to_read)}"
-
-
-def progress_text(step: DiffProgress) -> tuple[float, str]:
-    """How far a comparison is: share done, and words: "1.2 M of 4.8 M rows read · 12 s"."""
-    took = duration_text(step.elapsed_s if step.elapsed_s < 10 else round(step.elapsed_s))
-    if step.is_waiting:
-        return 0.0, f"Waiting for other comparisons to end · {took}"
-    if not step.rows_read:
-        return 0.0, f"Opening files · {took}"
-    if step.rows_total is None:
-        return 0.0, f"{things(step.rows_read, 'row')} read · {took}"
-    share = step.rows_read / step.rows_total if step.rows_total else 1.0
-    return share, f"{count_text(step.rows_read)} of {count_text(step.rows_total)} rows read · {took}"
 
 
 def method_choices(part: LogPart) -> tuple[DiffMethod, ...]:

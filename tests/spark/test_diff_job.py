@@ -345,16 +345,21 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     assert world.ended(again).state is JobState.DONE
 
 
+@pytest.mark.parametrize("is_by_ctrl_c", [False, True])
 def test_before_a_row_is_compared_how_many_keys_differ_is_known(
-    world: World, in_parts: list[Sieved], monkeypatch: pytest.MonkeyPatch
+    world: World, in_parts: list[Sieved], monkeypatch: pytest.MonkeyPatch, is_by_ctrl_c: bool
 ) -> None:
     with halted("comparing rows", monkeypatch) as is_halted:
         command = weir(world, "mid", "--from", "0", "--to", "1", "--on", "host", "--key", "id", "--json")
         assert is_halted.wait(90)
         (job,) = [job for job in world.store.jobs.unfinished() if job.subject == "mid"]
-        world.store.jobs.cancel(job.job_id, actor="bob", reason="enough", now=datetime.now(UTC))
+        if is_by_ctrl_c:
+            command.send_signal(signal.SIGINT)
+        else:
+            world.store.jobs.cancel(job.job_id, actor="bob", reason="enough", now=datetime.now(UTC))
         out, err = command.communicate(timeout=60)
     assert command.returncode == 10, err
+    assert (f"job {job.job_id} is cancelled" in err) is is_by_ctrl_c
     found = json.loads(out)
     assert (found["exact"], found["net"]["updated"], found["rows"]) == (False, 0, [])
     assert abs(found["partial"].pop("differing") - MID_ROWS) < 0.02 * MID_ROWS

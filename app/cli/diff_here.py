@@ -1,0 +1,50 @@
+"""`weir diff` in this process: how far it is, on a terminal, and what Ctrl-C leaves.
+
+Rule: the first Ctrl-C ends the comparison with what it had compared; a second one does not wait for that.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from app.cli.output import console, say
+from app.view.diff_progress import progress_text
+from backend.diff.engine import DiffStopped, Watch
+from backend.diff.kept import DiffProgress
+from backend.diff.model import VersionDiff
+from backend.work import Work
+
+_POLL_S = 0.1
+_SILENT_S = 1.0  # what is over sooner needs no word
+
+
+def compared(compute: Callable[[Watch], VersionDiff], watch: Watch) -> VersionDiff:
+    """The answer, or what there is of it when it was interrupted; raises what `compute` raises, `KeyboardInterrupt`
+    where there is nothing yet."""
+    work = Work(lambda: compute(watch), watch.stop)
+    try:
+        with _told(work, watch) as tell:
+            while not work.ended(_POLL_S):
+                tell()
+    except KeyboardInterrupt:
+        work.stop()
+        say("ended: what was compared is counted, Ctrl-C again leaves at once", style="dim", to_stderr=True)
+        while not work.ended(_POLL_S):
+            pass
+    try:
+        return work.result()
+    except DiffStopped:
+        raise KeyboardInterrupt from None
+
+
+@contextmanager
+def _told(work: Work[VersionDiff], watch: Watch) -> Iterator[Callable[[], None]]:
+    """A function that says how far it is: one line of the terminal, gone at the end; nothing for a pipe."""
+    if work.ended(_SILENT_S) or not (terminal := console(to_stderr=True)).is_terminal:
+        yield lambda: None
+        return
+
+    def words() -> str:
+        return progress_text(DiffProgress(watch.rows_so_far(), watch.rows_total, work.elapsed_s))[1]
+
+    with terminal.status(words()) as line:
+        yield lambda: line.update(words())

@@ -1,0 +1,85 @@
+"""Ctrl-C while `weir diff` compares in its own process, with a real signal."""
+
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.cli.diff_here import compared
+from backend.diff.diff import diff
+from backend.diff.engine import Watch
+from backend.diff.model import Partial, VersionDiff
+from backend.errors import DiffError
+from backend.lake.lake import Lake
+from backend.settings import load_settings
+from tests import builders
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> VersionDiff:
+    for n in (1, 2):
+        builders.write(tmp_path / "lake" / "orders", {"id": [n]})
+    lake = Lake(load_settings(home=tmp_path / "home", lake={"roots": [str(tmp_path / "lake")]}))
+    return diff(lake, lake.find("orders"), 0, 1)
+
+
+def press_ctrl_c(times: int = 1) -> None:
+    def press() -> None:
+        for _ in range(times):
+            time.sleep(0.3)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+
+
+def wait_for_end(watch: Watch) -> None:
+    while watch.ending() is None:
+        time.sleep(0.01)
+
+
+def test_ctrl_c_leaves_what_was_compared(whole: VersionDiff, capsys: pytest.CaptureFixture[str]) -> None:
+    def slow(watch: Watch) -> VersionDiff:
+        wait_for_end(watch)
+        return replace(whole, partial=Partial(watch.ended(), 1, 2))
+
+    press_ctrl_c()
+    assert compared(slow, Watch()).partial == Partial("cancelled", 1, 2)
+    assert "Ctrl-C again leaves at once" in capsys.readouterr().err
+
+
+def test_ctrl_c_before_anything_was_compared_is_an_interruption() -> None:
+    def slow(watch: Watch) -> VersionDiff:
+        wait_for_end(watch)
+        watch.check()
+        raise AssertionError
+
+    press_ctrl_c()
+    with pytest.raises(KeyboardInterrupt):
+        compared(slow, Watch())
+
+
+def test_a_second_ctrl_c_waits_for_nothing() -> None:
+    released = threading.Event()
+
+    def deaf(watch: Watch) -> VersionDiff:
+        released.wait(30)
+        raise AssertionError
+
+    press_ctrl_c(times=2)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        compared(deaf, Watch())
+    assert time.monotonic() - began < 10
+    released.set()
+
+
+def test_an_answer_and_an_error_come_through(whole: VersionDiff) -> None:
+    def fails(watch: Watch) -> VersionDiff:
+        raise DiffError("no")
+
+    assert compared(lambda _: whole, Watch()) is whole
+    with pytest.raises(DiffError, match="no"):
+        compared(fails, Watch())
