@@ -142,6 +142,51 @@ def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Pat
                 assert (answer.changed_cells, answer.common) == (found[KEY].changed_cells, found[KEY].common)
 
 
+def differ(before: Row, after: Row, tolerance: float) -> bool:
+    """Whether two rows with one key do, floats beyond the tolerance."""
+    for (_, x), (_, y) in zip(before, after, strict=True):
+        if x != y and not (isinstance(x, float) and isinstance(y, float) and abs(x - y) <= tolerance):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_a_history_every_method_tells_what_is_wanted(tmp_path: Path, seed: int) -> None:
+    """A condition on rows and a tolerance, against a recount."""
+    random = Random(100 + seed)
+    history = History(tmp_path, random, has_key=True)
+    for _ in range(5):
+        history.grow()
+    last = DeltaTable(history.path).version()
+    lake = lake_at(tmp_path)
+    (ref,) = lake.tables()
+    first, second = random.sample(range(last + 1), 2)
+    prepared = prepare(lake, ref, first, second, DiffOptions(key=("id",)))
+    old, new = (by_key(state_at(history.path, v, prepared.columns)) for v in (first, second))
+    for where, value, tolerance in (
+        ("v = 'z'", "z", 0.0),
+        ("v = 'z'", "z", 1.0),
+        (None, None, 1.0),
+        ("v < 'b'", "a", 0.0),
+    ):
+        both = [k for k in old.keys() & new.keys() if differ(old[k], new[k], tolerance)]
+        kept = {
+            k
+            for side in (old, new)
+            for k, row in side.items()
+            if where is None or dict(row)["v"] == value
+        }  # fmt: skip
+        net = NetCounts(
+            len((new.keys() - old.keys()) & kept), len(kept & set(both)), len((old.keys() - new.keys()) & kept)
+        )
+        for method in prepared.plan.methods[:-1]:
+            if method is not ROWS:
+                options = DiffOptions(key=("id",), method=method, where=where, tolerance=tolerance, row_limit=1_000)
+                answer = diff(lake, ref, first, second, options)
+                assert (answer.method, answer.net) == (method, net), (where, tolerance)
+                assert len(answer.rows) == net.total
+
+
 @pytest.fixture
 def prices(tmp_path: Path) -> Path:
     """v0 five rows · v1 one float moved a little and one a lot · v2 a row · v3 compaction."""

@@ -182,11 +182,14 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "binary": (pa.binary(), [b"", b"\x00", b"\x00\x00", b"\xff"]),
     "float": (pa.float64(), [0.0, NAN, float("inf"), 1.5]),
     "yes or no": (pa.bool_(), [True, False]),
+    "struct": (pa.struct([("a", pa.int64())]), [{"a": 1}, {"a": None}, {"a": 2}, {"a": 3}]),
+    "list": (pa.list_(pa.string()), [["a"], [None], [], ["a", "b"]]),
+    "map": (pa.map_(pa.string(), pa.int64()), [[("a", 1)], [("a", None)], [], [("a", 1), ("b", 2)]]),
 }
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_a_key_of_any_flat_type_is_joined_by(kind: str) -> None:
+def test_a_key_of_any_type_is_joined_by(kind: str) -> None:
     arrow, values = KEYS[kind]
     schema = pa.schema([("c0", arrow), ("c1", pa.int32())])
     before = [(value, 1) for value in values[:-1]]
@@ -194,7 +197,8 @@ def test_a_key_of_any_flat_type_is_joined_by(kind: str) -> None:
     found, is_joined = compare(before, after, NetQuery(("id",), 10), schema)
     deleted = 1 if len(values) > 2 else 0
     assert (is_joined, found.net) == (True, NetCounts(deleted, 1, deleted))
-    assert str(found) == str(summed_up(before, after, NetQuery(("id",), 10), schema))
+    late, is_joined_late = joined_late(before, after, NetQuery(("id",), 10), schema)
+    assert str(found) == str(late) == str(summed_up(before, after, NetQuery(("id",), 10), schema)) and is_joined_late
     twice = [*after, (values[0], 3)]
     found, is_joined = compare(before, twice, NetQuery(("id",), 10), schema)
     assert (is_joined, found.apart.duplicate_keys) == (False, 1)
