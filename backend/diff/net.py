@@ -191,7 +191,8 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
         _cancel(rows, len(columns))
     if query.where is not None:
         _keep_where(connection, columns, query)
-    if query.key and left_out is None and (found := _joined_net(rows, columns, query)) is not None:
+    num_rows = rows.watch.rows_read // (1 + is_sieved)
+    if query.key and left_out is None and (found := _joined_net(rows, columns, query, num_rows)) is not None:
         return found
     source = _source(connection, columns, query)
     _classify(source)
@@ -202,8 +203,8 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
     return Compared(source, buckets, left_out)
 
 
-def _joined_net(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | None:
-    """The rows of `net` side by side, where its keys name them."""
+def _joined_net(rows: _Rows, columns: Sequence[str], query: NetQuery, num_rows: int) -> Compared | None:
+    """The rows of `net`, of so many that were read, side by side where its keys name them."""
     key, width, connection, watch = _places(columns, query), len(columns), rows.connection, rows.watch
     ((total, copies),) = connection.execute("SELECT count(*), coalesce(max(abs(n)), 0) FROM net").fetchall()
     if width > MANY_COLUMNS or copies > 1:
@@ -211,10 +212,9 @@ def _joined_net(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compare
     count = max(1, math.ceil(total * width / _MANY_NET_VALUES))
     names, keys = (", ".join(column_name(i) for i in some) for some in (range(width), key))
     part = f"SELECT {names}, n AS sign FROM net WHERE hash({keys}) % {count} ="
-    parts = [Part(f"{part} {number}", total // count) for number in range(count)]
-    read = max(total, watch.rows_read)
+    parts = [Part(f"{part} {number}", (total + number) // count) for number in range(count)]
     watch.rows_total = watch.rows_read + total
-    settled = Settled(read - total, read, total if query.wants_all else None, WHOLE_ROWS)
+    settled = Settled(max(0, num_rows - total), num_rows, total if query.wants_all else None, WHOLE_ROWS)
     found = join_sides(connection, parts, columns, key, watch, settled)
     return only_wanted(found, query.tolerance, None) if found and query.tolerance else found
 

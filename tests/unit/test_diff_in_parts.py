@@ -352,6 +352,13 @@ def test_rows_that_are_read_once_leave_what_their_sums_told(read: int, net: NetC
     assert len(found.rows) == found.net.total
 
 
+def test_rows_that_were_read_twice_are_told_once() -> None:
+    """First for their sums, then those that differ; ended while these are joined."""
+    with patch("backend.diff.net._MANY_NET_VALUES", 3):
+        partial = read_rows(NetQuery(("id",), 100), EndsAfter(20, is_stopped=True)).partial
+    assert partial == Partial("cancelled", 4, 10, 6, WHOLE_ROWS)
+
+
 def test_of_rows_that_are_read_once_only_what_is_wanted_is_told() -> None:
     with patch("backend.diff.net._MANY_NET_VALUES", 3):
         for wanted in ({"where": "v = 1 AND id > 3"}, {"tolerance": 0.5}):
