@@ -1,18 +1,19 @@
 """The fast way to the difference of two sides by key: they are joined once, and only rows that differ are kept.
 
-Rule: exact, or not at all. Where a key may be null or stand in several rows, nothing is said, and whole rows are summed
-up instead (`backend.diff.net`).
+Rule: exact, or not at all. Keys are independent of each other: where one is null or stands in several rows, its rows
+are to be set apart (`backend.diff.net`), and the others are right.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backend.diff.condition import check_row_condition, matching_places, row_errors
 from backend.diff.engine import Watch, ended_within
+from backend.diff.keyed import buckets_of
 from backend.diff.model import KEYS, Partial
-from backend.diff.rows import Bucket, Source
+from backend.diff.rows import APART, Bucket, Source
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -51,6 +52,15 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """Rows that differ are in table `both_sides`; `are_named`: each of their keys names one row a side. `partial` where
+    the watch ended it."""
+
+    are_named: bool
+    partial: Partial | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What is known before rows are joined: of all rows so many are the same on both sides, and are not looked at
     again; about how many keys (or `WHOLE_ROWS`: `unit`) differ, None where that cannot be told."""
@@ -68,45 +78,65 @@ def join_sides(
     key: Sequence[int],
     watch: Watch,
     settled: Settled | None = None,
-) -> Compared | None:
-    """The rows that differ, as table `both_sides` and view `pairs`, of as many parts as there was time for; None where
-    their keys do not name them. Raises what ends the watch before anything can be told."""
+) -> Joined | None:
+    """The rows that differ, of as many parts as there was time for: b_c0 … before and a_c0 … after, `n` −1 and 1 where
+    there is no after and no before. None where the key names next to nothing. Raises what ends the watch before
+    anything can be told."""
     join = _Join(connection, len(columns), key, watch)
     try:
         left_out = join.all(parts, settled)
-        changed = _rows_by_bucket(connection, key, join.balance)
     except _NotByKey:
-        left_out = changed = None
-    if changed is None or sum(changed.values()) > join.rows:
         connection.execute("DROP TABLE IF EXISTS both_sides")
         return None
+    return Joined(_are_named(connection, key, join.balance), left_out)
+
+
+def joined_rows(
+    connection: "DuckDBPyConnection",
+    columns: Sequence[str],
+    key: Sequence[int],
+    apart: Source | None = None,
+    *,
+    tolerance: float = 0.0,
+    where: str | None = None,
+) -> Compared:
+    """What `both_sides` holds (updates as view `pairs`) and, of the rows of `net` that are set `apart`, those that no
+    join can pair. Left out are updates of nothing but floats that stay within the tolerance, and keys of which no row
+    satisfies the condition before or after. Raises `QueryError`."""
     pairs = ", ".join(f"{side}_c{i}" for side in "ba" for i in range(len(columns)))
     connection.execute(f"CREATE TEMP VIEW pairs AS SELECT {pairs} FROM both_sides WHERE n = 0")
-    source = Source(connection, columns, key, lambda bucket: _one_sided(len(columns), bucket))
-    return Compared(source, _buckets(changed), left_out)
 
+    def rows_of(bucket: str) -> str:
+        return apart.rows_of(bucket) if apart and bucket in APART else _one_sided(len(columns), bucket)
 
-def only_wanted(found: Compared, tolerance: float, where: str | None) -> Compared:
-    """The same without updates of nothing but floats that stay within the tolerance, and without keys of which no row
-    satisfies the condition before or after. Raises `QueryError`."""
-    source = replace(found.source, tolerance=tolerance)
-    connection = source.connection
+    source = Source(connection, columns, key, rows_of, tolerance)
     if tolerance:
         connection.execute(f"DELETE FROM both_sides WHERE n = 0 AND NOT ({' OR '.join(source.differs().values())})")
     if where is not None:
-        condition = check_row_condition(where, source.columns)
-        named = {name: f"c{source.columns.index(name)}" for name in condition.columns}
-        states = " UNION ALL ".join(
-            f"SELECT {', '.join(f'{side}_{c} AS {c}' for c in named.values())}, rowid AS place FROM both_sides "
-            f"WHERE n {mine} 0"
-            for side, mine in (("b", "<="), ("a", ">="))
-        )
-        places = matching_places(connection, condition, named, f"({states})", "place")
-        with row_errors():
-            connection.execute(f"CREATE TEMP TABLE matched AS {places}")
-        connection.execute("DELETE FROM both_sides WHERE rowid NOT IN (SELECT place FROM matched)")
-    counted = connection.execute("SELECT n, count(*) FROM both_sides GROUP BY n").fetchall()
-    return replace(found, source=source, buckets=_buckets({_BUCKETS[n]: rows for n, rows in counted}))
+        _keep_where(source, where, has_apart=apart is not None)
+    buckets = _counted(connection)
+    if apart is not None:
+        buckets |= {name: bucket for name, bucket in buckets_of(connection).items() if name in APART}
+    return Compared(source, buckets)
+
+
+def _keep_where(source: Source, where: str, *, has_apart: bool) -> None:
+    condition = check_row_condition(where, source.columns)
+    named = {name: f"c{source.columns.index(name)}" for name in condition.columns}
+    states = []
+    for side, mine in (("b", "n <= 0"), ("a", "n >= 0")):
+        values = ", ".join(f"{side}_{c} AS {c}" for c in named.values())
+        states.append(f"SELECT {values}, rowid AS place FROM both_sides WHERE {mine}")
+    if has_apart:
+        states.append(f"SELECT {', '.join(named.values())}, -1 - rowid AS place FROM net")
+    places = matching_places(source.connection, condition, named, f"({' UNION ALL '.join(states)})", "place")
+    with row_errors():
+        source.connection.execute(f"CREATE TEMP TABLE matched AS {places}")
+    source.connection.execute("DELETE FROM both_sides WHERE rowid NOT IN (SELECT place FROM matched)")
+    if has_apart:
+        same = " AND ".join(f"net.c{i} IS NOT DISTINCT FROM keyed.c{i}" for i in source.key)
+        mine = f"SELECT 1 FROM net JOIN matched ON -1 - net.rowid = place WHERE {same}"
+        source.connection.execute(f"DELETE FROM keyed WHERE NOT EXISTS ({mine})")
 
 
 class _NotByKey(Exception):
@@ -115,14 +145,12 @@ class _NotByKey(Exception):
 
 @dataclass(slots=True)
 class _Join:
-    """Joins part after part. `rows` were joined; `balance` is the sum of the hashes of their keys that came less that
-    of those that went."""
+    """Joins part after part. `balance` is the sum of the hashes of the keys that came less that of those that went."""
 
     connection: "DuckDBPyConnection"
     width: int
     key: Sequence[int]
     watch: Watch
-    rows: int = 0
     balance: int = 0
 
     def all(self, parts: Sequence[Part], settled: Settled | None) -> Partial | None:
@@ -142,8 +170,11 @@ class _Join:
     def _one(self, part: Part, into: str) -> None:
         rows, balance = self._sum_up(part)
         with self.watch.reading(part.num_rows):
-            self.connection.execute(f"{into} {self._differing(part.query, at_most=rows + 1)}")
-        self.rows, self.balance = self.rows + rows, self.balance + balance
+            query = self._differing(part.query, at_most=rows + 1)
+            ((kept,),) = self.connection.execute(f"{into} {query}").fetchall()
+        if kept > rows:
+            raise _NotByKey
+        self.balance += balance
 
     def _sum_up(self, part: Part) -> tuple[int, int]:
         """How many rows there are, and their balance."""
@@ -175,26 +206,27 @@ def _hashed(key: Sequence[int]) -> str:
     return f"hash({', '.join(f'c{i}' for i in key)})"
 
 
-def _rows_by_bucket(connection: "DuckDBPyConnection", key: Sequence[int], balance: int) -> dict[str, int] | None:
-    """How many rows of `both_sides` each bucket has, if each of its keys names one row and what the join dropped
-    cancels: the keys' balance is then that of all rows."""
+def _are_named(connection: "DuckDBPyConnection", key: Sequence[int], balance: int) -> bool:
+    """Whether each key in `both_sides` names one row, and what the join dropped cancels: the keys' balance is then that
+    of all rows."""
     kept = f"(SELECT {', '.join(f'coalesce(a_c{i}, b_c{i}) AS c{i}' for i in key)}, n FROM both_sides)"
     null = " OR ".join(f"c{i} IS NULL" for i in key)
     found = connection.execute(
         f"SELECT n, count(*), sum({_hashed(key)}), count_if({null}) FROM {kept} GROUP BY n"
     ).fetchall()
     if any(nulls for *_, nulls in found) or balance != sum(n * hashes for n, _, hashes, _ in found):
-        return None
+        return False
     distinct = f"SELECT DISTINCT {', '.join(f'c{i}' for i in key)} FROM {kept}"
     ((names,),) = connection.execute(f"SELECT count(*) FROM ({distinct})").fetchall()
-    return {_BUCKETS[n]: rows for n, rows, *_ in found} if names == sum(each[1] for each in found) else None
+    return bool(names == sum(rows for _, rows, *_ in found))
 
 
-def _buckets(rows: dict[str, int]) -> dict[str, Bucket]:
+def _counted(connection: "DuckDBPyConnection") -> dict[str, Bucket]:
+    """The rows of `both_sides` by bucket."""
     made = {}
-    for name, count in rows.items():
-        added, removed = (0 if name == "delete" else count), (0 if name == "insert" else count)
-        made[name] = Bucket(count, added + removed, added, removed)
+    for n, count in connection.execute("SELECT n, count(*) FROM both_sides GROUP BY n").fetchall():
+        added, removed = (0 if n < 0 else count), (0 if n > 0 else count)
+        made[_BUCKETS[n]] = Bucket(count, added + removed, added, removed)
     return made
 
 

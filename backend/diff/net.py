@@ -17,10 +17,11 @@ from backend.diff.all_rows import changed_batches
 from backend.diff.condition import check_row_condition, matching_places, row_errors
 from backend.diff.engine import Watch, ended_within, engine
 from backend.diff.export import ChangedBatches
-from backend.diff.join import Compared, Part, Settled, SignedRows, join_sides, only_wanted
+from backend.diff.join import Compared, Part, Settled, SignedRows, join_sides, joined_rows
+from backend.diff.keyed import buckets_of, classify, is_unnamed, pair, set_apart, summed_source, unnamed_keys
 from backend.diff.maps import with_sorted_maps
 from backend.diff.model import WHOLE_ROWS, ApartCounts, CommonChange, NetCounts, Partial, RowChange
-from backend.diff.rows import MANY_COLUMNS, Bucket, Source, fetch_rows
+from backend.diff.rows import MANY_COLUMNS, Bucket, fetch_rows
 from backend.diff.sieve import suspect_parts, suspects
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ SIGN = pa.field("sign", pa.int8())
 MANY_ROWS = 1_000_000  # from here on two passes: first which rows can differ at all, then only those
 MANY_VALUES = 16_000_000  # up to here both sides are joined at once
 _MANY_NET_VALUES = 32_000_000  # the same of rows in a table, which each part reads whole
-_MOST_PAIRS = 1_000_000
 
 Reading = Callable[[], pa.RecordBatchReader]  # c0, c1 … and SIGN, from the start each time it is called
 
@@ -132,6 +132,11 @@ class _Rows:
         """From here on all rows are read so many times."""
         self.watch.rows_read, self.watch.rows_total = 0, None if self.total is None else self.total * times
 
+    def read_again(self, *, times: int) -> None:
+        """All rows are read so many times more."""
+        if self.watch.rows_total is not None:
+            self.watch.rows_total += (self.total or 0) * times
+
     def execute(self, statement: str) -> None:
         """A statement that reads `feed` once."""
         if self.signed is None:
@@ -156,12 +161,44 @@ def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | 
     if rows.signed is None or len(columns) > MANY_COLUMNS or not query.key:
         return None
     rows.watch.check()
-    key = _places(columns, query)
-    parts, settled = _parts(rows, rows.signed, len(columns), key)
+    key, width = _places(columns, query), len(columns)
+    parts, settled = _parts(rows, rows.signed, width, key)
     if not query.wants_all and settled is not None:
         settled = replace(settled, differing=None)
-    found = join_sides(rows.connection, parts, columns, key, rows.watch, settled)
-    return found if found is None or query.wants_all else only_wanted(found, query.tolerance, query.where)
+
+    def keep_unnamed() -> None:
+        rows.read_again(times=2)
+        rows.execute(f"CREATE TEMP TABLE unnamed AS {unnamed_keys(key, 'feed', 'sign')}")
+        _cancel(rows, width, suspect=is_unnamed([column_name(i) for i in key]))
+
+    return _side_by_side(rows, columns, query, parts, settled, keep_unnamed)
+
+
+def _side_by_side(
+    rows: _Rows,
+    columns: Sequence[str],
+    query: NetQuery,
+    parts: Sequence[Part],
+    settled: Settled | None,
+    keep_unnamed: Callable[[], None],
+    *,
+    has_copies: bool = False,
+) -> Compared | None:
+    """What differs, by a join; None where it cannot tell. `keep_unnamed` makes `unnamed`, the keys that several rows of
+    a side have, and leaves the rows with these and with null keys in `net`."""
+    key, connection = _places(columns, query), rows.connection
+    joined = join_sides(connection, parts, columns, key, rows.watch, settled)
+    if joined is None:
+        return None
+    apart = None
+    if has_copies or not joined.are_named:
+        if joined.partial is not None:  # what it had joined is not told from what several rows of a key make of it
+            connection.execute("DROP TABLE both_sides")
+            return None
+        keep_unnamed()
+        apart = set_apart(connection, columns, key)
+    found = joined_rows(connection, columns, key, apart, tolerance=query.tolerance, where=query.where)
+    return replace(found, partial=joined.partial)
 
 
 def _parts(rows: _Rows, signed: SignedRows, width: int, key: Sequence[int]) -> tuple[Sequence[Part], Settled | None]:
@@ -194,29 +231,36 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
     num_rows = rows.watch.rows_read // (1 + is_sieved)
     if query.key and left_out is None and (found := _joined_net(rows, columns, query, num_rows)) is not None:
         return found
-    source = _source(connection, columns, query)
-    _classify(source)
-    buckets = _buckets(connection)
+    source = summed_source(connection, columns, _places(columns, query), query.tolerance)
+    classify(source)
+    buckets = buckets_of(connection)
     if "update" in buckets:
-        _pair(source, buckets["update"].keys)
-        buckets = _buckets(connection) if query.tolerance else buckets
+        pair(source)
+        buckets = buckets_of(connection) if query.tolerance else buckets
     return Compared(source, buckets, left_out)
 
 
 def _joined_net(rows: _Rows, columns: Sequence[str], query: NetQuery, num_rows: int) -> Compared | None:
-    """The rows of `net`, of so many that were read, side by side where its keys name them."""
+    """The rows of `net`, of so many that were read, side by side."""
     key, width, connection, watch = _places(columns, query), len(columns), rows.connection, rows.watch
-    ((total, copies),) = connection.execute("SELECT count(*), coalesce(max(abs(n)), 0) FROM net").fetchall()
-    if width > MANY_COLUMNS or copies > 1:
+    if width > MANY_COLUMNS:
         return None
+    ((total, copies),) = connection.execute("SELECT count(*), coalesce(max(abs(n)), 0) FROM net").fetchall()
     count = max(1, math.ceil(total * width / _MANY_NET_VALUES))
     names, keys = (", ".join(column_name(i) for i in some) for some in (range(width), key))
     part = f"SELECT {names}, n AS sign FROM net WHERE hash({keys}) % {count} ="
     parts = [Part(f"{part} {number}", (total + number) // count) for number in range(count)]
     watch.rows_total = watch.rows_read + total
     settled = Settled(max(0, num_rows - total), num_rows, total if query.wants_all else None, WHOLE_ROWS)
-    found = join_sides(connection, parts, columns, key, watch, settled)
-    return only_wanted(found, query.tolerance, None) if found and query.tolerance else found
+
+    def keep_unnamed() -> None:
+        is_mine = is_unnamed([column_name(i) for i in key])
+        connection.execute(f"CREATE TEMP TABLE unnamed AS {unnamed_keys(key, 'net', 'n')}")
+        connection.execute(f"CREATE TEMP TABLE rest AS SELECT * FROM net WHERE {is_mine}")
+        connection.execute("DROP TABLE net; ALTER TABLE rest RENAME TO net")
+
+    left = replace(query, where=None)  # it was asked of `net`
+    return _side_by_side(rows, columns, left, parts, settled, keep_unnamed, has_copies=copies > 1)
 
 
 def _cancel(rows: _Rows, width: int, into: str = "CREATE TEMP TABLE net AS", suspect: str = "true") -> None:
@@ -259,67 +303,6 @@ def _keep_where(connection: "DuckDBPyConnection", columns: Sequence[str], query:
     connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM net WHERE {mine}")
     connection.execute("DROP TABLE net")
     connection.execute("ALTER TABLE kept RENAME TO net")
-
-
-def _classify(source: Source) -> None:
-    """Table `keyed`: one row a key with its `bucket`; without a key, of the two signs."""
-    if not source.key:
-        source.connection.execute(
-            "CREATE TEMP TABLE keyed AS SELECT CASE WHEN n > 0 THEN 'insert' ELSE 'delete' END AS bucket, "
-            "count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed FROM net GROUP BY 1"
-        )
-        return
-    names = ", ".join(f"c{i}" for i in source.key)
-    null = " OR ".join(f"c{i} IS NULL" for i in source.key)
-    source.connection.execute(
-        f"CREATE TEMP TABLE keyed AS SELECT *, CASE WHEN {null} THEN 'null' "
-        "WHEN added = 1 AND removed = 1 THEN 'update' WHEN added = 1 AND removed = 0 THEN 'insert' "
-        "WHEN added = 0 AND removed = 1 THEN 'delete' ELSE 'duplicate' END AS bucket FROM ("
-        f"SELECT {names}, count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed "
-        f"FROM net GROUP BY {names})"
-    )
-
-
-def _source(connection: "DuckDBPyConnection", columns: Sequence[str], query: NetQuery) -> Source:
-    key = _places(columns, query)
-    on = " AND ".join(f"net.c{i} IS NOT DISTINCT FROM k.c{i}" for i in key)
-
-    def rows_of(bucket: str) -> str:
-        if not key:
-            return f"SELECT * FROM net WHERE n {'>' if bucket == 'insert' else '<'} 0"
-        return f"SELECT net.* FROM net SEMI JOIN (SELECT * FROM keyed WHERE bucket = '{bucket}') k ON {on}"
-
-    return Source(connection, columns, key, rows_of, query.tolerance)
-
-
-def _pair(source: Source, updates: int) -> None:
-    """`pairs`, of tables `net` and `keyed`. Many are put together anew each time they are asked for: they would fill
-    memory twice."""
-    on = " AND ".join(f"b.c{i} = k.c{i} AND a.c{i} = k.c{i}" for i in source.key)
-    names = ", ".join(f"{side}.c{i} AS {side}_c{i}" for side in "ba" for i in range(len(source.columns)))
-    source.connection.execute(
-        f"CREATE TEMP {'TABLE' if updates <= _MOST_PAIRS else 'VIEW'} pairs AS "
-        f"SELECT {names} FROM (SELECT * FROM keyed WHERE bucket = 'update') k "
-        f"JOIN net b ON b.n < 0 JOIN net a ON a.n > 0 AND {on}"
-    )
-    if source.tolerance:
-        _forgive(source)
-
-
-def _forgive(source: Source) -> None:
-    """Updates that change nothing but floats, and those within the tolerance, are none."""
-    differs = " OR ".join(source.differs().values())
-    names, keys = ", ".join(f"c{i}" for i in source.key), ", ".join(f"a_c{i}" for i in source.key)
-    source.connection.execute(f"CREATE TEMP TABLE same AS SELECT {keys} FROM pairs WHERE NOT ({differs})")
-    source.connection.execute(f"DELETE FROM keyed WHERE bucket = 'update' AND ({names}) IN (SELECT * FROM same)")
-
-
-def _buckets(connection: "DuckDBPyConnection") -> dict[str, Bucket]:
-    found = connection.execute(
-        "SELECT bucket, count(*), CAST(sum(entries) AS BIGINT), CAST(sum(added) AS BIGINT), "
-        "CAST(sum(removed) AS BIGINT) FROM keyed GROUP BY bucket"
-    ).fetchall()
-    return {name: Bucket(keys, entries, added, removed) for name, keys, entries, added, removed in found}
 
 
 def count_net(buckets: Mapping[str, Bucket], *, has_key: bool, is_filtered: bool = False) -> NetCounts:

@@ -98,14 +98,15 @@ def _sharing(files: Iterable[KeyedFile]) -> Iterator[list[KeyedFile]]:
 
 
 def _bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
-    """None where they are not said, where a value is null (and named by no key), or of a type without a plain order."""
+    """None where they are not said, or of a type without a plain order. Nulls have no place among them: rows with such
+    a key are set apart."""
     place = next((i for i in range(footer.num_columns) if footer.schema.column(i).path == column), None)
     if place is None:
         return None
     lows, highs = [], []
     for group in range(footer.num_row_groups):
         said = footer.row_group(group).column(place).statistics
-        if said is None or not said.has_min_max or said.null_count:
+        if said is None or not said.has_min_max:
             return None
         lows.append(said.min)
         highs.append(said.max)

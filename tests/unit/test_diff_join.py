@@ -28,7 +28,7 @@ NAN = float("nan")
 def compare(
     before: Sequence[Row], after: Sequence[Row], query: NetQuery, schema: pa.Schema = SCHEMA
 ) -> tuple[NetAnswer, bool | None]:
-    """The answer, and whether the join gave it (None: it was not asked)."""
+    """The answer, and whether the join found that keys name its rows (None: it was not asked)."""
     rows = [*(dict(zip(schema.names, row, strict=True)) for row in (*before, *after))]
     signs = pa.array([-1] * len(before) + [1] * len(after), pa.int8())
     table = pa.Table.from_pylist(rows, schema).append_column("sign", signs)
@@ -37,7 +37,7 @@ def compare(
 
     def spied(*args: Any) -> Any:
         found = join_sides(*args)
-        gave.append(found is not None)
+        gave.append(found is not None and found.are_named)
         return found
 
     def local(connection: Any) -> SignedRows:
