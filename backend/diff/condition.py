@@ -51,6 +51,18 @@ def matching_places(
     return f"SELECT {at} AS place FROM {rows} WHERE coalesce({wrapped}, false)"
 
 
+def find_matching(
+    connection: "DuckDBPyConnection", where: str, columns: Sequence[str], source: str, place: str
+) -> None:
+    """Table `matched`: the `place` of every row of `source` (c0, c1 … are these columns) that satisfies the condition.
+    Raises `QueryError`."""
+    condition = check_row_condition(where, columns)
+    named = {name: f"c{columns.index(name)}" for name in condition.columns}
+    places = matching_places(connection, condition, named, source, place)
+    with row_errors():
+        connection.execute(f"CREATE TEMP TABLE matched AS {places}")
+
+
 @contextmanager
 def row_errors() -> Iterator[None]:
     """What types and values make impossible of a condition, as `QueryError`; being ended, or memory, is not its

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from backend.diff.condition import check_row_condition, matching_places, row_errors
+from backend.diff.condition import find_matching
 from backend.diff.engine import Watch, ended_within
-from backend.diff.keyed import buckets_of
+from backend.diff.keyed import buckets_of, is_null
 from backend.diff.model import KEYS, Partial
 from backend.diff.rows import APART, Bucket, Source
 
@@ -121,17 +121,14 @@ def joined_rows(
 
 
 def _keep_where(source: Source, where: str, *, has_apart: bool) -> None:
-    condition = check_row_condition(where, source.columns)
-    named = {name: f"c{source.columns.index(name)}" for name in condition.columns}
+    names = [f"c{i}" for i in range(len(source.columns))]
     states = []
     for side, mine in (("b", "n <= 0"), ("a", "n >= 0")):
-        values = ", ".join(f"{side}_{c} AS {c}" for c in named.values())
+        values = ", ".join(f"{side}_{name} AS {name}" for name in names)
         states.append(f"SELECT {values}, rowid AS place FROM both_sides WHERE {mine}")
     if has_apart:
-        states.append(f"SELECT {', '.join(named.values())}, -1 - rowid AS place FROM net")
-    places = matching_places(source.connection, condition, named, f"({' UNION ALL '.join(states)})", "place")
-    with row_errors():
-        source.connection.execute(f"CREATE TEMP TABLE matched AS {places}")
+        states.append(f"SELECT {', '.join(names)}, -1 - rowid AS place FROM net")
+    find_matching(source.connection, where, source.columns, f"({' UNION ALL '.join(states)})", "place")
     source.connection.execute("DELETE FROM both_sides WHERE rowid NOT IN (SELECT place FROM matched)")
     if has_apart:
         same = " AND ".join(f"net.c{i} IS NOT DISTINCT FROM keyed.c{i}" for i in source.key)
@@ -210,7 +207,7 @@ def _are_named(connection: "DuckDBPyConnection", key: Sequence[int], balance: in
     """Whether each key in `both_sides` names one row, and what the join dropped cancels: the keys' balance is then that
     of all rows."""
     kept = f"(SELECT {', '.join(f'coalesce(a_c{i}, b_c{i}) AS c{i}' for i in key)}, n FROM both_sides)"
-    null = " OR ".join(f"c{i} IS NULL" for i in key)
+    null = is_null([f"c{i}" for i in key])
     found = connection.execute(
         f"SELECT n, count(*), sum({_hashed(key)}), count_if({null}) FROM {kept} GROUP BY n"
     ).fetchall()

@@ -14,16 +14,22 @@ if TYPE_CHECKING:
 
 def unnamed_keys(key: Sequence[int], rows: str, sign: str) -> str:
     """A query for the keys that several rows of a side have."""
-    names, null = ", ".join(f"c{i}" for i in key), " OR ".join(f"c{i} IS NULL" for i in key)
+    columns = [f"c{i}" for i in key]
+    names = ", ".join(columns)
     return (
-        f"SELECT {names} FROM {rows} WHERE NOT ({null}) GROUP BY {names} "
+        f"SELECT {names} FROM {rows} WHERE NOT ({is_null(columns)}) GROUP BY {names} "
         f"HAVING sum({sign}) FILTER ({sign} > 0) > 1 OR sum({sign}) FILTER ({sign} < 0) < -1"
     )
 
 
 def is_unnamed(names: Sequence[str]) -> str:
     """Whether a key is null, or among those."""
-    return f"{' OR '.join(f'{name} IS NULL' for name in names)} OR ({', '.join(names)}) IN (SELECT * FROM unnamed)"
+    return f"{is_null(names)} OR ({', '.join(names)}) IN (SELECT * FROM unnamed)"
+
+
+def is_null(names: Sequence[str]) -> str:
+    """Whether any of these is."""
+    return " OR ".join(f"{name} IS NULL" for name in names)
 
 
 def set_apart(connection: "DuckDBPyConnection", columns: Sequence[str], key: Sequence[int]) -> Source:
@@ -47,10 +53,10 @@ def classify(source: Source) -> None:
             "count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed FROM net GROUP BY 1"
         )
         return
-    names = ", ".join(f"c{i}" for i in source.key)
-    null = " OR ".join(f"c{i} IS NULL" for i in source.key)
+    columns = [f"c{i}" for i in source.key]
+    names = ", ".join(columns)
     source.connection.execute(
-        f"CREATE TEMP TABLE keyed AS SELECT *, CASE WHEN {null} THEN 'null' "
+        f"CREATE TEMP TABLE keyed AS SELECT *, CASE WHEN {is_null(columns)} THEN 'null' "
         "WHEN added = 1 AND removed = 1 THEN 'update' WHEN added = 1 AND removed = 0 THEN 'insert' "
         "WHEN added = 0 AND removed = 1 THEN 'delete' ELSE 'duplicate' END AS bucket FROM ("
         f"SELECT {names}, count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from backend.diff.all_rows import changed_batches
-from backend.diff.condition import check_row_condition, matching_places, row_errors
+from backend.diff.condition import find_matching
 from backend.diff.engine import Watch, ended_within, engine
 from backend.diff.export import ChangedBatches
 from backend.diff.join import Compared, Part, Settled, SignedRows, join_sides, joined_rows
@@ -289,11 +289,7 @@ def _cancel_suspects(rows: _Rows, width: int, query: NetQuery) -> Partial | None
 
 def _keep_where(connection: "DuckDBPyConnection", columns: Sequence[str], query: NetQuery) -> None:
     """Only rows that satisfy the condition stay, with a key those of their keys too: an update is kept whole."""
-    condition = check_row_condition(query.where or "", columns)
-    named = {name: f"c{columns.index(name)}" for name in condition.columns}
-    places = matching_places(connection, condition, named, "net", "rowid")
-    with row_errors():
-        connection.execute(f"CREATE TEMP TABLE matched AS {places}")
+    find_matching(connection, query.where or "", columns, "net", "rowid")
     mine = "rowid IN (SELECT place FROM matched)"
     if query.key:
         same = " AND ".join(
