@@ -23,7 +23,7 @@ def _on_rows(found: VersionDiff, answer: NetAnswer) -> list[str]:
     if answer.partial is not None:
         said.append(f"the comparison was {answer.partial.when_text}: counts and rows are of these alone")
         if about := answer.partial.about_text:
-            said.append(f"{about}, by sums of hashes of all rows that were read")
+            said.append(f"{about}, by sums over all rows that were read")
     if found.key is None and answer.net.updated is None:
         said.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
     elif found.key is None and answer.net.updated:

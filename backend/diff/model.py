@@ -166,7 +166,7 @@ def ended_words(*, is_cancelled: bool, time_limit_s: float | None) -> str:
 class Partial:
     """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
     rows of both states were compared: those whose key no other row has. `differing` estimates how many keys (or
-    `WHOLE_ROWS`: `unit`) differ in all, from sums of hashes that were made before; None without them."""
+    `WHOLE_ROWS`: `unit`) differ in all, from sums over all rows that were made before; None without them."""
 
     ended: str
     rows_read: int
