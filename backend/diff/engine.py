@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from backend.diff.model import ended_words
 from backend.errors import DiffError, LakehouseError
+from backend.query.quoting import quoted_text
 from backend.work import Interruptible
 
 if TYPE_CHECKING:
@@ -22,7 +24,19 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT = "512MB"
 THREADS = 2
-_SET_UP = "SET TimeZone = 'UTC'; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
+_CONFIG = {
+    "memory_limit": MEMORY_LIMIT,
+    "threads": THREADS,
+    "async_threads": 0,  # of use for remote files alone, as prefetching is
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "preserve_insertion_order": False,
+}
+_SET_UP = (
+    "SET TimeZone = 'UTC'; SET enable_progress_bar = true; SET enable_progress_bar_print = false; "
+    "SET disable_parquet_prefetching = true; "
+    "PRAGMA verify_parallelism"  # else one thread builds a join of less than a million rows
+)
 _LATE_S = 0.01  # a timer may be early, and the time must be over when it rings
 
 
@@ -110,26 +124,52 @@ class Watch(Interruptible):
         return failure
 
 
+class _Databases:
+    """Opens databases ahead and closes them behind, by a thread of its own: the log is read meanwhile, and an answer
+    does not wait for memory to be given back."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="diff-database")
+        self._lock = threading.Lock()
+        self._ahead: Future[DuckDBPyConnection] | None = None
+
+    def open_ahead(self) -> None:
+        with self._lock:
+            self._ahead = self._ahead or self._thread.submit(_open)
+
+    def take(self) -> "DuckDBPyConnection":
+        """The one that was opened ahead, else a new one."""
+        with self._lock:
+            ahead, self._ahead = self._ahead, None
+        return ahead.result() if ahead else _open()
+
+    def close(self, connection: "DuckDBPyConnection", spill: "tempfile.TemporaryDirectory[str]") -> None:
+        def both() -> None:
+            connection.close()
+            spill.cleanup()
+
+        self._thread.submit(both)
+
+
+_databases = _Databases()
+
+
+def open_ahead() -> None:
+    """A computation is about to come: what it needs is opened meanwhile."""
+    _databases.open_ahead()
+
+
 @contextmanager
 def engine(watch: Watch) -> Iterator["DuckDBPyConnection"]:
-    """A fresh in-memory database, gone with its spill files at the end; what runs is interrupted at the watch's
+    """A fresh in-memory database, gone with its spill files soon after the end; what runs is interrupted at the watch's
     limit."""
-    import duckdb  # late: half a page load for whoever never diffs
+    import duckdb
 
-    with _timed(watch), tempfile.TemporaryDirectory(prefix="weir-diff-") as spill:
-        connection = duckdb.connect(
-            ":memory:",
-            config={
-                "memory_limit": MEMORY_LIMIT,
-                "threads": THREADS,
-                "temp_directory": spill,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-                "preserve_insertion_order": False,
-            },
-        )
+    with _timed(watch):
+        connection = _databases.take()
+        spill = tempfile.TemporaryDirectory(prefix="weir-diff-", ignore_cleanup_errors=True)
         try:
-            connection.execute(_SET_UP)
+            connection.execute(f"SET temp_directory = {quoted_text(spill.name)}")
             watch.take(connection)
             watch.check()
             yield connection
@@ -137,7 +177,15 @@ def engine(watch: Watch) -> Iterator["DuckDBPyConnection"]:
             raise _error(exc, watch, full=isinstance(exc, duckdb.OutOfMemoryException)) from exc
         finally:
             watch.take(None)
-            connection.close()
+            _databases.close(connection, spill)
+
+
+def _open() -> "DuckDBPyConnection":
+    import duckdb  # late: half a page load for whoever never diffs
+
+    connection = duckdb.connect(":memory:", config=_CONFIG)
+    connection.execute(_SET_UP)
+    return connection
 
 
 def ended_within(watch: Watch, work: Callable[[], None]) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from backend.diff.commits import commit_changes
 from backend.diff.condition import check_row_condition
+from backend.diff.engine import open_ahead
 from backend.diff.export import ChangedBatches
 from backend.diff.feed_summary import CountingLake
 from backend.diff.files import diff_files
@@ -86,6 +87,8 @@ def prepare(
     lake: DiffLake, ref: TableRef, from_version: int, to_version: int, options: DiffOptions = DiffOptions()
 ) -> PreparedDiff:
     """What the log tells of the difference; no row is read. Raises as `diff` does."""
+    if not options.on_host:
+        open_ahead()
     first, second = lake.snapshot(ref, from_version), lake.snapshot(options.against or ref, to_version)
     sides = _sides(lake, first, second)
     request = DiffRequest(from_version, to_version, options.method, options.max_bytes, options.on_host)
