@@ -1,7 +1,7 @@
 """The fast way to the difference of two sides by key: they are joined once, and only rows that differ are kept.
 
 Rule: exact, or not at all. Keys are independent of each other: where one is null or stands in several rows, its rows
-are to be set apart (`backend.diff.net`), and the others are right.
+are set apart (`backend.diff.keyed`), and the others are right.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.diff.condition import find_matching
 from backend.diff.engine import Watch, ended_within
-from backend.diff.keyed import buckets_of, is_null
+from backend.diff.keyed import buckets_of, is_null, is_unnamed, keep_apart, unnamed_keys
 from backend.diff.model import KEYS, Partial
 from backend.diff.rows import APART, Bucket, Source
 
@@ -21,16 +21,20 @@ if TYPE_CHECKING:
 _SIDES = {"insert": ("a", 1), "delete": ("b", -1)}
 _BUCKETS = {0: "update", 1: "insert", -1: "delete"}  # by `n`, the sum of both sides' signs
 _MANY_ROWS_A_KEY = 2.5  # of both sides, on average: such a key names nothing, and a join multiplies its rows
+_MANY_PAIRS_A_ROW = 50  # a join that makes more is not begun before the keys of several rows are set apart
+_SKETCHES = range(40, 44)  # bits of a hash; by lower ones rows may have been put into parts
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A query for rows of both sides (c0, c1 … and `sign`), and how many their files hold. `bounds` are a column of the
-    key and between which values it lies: no other part has such values. None: these are all rows."""
+    key and between which values it lies: no other part has such values. None: these are all rows. `has_copies`: some
+    signs are those of several equal rows."""
 
     query: str
     num_rows: int
     bounds: tuple[int, Any, Any] | None = None
+    has_copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +57,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Rows that differ are in table `both_sides`; `are_named`: each of their keys names one row a side. `partial` where
-    the watch ended it."""
+    """Rows that differ are in table `both_sides`; `has_apart`: those of keys that name none are in table `apart`.
+    `partial` where the watch ended it."""
 
-    are_named: bool
+    has_apart: bool
     partial: Partial | None = None
 
 
@@ -80,15 +84,15 @@ def join_sides(
     settled: Settled | None = None,
 ) -> Joined | None:
     """The rows that differ, of as many parts as there was time for: b_c0 … before and a_c0 … after, `n` −1 and 1 where
-    there is no after and no before. None where the key names next to nothing. Raises what ends the watch before
-    anything can be told."""
+    there is no after and no before, and the number of their `part`. None where the key names next to nothing. Raises
+    what ends the watch before anything can be told."""
     join = _Join(connection, len(columns), key, watch)
     try:
         left_out = join.all(parts, settled)
     except _NotByKey:
-        connection.execute("DROP TABLE IF EXISTS both_sides")
+        connection.execute("DROP TABLE IF EXISTS both_sides; DROP TABLE IF EXISTS apart")
         return None
-    return Joined(_are_named(connection, key, join.balance), left_out)
+    return Joined(join.has_apart, left_out)
 
 
 def joined_rows(
@@ -140,82 +144,120 @@ class _NotByKey(Exception):
     """The key does not name the rows, or a part holds other rows than its bounds say."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Of the rows of a part: how many there are; by how many more came than went, and by how much the hashes of their
+    keys add up to more (both, for the hash of 0 is 0); whether a join would make many pairs of each row."""
+
+    rows: int
+    balance: tuple[int, int]
+    is_multiplied: bool
+
+
 @dataclass(slots=True)
 class _Join:
-    """Joins part after part. `balance` is the sum of the hashes of the keys that came less that of those that went."""
+    """Joins part after part."""
 
     connection: "DuckDBPyConnection"
     width: int
     key: Sequence[int]
     watch: Watch
-    balance: int = 0
+    has_apart: bool = False
 
     def all(self, parts: Sequence[Part], settled: Settled | None) -> Partial | None:
         """What is left out where the watch ended it."""
         known = settled or Settled(0, 0, None)
         begun = int(known.differing is None)  # until then nothing can be told
         if begun:
-            self._one(parts[0], "CREATE TEMP TABLE both_sides AS")
+            self._one(parts[0], 0, "CREATE TEMP TABLE both_sides AS")
         else:
-            self.connection.execute(f"CREATE TEMP TABLE both_sides AS {self._differing(parts[0].query, at_most=0)}")
+            self.connection.execute(f"CREATE TEMP TABLE both_sides AS {self._differing(parts[0].query, 0, at_most=0)}")
         for number, part in enumerate(parts[begun:], begun):
-            if ended_within(self.watch, partial(self._one, part, "INSERT INTO both_sides")):
+            if ended_within(self.watch, partial(self._one, part, number, "INSERT INTO both_sides")):
+                self.connection.execute(f"DELETE FROM both_sides WHERE part = {number}")
                 read, total = (known.same_rows + sum(p.num_rows for p in some) for some in (parts[:number], parts))
                 return Partial(self.watch.ended(), read, total, known.differing, known.unit)
         return None
 
-    def _one(self, part: Part, into: str) -> None:
-        rows, balance = self._sum_up(part)
+    def _one(self, part: Part, number: int, into: str) -> None:
+        sums, query = self._sum_up(part), part.query
+        if is_apart := part.has_copies or sums.is_multiplied:
+            self._find_unnamed(part)
+            query = f"SELECT * FROM ({query}) WHERE NOT ({self._unnamed()})"
         with self.watch.reading(part.num_rows):
-            query = self._differing(part.query, at_most=rows + 1)
+            query = self._differing(query, number, at_most=sums.rows + 1)
             ((kept,),) = self.connection.execute(f"{into} {query}").fetchall()
-        if kept > rows:
+        if kept > sums.rows:
             raise _NotByKey
-        self.balance += balance
+        if not is_apart and not self._are_named(number, sums.balance):
+            self._find_unnamed(part)
+            mine = is_unnamed([f"coalesce(a_c{i}, b_c{i})" for i in self.key])
+            self.connection.execute(f"DELETE FROM both_sides WHERE part = {number} AND ({mine})")
+            is_apart = True
+        if is_apart:
+            with self.watch.reading(part.num_rows):
+                keep_apart(self.connection, part.query, self.width, self._unnamed())
+            self.has_apart = True
 
-    def _sum_up(self, part: Part) -> tuple[int, int]:
-        """How many rows there are, and their balance."""
+    def _find_unnamed(self, part: Part) -> None:
+        """Table `unnamed`, of a part's rows; they are read once more for it, and later those that are set apart."""
+        if self.watch.rows_total is not None:
+            self.watch.rows_total += 2 * part.num_rows
+        with self.watch.reading(part.num_rows):
+            keys = unnamed_keys(self.key, f"({part.query})", "sign")
+            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE unnamed AS {keys}")
+
+    def _unnamed(self) -> str:
+        return is_unnamed([f"c{i}" for i in self.key])
+
+    def _sum_up(self, part: Part) -> _Sums:
         hashed = _hashed(self.key)
+        sketches = "".join(f", count_if({hashed} & {1 << bit} = 0)" for bit in _SKETCHES)
         place, low, high = part.bounds or (None, None, None)
         ends = "" if place is None else f", min(c{place}), max(c{place})"
-        ((rows, names, came, went, *found),) = self.connection.execute(
-            f"SELECT count(*), approx_count_distinct({hashed}), sum({hashed}) FILTER (sign > 0), "
-            f"sum({hashed}) FILTER (sign < 0){ends} FROM ({part.query})"
+        ((rows, names, came, more, less, *found),) = self.connection.execute(
+            f"SELECT count(*), approx_count_distinct({hashed}), count(*) FILTER (sign > 0), "
+            f"sum({hashed}) FILTER (sign > 0), sum({hashed}) FILTER (sign < 0){sketches}{ends} FROM ({part.query})"
         ).fetchall()
-        is_within = not found or not rows or (None not in found and low <= found[0] and found[1] <= high)
+        zeros, bounds = found[: len(_SKETCHES)], found[len(_SKETCHES) :]
+        is_within = not bounds or not rows or (None not in bounds and low <= bounds[0] and bounds[1] <= high)
         if names * _MANY_ROWS_A_KEY < rows or not is_within:
             raise _NotByKey
-        return rows, (came or 0) - (went or 0)
+        # A hash's bit is a sign for each key: the square of the sum of all signs is expected to be the sum of the
+        # squares of the rows of each key (Alon, Matias, Szegedy), four times the pairs that a join would make.
+        squares = sum((2 * (zero or 0) - rows) ** 2 for zero in zeros) / len(_SKETCHES)
+        return _Sums(rows, (2 * came - rows, (more or 0) - (less or 0)), squares > 4 * _MANY_PAIRS_A_ROW * rows)
 
-    def _differing(self, rows: str, *, at_most: int) -> str:
+    def _differing(self, rows: str, number: int, *, at_most: int) -> str:
         names = ", ".join(f"{side}.c{i} AS {side}_c{i}" for side in "ba" for i in range(self.width))
         on = " AND ".join(f"b.c{i} = a.c{i}" for i in self.key)
         differs = "".join(f" OR b.c{i} IS DISTINCT FROM a.c{i}" for i in range(self.width) if i not in self.key)
         no_before, no_after = (f"{side}.c{self.key[0]} IS NULL" for side in "ba")  # a null key matches none: is found
         return (
-            f"SELECT {names}, CAST(CASE WHEN {no_before} THEN 1 WHEN {no_after} THEN -1 ELSE 0 END AS TINYINT) AS n "
+            f"SELECT {names}, CAST(CASE WHEN {no_before} THEN 1 WHEN {no_after} THEN -1 ELSE 0 END AS TINYINT) AS n, "
+            f"CAST({number} AS USMALLINT) AS part "
             f"FROM (SELECT * FROM ({rows}) WHERE sign < 0) b FULL JOIN (SELECT * FROM ({rows}) WHERE sign > 0) a "
             f"ON {on} WHERE {no_before} OR {no_after}{differs} LIMIT {at_most}"
         )
 
+    def _are_named(self, number: int, balance: tuple[int, int]) -> bool:
+        """Whether each key that a part left in `both_sides` names one row, and what the join dropped cancels: the
+        balance is then that of all rows."""
+        names = ", ".join(f"coalesce(a_c{i}, b_c{i}) AS c{i}" for i in self.key)
+        kept, null = f"(SELECT {names}, n FROM both_sides WHERE part = {number})", is_null([f"c{i}" for i in self.key])
+        found = self.connection.execute(
+            f"SELECT n, count(*), sum({_hashed(self.key)}), count_if({null}) FROM {kept} GROUP BY n"
+        ).fetchall()
+        kept_balance = sum(n * count for n, count, *_ in found), sum(n * hashes for n, _, hashes, _ in found)
+        if kept_balance != balance or any(nulls for *_, nulls in found):
+            return False
+        distinct = f"SELECT DISTINCT {', '.join(f'c{i}' for i in self.key)} FROM {kept}"
+        ((keys,),) = self.connection.execute(f"SELECT count(*) FROM ({distinct})").fetchall()
+        return bool(keys == sum(rows for _, rows, *_ in found))
+
 
 def _hashed(key: Sequence[int]) -> str:
     return f"hash({', '.join(f'c{i}' for i in key)})"
-
-
-def _are_named(connection: "DuckDBPyConnection", key: Sequence[int], balance: int) -> bool:
-    """Whether each key in `both_sides` names one row, and what the join dropped cancels: the keys' balance is then that
-    of all rows."""
-    kept = f"(SELECT {', '.join(f'coalesce(a_c{i}, b_c{i}) AS c{i}' for i in key)}, n FROM both_sides)"
-    null = is_null([f"c{i}" for i in key])
-    found = connection.execute(
-        f"SELECT n, count(*), sum({_hashed(key)}), count_if({null}) FROM {kept} GROUP BY n"
-    ).fetchall()
-    if any(nulls for *_, nulls in found) or balance != sum(n * hashes for n, _, hashes, _ in found):
-        return False
-    distinct = f"SELECT DISTINCT {', '.join(f'c{i}' for i in key)} FROM {kept}"
-    ((names,),) = connection.execute(f"SELECT count(*) FROM ({distinct})").fetchall()
-    return bool(names == sum(rows for _, rows, *_ in found))
 
 
 def _counted(connection: "DuckDBPyConnection") -> dict[str, Bucket]:

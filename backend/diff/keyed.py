@@ -32,17 +32,42 @@ def is_null(names: Sequence[str]) -> str:
     return " OR ".join(f"{name} IS NULL" for name in names)
 
 
+def keep_apart(connection: "DuckDBPyConnection", rows: str, width: int, condition: str) -> None:
+    """Table `apart` gets the rows of a query (c0, c1 … and `sign`) that satisfy a condition and do not cancel."""
+    names = ", ".join(f"c{i}" for i in range(width))
+    connection.execute(
+        f"CREATE TEMP TABLE IF NOT EXISTS apart AS SELECT {names}, CAST(0 AS BIGINT) AS n FROM ({rows}) LIMIT 0"
+    )
+    connection.execute(
+        f"INSERT INTO apart SELECT {names}, CAST(sum(sign) AS BIGINT) FROM ({rows}) WHERE {condition} "
+        f"GROUP BY {names} HAVING sum(sign) <> 0"
+    )
+
+
 def set_apart(connection: "DuckDBPyConnection", columns: Sequence[str], key: Sequence[int]) -> Source:
-    """What came of the join for keys that do not name one row, by their rows in `net`: those that turn out to be one
-    row a side take their places in `both_sides`."""
-    connection.execute(f"DELETE FROM both_sides WHERE {is_unnamed([f'coalesce(a_c{i}, b_c{i})' for i in key])}")
+    """The rows of `apart`, now in `net`; those whose key turns out to be one row a side go to `both_sides`."""
+    whole, none = ", ".join(f"c{i}" for i in range(len(columns))), ", ".join(["NULL"] * len(columns))
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE net AS SELECT {whole}, CAST(sum(n) AS BIGINT) AS n FROM apart "
+        f"GROUP BY {whole} HAVING sum(n) <> 0"
+    )
     source = summed_source(connection, columns, key)
     classify(source)
-    connection.execute(f"INSERT INTO both_sides SELECT *, 0 FROM ({_pairs(source)})")
-    whole, none = ", ".join(f"c{i}" for i in range(len(columns))), ", ".join(["NULL"] * len(columns))
-    for bucket, values in (("insert", f"{none}, {whole}, 1"), ("delete", f"{whole}, {none}, -1")):
+    connection.execute(f"INSERT INTO both_sides SELECT *, 0, 0 FROM ({_pairs(source)})")
+    for bucket, values in (("insert", f"{none}, {whole}, 1, 0"), ("delete", f"{whole}, {none}, -1, 0")):
         connection.execute(f"INSERT INTO both_sides SELECT {values} FROM ({source.rows_of(bucket)})")
     return source
+
+
+def without_null_keys(connection: "DuckDBPyConnection", key: Sequence[int]) -> int:
+    """Takes the rows with a null key out of `apart`: while parts are still to come, so may be what cancels them. How
+    many there were."""
+    null = is_null([f"c{i}" for i in key])
+    ((rows,),) = connection.execute(
+        f"SELECT CAST(coalesce(sum(abs(n)), 0) AS BIGINT) FROM apart WHERE {null}"
+    ).fetchall()
+    connection.execute(f"DELETE FROM apart WHERE {null}")
+    return int(rows)
 
 
 def classify(source: Source) -> None:

@@ -24,6 +24,8 @@ def _on_rows(found: VersionDiff, answer: NetAnswer) -> list[str]:
         said.append(f"the comparison was {answer.partial.when_text}: counts and rows are of these alone")
         if about := answer.partial.about_text:
             said.append(f"{about}, by sums over all rows that were read")
+        if answer.partial.null_keys:
+            said.append(f"{answer.partial.null_keys:,} rows with a null key are left out: others may cancel them")
     if found.key is None and answer.net.updated is None:
         said.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
     elif found.key is None and answer.net.updated:

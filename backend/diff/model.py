@@ -166,13 +166,15 @@ def ended_words(*, is_cancelled: bool, time_limit_s: float | None) -> str:
 class Partial:
     """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
     rows of both states were compared: those whose key no other row has. `differing` estimates how many keys (or
-    `WHOLE_ROWS`: `unit`) differ in all, from sums over all rows that were made before; None without them."""
+    `WHOLE_ROWS`: `unit`) differ in all, from sums over all rows that were made before; None without them. `null_keys`
+    are rows among those read that no count has: what cancels them may be among the others."""
 
     ended: str
     rows_read: int
     rows_total: int
     differing: int | None = None
     unit: str = KEYS
+    null_keys: int = 0
 
     @property
     def text(self) -> str:

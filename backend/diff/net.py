@@ -18,7 +18,7 @@ from backend.diff.condition import find_matching
 from backend.diff.engine import Watch, ended_within, engine
 from backend.diff.export import ChangedBatches
 from backend.diff.join import Compared, Part, Settled, SignedRows, join_sides, joined_rows
-from backend.diff.keyed import buckets_of, classify, is_unnamed, pair, set_apart, summed_source, unnamed_keys
+from backend.diff.keyed import buckets_of, classify, pair, set_apart, summed_source, without_null_keys
 from backend.diff.maps import with_sorted_maps
 from backend.diff.model import WHOLE_ROWS, ApartCounts, CommonChange, NetCounts, Partial, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, fetch_rows
@@ -132,11 +132,6 @@ class _Rows:
         """From here on all rows are read so many times."""
         self.watch.rows_read, self.watch.rows_total = 0, None if self.total is None else self.total * times
 
-    def read_again(self, *, times: int) -> None:
-        """All rows are read so many times more."""
-        if self.watch.rows_total is not None:
-            self.watch.rows_total += (self.total or 0) * times
-
     def execute(self, statement: str) -> None:
         """A statement that reads `feed` once."""
         if self.signed is None:
@@ -165,40 +160,23 @@ def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | 
     parts, settled = _parts(rows, rows.signed, width, key)
     if not query.wants_all and settled is not None:
         settled = replace(settled, differing=None)
-
-    def keep_unnamed() -> None:
-        rows.read_again(times=2)
-        rows.execute(f"CREATE TEMP TABLE unnamed AS {unnamed_keys(key, 'feed', 'sign')}")
-        _cancel(rows, width, suspect=is_unnamed([column_name(i) for i in key]))
-
-    return _side_by_side(rows, columns, query, parts, settled, keep_unnamed)
+    return _side_by_side(rows, columns, query, parts, settled)
 
 
 def _side_by_side(
-    rows: _Rows,
-    columns: Sequence[str],
-    query: NetQuery,
-    parts: Sequence[Part],
-    settled: Settled | None,
-    keep_unnamed: Callable[[], None],
-    *,
-    has_copies: bool = False,
+    rows: _Rows, columns: Sequence[str], query: NetQuery, parts: Sequence[Part], settled: Settled | None
 ) -> Compared | None:
-    """What differs, by a join; None where it cannot tell. `keep_unnamed` makes `unnamed`, the keys that several rows of
-    a side have, and leaves the rows with these and with null keys in `net`."""
+    """What differs, by a join; None where the key names next to nothing."""
     key, connection = _places(columns, query), rows.connection
     joined = join_sides(connection, parts, columns, key, rows.watch, settled)
     if joined is None:
         return None
-    apart = None
-    if has_copies or not joined.are_named:
-        if joined.partial is not None:  # what it had joined is not told from what several rows of a key make of it
-            connection.execute("DROP TABLE both_sides")
-            return None
-        keep_unnamed()
-        apart = set_apart(connection, columns, key)
+    left_out = joined.partial
+    if left_out is not None and joined.has_apart:
+        left_out = replace(left_out, null_keys=without_null_keys(connection, key))
+    apart = set_apart(connection, columns, key) if joined.has_apart else None
     found = joined_rows(connection, columns, key, apart, tolerance=query.tolerance, where=query.where)
-    return replace(found, partial=joined.partial)
+    return replace(found, partial=left_out)
 
 
 def _parts(rows: _Rows, signed: SignedRows, width: int, key: Sequence[int]) -> tuple[Sequence[Part], Settled | None]:
@@ -242,25 +220,26 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
 
 def _joined_net(rows: _Rows, columns: Sequence[str], query: NetQuery, num_rows: int) -> Compared | None:
     """The rows of `net`, of so many that were read, side by side."""
-    key, width, connection, watch = _places(columns, query), len(columns), rows.connection, rows.watch
+    width = len(columns)
     if width > MANY_COLUMNS:
         return None
-    ((total, copies),) = connection.execute("SELECT count(*), coalesce(max(abs(n)), 0) FROM net").fetchall()
+    parts = _net_parts(rows.connection, width, _places(columns, query))
+    total = sum(part.num_rows for part in parts)
+    rows.watch.rows_total = rows.watch.rows_read + total
+    settled = Settled(max(0, num_rows - total), num_rows, total if query.wants_all else None, WHOLE_ROWS)
+    return _side_by_side(rows, columns, replace(query, where=None), parts, settled)  # it was asked of `net`
+
+
+def _net_parts(connection: "DuckDBPyConnection", width: int, key: Sequence[int]) -> list[Part]:
+    ((total,),) = connection.execute("SELECT count(*) FROM net").fetchall()
     count = max(1, math.ceil(total * width / _MANY_NET_VALUES))
     names, keys = (", ".join(column_name(i) for i in some) for some in (range(width), key))
-    part = f"SELECT {names}, n AS sign FROM net WHERE hash({keys}) % {count} ="
-    parts = [Part(f"{part} {number}", (total + number) // count) for number in range(count)]
-    watch.rows_total = watch.rows_read + total
-    settled = Settled(max(0, num_rows - total), num_rows, total if query.wants_all else None, WHOLE_ROWS)
-
-    def keep_unnamed() -> None:
-        is_mine = is_unnamed([column_name(i) for i in key])
-        connection.execute(f"CREATE TEMP TABLE unnamed AS {unnamed_keys(key, 'net', 'n')}")
-        connection.execute(f"CREATE TEMP TABLE rest AS SELECT * FROM net WHERE {is_mine}")
-        connection.execute("DROP TABLE net; ALTER TABLE rest RENAME TO net")
-
-    left = replace(query, where=None)  # it was asked of `net`
-    return _side_by_side(rows, columns, left, parts, settled, keep_unnamed, has_copies=copies > 1)
+    place = f"hash({keys}) % {count}"
+    told = connection.execute(f"SELECT {place}, count(*), max(abs(n)) > 1 FROM net GROUP BY 1 ORDER BY 1").fetchall()
+    return [
+        Part(f"SELECT {names}, n AS sign FROM net WHERE {place} = {number}", num_rows, has_copies=has_copies)
+        for number, num_rows, has_copies in told or [(0, 0, False)]
+    ]
 
 
 def _cancel(rows: _Rows, width: int, into: str = "CREATE TEMP TABLE net AS", suspect: str = "true") -> None:

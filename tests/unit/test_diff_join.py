@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.diff.engine import Watch
-from backend.diff.join import SignedRows, join_sides
+from backend.diff.join import SignedRows, _Join, join_sides
 from backend.diff.model import NetCounts
 from backend.diff.net import NetAnswer, NetQuery, net_changes
 
@@ -37,7 +37,7 @@ def compare(
 
     def spied(*args: Any) -> Any:
         found = join_sides(*args)
-        gave.append(found is not None and found.are_named)
+        gave.append(found is not None and not found.has_apart)
         return found
 
     def local(connection: Any) -> SignedRows:
@@ -79,7 +79,7 @@ def text(answer: NetAnswer) -> str:
 
 rows = st.lists(
     st.tuples(
-        st.sampled_from([1, 2, 3, 4, 5, None]),
+        st.sampled_from([0, 1, 2, 3, 4, None]),
         st.sampled_from(["a", "b"]),
         st.sampled_from(["x", "y", None]),
         st.sampled_from([0.0, -0.0, 0.05, 1.0, NAN, None]),
@@ -87,6 +87,7 @@ rows = st.lists(
     max_size=6,
 )
 one = (1, "a", "x", 0.0)
+zero = (0, "a", "x", 0.0)
 
 
 @settings(max_examples=20, deadline=None)
@@ -151,6 +152,8 @@ other, two = (1, "a", "y", 0.0), (2, "a", "x", NAN)
         pytest.param([one], [one, one, two], False, False, id="one more came"),
         pytest.param([one, one, two], [one, two, two], False, False, id="one went, another came twice"),
         pytest.param([one, one], [], False, False, id="both went"),
+        pytest.param([zero], [zero, zero], False, False, id="one more came, of a key whose hash is 0"),
+        pytest.param([zero, zero, one], [zero, one, one], False, False, id="went, another came"),
         pytest.param([one], [one, other], False, False, id="beside an equal one"),
         pytest.param([one, (1, "b", "x", 0.0)], [one, (1, "b", "y", 0.0)], False, True, id="named by two columns"),
         pytest.param([(None, "a", "x", 0.0)], [(None, "a", "y", 0.0)], False, False, id="null"),
@@ -231,6 +234,35 @@ def test_a_key_that_many_rows_share_does_not_multiply_them(repeated: list[Row]) 
     found, is_joined = compare(before, after, NetQuery(("id",), 1_000))
     assert is_joined is False
     assert str(found) == str(summed_up(before, after, NetQuery(("id",), 1_000)))
+
+
+@pytest.mark.parametrize(
+    ("sharing", "is_multiplied"),
+    [
+        pytest.param([], False, id="every key names a row"),
+        pytest.param([20] * 200, False, id="two hundred keys of twenty rows"),
+        pytest.param([5_000], True, id="one key of five thousand"),
+        pytest.param([2_000] * 5, True, id="five keys of two thousand"),
+    ],
+)
+def test_before_a_join_multiplies_rows_their_keys_are_set_apart(sharing: list[int], is_multiplied: bool) -> None:
+    """Each is in so many rows of a side, all the same but one: a join finds rows × rows pairs of it."""
+    many = [(-1 - key, "a", "x" if n else "y", 0.0) for key, count in enumerate(sharing) for n in range(count)]
+    before = [(i, "a", "x", 0.0) for i in range(50_000)]
+    after = [(0, "a", "y", 0.0), *before[1:]]
+    told: list[bool] = []
+
+    def spied(join: Any, *args: Any) -> Any:
+        sums = sum_up(join, *args)
+        told.append(sums.is_multiplied)
+        return sums
+
+    query, sum_up = NetQuery(("id",), 100), _Join._sum_up
+    with patch.object(_Join, "_sum_up", spied):
+        found, is_joined = compare(before + many, after + many[1:], query)
+    assert (told, is_joined) == ([is_multiplied], not sharing)
+    assert found.net == NetCounts(0, 1, len(sharing[:1]))
+    assert str(found) == str(summed_up(before + many, after + many[1:], query))
 
 
 def test_the_limit_is_shared_between_the_kinds() -> None:
