@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.diff.condition import find_matching
 from backend.diff.engine import Watch, ended_within
+from backend.diff.hashes import row_hash
 from backend.diff.keyed import buckets_of, is_null, is_unnamed, keep_apart, unnamed_keys
 from backend.diff.model import KEYS, Partial
 from backend.diff.rows import APART, Bucket, Source
@@ -146,11 +147,11 @@ class _NotByKey(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Of the rows of a part: how many there are; by how many more came than went, and by how much the hashes of their
-    keys add up to more (both, for the hash of 0 is 0); whether a join would make many pairs of each row."""
+    """Of the rows of a part: how many there are, the sum of the hashes of the keys that came less that of those that
+    went, and whether a join would make many pairs of each row."""
 
     rows: int
-    balance: tuple[int, int]
+    balance: int
     is_multiplied: bool
 
 
@@ -163,10 +164,12 @@ class _Join:
     key: Sequence[int]
     watch: Watch
     has_apart: bool = False
+    _key_hash: str = ""
 
     def all(self, parts: Sequence[Part], settled: Settled | None) -> Partial | None:
         """What is left out where the watch ended it."""
         known = settled or Settled(0, 0, None)
+        self._key_hash = row_hash(self.connection, f"({parts[0].query})", [f"c{i}" for i in self.key])
         begun = int(known.differing is None)  # until then nothing can be told
         if begun:
             self._one(parts[0], 0, "CREATE TEMP TABLE both_sides AS")
@@ -211,13 +214,13 @@ class _Join:
         return is_unnamed([f"c{i}" for i in self.key])
 
     def _sum_up(self, part: Part) -> _Sums:
-        hashed = _hashed(self.key)
+        hashed = self._key_hash
         sketches = "".join(f", count_if({hashed} & {1 << bit} = 0)" for bit in _SKETCHES)
         place, low, high = part.bounds or (None, None, None)
         ends = "" if place is None else f", min(c{place}), max(c{place})"
-        ((rows, names, came, more, less, *found),) = self.connection.execute(
-            f"SELECT count(*), approx_count_distinct({hashed}), count(*) FILTER (sign > 0), "
-            f"sum({hashed}) FILTER (sign > 0), sum({hashed}) FILTER (sign < 0){sketches}{ends} FROM ({part.query})"
+        ((rows, names, came, went, *found),) = self.connection.execute(
+            f"SELECT count(*), approx_count_distinct({hashed}), sum({hashed}) FILTER (sign > 0), "
+            f"sum({hashed}) FILTER (sign < 0){sketches}{ends} FROM ({part.query})"
         ).fetchall()
         zeros, bounds = found[: len(_SKETCHES)], found[len(_SKETCHES) :]
         is_within = not bounds or not rows or (None not in bounds and low <= bounds[0] and bounds[1] <= high)
@@ -226,7 +229,7 @@ class _Join:
         # A hash's bit is a sign for each key: the square of the sum of all signs is expected to be the sum of the
         # squares of the rows of each key (Alon, Matias, Szegedy), four times the pairs that a join would make.
         squares = sum((2 * (zero or 0) - rows) ** 2 for zero in zeros) / len(_SKETCHES)
-        return _Sums(rows, (2 * came - rows, (more or 0) - (less or 0)), squares > 4 * _MANY_PAIRS_A_ROW * rows)
+        return _Sums(rows, (came or 0) - (went or 0), squares > 4 * _MANY_PAIRS_A_ROW * rows)
 
     def _differing(self, rows: str, number: int, *, at_most: int) -> str:
         names = ", ".join(f"{side}.c{i} AS {side}_c{i}" for side in "ba" for i in range(self.width))
@@ -240,24 +243,19 @@ class _Join:
             f"ON {on} WHERE {no_before} OR {no_after}{differs} LIMIT {at_most}"
         )
 
-    def _are_named(self, number: int, balance: tuple[int, int]) -> bool:
+    def _are_named(self, number: int, balance: int) -> bool:
         """Whether each key that a part left in `both_sides` names one row, and what the join dropped cancels: the
         balance is then that of all rows."""
         names = ", ".join(f"coalesce(a_c{i}, b_c{i}) AS c{i}" for i in self.key)
         kept, null = f"(SELECT {names}, n FROM both_sides WHERE part = {number})", is_null([f"c{i}" for i in self.key])
         found = self.connection.execute(
-            f"SELECT n, count(*), sum({_hashed(self.key)}), count_if({null}) FROM {kept} GROUP BY n"
+            f"SELECT n, count(*), sum({self._key_hash}), count_if({null}) FROM {kept} GROUP BY n"
         ).fetchall()
-        kept_balance = sum(n * count for n, count, *_ in found), sum(n * hashes for n, _, hashes, _ in found)
-        if kept_balance != balance or any(nulls for *_, nulls in found):
+        if any(nulls for *_, nulls in found) or balance != sum(n * hashes for n, _, hashes, _ in found):
             return False
         distinct = f"SELECT DISTINCT {', '.join(f'c{i}' for i in self.key)} FROM {kept}"
         ((keys,),) = self.connection.execute(f"SELECT count(*) FROM ({distinct})").fetchall()
         return bool(keys == sum(rows for _, rows, *_ in found))
-
-
-def _hashed(key: Sequence[int]) -> str:
-    return f"hash({', '.join(f'c{i}' for i in key)})"
 
 
 def _counted(connection: "DuckDBPyConnection") -> dict[str, Bucket]:

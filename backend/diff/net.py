@@ -6,7 +6,8 @@ inside: a table's own names cannot clash.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -132,19 +133,20 @@ class _Rows:
         """From here on all rows are read so many times."""
         self.watch.rows_read, self.watch.rows_total = 0, None if self.total is None else self.total * times
 
-    def execute(self, statement: str) -> None:
-        """A statement that reads `feed` once."""
+    @contextmanager
+    def feed(self) -> Iterator[None]:
+        """View `feed`, for a statement to read it once."""
         if self.signed is None:
             rows = self.watch.watched(self.read())
             self.connection.register("given", rows)
             values = [f"{with_sorted_maps(f.type, f.name) or f.name} AS {f.name}" for f in rows.schema]
             self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS SELECT {', '.join(values)} FROM given")
-            self.connection.execute(statement)
+            yield
             self.connection.unregister("given")
             return
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS {self.signed.query}")
         with self.watch.reading(self.total):
-            self.connection.execute(statement)
+            yield
 
 
 def _places(columns: Sequence[str], query: NetQuery) -> tuple[int, ...]:
@@ -188,7 +190,7 @@ def _parts(rows: _Rows, signed: SignedRows, width: int, key: Sequence[int]) -> t
         rows.total = watch.rows_total = sum(part.num_rows for part in parts)
         return parts, None
     rows.begin(times=1)
-    parts, settled = suspect_parts(rows.connection, rows.execute, width, key, most_rows)
+    parts, settled = suspect_parts(rows.connection, rows.feed, width, key, most_rows)
     rows.total = watch.rows_read = settled.num_rows
     watch.rows_total = 2 * settled.num_rows - settled.same_rows
     return parts, settled
@@ -245,18 +247,27 @@ def _net_parts(connection: "DuckDBPyConnection", width: int, key: Sequence[int])
 def _cancel(rows: _Rows, width: int, into: str = "CREATE TEMP TABLE net AS", suspect: str = "true") -> None:
     """Table `net`: every distinct row whose signs do not add up to 0, with their sum `n`."""
     names = ", ".join(column_name(i) for i in range(width))
-    rows.execute(
-        f"{into} SELECT {names}, CAST(sum(sign) AS BIGINT) AS n FROM feed WHERE {suspect} "
-        f"GROUP BY {names} HAVING sum(sign) <> 0"
-    )
+    with rows.feed():
+        rows.connection.execute(
+            f"{into} SELECT {names}, CAST(sum(sign) AS BIGINT) AS n FROM feed WHERE {suspect} "
+            f"GROUP BY {names} HAVING sum(sign) <> 0"
+        )
 
 
 def _cancel_suspects(rows: _Rows, width: int, query: NetQuery) -> Partial | None:
     """The same of many rows, in two passes: first which can differ at all, then only those. What the first one tells
     where the watch ended the second; not where only some of what differs is wanted."""
     names = ", ".join(column_name(i) for i in range(width))
-    empty = f"CREATE TEMP TABLE net AS SELECT {names}, CAST(0 AS BIGINT) AS n FROM feed LIMIT 0"
-    suspect, settled = suspects(rows.connection, lambda sums: rows.execute(f"{empty}; {sums}"), width)
+
+    @contextmanager
+    def feed() -> Iterator[None]:
+        with rows.feed():
+            rows.connection.execute(
+                f"CREATE TEMP TABLE net AS SELECT {names}, CAST(0 AS BIGINT) AS n FROM feed LIMIT 0"
+            )
+            yield
+
+    suspect, settled = suspects(rows.connection, feed, width)
     second_pass = partial(_cancel, rows, width, "INSERT INTO net", suspect)
     if settled.differing is None or not query.wants_all:
         second_pass()

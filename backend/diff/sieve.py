@@ -7,8 +7,10 @@ a difference for certain.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from backend.diff.hashes import row_hash
 from backend.diff.join import Part, Settled
 
 if TYPE_CHECKING:
@@ -16,23 +18,23 @@ if TYPE_CHECKING:
 
 PLACES = 1 << 20
 _FREE = 1e-4  # of a million places a hundred: the estimate is good to a few per cent
-Execute = Callable[[str], None]  # runs a statement that reads `feed` (c0, c1 … and `sign`) once
+Feed = Callable[[], AbstractContextManager[None]]  # meanwhile a statement may read `feed` (c0, c1 … and `sign`) once
 
 
-def suspects(connection: "DuckDBPyConnection", execute: Execute, width: int) -> tuple[str, Settled]:
+def suspects(connection: "DuckDBPyConnection", feed: Feed, width: int) -> tuple[str, Settled]:
     """A condition on rows of `feed` that every row that does not cancel satisfies, and what is known by then, about
     whole rows instead of keys."""
     names = _names(range(width))
-    _sum_up(execute, width, names)
+    _sum_up(connection, feed, width, names)
     return f"{_place(names)} IN (SELECT place FROM places WHERE differs)", _counted(connection)[1]
 
 
 def suspect_parts(
-    connection: "DuckDBPyConnection", execute: Execute, width: int, key: Sequence[int], most_rows: int
+    connection: "DuckDBPyConnection", feed: Feed, width: int, key: Sequence[int], most_rows: int
 ) -> tuple[list[Part], Settled]:
     """The rows that can differ, in parts of about so many rows at most: all rows with one key are in one part."""
     names = _names(key)
-    _sum_up(execute, width, names)
+    _sum_up(connection, feed, width, names)
     suspect, settled = _counted(connection)
     count = max(1, math.ceil(suspect / most_rows))
     return [_part(connection, names, f"differs AND place % {count} = {number}") for number in range(count)], settled
@@ -58,13 +60,14 @@ def likely_keys(places: int) -> int | None:
     return round(-PLACES * math.log(free)) if free > _FREE else None
 
 
-def _sum_up(execute: Execute, width: int, placed_by: str) -> None:
-    execute(
-        "CREATE OR REPLACE TEMP TABLE places AS SELECT place, count(*) AS entries, "
-        "sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0 AS differs FROM ("
-        f"SELECT {_place(placed_by)} AS place, sign, CAST(hash({_names(range(width))}, 'weir') AS HUGEINT) AS h "
-        "FROM feed) GROUP BY place"
-    )
+def _sum_up(connection: "DuckDBPyConnection", feed: Feed, width: int, placed_by: str) -> None:
+    with feed():
+        hashed = row_hash(connection, "feed", [f"c{i}" for i in range(width)])
+        connection.execute(
+            "CREATE OR REPLACE TEMP TABLE places AS SELECT place, count(*) AS entries, "
+            "sum(sign) <> 0 OR sum(CASE WHEN sign > 0 THEN h ELSE -h END) <> 0 AS differs FROM ("
+            f"SELECT {_place(placed_by)} AS place, sign, CAST({hashed} AS HUGEINT) AS h FROM feed) GROUP BY place"
+        )
 
 
 def _place(names: str) -> str:

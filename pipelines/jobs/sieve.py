@@ -1,15 +1,17 @@
 """Which rows can differ at all, found by Spark: sums of hashes instead of a shuffle of whole rows.
 
-Rule: that of `backend.diff.sieve`, with Spark's hash. A second pass reads only rows of places that do not cancel, in
-parts that hold all rows of a key.
+Rule: that of `backend.diff.sieve`, with Spark's hash, which leaves out nulls: (1, null) and (null, 1) have one, and so
+have null, [] and [null]. So nulls and sizes are hashed beside values. A second pass reads only rows of places that do
+not cancel, in parts that hold all rows of a key.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from backend.diff.sieve import PLACES, likely_keys
 from pipelines.jobs.net import fields_of
@@ -56,6 +58,22 @@ def sieve(signed: DataFrame, key: Sequence[int]) -> Sieved:
     return Sieved(parts, same + suspect, likely_keys(differing), places)
 
 
+def row_hash(fields: Sequence[StructField]) -> Column:
+    """64 bits, different for different rows but by chance; none of these columns may hold maps."""
+    return F.xxhash64(*(told for field in fields for told in _told(F.col(field.name), field.dataType)), F.lit("weir"))
+
+
+def _told(value: Column, kind: DataType) -> list[Column]:
+    """What tells a value from every other one when it is hashed without nulls."""
+    if isinstance(kind, StructType):
+        inner = (_told(value.getField(field.name), field.dataType) for field in kind.fields)
+        return [value.isNull(), *(told for each in inner for told in each)]
+    if isinstance(kind, ArrayType):
+        elements = F.transform(value, lambda element: F.xxhash64(*_told(element, kind.elementType)))
+        return [F.coalesce(F.size(value), F.lit(-1)), elements]
+    return [value.isNull(), value]
+
+
 def _parts(placed: DataFrame, places: DataFrame, count: int, *, is_sparse: bool) -> tuple[Part, ...]:
     kept, number = (places.filter("differs") if is_sparse else places), F.col(_PLACE) % count
     sizes = {row[0]: int(row[1]) for row in kept.groupBy(number).agg(F.sum("entries")).collect()}
@@ -71,7 +89,7 @@ def _parts(placed: DataFrame, places: DataFrame, count: int, *, is_sparse: bool)
 
 def _places(placed: DataFrame, names: Sequence[str]) -> DataFrame:
     """A line a place: its rows, and whether they do not cancel. A sum that overflows does not."""
-    row = F.xxhash64(*names, F.lit("weir"))
+    row = row_hash([placed.schema[name] for name in names])
     halves = (F.shiftright(row, 32), row.bitwiseAND(F.lit(0xFFFFFFFF)))
     sums = [F.try_sum(F.col(SIGN) * half) for half in halves]
     cancels = (F.col("n") == 0) & (F.col("high") == 0) & (F.col("low") == 0)
