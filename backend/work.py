@@ -5,7 +5,8 @@ Rule: what the work raises is raised where its result is asked for; `stop` tells
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 Result = TypeVar("Result")
@@ -78,6 +79,16 @@ class Interruptible:
         """The connection in use from now on; None before it is closed."""
         with self._lock:
             self._connection = connection
+
+    @contextmanager
+    def sheltered(self) -> Iterator[None]:
+        """What runs on the connection meanwhile is let run to its end, which is near."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+        try:
+            yield
+        finally:
+            self.take(connection)
 
     @property
     def is_stopped(self) -> bool:

@@ -86,7 +86,7 @@ def _answered(
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
     read = _by_row_ids if method is DiffMethod.ROW_ID else _by_files
     compared = with_answer(prepared, method, read(prepared, query, watch), failed=failed)
-    return compared if compared.partial else with_commits(prepared, compared, watch)
+    return compared if compared.partial or watch.ending() else with_commits(prepared, compared, watch)
 
 
 def with_answer(

@@ -98,7 +98,8 @@ def net_changes(
         rows = _Rows(connection, watch, watch.rows_total, read, local(connection) if local is not None else None)
         found = _joined(rows, columns, query) or _summed_up(rows, columns, query, can_read_twice=can_read_twice)
         source, buckets = found.source, found.buckets
-        page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
+        with watch.sheltered():  # all is compared: an end that comes now would lose it
+            page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
         if query.take is not None:
             watch.check()  # a file holds all rows
             query.take(changed_batches(source, page.arrow_schema, buckets, watch))

@@ -27,6 +27,7 @@ from backend.diff.local_rows import signed_files
 from backend.diff.model import WHOLE_ROWS, ApartCounts, NetCounts, Partial
 from backend.diff.net import SIGN, NetAnswer, NetQuery, net_changes
 from backend.diff.parts import FilesPart, KeyedFile, keyed_files, split
+from backend.diff.rows import fetch_rows
 from backend.errors import DiffError
 from backend.lake.local_files import LocalFiles
 from backend.lake.model import Metadata
@@ -326,6 +327,29 @@ def test_of_a_null_key_what_cancels_it_may_be_still_to_come(tmp_path: Path) -> N
     assert found.partial == Partial("cancelled", 3, 8, null_keys=1)
     found, _ = compared(sides, at_once=3)
     assert (found.net, found.apart, found.partial) == (NetCounts(0, 1, 0), ApartCounts(), None)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_when_all_is_compared_an_end_loses_nothing(sides: tuple[list[str], list[str]], is_stopped: bool) -> None:
+    whole, watch, is_over = str(compared(sides, at_once=22)[0]), Watch(60.0), threading.Event()
+
+    def end() -> None:
+        while not is_over.is_set():
+            (watch.stop if is_stopped else watch.interrupt)()
+
+    def ended(*args: Any, **options: Any) -> Any:
+        watch.begin(60.0 if is_stopped else 0.0)
+        ending = threading.Thread(target=end)
+        ending.start()
+        try:
+            return fetch_rows(*args, **options)
+        finally:
+            is_over.set()
+            ending.join()
+            assert watch.ending() is not None
+
+    with patch("backend.diff.net.fetch_rows", ended):
+        assert str(compared(sides, at_once=22, watch=watch)[0]) == whole
 
 
 @pytest.mark.parametrize(
