@@ -3,11 +3,9 @@
 Rule: this package knows words and exit codes; every answer comes from backend, and only answers go to stdout.
 """
 
-import atexit
 import io
 import os
 import sys
-import threading
 from collections.abc import Sequence
 
 INTERRUPTED = 130  # what shells expect after Ctrl-C
@@ -24,8 +22,6 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         code = _reader_gone()
-    if code == INTERRUPTED and args is None:
-        _leave_at_once(code)
     sys.exit(code)
 
 
@@ -54,14 +50,6 @@ def _guarded(args: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _reader_gone()
-
-
-def _leave_at_once(code: int) -> None:
-    """Where a thread still computes: in native code it would abort the process when Python ends under it."""
-    if any(thread.daemon for thread in threading.enumerate()):
-        atexit._run_exitfuncs()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def _reader_gone() -> int:

@@ -1,8 +1,6 @@
 """Ctrl-C while `weir diff` compares in its own process, with a real signal."""
 
 import signal
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -10,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import INTERRUPTED
 from app.cli.diff_here import compared
 from backend.diff.diff import diff
 from backend.diff.engine import Watch
@@ -77,30 +74,6 @@ def test_a_second_ctrl_c_waits_for_nothing() -> None:
         compared(deaf, Watch())
     assert time.monotonic() - began < 10
     released.set()
-
-
-_COMPUTES = """
-import threading, time, duckdb
-from app import cli
-
-def compute():
-    with duckdb.connect() as connection:
-        while True:
-            connection.execute("SELECT sum(i) FROM range(100000) t(i)").fetchall()
-
-for _ in range(4):
-    threading.Thread(target=compute, daemon=True).start()
-time.sleep(0.3)
-cli._guarded = lambda _: cli.INTERRUPTED
-cli.main()
-"""
-
-
-def test_leaving_at_once_is_no_crash() -> None:
-    """Threads that come back from native code while Python ends would abort the process."""
-    for _ in range(3):
-        left = subprocess.run([sys.executable, "-c", _COMPUTES], capture_output=True, timeout=60, check=False)
-        assert (left.returncode, left.stderr) == (INTERRUPTED, b"")
 
 
 def test_an_answer_and_an_error_come_through(whole: VersionDiff) -> None:
