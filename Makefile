@@ -33,11 +33,11 @@ check: setup-test ## format, lint, types and import contracts
 
 setup: ## make .venv and fetch the JARs (steps already done are skipped)
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON_MISSING)" >&2; exit 1; }
-	@$(PYTHON) -I app/setup_env.py run
+	@$(PYTHON) -I app/run/setup_env.py run
 
 setup-test: ## the same with what the tests need
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON_MISSING)" >&2; exit 1; }
-	@$(PYTHON) -I app/setup_env.py test
+	@$(PYTHON) -I app/run/setup_env.py test
 
 lock: setup ## pin requirements.in and requirements-dev.in anew
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements.in -o requirements.txt

@@ -10,14 +10,14 @@ from datetime import datetime
 import streamlit as st
 
 from app import context
-from app.lake_reading import LakeReader, LakeReading
+from app.tables.reading import LakeReader, LakeReading
 from backend.errors import LakehouseError
 from backend.health.health import table_health
 from backend.health.model import TableHealth
-from backend.lake import files, stats
-from backend.lake.files import FileChoice, FileDistribution, FilePage, distribute
+from backend.lake.files import file_sizes, stats
+from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
+from backend.lake.files.stats import ColumnTotals
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.stats import ColumnTotals
 from backend.streams.model import HostHeartbeat, StreamStatus
 from backend.streams.status import statuses
 
@@ -89,7 +89,7 @@ def file_page(snapshot: Snapshot, choice: FileChoice, start: int, length: int) -
 
 @st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES)
 def _file_page(key: str, choice: FileChoice, start: int, length: int, _snapshot: Snapshot) -> FilePage:  # noqa: ARG001
-    return files.file_page(_snapshot, choice, start=start, length=length)
+    return file_sizes.file_page(_snapshot, choice, start=start, length=length)
 
 
 def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnTotals, ...]:

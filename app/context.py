@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import streamlit as st
 from streamlit.logger import set_log_level
 
-from app.view.theme import Mode
-from backend.diff.bisect_kept import Bisects
+from app.ui.theme import Mode
+from backend.bisect.cache import Bisects
+from backend.diff.cache import Differences
 from backend.diff.job_kept import DiffJobs
-from backend.diff.kept import Differences
 from backend.diff.key_memory import key_memory
 from backend.lake.lake import Lake
 from backend.query.aggregate import Aggregates

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import streamlit as st
 import structlog
 
-from app.view.format import markdown_safe
+from app.ui.format import markdown_safe
 from backend import errors
 from backend.logs import redact_text
 

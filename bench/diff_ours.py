@@ -10,11 +10,11 @@ from typing import Any
 
 import duckdb as duckdb  # Weir imports it late; here, as the peer's, before the clock starts
 
-from backend.diff.diff import compare_rows
-from backend.diff.engine import Watch as DiffWatch
+from backend.diff.answer import compare_rows
 from backend.diff.feed_summary import sum_up_feed
 from backend.diff.model import DiffMethod
-from backend.diff.prepared import DiffOptions, prepare
+from backend.diff.prepare import DiffOptions, prepare
+from backend.duckdb_session import Watch as DiffWatch
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import Settings, load_settings

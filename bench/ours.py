@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.lake.files import Bucket, distribute
+from backend.lake.files.file_sizes import Bucket, distribute
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.settings import Settings, load_settings

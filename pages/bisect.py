@@ -1,8 +1,8 @@
 """First bad version: which commit broke a condition that a good version satisfies, or mended it?"""
 
-from app.components import bisect_panel
-from app.components.frame import table_header
+from app.bisect import widgets as bisect_panel
 from app.errors import boundary
+from app.ui.frame import table_header
 
 opened = table_header("bisect", versioned=False)
 with boundary():

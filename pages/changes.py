@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from app.components.diff_options import options_popover, other_table, where_input
-from app.components.diff_panel import answer
-from app.components.frame import table_header
-from app.components.version_range import version_range
+from app.changes.options import options_popover, other_table, where_input
+from app.changes.widgets import answer
 from app.errors import boundary
+from app.ui.frame import table_header
+from app.ui.version_range import version_range
 
 opened = table_header("changes", versioned=False)
 with st.container(horizontal=True, vertical_alignment="bottom", key="asked"):

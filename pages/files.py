@@ -1,8 +1,9 @@
 """Files: why is it slow, where are the small files? Sizes as a distribution, then partitions or single files."""
 
 from app import errors
-from app.components import file_sizes, files
-from app.components.frame import table_header
+from app.files import file_sizes
+from app.files import widgets as files
+from app.ui.frame import table_header
 
 opened = table_header("files")
 with errors.boundary():

@@ -3,9 +3,9 @@
 import streamlit as st
 
 from app import state
-from app.components.frame import table_header
-from app.components.health_panel import lake_health, table_health
 from app.errors import boundary
+from app.health.widgets import lake_health, table_health
+from app.ui.frame import table_header
 
 if state.table() is None:
     st.title("Health of the lake", anchor=False)

@@ -3,8 +3,8 @@
 import streamlit as st
 
 from app import errors
-from app.components import history
-from app.components.frame import table_header
+from app.history import widgets as history
+from app.ui.frame import table_header
 
 opened = table_header("history", otherwise=history.commits_alone)
 figure = st.container(key="history_figure")

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import cache, context, errors, navigation
-from app.components import catalog, lists, overview
-from app.components.frame import empty_lake
-from app.view import overview as view
+from app.overview import view
+from app.overview import widgets as overview
+from app.tables import widgets as catalog
+from app.ui import lists
+from app.ui.frame import empty_lake
 from backend.errors import LakehouseError
 from backend.health.attention import AttentionRules, attention
 from backend.health.model import AttentionItem

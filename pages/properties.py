@@ -1,8 +1,9 @@
 """Properties: how is this table configured, what does that mean, what is unusual, what was different before?"""
 
 from app import errors
-from app.components import properties, property_comparison
-from app.components.frame import table_header
+from app.properties import comparison as property_comparison
+from app.properties import widgets as properties
+from app.ui.frame import table_header
 
 opened = table_header("properties")
 with errors.boundary():

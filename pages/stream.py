@@ -3,12 +3,12 @@
 import streamlit as st
 
 from app import cache, navigation, state
-from app.components.badges import layer_badge
-from app.components.live import live
-from app.components.stream_controls import act_dialog
-from app.components.stream_panel import stream_panel
 from app.errors import boundary, show
-from app.view.format import markdown_safe
+from app.streams.controls import act_dialog
+from app.streams.widgets import stream_panel
+from app.ui.badges import layer_badge
+from app.ui.format import markdown_safe
+from app.ui.live import live
 from backend.errors import StreamNotFoundError
 
 with boundary():

@@ -3,10 +3,10 @@
 import streamlit as st
 
 from app import navigation
-from app.components.live import live
-from app.components.stream_controls import act_dialog, operation_log
-from app.components.stream_list import stream_list
 from app.errors import boundary
+from app.streams.controls import act_dialog, operation_log
+from app.streams.stream_list import stream_list
+from app.ui.live import live
 
 st.title(navigation.title("streams"), anchor=False)
 st.caption("Click a cell to open a stream; tick rows to start, stop or restart them.")

@@ -3,8 +3,9 @@
 import streamlit as st
 
 from app import context, errors, state
-from app.components import data, schema, summary
-from app.components.frame import table_header
+from app.summary import data, schema
+from app.summary import widgets as summary
+from app.ui.frame import table_header
 
 opened = table_header("table")
 with errors.boundary():

@@ -3,8 +3,8 @@
 import streamlit as st
 
 from app import navigation
-from app.components import catalog
 from app.errors import boundary
+from app.tables import widgets as catalog
 
 
 def region() -> None:

@@ -1,8 +1,9 @@
 """Versions: which can still be read, restored or followed, until when and why; and any number over them."""
 
-from app.components import versions, versions_numbers
-from app.components.frame import table_header
 from app.errors import boundary
+from app.ui.frame import table_header
+from app.versions import numbers as versions_numbers
+from app.versions import widgets as versions
 
 opened = table_header("versions", versioned=False, otherwise=versions.of_broken)
 with boundary():

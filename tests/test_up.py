@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from app.supervise import LONGEST_PAUSE_S, ending_text, restart_pause_s
-from app.up import demo_services, page_url
+from app.run.supervise import LONGEST_PAUSE_S, ending_text, restart_pause_s
+from app.run.up import demo_services, page_url
 from backend.settings import load_settings
 from tests.processes import free_port, processes_of, wait_until
 
@@ -57,8 +57,8 @@ class Up:
         ]
         script = f"""
             import sys
-            from app.supervise import Service
-            from app.up import main
+            from app.run.supervise import Service
+            from app.run.up import main
             from backend.errors import LakehouseError
             try:
                 sys.exit(main(services=[{", ".join(services)}]))

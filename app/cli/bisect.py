@@ -7,14 +7,14 @@ import shlex
 from contextlib import closing
 from dataclasses import dataclass
 
+from app.bisect.view.words import commit_text, headline, left_text, means_text, notes, probe_line
 from app.cli import documents
 from app.cli.documents import Document
 from app.cli.lake import opened
 from app.cli.output import one_line, print_json, print_table, say
-from app.view.bisect_words import commit_text, headline, left_text, means_text, notes, probe_line
-from app.view.format import utc_text
-from backend.diff.bisect import bisect as search
-from backend.diff.bisect_model import Bisection, BisectRequest, Probe
+from app.ui.format import utc_text
+from backend.bisect.model import Bisection, BisectRequest, Probe
+from backend.bisect.search import bisect as search
 from backend.diff.values import json_value
 from backend.errors import BisectError
 

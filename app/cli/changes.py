@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from app.changes.view.sentence import rewritten_text
+from app.changes.view.summary import to_markdown
 from app.cli import documents
 from app.cli.diff_here import compared as compared_here
 from app.cli.errors import fail
 from app.cli.lake import opened, services
 from app.cli.output import one_line, print_json, print_table, say
-from app.view.change_sentence import rewritten_text
-from app.view.change_summary import to_markdown
-from app.view.format import bytes_text, count_text, things, utc_text
-from backend.diff.diff import diff as compare
-from backend.diff.engine import Watch
+from app.ui.format import bytes_text, count_text, things, utc_text
+from backend.diff.answer import diff as compare
 from backend.diff.export import WRITERS, ChangedBatches, fetched
 from backend.diff.key import parse_names
 from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
-from backend.diff.prepared import DiffOptions, prepare
+from backend.diff.prepare import DiffOptions, prepare
 from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
+from backend.duckdb_session import Watch
 from backend.errors import DiffError, StorageError
 
 CHANGED = 10  # the exit code when anything differs

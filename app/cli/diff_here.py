@@ -6,11 +6,11 @@ Rule: the first Ctrl-C ends the comparison with what it had compared; a second o
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from app.changes.view.progress import progress_text
 from app.cli.output import console, say
-from app.view.diff_progress import progress_text
-from backend.diff.engine import DiffStopped, Watch
-from backend.diff.kept import DiffProgress
+from backend.diff.cache import DiffProgress
 from backend.diff.model import VersionDiff
+from backend.duckdb_session import DiffStopped, Watch
 from backend.work import Work
 
 _POLL_S = 0.1

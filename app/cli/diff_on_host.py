@@ -7,15 +7,15 @@ may leave a part of the answer, and only leaves one that somebody else did.
 import time
 from typing import TYPE_CHECKING
 
+from app.changes.view.jobs import job_words
 from app.cli.output import now, one_line, say
 from app.cli.streams import actor, control_store
-from app.view.jobs import job_words
-from backend.diff.job import job_request, read_answer, results_lake
+from backend.diff.host_job import job_request, read_answer, results_lake
 from backend.diff.model import DiffMethod, VersionDiff
-from backend.diff.prepared import PreparedDiff
+from backend.diff.prepare import PreparedDiff
 from backend.errors import JobError, JobResultMissingError
+from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import Job, JobRequest, JobState
-from backend.jobs.standing import is_orphan, why_no_host
 from backend.settings import Settings
 
 if TYPE_CHECKING:

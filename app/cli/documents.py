@@ -12,11 +12,11 @@ from backend.diff.model import CommitChanges, VersionDiff
 from backend.diff.values import json_value
 from backend.health.model import AttentionItem, TableHealth
 from backend.jobs.model import Job
-from backend.lake.commit_changes import TableChange
-from backend.lake.files import FileDistribution
-from backend.lake.metadata_diff import FieldState
+from backend.lake.files.file_sizes import FileDistribution
+from backend.lake.history.metadata_changes import TableChange
 from backend.lake.model import Commit, Protocol, Snapshot, TableCard, UnreadableTable
-from backend.lake.schema import Column, constraints
+from backend.lake.table.metadata_diff import FieldState
+from backend.lake.table.schema import Column, constraints
 from backend.streams.model import Progress, StreamFailure, StreamState, StreamStatus
 
 Document = dict[str, Any]

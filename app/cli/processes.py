@@ -11,14 +11,14 @@ from backend.settings import load_settings
 
 
 def up() -> int:
-    from app.up import main
+    from app.run.up import main
 
     return main(load_settings())
 
 
 def ui() -> int:
     allow_pandas()
-    from app.asgi import main
+    from app.server.asgi import main
 
     return main()
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from backend.diff.engine import Watch
 from backend.diff.export import ChangedBatches, change_schema
 from backend.diff.rows import APART, MANY_COLUMNS, ORDER, Bucket, Source
+from backend.duckdb_session import Watch
 from backend.errors import DiffError
 from backend.query.quoting import quoted_text
 

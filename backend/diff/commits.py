@@ -5,10 +5,10 @@ Rule: a count that neither gives is None; which of the two it is, is said.
 
 from collections.abc import Iterable
 
-from backend.diff.engine import Watch
 from backend.diff.feed import Gross
 from backend.diff.feed_summary import CountingLake
 from backend.diff.model import CommitChanges
+from backend.duckdb_session import Watch
 from backend.errors import LakehouseError
 from backend.lake.model import Commit, TableRef
 

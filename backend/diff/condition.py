@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.diff.engine import Watch, close_doors, engine
+from backend.duckdb_session import Watch, close_doors, engine
 from backend.errors import QueryError
 from backend.query.engine import not_computed
 from backend.query.expression import Expression, read_expression, require_truth

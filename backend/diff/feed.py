@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.diff.engine import Watch
+from backend.diff.compare import SIGN, NetAnswer, NetQuery, column_name, net_changes
 from backend.diff.model import NetCounts
-from backend.diff.net import SIGN, NetAnswer, NetQuery, column_name, net_changes
+from backend.duckdb_session import Watch
 from backend.errors import DiffError
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"

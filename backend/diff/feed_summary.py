@@ -7,8 +7,8 @@ is an error, never a guess.
 from collections.abc import Mapping
 from typing import Protocol
 
-from backend.diff.engine import Watch
 from backend.diff.feed import Gross
+from backend.duckdb_session import Watch
 from backend.lake.model import TableRef
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.diff.model import FilesDiff
-from backend.diff.states import Sides
+from backend.diff.read_stream import Sides
 
 
 def diff_files(sides: Sides) -> FilesDiff:

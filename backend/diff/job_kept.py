@@ -9,10 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
-from backend.diff.job import job_request, read_answer, results_lake
-from backend.diff.kept import DiffQuestion
+from backend.diff.cache import DiffQuestion
+from backend.diff.host_job import job_request, read_answer, results_lake
 from backend.diff.model import VersionDiff
-from backend.diff.prepared import DiffLake, PreparedDiff, prepare
+from backend.diff.prepare import DiffLake, PreparedDiff, prepare
 from backend.jobs.model import Job, JobRequest
 from backend.settings import Settings
 

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backend.diff.condition import find_matching
-from backend.diff.engine import Watch, ended_within
 from backend.diff.hashes import row_hash
 from backend.diff.keyed import buckets_of, is_null, is_unnamed, keep_apart, unnamed_keys
 from backend.diff.model import KEYS, Partial
 from backend.diff.rows import APART, Bucket, Source
+from backend.duckdb_session import Watch, ended_within
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -13,17 +13,17 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.diff.bisect import may_change_rows
-from backend.diff.engine import Watch
+from backend.bisect.search import may_change_rows
 from backend.diff.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.diff.model import RowChange, RowKind
 from backend.diff.plan import FeedSupport
 from backend.diff.values import same
+from backend.duckdb_session import Watch
 from backend.errors import DiffError
-from backend.lake.filters import Node, parse_filter
 from backend.lake.model import CommitReader, Snapshot, TableRef
-from backend.lake.rows import FoundRows, RowQuery
-from backend.lake.schema import fields
+from backend.lake.rows.filters import Node, parse_filter
+from backend.lake.rows.rows import FoundRows, RowQuery
+from backend.lake.table.schema import fields
 from backend.query.over_versions import VersionValue, over_versions
 from backend.query.quoting import quoted_name, quoted_text
 from backend.work import Work

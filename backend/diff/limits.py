@@ -5,10 +5,10 @@ Rule: pure; every way in which a count is less than exact has its sentence.
 
 from collections.abc import Sequence
 
+from backend.diff.compare import NetAnswer
 from backend.diff.model import DiffMethod, VersionDiff
-from backend.diff.net import NetAnswer
-from backend.diff.states import Sides
-from backend.lake.metadata_diff import column_names
+from backend.diff.read_stream import Sides
+from backend.lake.table.metadata_diff import column_names
 
 _SHOWN = 12
 

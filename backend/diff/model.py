@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.lake.metadata_diff import PropertyChange, SchemaDiff
 from backend.lake.model import Commit, TableRef
+from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 
 
 class DiffMethod(StrEnum):

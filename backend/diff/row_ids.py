@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from backend.diff.compare import NetAnswer
 from backend.diff.export import ChangedBatches, change_schema
 from backend.diff.model import DiffMethod, KeyChoice, KeySource, RowChange
-from backend.diff.net import NetAnswer
-from backend.diff.states import Sides
+from backend.diff.read_stream import Sides
 from backend.errors import UnsupportedFeatureError
-from backend.lake.local_files import LocalFiles, is_row_tracked
 from backend.lake.model import Snapshot
+from backend.lake.rows.local_files import LocalFiles, is_row_tracked
 
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 ROW_ID = "_row_id"  # the ids as a column of the rows compared

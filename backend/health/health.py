@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from backend.health.model import LogState, Offender, SmallFileRule, TableHealth
 from backend.health.recommend import Evidence, recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
-from backend.lake.files import FileDistribution, TargetSize, distribute
+from backend.lake.files.file_sizes import FileDistribution, TargetSize, distribute
 from backend.lake.model import Commit, CommitReader, Snapshot, TableRef, Timeline
 from backend.settings import HealthSettings
 

@@ -1,6 +1,6 @@
 """Findings about one table, drawn from its snapshot, log and history.
 
-Rule: pure; "small" is `backend.lake.files`' definition and no second one.
+Rule: pure; "small" is `backend.lake.files.file_sizes`' definition and no second one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backend.health.model import MaintenanceRun, Offender, SmallFileRule, TrendPoint
 from backend.health.words import size
-from backend.lake.files import PartitionFiles, TargetSize
+from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.model import Commit, Timeline, VersionTotals
 from backend.settings import HealthSettings
 

@@ -12,11 +12,11 @@ from pathlib import PurePath
 from typing import Protocol
 
 from backend.errors import LakehouseError, StorageError, TableNotFoundError
-from backend.lake.commits import commit_name
-from backend.lake.listing import LOG
+from backend.lake.log.commits import commit_name
+from backend.lake.log.listing import LOG
 from backend.lake.model import Commit, TableCard, TableRef, UnreadableTable
-from backend.lake.paths import is_remote
-from backend.lake.storage import Folder, Storage
+from backend.lake.storage.paths import is_remote
+from backend.lake.storage.storage import Folder, Storage
 
 RETRY_S = 60.0
 

@@ -14,10 +14,10 @@ from itertools import islice
 from typing import TypeVar
 
 from backend.errors import LakehouseError, PathRefusedError, StorageError, TableNotFoundError
-from backend.lake.listing import LOG
+from backend.lake.log.listing import LOG
 from backend.lake.model import TableRef, UnreadableTable
-from backend.lake.paths import is_remote
-from backend.lake.storage import Entry, Folder, Storage
+from backend.lake.storage.paths import is_remote
+from backend.lake.storage.storage import Entry, Folder, Storage
 
 LAYERS = ("bronze", "silver", "gold")
 MAX_DEPTH = 8

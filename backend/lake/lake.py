@@ -16,27 +16,34 @@ from backend.errors import (
     StorageError,
     TableNotFoundError,
 )
-from backend.lake import catalog, data
+from backend.lake import catalog
 from backend.lake.cards import Cards, Table
-from backend.lake.change_counts import count_changes
-from backend.lake.changes import ChangeFeedSupport, change_feed_support, change_files, require_feed, require_files
-from backend.lake.checksum import Checksum
-from backend.lake.file_difference import FilesApart, files_apart
-from backend.lake.files import TargetSize, target_size
-from backend.lake.footer import FileFooter, read_footer
-from backend.lake.listing import LOG, LogListing
-from backend.lake.local_files import LocalFiles, local_files
-from backend.lake.log import TableLog
+from backend.lake.files.file_difference import FilesApart, files_apart
+from backend.lake.files.file_sizes import TargetSize, target_size
+from backend.lake.files.footer import FileFooter, read_footer
+from backend.lake.history.change_counts import count_changes
+from backend.lake.history.change_feed import (
+    ChangeFeedSupport,
+    change_feed_support,
+    change_files,
+    require_feed,
+    require_files,
+)
+from backend.lake.history.timeline import TableTimeline
+from backend.lake.history.timeline_store import TimelineStore
+from backend.lake.log.checksum import Checksum
+from backend.lake.log.listing import LOG, LogListing
+from backend.lake.log.log import TableLog
 from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
-from backend.lake.paths import is_remote, normal_uri
-from backend.lake.presence import Finder, LogSeen, files_to_see, see_files, see_log
-from backend.lake.properties import ownership
-from backend.lake.reach_facts import read_facts
-from backend.lake.reachability import FilesSeen, LogFacts
-from backend.lake.rows import FoundRows, RowQuery, find_rows, read_files
-from backend.lake.storage import Storage
-from backend.lake.timeline import TableTimeline
-from backend.lake.timeline_store import TimelineStore
+from backend.lake.retention.facts import read_facts
+from backend.lake.retention.file_check import Finder, LogSeen, files_to_see, see_files, see_log
+from backend.lake.retention.reachability import FilesSeen, LogFacts
+from backend.lake.rows import scan
+from backend.lake.rows.local_files import LocalFiles, local_files
+from backend.lake.rows.rows import FoundRows, RowQuery, find_rows, read_files
+from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.storage import Storage
+from backend.lake.table.properties import ownership
 from backend.settings import Settings
 
 LOGS_KEPT = 256
@@ -188,7 +195,7 @@ class Lake:
         """Every row of a version, some columns; raises `DataFileMissingError` when a data file is gone."""
         require_files(self._storage, snapshot, snapshot.columns(["path"])["path"].to_pylist())
         uri = snapshot.ref.uri
-        return data.scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
+        return scan.scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
 
     def reachability(self, ref: TableRef) -> LogFacts:
         """What the log says of its versions, for `reachability.judge`; read again when its files changed."""
@@ -235,7 +242,7 @@ class Lake:
         snapshot = self.snapshot(ref, to_version)
         commits = self._log(ref).commits(range(from_version + 1, to_version + 1))
         require_files(self._storage, snapshot, change_files(commits))
-        return data.read_changes(
+        return scan.read_changes(
             ref.uri, from_version + 1, to_version, columns=columns, options=self._storage.options(ref.uri)
         )
 

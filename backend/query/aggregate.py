@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from backend.errors import QueryError
 from backend.lake.model import FILE_COLUMNS, Snapshot, TableRef
-from backend.lake.schema import fields
+from backend.lake.table.schema import fields
 from backend.query.expression import Expression, check_expression
 from backend.query.over_versions import Progress, VersionValue, over_versions
 from backend.query.version_task import Kept, ScannedLake, VersionTask

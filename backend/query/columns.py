@@ -5,8 +5,8 @@ Rule: no data file is opened; a version is read once and kept, and one without t
 
 from collections.abc import Iterator, Sequence
 
+from backend.lake.files.stats import ColumnTotals, column_totals
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.stats import ColumnTotals, column_totals
 from backend.query.over_versions import Progress, VersionValue, over_versions
 from backend.query.version_task import Kept, SnapshotLake, VersionTask
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from backend.diff.condition import check_row_condition, require_fit, satisfied
-from backend.diff.engine import engine_version
+from backend.duckdb_session import engine_version
 from backend.errors import JobError, LakehouseError, QueryError
 from backend.query.expression import Expression
 

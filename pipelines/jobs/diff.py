@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
+from backend.diff.compare import count_apart, count_net
 from backend.diff.feed import Gross, net_without_key
 from backend.diff.job_work import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
 from backend.diff.model import DiffMethod, NetCounts
-from backend.diff.net import count_apart, count_net
 from backend.diff.plan import METHOD_NAMES
 from backend.diff.row_ids import ROW_ID
 from backend.errors import DiffError, JobError

@@ -1,7 +1,7 @@
 """What is different in the end (net), out of signed rows, computed by Spark: the same arithmetic as in process.
 
 Rule: what does not cancel is exactly the difference of the two states; a key (the row tracking's ids are one) tells
-updates then (`backend.diff.net` says why). Only counts and the asked number of rows leave Spark.
+updates then (`backend.diff.compare` says why). Only counts and the asked number of rows leave Spark.
 """
 
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from backend.errors import JobError, LakehouseError
 from backend.jobs.model import Job, JobProgress
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.lake.storage import Storage
+from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 from pipelines.failures import SparkLostError, describe
 from pipelines.jobs.diff import DiffTask, run_diff

@@ -9,7 +9,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, TableFeatures, Transaction
 from deltalake.schema import PrimitiveType
 
-from backend.lake.files import partition_files
+from backend.lake.files.file_sizes import partition_files
 from backend.lake.model import TableRef
 from tests.builders import CHANGE_FEED, folder_bytes, medallion_lake, orders_table, partitioned_table, write
 

@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from backend.errors import LakehouseError, StorageError, TableCorruptError
-from backend.lake.files import distribute
+from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef, UnreadableTable
-from backend.lake.properties import explain_features, explain_properties, ownership
-from backend.lake.schema import fields
+from backend.lake.table.properties import explain_features, explain_properties, ownership
+from backend.lake.table.schema import fields
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, protocol, remove, write
 from tests.logs import RandomLog, commit_name

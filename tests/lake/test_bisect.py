@@ -17,11 +17,11 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backend.diff import bisect as search
-from backend.diff.bisect import bisect, may_change_rows
-from backend.diff.bisect_judge import Judged
-from backend.diff.bisect_kept import Bisects
-from backend.diff.bisect_model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Source, Verdict
+from backend.bisect import search
+from backend.bisect.cache import Bisects
+from backend.bisect.judge import Judged
+from backend.bisect.model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Source, Verdict
+from backend.bisect.search import bisect, may_change_rows
 from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef

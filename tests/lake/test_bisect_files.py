@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from app.view.bisect_words import notes
-from backend.diff import bisect_files
-from backend.diff.bisect import bisect
-from backend.diff.bisect_files import JudgedFiles, Question
-from backend.diff.bisect_judge import Judged, Judgement
-from backend.diff.bisect_model import Bisection, BisectRequest, Outcome, Source, Verdict
+from app.bisect.view.words import notes
+from backend.bisect import files as bisect_files
+from backend.bisect.files import JudgedFiles, Question
+from backend.bisect.judge import Judged, Judgement
+from backend.bisect.model import Bisection, BisectRequest, Outcome, Source, Verdict
+from backend.bisect.search import bisect
 from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef

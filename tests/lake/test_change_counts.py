@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from backend.diff.engine import DiffStopped, Watch
 from backend.diff.feed_summary import sum_up_feed
+from backend.duckdb_session import DiffStopped, Watch
 from backend.errors import DataFileMissingError, DiffError, TableCorruptError
 from backend.lake.lake import Lake
 from backend.settings import load_settings

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend.diff.prepared import prepare
-from backend.lake.clustering import declared_clustering
+from backend.diff.prepare import prepare
+from backend.lake.files.clustering import declared_clustering
 from backend.lake.lake import Lake
-from backend.lake.metadata_diff import PropertyChange
+from backend.lake.table.metadata_diff import PropertyChange
 from backend.settings import load_settings
 from tests.builders import HandLog, metadata
 

@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from backend.errors import ColumnNotFoundError
-from backend.lake import stats
+from backend.lake.files import stats
+from backend.lake.files.stats import StatKind, column_stats, column_totals, columns_with_stats
 from backend.lake.model import Snapshot
-from backend.lake.stats import StatKind, column_stats, column_totals, columns_with_stats
 from tests import builders
 
 

@@ -14,7 +14,7 @@ from backend.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from backend.lake.files import histogram
+from backend.lake.files.file_sizes import histogram
 from backend.lake.model import UnreadableTable
 from tests.builders import (
     HandLog,

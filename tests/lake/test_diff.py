@@ -14,9 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.diff import net
-from backend.diff.diff import diff
-from backend.diff.engine import Watch
+from backend.diff import compare as net
+from backend.diff.answer import diff
 from backend.diff.join import join_sides
 from backend.diff.key_memory import key_memory
 from backend.diff.model import (
@@ -28,7 +27,8 @@ from backend.diff.model import (
     RowKind,
     VersionDiff,
 )
-from backend.diff.prepared import DiffOptions
+from backend.diff.prepare import DiffOptions
+from backend.duckdb_session import Watch
 from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings

@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.diff import all_rows
-from backend.diff.diff import diff
-from backend.diff.engine import DiffStopped, Watch
+from backend.diff.answer import diff
 from backend.diff.export import WRITERS, ChangedBatches, Write, exported
 from backend.diff.model import DiffMethod, VersionDiff
-from backend.diff.prepared import DiffOptions, prepare
+from backend.diff.prepare import DiffOptions, prepare
+from backend.duckdb_session import DiffStopped, Watch
 from backend.lake.lake import Lake
 from tests.lake.test_diff_methods import History
 

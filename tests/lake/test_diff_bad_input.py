@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff.diff import diff as compare
+from backend.diff.answer import diff as compare
 from backend.diff.export import exported, write_csv, write_json, write_parquet
 from backend.diff.model import DiffMethod, NetCounts, RowKind, VersionDiff
-from backend.diff.prepared import DiffOptions
+from backend.diff.prepare import DiffOptions
 from backend.diff.versions import parse_version
 from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
 from backend.lake.lake import Lake
@@ -136,7 +136,7 @@ def test_files_that_go_while_they_are_compared_part_by_part_leave_no_count(
         return own(*args)
 
     monkeypatch.setattr(f"backend.diff.{moment}", spoiled)
-    monkeypatch.setattr("backend.diff.net.MANY_VALUES", 2 * 120)
+    monkeypatch.setattr("backend.diff.compare.MANY_VALUES", 2 * 120)
     lake = open_lake()
     found = compare(lake, lake.find("prices"), 0, 2, KEYED)
     assert times and found.method is DiffMethod.LOG_ONLY and found.partial is None

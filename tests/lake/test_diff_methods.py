@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff import net
-from backend.diff.diff import diff
-from backend.diff.engine import DiffStopped, Watch
-from backend.diff.local_rows import signed_files
+from backend.diff import compare as net
+from backend.diff.answer import diff
 from backend.diff.model import DiffMethod, FilesDiff, NetCounts, VersionDiff
-from backend.diff.prepared import DiffOptions, prepare
+from backend.diff.prepare import DiffOptions, prepare
+from backend.diff.read_local import signed_files
+from backend.duckdb_session import DiffStopped, Watch
 from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
@@ -267,7 +267,7 @@ def test_rows_that_pass_through_arrow_are_sieved_too(tmp_path: Path, monkeypatch
     lake = lake_at(tmp_path)
     (ref,) = lake.tables()
     last = DeltaTable(history.path).version()
-    monkeypatch.setattr("backend.diff.diff.why_not_by_duckdb", lambda *_: "asked")
+    monkeypatch.setattr("backend.diff.answer.why_not_by_duckdb", lambda *_: "asked")
     answers = []
     for many in (1_000_000, 0):
         monkeypatch.setattr(net, "MANY_ROWS", many)
@@ -465,11 +465,11 @@ def test_plain_files_read_by_duckdb_give_what_deltalake_gives(tmp_path: Path, mo
     (ref,) = lake.tables()
     asked = []
     monkeypatch.setattr(
-        "backend.diff.diff.signed_files", lambda *args, **how: asked.append(signed_files(*args, **how)) or asked[-1]
+        "backend.diff.answer.signed_files", lambda *args, **how: asked.append(signed_files(*args, **how)) or asked[-1]
     )
     by_duckdb = diff(lake, ref, 0, 2, DiffOptions(key=("id",)))
     assert len(asked) == 1 and "read_parquet" in asked[0].query
-    monkeypatch.setattr("backend.diff.diff.why_not_by_duckdb", lambda *_: "asked")
+    monkeypatch.setattr("backend.diff.answer.why_not_by_duckdb", lambda *_: "asked")
     by_deltalake = diff(lake, ref, 0, 2, DiffOptions(key=("id",)))
     assert by_duckdb.net == by_deltalake.net == NetCounts(0, 3, 1)
     assert str(by_duckdb) == str(by_deltalake)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from backend.lake.files import distribute
+from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
 from backend.settings import LakeSettings, load_settings
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from backend.diff.prepared import prepare
-from backend.lake import file_difference
-from backend.lake.checkpoint import CheckpointState
-from backend.lake.file_difference import APART, FilesApart
+from backend.diff.prepare import prepare
+from backend.lake.files import file_difference
+from backend.lake.files.file_difference import APART, FilesApart
 from backend.lake.lake import Lake
+from backend.lake.log.checkpoint import CheckpointState
 from backend.lake.model import Snapshot
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 

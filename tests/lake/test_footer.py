@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from backend.errors import DataFileMissingError, PathRefusedError, TableCorruptError
-from backend.lake.footer import log_statistics
+from backend.lake.files.footer import log_statistics
 from tests.builders import HandLog, add, commit_info, metadata, protocol, write
 from tests.vectors import write_vector
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backend.errors import PathRefusedError, StorageError, TableError
-from backend.lake.local_folder import LocalFolder
 from backend.lake.model import UnreadableTable
+from backend.lake.storage.local_folder import LocalFolder
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, orders_table, protocol, remove, write
 
 SECRET = "secret/part.parquet"
@@ -250,7 +250,7 @@ class TestFolder:
         """The check says that all is well, and then the folder is exchanged."""
         (root / "t" / "link").symlink_to(secret.parent)
         (root / "t" / "file").symlink_to(secret)
-        monkeypatch.setattr("backend.lake.local_folder.real", lambda path: path)
+        monkeypatch.setattr("backend.lake.storage.local_folder.real", lambda path: path)
         for ask in (folder.read, folder.open, folder.stat):
             for path in ("link/part.parquet", "file"):
                 with suppress(StorageError):

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff import net
-from backend.diff.diff import diff
-from backend.diff.local_rows import signed_files
+from backend.diff import compare as net
+from backend.diff.answer import diff
 from backend.diff.model import DiffMethod, NetCounts, VersionDiff
-from backend.diff.prepared import DiffOptions
+from backend.diff.prepare import DiffOptions
+from backend.diff.read_local import signed_files
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
@@ -41,7 +41,7 @@ def reads() -> Iterator[list[bool]]:
         asked[-1] = found is not None
         return found
 
-    with patch("backend.diff.diff.signed_files", spied):
+    with patch("backend.diff.answer.signed_files", spied):
         yield asked
 
 
@@ -59,7 +59,7 @@ def agrees(root: Path, first: int, second: int, *, is_read: bool = True, key: tu
             with patch.object(net, "MANY_VALUES", most), reads() as asked:
                 found.append(str(compare(root, first, second, key=way.key, method=way.method)))
             assert asked == [is_read]
-        with patch("backend.diff.diff.why_not_by_duckdb", lambda *_: "asked"):
+        with patch("backend.diff.answer.why_not_by_duckdb", lambda *_: "asked"):
             found.append(str(compare(root, first, second, key=way.key, method=way.method)))
         assert len(set(found)) == 1
     return compare(root, first, second, key=key, method=DiffMethod.KEY_JOIN)

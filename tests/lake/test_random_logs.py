@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from backend.errors import LakehouseError, TableCorruptError, VersionNotFoundError
-from backend.lake.files import distribute
+from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot, TableRef, VersionTotals
 from backend.settings import load_settings

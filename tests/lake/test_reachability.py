@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 
 from backend.errors import PathRefusedError, TableNotFoundError
 from backend.lake.lake import Lake
-from backend.lake.reach_answers import Verdict, judge_version
-from backend.lake.reachability import DataFiles, FilesSeen, Reachability, judge, with_missing
+from backend.lake.retention.answers import Verdict, judge_version
+from backend.lake.retention.reachability import DataFiles, FilesSeen, Reachability, judge, with_missing
 from tests import builders
 
 OpenLake = Callable[..., Lake]

@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable
 
 from backend.errors import DataFileMissingError, FilterError, PathRefusedError, UnsupportedFeatureError
-from backend.lake import rows as reading
-from backend.lake.filters import parse_filter
 from backend.lake.model import FILE_COLUMNS
-from backend.lake.rows import RowQuery
-from backend.lake.schema import fields
+from backend.lake.rows import rows as reading
+from backend.lake.rows.filters import parse_filter
+from backend.lake.rows.rows import RowQuery
+from backend.lake.table.schema import fields
 from tests.builders import HandLog, add, commit_info, metadata, partitioned_table, protocol, write
 from tests.vectors import write_vector
 
@@ -191,7 +191,7 @@ CASES = [
 @pytest.fixture
 def typed(root, monkeypatch):
     """The typed rows, one a file, with statistics; a filter may rule out all but those it must find."""
-    monkeypatch.setattr("backend.lake.pruning.FEW_FILES", 0)
+    monkeypatch.setattr("backend.lake.rows.pruning.FEW_FILES", 0)
     rows = typed_rows()
     for number in range(rows.num_rows):
         write(root / "t", rows.slice(number, 1).append_column("place", pa.array([number])))
@@ -215,7 +215,9 @@ def test_negated_and_joined_filters_agree_with_reading_every_file(typed, open_la
     pairs = list(itertools.pairwise(texts))
     joined = [f"({a}) AND NOT ({b})" for a, b in pairs[::2]] + [f"NOT (({a}) OR ({b}))" for a, b in pairs[1::2]]
     with_pruning = [found_rows(lake, "t", where) for where in joined]
-    monkeypatch.setattr("backend.lake.rows.may_match", lambda node, snapshot: reading.np.arange(snapshot.num_files))
+    monkeypatch.setattr(
+        "backend.lake.rows.rows.may_match", lambda node, snapshot: reading.np.arange(snapshot.num_files)
+    )
     assert with_pruning == [found_rows(lake, "t", where) for where in joined]
 
 
@@ -289,6 +291,6 @@ def test_a_filter_that_is_none_says_where(where, says):
 
 
 def metadata_of(columns):
-    from backend.lake.actions import read_metadata
+    from backend.lake.log.actions import read_metadata
 
     return read_metadata(metadata(columns)["metaData"])

@@ -9,12 +9,12 @@ import pytest
 import structlog
 
 from backend.errors import ObjectMissingError, SettingsError, StorageError
-from backend.lake.data import delta_errors
 from backend.lake.lake import Lake
 from backend.lake.model import UnreadableTable
-from backend.lake.object_folder import ObjectFolder
-from backend.lake.object_store import REQUEST_TIME_OUT, RETRY_TIME_OUT, connect
-from backend.lake.storage import Storage
+from backend.lake.rows.scan import delta_errors
+from backend.lake.storage.object_folder import ObjectFolder
+from backend.lake.storage.object_store import REQUEST_TIME_OUT, RETRY_TIME_OUT, connect
+from backend.lake.storage.storage import Storage
 from backend.settings import load_settings
 from tests.object_store import KEY, SECRET, Fault, Proxy, free_port, make_bucket, proxy, storage_options
 

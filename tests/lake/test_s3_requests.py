@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from backend.errors import ObjectMissingError, StorageError
-from backend.lake.object_folder import PIECE_BYTES, ObjectFolder
+from backend.lake.storage.object_folder import PIECE_BYTES, ObjectFolder
 from tests.object_store import Proxy, client, make_bucket, proxy, storage_options
 
 BUCKET = "requests"

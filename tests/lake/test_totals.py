@@ -3,7 +3,7 @@
 from pathlib import Path
 from random import Random
 
-from backend.lake.files import small_limit
+from backend.lake.files.file_sizes import small_limit
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove

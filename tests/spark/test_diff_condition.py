@@ -17,14 +17,14 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from backend.diff.answer import diff
 from backend.diff.condition import check_row_condition, satisfied
-from backend.diff.diff import diff
-from backend.diff.job import job_request
+from backend.diff.host_job import job_request
 from backend.diff.model import NetCounts, RowKind
-from backend.diff.prepared import DiffOptions, prepare
+from backend.diff.prepare import DiffOptions, prepare
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
-from backend.lake.metadata_diff import column_names
+from backend.lake.table.metadata_diff import column_names
 from pipelines.jobs.condition import satisfies
 from tests.spark.test_diff_job import CHANGES, FEED, IDS, KEY, ROWS, World, assert_same, open_world
 

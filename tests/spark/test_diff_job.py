@@ -24,10 +24,10 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from backend.diff.diff import diff
-from backend.diff.job import job_request, read_answer, results_lake
+from backend.diff.answer import diff
+from backend.diff.host_job import job_request, read_answer, results_lake
 from backend.diff.model import DiffMethod, VersionDiff
-from backend.diff.prepared import DiffOptions, prepare
+from backend.diff.prepare import DiffOptions, prepare
 from backend.jobs.model import Job, JobState
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings

@@ -21,11 +21,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, VariantVal
 
-from backend.diff.diff import compare_rows, diff
-from backend.diff.engine import Watch
+from backend.diff.answer import compare_rows, diff
 from backend.diff.feed_summary import sum_up_feed
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
-from backend.diff.prepared import DiffOptions, prepare
+from backend.diff.prepare import DiffOptions, prepare
+from backend.duckdb_session import Watch
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.spark.delta_tables import AT_ONCE, FEWER_TASKS, Step, make_table

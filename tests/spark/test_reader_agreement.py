@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import Row, SparkSession
 
-from backend.lake.files import histogram, partition_files
+from backend.lake.files.file_sizes import histogram, partition_files
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot, TableRef
 from backend.settings import load_settings

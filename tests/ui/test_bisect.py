@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
 from app import context
-from backend.diff import bisect_kept
-from backend.diff.bisect_model import BisectProgress
+from backend.bisect import cache as bisect_kept
+from backend.bisect.model import BisectProgress
 from backend.lake.lake import Lake
 from tests import builders
 from tests.ui.frames import frame_with, titles
@@ -165,7 +165,7 @@ def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monk
     seen: list[bool] = []
 
     def slow(*args: Any, **kwargs: Any) -> Any:
-        from app.components import versions_work
+        from app.ui import work as versions_work
 
         versions_work.cancel()
         seen.append(True)

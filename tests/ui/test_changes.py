@@ -8,13 +8,14 @@ import pytest
 from deltalake import DeltaTable
 
 from app import context
-from app.components.diff_run import _mark
-from app.view import changes as view
-from backend.diff import diff, net
-from backend.diff.engine import DiffStopped, Watch
-from backend.diff.kept import DiffQuestion
+from app.changes.run import _mark
+from app.changes.view import frames as view
+from backend.diff import answer as diff
+from backend.diff import compare as net
+from backend.diff.cache import DiffQuestion
 from backend.diff.model import DiffMethod, VersionDiff
-from backend.diff.prepared import DiffOptions, PreparedDiff
+from backend.diff.prepare import DiffOptions, PreparedDiff
+from backend.duckdb_session import DiffStopped, Watch
 from backend.errors import DiffError, StorageError
 from backend.lake.lake import Lake
 from tests import builders

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from app import cache
-from app.components import file_sizes
+from app.files import file_sizes
 from backend.errors import StorageError
 from backend.lake.model import Snapshot
 from tests import builders

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 from streamlit.testing.v1 import AppTest
 
-from app.view import history_filter
+from app.history.view import filters as history_filter
 from tests import builders
 from tests.ui import stream_store
 from tests.ui.frames import frame_with

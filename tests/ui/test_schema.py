@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from app.components import schema
+from app.summary import schema
 from tests import builders
 from tests.ui.frames import frame_with
 from tests.ui.opened import again, home, open_page, words

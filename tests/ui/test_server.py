@@ -31,7 +31,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     store.close()
     port = free_port()
     env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": str(port), "WEIR_HOST__HEARTBEAT_STALE_S": "600"}
-    process = subprocess.Popen([sys.executable, "-m", "app.asgi"], env=env, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "app.server.asgi"], env=env, stderr=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_until_served(url, process)
@@ -79,7 +79,9 @@ def test_routes_answer_beside_the_pages(served: str) -> None:
 
 def test_wrong_settings_end_in_one_sentence(tmp_path: Path) -> None:
     env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": "not a port"}
-    ended = subprocess.run([sys.executable, "-m", "app.asgi"], env=env, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-m", "app.server.asgi"], env=env, capture_output=True, text=True, timeout=60
+    )
     assert ended.returncode == 2
     assert ended.stderr.startswith("error: ") and "port" in ended.stderr and "hint: " in ended.stderr
     assert len(ended.stderr.splitlines()) == 2

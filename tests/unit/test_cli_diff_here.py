@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.cli.diff_here import compared
-from backend.diff.diff import diff
-from backend.diff.engine import Watch
+from backend.diff.answer import diff
 from backend.diff.model import Partial, VersionDiff
+from backend.duckdb_session import Watch
 from backend.errors import DiffError
 from backend.lake.lake import Lake
 from backend.settings import load_settings

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.diff.job import diff_work, job_request
+from backend.diff.host_job import diff_work, job_request
 from backend.diff.job_work import to_json, work_of
-from backend.diff.prepared import DiffOptions, prepare
+from backend.diff.prepare import DiffOptions, prepare
 from backend.errors import DiffError, JobError
 from backend.jobs.model import JobKind, JobRequest
 from backend.lake.lake import Lake

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from backend.lake.clustering import clustering_columns, overlap_of
+from backend.lake.files.clustering import clustering_columns, overlap_of
+from backend.lake.files.stats import ColumnStats
+from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Commit, OperationMetrics
-from backend.lake.stats import ColumnStats
-from backend.lake.stats_text import StatKind
 
 KINDS = [
     (StatKind.INTEGER, pa.int64(), lambda n: n),

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from backend.lake.commit_changes import ChangeKind, InForce, TableChange, changes_of, compare, needs_before
+from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, changes_of, compare, needs_before
 from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol
 
 

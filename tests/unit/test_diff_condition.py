@@ -5,9 +5,9 @@ import math
 import pyarrow as pa
 import pytest
 
+from backend.diff.compare import NetQuery, net_changes
 from backend.diff.condition import check_row_condition, require_fit, satisfied
-from backend.diff.engine import Watch
-from backend.diff.net import NetQuery, net_changes
+from backend.duckdb_session import Watch
 from backend.errors import QueryError
 
 COLUMNS = pa.schema(

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from backend.diff import engine as under_test
-from backend.diff.engine import MEMORY_LIMIT, THREADS, Watch, engine, open_ahead
+from backend import duckdb_session as under_test
+from backend.duckdb_session import MEMORY_LIMIT, THREADS, Watch, engine, open_ahead
 from backend.errors import DiffError
 
 SETTINGS = ("threads", "async_threads", "memory_limit", "autoload_known_extensions", "preserve_insertion_order")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.diff.compare import NetQuery
 from backend.diff.feed import FeedAnswer, sum_up
 from backend.diff.model import NetCounts, RowKind, SetApart
-from backend.diff.net import NetQuery
 from backend.diff.rows import share_out
 from backend.errors import DataFileMissingError, DiffError
 

@@ -9,9 +9,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from backend.diff.engine import Watch
+from backend.diff.compare import SIGN, NetQuery, net_changes
 from backend.diff.hashes import row_hash
-from backend.diff.net import SIGN, NetQuery, net_changes
+from backend.duckdb_session import Watch
 
 NAN = float("nan")
 INTS = pa.list_(pa.int32())
@@ -78,7 +78,7 @@ def test_many_rows_are_sieved_and_no_change_is_overlooked(name: str, key: tuple[
 
     watch = Watch()
     watch.rows_total = 2 * len(pairs)
-    with patch("backend.diff.net.MANY_ROWS", 0):
+    with patch("backend.diff.compare.MANY_ROWS", 0):
         found = net_changes(read, ("id", "v"), NetQuery(key), watch, can_read_twice=True)
     assert watch.rows_read >= 4 * len(pairs)  # that is, they were sieved
     assert (found.net.updated, found.net.deleted) == ((len(pairs), 0) if key else (None, len(pairs)))

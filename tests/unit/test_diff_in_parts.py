@@ -20,17 +20,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from backend.diff import local_rows, sieve
-from backend.diff.engine import DiffStopped, Watch, engine
+from backend.diff import read_local as local_rows
+from backend.diff import sieve
+from backend.diff.compare import SIGN, NetAnswer, NetQuery, net_changes
 from backend.diff.join import Part, SignedRows, join_sides
-from backend.diff.local_rows import signed_files
 from backend.diff.model import WHOLE_ROWS, ApartCounts, NetCounts, Partial
-from backend.diff.net import SIGN, NetAnswer, NetQuery, net_changes
 from backend.diff.parts import FilesPart, KeyedFile, keyed_files, split
+from backend.diff.read_local import signed_files
 from backend.diff.rows import fetch_rows
+from backend.duckdb_session import DiffStopped, Watch, engine
 from backend.errors import DiffError
-from backend.lake.local_files import LocalFiles
 from backend.lake.model import Metadata
+from backend.lake.rows.local_files import LocalFiles
 
 TYPES = {"id": "long", "part": "string", "v": "integer"}
 FIELDS = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in TYPES.items()]
@@ -68,7 +69,10 @@ def nothing() -> pa.RecordBatchReader:
 
 def summed_up(sides: tuple[list[str], list[str]], query: NetQuery = QUERY) -> NetAnswer:
     """The answer without a join."""
-    with patch("backend.diff.net._joined", lambda *_: None), patch("backend.diff.net._joined_net", lambda *_: None):
+    with (
+        patch("backend.diff.compare._joined", lambda *_: None),
+        patch("backend.diff.compare._joined_net", lambda *_: None),
+    ):
         return compared(sides, query, at_once=0)[0]
 
 
@@ -84,7 +88,10 @@ def compared(
         joined.extend(part.num_rows for part in parts if found is not None)
         return found
 
-    with patch("backend.diff.net.join_sides", spied), patch("backend.diff.net.MANY_VALUES", at_once * len(COLUMNS)):
+    with (
+        patch("backend.diff.compare.join_sides", spied),
+        patch("backend.diff.compare.MANY_VALUES", at_once * len(COLUMNS)),
+    ):
         found = net_changes(
             nothing, COLUMNS, query, watch,
             local=lambda connection: signed_files(connection, (laid(sides[0]), laid(sides[1])), METADATA, COLUMNS),
@@ -348,7 +355,7 @@ def test_when_all_is_compared_an_end_loses_nothing(sides: tuple[list[str], list[
             ending.join()
             assert watch.ending() is not None
 
-    with patch("backend.diff.net.fetch_rows", ended):
+    with patch("backend.diff.compare.fetch_rows", ended):
         assert str(compared(sides, at_once=22, watch=watch)[0]) == whole
 
 
@@ -430,7 +437,7 @@ def test_what_cannot_be_estimated_is_not_told(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_rows_that_are_read_once_leave_what_their_sums_told(read: int, net: NetCounts | None) -> None:
-    with patch("backend.diff.net._MANY_NET_VALUES", 3):
+    with patch("backend.diff.compare._MANY_NET_VALUES", 3):
         found = read_rows(NetQuery(("id",), 100), EndsAfter(read, is_stopped=True), can_read_twice=False)
     partial = found.partial
     if read == 16:
@@ -446,13 +453,13 @@ def test_rows_that_are_read_once_leave_what_their_sums_told(read: int, net: NetC
 
 def test_rows_that_were_read_twice_are_told_once() -> None:
     """First for their sums, then those that differ; ended while these are joined."""
-    with patch("backend.diff.net._MANY_NET_VALUES", 3):
+    with patch("backend.diff.compare._MANY_NET_VALUES", 3):
         partial = read_rows(NetQuery(("id",), 100), EndsAfter(20, is_stopped=True)).partial
     assert partial == Partial("cancelled", 4, 10, 6, WHOLE_ROWS)
 
 
 def test_of_rows_that_are_read_once_only_what_is_wanted_is_told() -> None:
-    with patch("backend.diff.net._MANY_NET_VALUES", 3):
+    with patch("backend.diff.compare._MANY_NET_VALUES", 3):
         for wanted in ({"where": "id > 2"}, {"tolerance": 0.5}):
             query = NetQuery(("id",), 100, **wanted)
             with pytest.raises(DiffStopped):  # before the first part
@@ -468,7 +475,7 @@ def read_rows(query: NetQuery, watch: Watch, *, can_read_twice: bool = True) -> 
         {"c0": [row[1] for row in rows], "c1": [row[2] for row in rows], "c2": [row[3] for row in rows]}
     ).append_column("sign", pa.array([row[0] for row in rows], pa.int8()))
     watch.rows_total = len(rows)
-    with patch("backend.diff.net.MANY_ROWS", 0):
+    with patch("backend.diff.compare.MANY_ROWS", 0):
         return net_changes(lambda: table.to_reader(1), COLUMNS, query, watch, can_read_twice=can_read_twice)
 
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.diff.engine import Watch
+from backend.diff.compare import NetAnswer, NetQuery, net_changes
 from backend.diff.join import SignedRows, _Join, join_sides
 from backend.diff.model import NetCounts
-from backend.diff.net import NetAnswer, NetQuery, net_changes
+from backend.duckdb_session import Watch
 
 Row = tuple[Any, ...]
 COLUMNS = ("id", "part", "v", "f")
@@ -45,13 +45,16 @@ def compare(
         return SignedRows("SELECT * FROM given")
 
     columns = COLUMNS[: len(schema)]
-    with patch("backend.diff.net.join_sides", spied):
+    with patch("backend.diff.compare.join_sides", spied):
         found = net_changes(lambda: table.to_reader(), columns, query, watch, local=local)
     return found, gave[0] if gave else None
 
 
 def summed_up(*args: Any) -> NetAnswer:
-    with patch("backend.diff.net._joined", lambda *_: None), patch("backend.diff.net._joined_net", lambda *_: None):
+    with (
+        patch("backend.diff.compare._joined", lambda *_: None),
+        patch("backend.diff.compare._joined_net", lambda *_: None),
+    ):
         found, is_joined = compare(*args)
     assert is_joined is None
     return found
@@ -59,7 +62,7 @@ def summed_up(*args: Any) -> NetAnswer:
 
 def joined_late(*args: Any) -> tuple[NetAnswer, bool | None]:
     """What is joined after whole rows were summed up."""
-    with patch("backend.diff.net._joined", lambda *_: None):
+    with patch("backend.diff.compare._joined", lambda *_: None):
         return compare(*args)
 
 
@@ -215,7 +218,7 @@ def test_a_key_of_any_type_is_joined_by(kind: str) -> None:
     ],
 )
 def test_what_the_join_cannot_answer_it_is_not_asked(query: NetQuery, width: int) -> None:
-    with patch("backend.diff.net.MANY_COLUMNS", 8 if width > 8 else 4):
+    with patch("backend.diff.compare.MANY_COLUMNS", 8 if width > 8 else 4):
         wide = pa.schema([(f"c{i}", pa.int32()) for i in range(width)])
         with patch(f"{__name__}.COLUMNS", ("id", *(f"n{i}" for i in range(1, width)))):
             _, is_joined = compare([(1,) * width], [(2,) * width], query, wide)

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backend.diff import kept
-from backend.diff.engine import Watch
-from backend.diff.kept import Differences, DiffProgress, DiffQuestion
+from backend.diff import cache as kept
+from backend.diff.cache import Differences, DiffProgress, DiffQuestion
 from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, VersionDiff
-from backend.diff.prepared import DiffOptions
+from backend.diff.prepare import DiffOptions
+from backend.duckdb_session import Watch
 from backend.errors import DiffError
-from backend.lake.metadata_diff import SchemaDiff
 from backend.lake.model import TableRef
+from backend.lake.table.metadata_diff import SchemaDiff
 
 REF = TableRef("/lake/t", "t", "/lake")
 NO_LAKE: Any = None

@@ -5,10 +5,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backend.diff.engine import Watch
+from backend.diff.compare import SIGN, NetAnswer, NetQuery, net_changes
 from backend.diff.maps import with_sorted_maps
 from backend.diff.model import NetCounts
-from backend.diff.net import SIGN, NetAnswer, NetQuery, net_changes
+from backend.duckdb_session import Watch
 
 MAP = pa.map_(pa.string(), pa.int64())
 AB, BA, AC, NULL = [("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 1), ("b", 3)], [("a", 1), ("b", None)]

@@ -15,8 +15,8 @@ from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FilesFacts, plan
 from backend.diff.values import json_value, same
 from backend.diff.versions import Offset, parse_version, resolve_version
 from backend.errors import DiffError, VersionFormatError, VersionNotFoundError
-from backend.lake.metadata_diff import FieldChange, PropertyChange, diff_properties, diff_schemas
 from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol, TableRef
+from backend.lake.table.metadata_diff import FieldChange, PropertyChange, diff_properties, diff_schemas
 
 REF = TableRef("/lake/t", "t", "/lake")
 START = datetime(2026, 1, 1, tzinfo=UTC)

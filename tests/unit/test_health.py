@@ -13,7 +13,7 @@ from backend.health.model import LogState, MaintenanceRun, Offender, Recommendat
 from backend.health.recommend import Evidence, recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
 from backend.health.words import age, percent, size
-from backend.lake.files import PartitionFiles, TargetSize
+from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, Timeline, VersionTotals
 from backend.settings import HealthSettings, load_settings

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backend.lake.history_filter import HistoryFilter, choices, look_back, newest_until, stream_of
+from backend.lake.history.history_filter import HistoryFilter, choices, look_back, newest_until, stream_of
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -60,12 +60,12 @@ def test_the_backend_loads_neither_spark_nor_a_screen_nor_a_front_end() -> None:
 
 def test_the_front_ends_load_neither_spark_nor_the_pipelines() -> None:
     modules = [name for name in modules_of(app) if name != "app.main"]  # app.main is Streamlit's script
-    assert {"app.up", "app.asgi", "app.cli"} <= set(modules)
+    assert {"app.run.up", "app.server.asgi", "app.cli"} <= set(modules)
     assert loaded_by(modules) & {*SPARK, "pipelines"} == set()
 
 
 def test_the_views_load_no_streamlit() -> None:
-    modules = [name for name in modules_of(app) if name.startswith("app.view")]
+    modules = [name for name in modules_of(app) if ".view" in name]
     assert len(modules) > 3
     assert loaded_by(modules) & {"streamlit", *SPARK} == set()
 
@@ -78,6 +78,6 @@ def test_the_pages_import_nothing_below_the_front_end() -> None:
         assert imported & {*SPARK, *DOORS, "pipelines"} == set(), script.name
 
 
-@pytest.mark.parametrize("module", ["app.cli", "app.up", "app.guard"])
+@pytest.mark.parametrize("module", ["app.cli", "app.run.up", "app.run.guard"])
 def test_what_a_terminal_starts_is_light(module: str) -> None:
     assert loaded_by([module]) & {*SPARK, *SCREEN, "pandas", "pyarrow", "duckdb", "sqlalchemy"} == set()

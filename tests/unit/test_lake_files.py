@@ -6,8 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from backend.lake.file_set import FileSet
-from backend.lake.files import (
+from backend.lake.files.file_sizes import (
     MB,
     TB,
     FileChoice,
@@ -21,6 +20,7 @@ from backend.lake.files import (
     target_for,
     target_size,
 )
+from backend.lake.log.file_set import FileSet
 from backend.lake.model import FILES_SCHEMA, Metadata, Protocol, Snapshot, TableRef
 from backend.settings import HealthSettings
 

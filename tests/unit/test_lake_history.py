@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.lake.commit_metrics import normalise_metrics
-from backend.lake.commits import CommitRecord, FileCounts
-from backend.lake.history import committed_at, read_commit, stream_origin
+from backend.lake.log.commit_info import committed_at, read_commit, stream_origin
+from backend.lake.log.commit_metrics import normalise_metrics
+from backend.lake.log.commits import CommitRecord, FileCounts
 
 T = 1_700_000_000_000
 AT = datetime.fromtimestamp(T / 1000, UTC)

@@ -3,7 +3,7 @@
 import pytest
 
 from backend.lake.model import Metadata, Protocol
-from backend.lake.properties import KNOWN, explain_features, explain_properties, ownership
+from backend.lake.table.properties import KNOWN, explain_features, explain_properties, ownership
 
 DOCUMENTED = [
     "delta.appendOnly",

@@ -6,7 +6,7 @@ import pytest
 
 from backend.errors import TableCorruptError
 from backend.lake.model import Metadata
-from backend.lake.schema import fields
+from backend.lake.table.schema import fields
 
 
 def column(name, kind, **more):

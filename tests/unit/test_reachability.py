@@ -4,10 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backend.lake.intervals import interval_text, parse_interval
-from backend.lake.presence import vector_file
-from backend.lake.reach_answers import Verdict, judge_version, missing_words
-from backend.lake.reachability import (
+from backend.lake.retention.answers import Verdict, judge_version, missing_words
+from backend.lake.retention.file_check import vector_file
+from backend.lake.retention.reachability import (
     DELETED_FILES,
     LOG_RETENTION,
     DataFiles,
@@ -18,6 +17,7 @@ from backend.lake.reachability import (
     retention_of,
     with_missing,
 )
+from backend.lake.table.intervals import interval_text, parse_interval
 
 T0 = datetime(2026, 11, 1, 10, 30, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.view.batches import bin_progress, dropped_rows, expectation_totals, phases_ms, runs_of
+from app.streams.view.batches import bin_progress, dropped_rows, expectation_totals, phases_ms, runs_of
 from backend.streams.model import ExpectationCount, Progress
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)

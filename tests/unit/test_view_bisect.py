@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.view import bisect as view
-from app.view import bisect_words as words
-from app.view.theme import MAX_POINTS
-from backend.diff.bisect_model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Source, Verdict
+from app.bisect.view import probes as view
+from app.bisect.view import words
+from app.ui.theme import MAX_POINTS
+from backend.bisect.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Source, Verdict
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

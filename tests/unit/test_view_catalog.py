@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.lake_reading import LakeReading
-from app.view import catalog as view
-from app.view.overview import attention_sentence, most_troubled
+from app.overview.view import attention_sentence, most_troubled
+from app.tables import view
+from app.tables.reading import LakeReading
 from backend.health.model import AttentionItem, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 

@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.view.change_sentence import changed_share, counts_text, gross_counts, gross_text, headline, predicate_text
-from app.view.change_summary import escaped, to_markdown
-from app.view.changed_rows import CHANGED_MARK, build_row_table, filter_rows, style
-from app.view.changes import (
+from app.changes.view.frames import (
     build_cell_frame,
     build_commit_figure,
     build_commit_frame,
@@ -21,6 +18,9 @@ from app.view.changes import (
     offer_text,
     shown_text,
 )
+from app.changes.view.rows import CHANGED_MARK, build_row_table, filter_rows, style
+from app.changes.view.sentence import changed_share, counts_text, gross_counts, gross_text, headline, predicate_text
+from app.changes.view.summary import escaped, to_markdown
 from backend.diff.model import (
     ApartCounts,
     CommitChanges,
@@ -35,8 +35,8 @@ from backend.diff.model import (
     RowKind,
     VersionDiff,
 )
-from backend.lake.metadata_diff import FieldChange, FieldState, PropertyChange, SchemaDiff
 from backend.lake.model import Commit, OperationMetrics, TableRef
+from backend.lake.table.metadata_diff import FieldChange, FieldState, PropertyChange, SchemaDiff
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 SCHEMA = pa.schema(

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from app.view import checksum as view
-from backend.lake.checksum import Checksum
-from backend.lake.files import Bucket, FileDistribution, TargetSize, histogram
+from app.files.view import checksum as view
+from backend.lake.files.file_sizes import Bucket, FileDistribution, TargetSize, histogram
+from backend.lake.log.checksum import Checksum
 
 SIZES = [10, 5_000, 9_000, 20_000_000]
 COUNTED = FileDistribution(

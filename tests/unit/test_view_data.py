@@ -7,9 +7,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from app.view import data
+from app.summary.view import data
 from backend.lake.model import RowPage
-from backend.lake.rows import FoundRows
+from backend.lake.rows.rows import FoundRows
 
 
 def cells(column: pa.Array) -> list[object]:

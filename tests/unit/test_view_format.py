@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.view import format as f
+from app.ui import format as f
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.view.health import (
+from app.health.view import (
     UnjudgedTable,
     build_lake_frame,
     build_offender_frame,

@@ -6,11 +6,18 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from app.view import files, frame, history, history_figure, overview, properties, table, theme
+from app.files.view import distribution as files
+from app.history.view import commits as history
+from app.history.view import figure as history_figure
+from app.overview import view as overview
+from app.properties import view as properties
+from app.summary.view import summary as table
+from app.ui import frame_words as frame
+from app.ui import theme
 from backend.health.model import AttentionItem, Severity
-from backend.lake.clustering import DepthPoint, Overlap
-from backend.lake.file_set import FileSet
-from backend.lake.files import FileChoice, TargetSize, VectorLoad, distribute, file_page
+from backend.lake.files.clustering import DepthPoint, Overlap
+from backend.lake.files.file_sizes import FileChoice, TargetSize, VectorLoad, distribute, file_page
+from backend.lake.log.file_set import FileSet
 from backend.lake.model import (
     FILES_SCHEMA,
     Commit,
@@ -24,7 +31,7 @@ from backend.lake.model import (
     UnreadableTable,
     VersionTotals,
 )
-from backend.lake.properties import explain_properties
+from backend.lake.table.properties import explain_properties
 from backend.streams.model import HostHeartbeat
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from app.view import reachability as view
-from app.view.theme import MAX_POINTS
-from backend.lake.reach_answers import judge_version
-from backend.lake.reachability import DELETED_FILES, FilesSeen, Vacuum, judge
+from app.ui.theme import MAX_POINTS
+from app.versions.view import reachability as view
+from backend.lake.retention.answers import judge_version
+from backend.lake.retention.reachability import DELETED_FILES, FilesSeen, Vacuum, judge
 from tests.unit.test_reachability import DAY, NOW, T0, facts
 
 

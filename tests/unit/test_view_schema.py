@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.view import schema as view
+from app.summary.view import schema as view
+from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Metadata
-from backend.lake.schema import Column, Constraint, columns, constraints
-from backend.lake.stats import ColumnTotals, StatKind
+from backend.lake.table.schema import Column, Constraint, columns, constraints
 
 
 def column(name: str, kind: Any = "long", nullable: bool = True, **metadata: Any) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.view.batches import bin_progress
-from app.view.stream_figures import build_duration_figure, build_rate_figure, build_state_figure
-from app.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
+from app.streams.view.batches import bin_progress
+from app.streams.view.figures import build_duration_figure, build_rate_figure, build_state_figure
+from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
 from backend.streams.model import (
     Desired,
     DesiredState,

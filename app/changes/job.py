@@ -1,0 +1,144 @@
+"""Rows that the stream host compares: offered, followed with Cancel, and shown once they are found.
+
+Rule: what runs and what was found is asked of the control store, so a reload, a second viewer and the command see the
+same job; leaving the page ends nothing.
+"""
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import context, state
+from app.changes.options import compare_on_host
+from app.changes.view import frames as view
+from app.changes.view.jobs import cost_words, ended_words, job_share, job_words
+from app.changes.view.sentence import METHOD_WORDS
+from app.errors import sentence, show
+from app.streams.controls import actor
+from app.ui.format import markdown_safe
+from app.ui.live import live
+from backend.diff.cache import DiffQuestion, LogPart
+from backend.diff.host_job import COMPUTED
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.errors import DiffError, JobResultMissingError
+from backend.jobs.host_liveness import is_orphan, why_no_host
+from backend.jobs.model import Job, JobState
+
+_NO_JOB = (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY)
+_ASKED = "_ask_host"
+LABEL = "Compare on the stream host"
+
+
+def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
+    """The answer where a host has found it; of a job that was ended what it had found, if anything."""
+    if part.plan.method in _NO_JOB:
+        return part.outline
+    try:
+        job = _job(question)
+        return context.diff_jobs().answer(question, job) if job and job.result_uri else None
+    except (DiffError, JobResultMissingError):
+        return None  # `offer` says why
+
+
+def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, place: DeltaGenerator) -> None:
+    """The job that runs, or an offer to begin one, in `place`; `found` is what an ended one had found."""
+    with place:
+        try:
+            job = _job(question)
+        except DiffError as exc:
+            show(exc)
+            return
+        if job is None or job.state.is_over:
+            _offer(question, part, job, found)
+        else:
+            _follow(job.job_id)
+
+
+def too_large(part: LogPart, *, view_of_rows: str) -> None:
+    """Where only the size speaks against reading rows here, the way to the host; the page then shows rows."""
+    if part.plan.method is not DiffMethod.LOG_ONLY or part.possible.bytes_to_read is None:
+        return
+    if any(method is not DiffMethod.LOG_ONLY for method in view.method_choices(part)):
+        why = _why_not()
+        st.button(
+            LABEL, key="to_host", icon=":material/dns:", on_click=_go, args=(view_of_rows,),
+            disabled=why is not None, help=why,
+        )  # fmt: skip
+        if why:
+            st.caption(f"On the stream host: {markdown_safe(sentence(why))}")
+
+
+def say_who(found: VersionDiff) -> None:
+    """By whom and how the rows were compared."""
+    by = next((reason for reason in reversed(found.reasons) if reason.startswith(COMPUTED)), "")
+    st.caption(markdown_safe(f"{METHOD_WORDS[found.method]} {sentence(by)}".strip()))
+
+
+def _go(view_of_rows: str) -> None:
+    compare_on_host()
+    st.session_state[state.VIEW] = view_of_rows  # it fell on the commits while there were none
+    st.session_state[_ASKED] = True
+
+
+def _job(question: DiffQuestion) -> Job | None:
+    """The newest job that was asked this; raises `DiffError` where none can be."""
+    wanted = context.diff_jobs().request(question, actor=actor())
+    return context.store().jobs.find(wanted.fingerprint)
+
+
+def _offer(question: DiffQuestion, part: LogPart, before: Job | None, found: VersionDiff | None) -> None:
+    why = _why_not()
+    with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
+        label = LABEL if before is None else "Compare again on the stream host"
+        clicked = st.button(label, key="start_job", type="primary", icon=":material/dns:", disabled=why is not None)
+        st.caption(markdown_safe(sentence(why)) if why else cost_words(part))
+    if before is not None:
+        _say_end(before, found)
+    if why is None and (clicked or st.session_state.pop(_ASKED, False)):
+        wanted = context.diff_jobs().request(question, actor=actor(), reason="asked for on the Changes page")
+        gone = before.job_id if before and before.state is JobState.DONE else None
+        context.store().jobs.submit(wanted, now=context.now(), instead_of=gone)
+        st.rerun()
+
+
+def _say_end(job: Job, found: VersionDiff | None) -> None:
+    words = markdown_safe(ended_words(job) if found is None else view.offer_text(found, was_begun=True))
+    if found is not None or job.state is JobState.CANCELLED:
+        st.caption(words)
+    else:
+        st.error("\n\n".join(line for line in (words, markdown_safe(job.hint)) if line), icon=":material/error:")
+
+
+def _follow(job_id: str) -> None:
+    """How far the job is, once an interval; its end draws the page anew."""
+
+    def region() -> None:
+        job = context.store().jobs.get(job_id)
+        if job is None or job.state.is_over:
+            st.rerun(scope="app")
+        with st.container(horizontal=True, vertical_alignment="center", key="job_progress"):
+            st.progress(job_share(job), markdown_safe(_words(job)), width="stretch")
+            st.button(
+                "Cancel", key="cancel_job", icon=":material/cancel:", on_click=_cancel, args=(job_id,),
+                disabled=job.cancel_requested or context.read_only_reason() is not None,
+            )  # fmt: skip
+        st.caption("The job goes on when you leave this page; its answer is kept for everyone who asks the same.")
+
+    live(region, key="job_live")
+
+
+def _words(job: Job) -> str:
+    now, stale_s = context.now(), context.settings().host.heartbeat_stale_s
+    hosts = context.store().hosts()
+    words = job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
+    why = why_no_host(hosts, now=now, stale_s=stale_s)
+    return f"{words} · {why}" if why else words
+
+
+def _cancel(job_id: str) -> None:
+    context.store().jobs.cancel(job_id, actor=actor(), reason="cancelled on the Changes page", now=context.now())
+
+
+def _why_not() -> str | None:
+    """Why no job can be asked for; None when one can."""
+    stale_s = context.settings().host.heartbeat_stale_s
+    return context.read_only_reason() or why_no_host(context.store().hosts(), now=context.now(), stale_s=stale_s)

@@ -1,0 +1,173 @@
+"""How two versions are compared: key, columns, tolerance, method and another table, in one popover bound to the URL.
+
+Rule: what the URL asks for stays visible, also where it is not possible: the answer then says why.
+"""
+
+import streamlit as st
+
+from app import cache, context, state
+from app.changes.view import frames as view
+from app.errors import sentence
+from app.ui.format import markdown_safe
+from app.ui.frame import OpenTable
+from backend.diff.cache import LogPart
+from backend.diff.key_memory import key_memory
+from backend.diff.model import DiffMethod
+from backend.diff.prepare import DiffOptions
+from backend.lake.table.metadata_diff import column_names
+
+AGAINST, METHOD, WHERE, ON = "against", "method", "rows_where", "on"
+HERE, HOST = "Here", "On the stream host"
+KEY, WITHOUT, TOLERANCE = "key", "without", "tolerance"
+METHOD_LABELS = {
+    DiffMethod.CHANGE_FEED: "Change feed",
+    DiffMethod.SPARK_CHANGES: "Spark's CHANGES",
+    DiffMethod.ROW_ID: "Row ids",
+    DiffMethod.KEY_JOIN: "Join by key",
+    DiffMethod.MULTISET: "Whole rows",
+    DiffMethod.LOG_ONLY: "Log alone",
+}
+
+
+def other_table(opened: OpenTable) -> OpenTable | None:
+    """The other table that the URL names; raises `TableNotFoundError` when it is not there."""
+    name = state.text(AGAINST)
+    if not name or name == opened.ref.name:
+        return None
+    lake = context.lake()
+    ref = lake.find(name)
+    return OpenTable(ref, lake.snapshot(ref), lake.latest_version(ref))
+
+
+def options_popover(opened: OpenTable) -> "OptionsPopover":
+    """The popover with what does not depend on the two versions; `show_methods` adds the rest."""
+    box = st.popover("How to compare", icon=":material/tune:", key="how")
+    names = list(column_names(opened.snapshot.metadata))
+    with box:
+        _table_picker(opened)
+        st.multiselect(
+            "Key: columns that name a row", names, key=KEY, bind="query-params", accept_new_options=True,
+            placeholder="Declared, as MERGE finds its rows, or as given last",
+        )  # fmt: skip
+        st.multiselect("Leave out columns", names, key=WITHOUT, bind="query-params", placeholder="None")
+        st.number_input(
+            "Floats are equal within", min_value=0.0, value=0.0, step=0.001, format="%g", key=TOLERANCE,
+            bind="query-params", help="Only where rows are paired by a key; NaN equals NaN, null equals null.",
+        )  # fmt: skip
+        _place_picker()
+    return OptionsPopover(box.container(key="methods"))
+
+
+class OptionsPopover:
+    """The part of the popover that needs the plan."""
+
+    def __init__(self, place: "st.delta_generator.DeltaGenerator") -> None:
+        self._place = place
+
+    def show_methods(self, part: LogPart | None) -> None:
+        """The methods that are possible, and why the others are not; without a plan, a way back to the best one."""
+        asked = _asked_method()
+        choices = list(view.method_choices(part)) if part else []
+        if asked and asked not in choices:
+            choices.append(asked)
+        st.session_state["pick_method"] = asked
+        with self._place:
+            st.selectbox(
+                "Method", choices, index=None, key="pick_method", format_func=METHOD_LABELS.__getitem__,
+                placeholder="The best that is possible", on_change=_picked_method,
+            )  # fmt: skip
+            lines = view.impossible_lines(part) if part else []
+            if lines:
+                st.caption("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines))
+
+
+def where_input() -> None:
+    """The condition on rows, above them."""
+    st.text_input(
+        "Only rows with", key=WHERE, bind="query-params", placeholder="amount < 0", max_chars=2_000,
+        help="SQL over one row, in DuckDB's dialect: kept are changes whose row satisfies it before or after.",
+    )  # fmt: skip
+
+
+def asked_options(opened: OpenTable, against: OpenTable | None) -> DiffOptions:
+    """What the URL asks for, by the widgets that are drawn before; columns that are left out are in `left_out`."""
+    limits = context.settings().lake
+    key = tuple(st.session_state.get(KEY) or ()) or None
+    return DiffOptions(
+        key=key,
+        remembered=None if key else _remembered_key(opened),
+        row_limit=limits.diff_rows,
+        method=_asked_method(),
+        max_bytes=limits.diff_max_bytes,
+        tolerance=float(st.session_state.get(TOLERANCE) or 0.0),
+        against=against.ref if against else None,
+        where=str(st.session_state.get(WHERE) or "").strip() or None,
+        on_host=is_on_host(),
+    )
+
+
+def is_on_host() -> bool:
+    """Whether the URL asks for Spark on the stream host."""
+    return state.text(ON) == "host"
+
+
+def compare_on_host() -> None:
+    """Callback: from now on there."""
+    state.put({ON: "host"})
+
+
+def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
+    """The key that was given last, as it was when this viewer first looked: what others give moves nobody's page."""
+    name = f"remembered_key:{opened.ref.uri}"
+    if name not in st.session_state:
+        st.session_state[name] = key_memory(context.settings().home).known(opened.ref)
+    found: tuple[str, ...] | None = st.session_state[name]
+    return found
+
+
+def left_out() -> tuple[str, ...]:
+    """Columns that are not compared."""
+    return tuple(st.session_state.get(WITHOUT) or ())
+
+
+def choose_method(method: DiffMethod | None) -> None:
+    """Callback: this method, or the best one."""
+    state.put({METHOD: method.value if method else None})
+
+
+def _asked_method() -> DiffMethod | None:
+    """A method that the URL names; anything else is as if it named none."""
+    asked = state.text(METHOD)
+    return DiffMethod(asked) if asked in {method.value for method in METHOD_LABELS} else None
+
+
+def _picked_method() -> None:
+    choose_method(st.session_state["pick_method"])
+
+
+def _table_picker(opened: OpenTable) -> None:
+    chosen = state.text(AGAINST)
+    names = [name for name in cache.lake_reading().names if name != opened.ref.name]
+    if chosen and chosen not in names:
+        names.append(chosen)
+    st.session_state["pick_against"] = chosen
+    st.selectbox(
+        "Compare with another table", names, index=None, key="pick_against", placeholder="This table",
+        on_change=_picked_table, help="A clone, a backup, or the layer below: by key, or as whole rows.",
+    )  # fmt: skip
+
+
+def _place_picker() -> None:
+    st.session_state["pick_on"] = HOST if is_on_host() else HERE
+    st.segmented_control(
+        "Compare rows", (HERE, HOST), key="pick_on", required=True, on_change=_picked_place,
+        help="On the stream host Spark compares any amount of data, as a job; the answer is kept for all.",
+    )  # fmt: skip
+
+
+def _picked_place() -> None:
+    state.put({ON: "host" if st.session_state["pick_on"] == HOST else None})
+
+
+def _picked_table() -> None:
+    state.put({AGAINST: st.session_state["pick_against"], state.FROM: None, state.TO: None, METHOD: None, ON: None})

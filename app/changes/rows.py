@@ -1,0 +1,130 @@
+"""Changed rows: what updates touch, filters, before and after side by side, and exports.
+
+Rule: counts are of all changed rows, lists of the fetched ones, and each says which.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import state
+from app.changes import key_lookup
+from app.changes.view import frames as view
+from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
+from app.ui import lists
+from app.ui.format import UNKNOWN, count_text, markdown_safe
+from backend.diff import export
+from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
+
+PAGE = "page"
+CELLS = lists.Look(
+    formats={"Updates": "count"},
+    config={
+        "Column": st.column_config.TextColumn(pinned=True),
+        "Commonest changes": st.column_config.TextColumn(width="large", help="That two or more updates share"),
+    },
+    alt="Columns that updates touch, with their commonest changes",
+)
+EXPORTS = (
+    ("csv", "CSV", "text/csv", export.write_csv),
+    ("json", "JSON", "application/json", export.write_json),
+    ("parquet", "Parquet", "application/vnd.apache.parquet", export.write_parquet),
+)
+
+
+def changed_rows(diff: VersionDiff) -> None:
+    """The rows that differ, or why there are none to show."""
+    if not diff.is_available:
+        st.info("**No rows to show here.** Files and commits are under Commits.", icon=":material/table_rows:")
+    elif diff.method is DiffMethod.SAME_VERSION:
+        st.info("**Choose two different versions above.**", icon=":material/equal:")
+    elif not diff.rows and diff.partial:
+        st.info("**No changed row was found so far.** Not all rows were compared.", icon=":material/hourglass_top:")
+    elif not diff.rows:
+        text = "**No row differs between the two states.**" + (
+            "" if diff.against else " What the commits did is under Commits."
+        )
+        st.info(text, icon=":material/equal:")
+    else:
+        _rows(diff)
+
+
+def _rows(diff: VersionDiff) -> None:
+    if diff.changed_cells:
+        st.markdown("**What updates touch**")
+        lists.show(view.build_cell_frame(diff), CELLS, key="cells")
+    key_lookup.lookup(diff)
+    found, page = _filtered(diff)
+    st.caption(view.shown_text(diff, found))
+    if page:
+        key_lookup.offer(diff, _table(diff, page))
+    _exports(diff)
+
+
+def _table(diff: VersionDiff, page: Sequence[RowChange]) -> RowChange | None:
+    """The rows side by side; the one that was clicked. Other rows are another list: its choice starts anew."""
+    table = build_row_table(diff, page)
+    if table.note:
+        st.caption(table.note)
+    name = zlib.crc32(repr([(row.kind, row.key) for row in page]).encode())
+    event = st.dataframe(
+        style(table), hide_index=True, key=f"changed_rows_{name:08x}", placeholder=UNKNOWN,
+        on_select="rerun", selection_mode="single-cell", alt="Changed rows, before and after",
+    )  # fmt: skip
+    chosen = lists.chosen_row(event)
+    return page[chosen] if chosen is not None and chosen < len(page) else None
+
+
+def _filtered(diff: VersionDiff) -> tuple[list[RowChange], list[RowChange]]:
+    """The rows that the filters let through, and the page of them to show."""
+    touched = ", ".join(f"{name}: {count_text(count)}" for name, count in diff.changed_cells.items())
+    with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
+        # No `format_func` on widgets bound to the URL: their link would carry the label.
+        kinds = st.pills(
+            "Kind of change", [kind.value for kind in RowKind], selection_mode="multi", key="kind", bind="query-params"
+        )
+        columns = st.multiselect(
+            "Changed column",
+            list(diff.changed_cells),
+            key="column",
+            bind="query-params",
+            placeholder="Any" if touched else "No update changes a column",
+            disabled=not touched,
+            help=f"Updates that touch each column: {markdown_safe(touched)}" if touched else None,
+        )
+        found = filter_rows(diff.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
+        return found, _page(found)
+
+
+def _page(found: list[RowChange]) -> list[RowChange]:
+    pages = -(-len(found) // PAGE_ROWS)
+    if pages <= 1:
+        return found
+    number = min(max(1, state.whole(PAGE) or 1), pages)
+    st.session_state["rows_page"] = number
+    st.number_input(f"Page (1 – {pages})", 1, pages, key="rows_page", width=160, on_change=_paged)
+    return found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
+
+
+def _paged() -> None:
+    state.put({PAGE: st.session_state["rows_page"]})
+
+
+def _exports(diff: VersionDiff) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="exports"):
+        cut = f"the first {count_text(len(diff.rows))} of" if diff.truncated else "all"
+        st.markdown(f"Export {cut} {view.rows_known_text(diff)}:", width="content")
+        for suffix, label, mime, write in EXPORTS:
+            st.download_button(
+                label,
+                data=lambda write=write: export.exported(diff, write),
+                file_name=f"{view.file_stem(diff)}.{suffix}",
+                mime=mime,
+                key=f"export_{suffix}",
+                icon=":material/download:",
+                on_click="ignore",
+            )
+        if diff.truncated and diff.against is None:
+            versions = f"--from {diff.from_version} --to {diff.to_version}"
+            st.caption(f"All of them: `weir diff {diff.ref.name} {versions} --output changes.parquet`")

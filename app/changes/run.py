@@ -1,0 +1,109 @@
+"""A question about two versions becomes an answer: the log part at once, rows after it with progress and Cancel.
+
+Rule: little work starts by itself, once in a session; more waits for a button that names what it reads; what anybody
+found is there at once.
+"""
+
+import zlib
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import context
+from app.changes.options import choose_method
+from app.changes.view import frames as view
+from app.changes.view.progress import progress_text
+from app.errors import show
+from app.ui import work
+from backend.diff.cache import DiffQuestion, LogPart
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.errors import LakehouseError
+
+_BEGUN, _FAILED = "_begun_diffs", "_failed_diffs"
+_SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twice
+
+
+def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
+    """The answer where it is there, or soon; where it is not, it is computed while the page is drawn. Of a comparison
+    that was ended what it had found, if anything."""
+    if part.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
+        return part.outline
+    mark = _mark(question)
+    if work.is_asked(mark) or _starts_alone(mark, part):
+        return context.differences().soon(context.lake(), question, _SOON_S)
+    context.differences().abandon(question, _SOON_S)  # Cancel, not a page that reruns
+    return context.differences().known(question) or context.differences().so_far(question)
+
+
+def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, place: DeltaGenerator) -> bool:
+    """In `place` the button that starts the comparison, and what became of one that was ended: `found`. Whether there
+    is something to wait for: `compare`, once the rest of the page is drawn."""
+    mark = _mark(question)
+    if _starts_alone(mark, part):
+        work.ask(mark)
+    if work.is_asked(mark):
+        return True
+    is_counting = not context.differences().abandon(question)
+    with place, st.container(horizontal=True, vertical_alignment="center", key="offer"):
+        st.button(
+            view.start_label(part), key="start", type="primary", icon=":material/difference:",
+            on_click=work.ask, args=(mark,),
+        )  # fmt: skip
+        st.caption(view.offer_text(found, was_begun=mark in _begun(), is_counting=is_counting))
+    if (failure := _failed().get(mark)) is not None:
+        with place:
+            show(failure)
+    return is_counting
+
+
+def compare(question: DiffQuestion, place: DeltaGenerator) -> None:
+    """Compute rows in `place`, or wait until a comparison that was ended has counted what it had compared; then the
+    page is drawn anew."""
+    mark, differences = _mark(question), context.differences()
+    if not work.is_asked(mark):
+        beat = place.empty()
+        while not differences.abandon(question, _SOON_S):
+            beat.empty()  # where a click may end the wait
+        st.rerun()
+    _begun().add(mark)
+    _failed().pop(mark, None)
+    try:
+        with place:
+            last = work.run(differences.over(context.lake(), question), key="diff", tell=progress_text)
+    except LakehouseError as exc:
+        _failed()[mark] = exc  # told where it is offered anew, not below a bar that stands still
+        work.cancel()
+        st.rerun()
+    if last is not None and last.result is not None:
+        st.rerun()
+
+
+def _begun() -> set[str]:
+    """What this session compared: after a Cancel or a failure it is not begun again by itself."""
+    found: set[str] = st.session_state.setdefault(_BEGUN, set())
+    return found
+
+
+def _failed() -> dict[str, LakehouseError]:
+    """Why this session's comparisons ended without an answer."""
+    found: dict[str, LakehouseError] = st.session_state.setdefault(_FAILED, {})
+    return found
+
+
+def _starts_alone(mark: str, part: LogPart) -> bool:
+    return mark not in _begun() and view.starts_alone(part)
+
+
+def too_large(part: LogPart) -> None:
+    """Where only the size speaks against reading rows, a button that reads them all the same."""
+    best = next((m for m in view.method_choices(part) if m is not DiffMethod.LOG_ONLY), None)
+    if part.plan.method is not DiffMethod.LOG_ONLY or best is None or part.possible.bytes_to_read is None:
+        return
+    st.button(
+        view.anyway_label(part), key="anyway", icon=":material/difference:", on_click=choose_method, args=(best,),
+    )  # fmt: skip
+
+
+def _mark(question: DiffQuestion) -> str:
+    """A short name of the question."""
+    return f"diff {zlib.crc32(repr(question).encode()):08x}"

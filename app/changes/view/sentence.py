@@ -1,0 +1,253 @@
+"""A difference of two versions in words: the sentence on top, counts, files, metadata.
+
+Rule: pure, and free of pandas, which the terminal does without; net counts are of states, gross ones of commits, and
+what is not known is said to be unknown.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
+
+from app.ui.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
+from backend.bisect.search import may_change_rows
+from backend.diff.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.lake.model import Commit
+from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
+
+METHOD_WORDS = {
+    DiffMethod.CHANGE_FEED: "Change data feed: the writers recorded each changed row.",
+    DiffMethod.SAME_VERSION: "Both sides are the same version: there is nothing to compare.",
+    DiffMethod.SPARK_CHANGES: "Spark's CHANGES: row tracking tells what became of each row, commit by commit.",
+    DiffMethod.ROW_ID: "Row ids: the rows of the files that differ, paired by the ids that row tracking gave them.",
+    DiffMethod.KEY_JOIN: "Join by key: the rows of the files that differ, paired by their key.",
+    DiffMethod.MULTISET: "Whole rows: those of the files that differ, without a key to pair them by.",
+    DiffMethod.LOG_ONLY: "Log alone: rows cannot be compared here; files, commits, schema and properties can.",
+}
+_TABLE_ITSELF = ("feature: ", "protocol: ")
+
+
+def headline(diff: VersionDiff, *, is_pending: bool = False, where: str | None = None) -> str:
+    """One sentence: "v118 → v131, 13 commits in 2 h 10 min: 1,204 rows inserted, …; schema unchanged; …".
+
+    `is_pending`: rows are not compared yet. `where`: only rows that satisfy it are counted.
+    """
+    if diff.method is DiffMethod.SAME_VERSION:
+        return f"v{diff.from_version} and v{diff.to_version} are the same version: nothing differs."
+    rows = f"rows not compared yet, {_more_rows_text(diff.files)}" if is_pending else rows_text(diff)
+    if where and not is_pending and diff.is_available:
+        rows = f"of rows with {where}: {rows}"
+    metadata = metadata_texts(diff.schema, diff.properties)
+    if diff.against is not None:  # two tables differ, nothing changed
+        metadata = [text.replace("unchanged", "the same").replace("changed", "different") for text in metadata]
+    said = "; ".join(part for part in (rows, *metadata, rewritten_text(diff)) if part)
+    return f"{range_text(diff)}: {said}."
+
+
+def versions_text(diff: VersionDiff) -> str:
+    if diff.against is not None:
+        return f"{diff.ref.name} v{diff.from_version} → {diff.against.name} v{diff.to_version}"
+    return f"v{diff.from_version} → v{diff.to_version}"
+
+
+def range_text(diff: VersionDiff) -> str:
+    """The two versions, how many commits lie between them and over which time."""
+    if diff.against is not None:
+        return versions_text(diff)
+    commits = things(len(diff.commits), "commit")
+    times = [each.commit.committed_at for each in diff.commits if each.commit.committed_at]
+    span = f" in {duration_text((max(times) - min(times)).total_seconds())}" if len(times) > 1 else ""
+    if diff.is_reverse:
+        return f"Going back from v{diff.from_version} to v{diff.to_version} undoes {commits}{span}"
+    return f"{versions_text(diff)}, {commits}{span}"
+
+
+def rows_text(diff: VersionDiff) -> str:
+    """What differs in rows, with its share of all rows."""
+    if not diff.is_available:
+        return f"rows cannot be compared, {_more_rows_text(diff.files)}"
+    words = "no row differs" if diff.net.total == 0 else counts_text(diff.net, noun="row")
+    if diff.partial is not None and diff.partial.differing and not diff.net.total:
+        return f"{diff.partial.about_text}, {diff.partial.when_text}"
+    if diff.partial is not None:
+        return f"so far {words}, {diff.partial.text}"
+    if diff.net.updated is None or diff.net.total == 0:
+        return words
+    share = changed_share(diff)
+    return f"{words} ({'share unknown' if share is None else f'{percent(share)} of rows'})"
+
+
+def changed_share(diff: VersionDiff) -> float | None:
+    """Changed rows of all rows that either state has; None where updates or row counts are not known."""
+    same, changed = diff.unchanged, diff.net.total
+    if same is None or changed is None or same < 0 or not same + changed:
+        return None
+    return changed / (same + changed)
+
+
+def counts_text(counts: NetCounts, *, noun: str = "") -> str:
+    """ "1,204 rows inserted, 310 updated, 12 deleted"."""
+    if counts.inserted is None and counts.updated is None and counts.deleted is None:
+        return "how many rows is unknown"
+    if counts.updated is None and counts.inserted is not None:
+        came, went = f"{_rows(counts.inserted, noun)} inserted", f"{count_text(counts.deleted)} deleted"
+        return f"{came} and {went}, updates among them"
+    first, *rest = ((counts.inserted, "inserted"), (counts.updated, "updated"), (counts.deleted, "deleted"))
+    texts = [f"{_rows(first[0], noun)} {first[1]}", *(f"{_known(count)} {word}" for count, word in rest)]
+    return ", ".join(texts)
+
+
+def gross_counts(commits: Iterable[CommitChanges]) -> NetCounts:
+    """What the commits did, added up; None where any commit does not say."""
+    commits = list(commits)
+    return NetCounts(
+        _sum(each.inserted for each in commits),
+        _sum(each.updated for each in commits),
+        _sum(each.deleted for each in commits),
+    )
+
+
+def gross_text(commits: Iterable[CommitChanges]) -> str:
+    """What the commits did, added up; where some do not say, what the others did and how many do not."""
+    moved = [each for each in commits if may_change_rows(each.commit)]
+    silent = [each for each in moved if None in (each.inserted, each.updated, each.deleted)]
+    if not silent:
+        return counts_text(gross_counts(moved))
+    sums = NetCounts(
+        *(_known_sum(getattr(each, name) for each in moved) for name in ("inserted", "updated", "deleted"))
+    )
+    if sums == NetCounts(None, None, None):
+        return "they do not say"
+    named = ((sums.inserted, "inserted"), (sums.updated, "updated"), (sums.deleted, "deleted"))
+    words = ", ".join(f"{count_text(count)} {word}" for count, word in named if count is not None)
+    return f"at least {words}: {things(len(silent), 'commit')} of {len(moved):,} did not count everything"
+
+
+def gross_source_text(commits: Iterable[CommitChanges]) -> str:
+    """Where the counts of commits are from."""
+    kinds = {each.is_reported for each in commits}
+    if kinds == {True}:
+        return "as their writers report"
+    return "counted in the change feed" if kinds == {False} else "counted in the change feed or as their writers report"
+
+
+def writer_text(commit: Commit, streams: Mapping[str, str]) -> str:
+    """The stream and batch that wrote it, else the user, else the engine."""
+    origin = commit.origin
+    if origin and (origin.stream or origin.query_id):
+        query_id = origin.query_id or ""
+        return f"{origin.stream or streams.get(query_id) or f'query {query_id[:8]}'}, batch {origin.batch_id}"
+    return commit.user or commit.engine or "–"
+
+
+def predicate_text(commit: Commit) -> str:
+    """The condition by which the commit found its rows; empty where it names none."""
+    found = commit.parameters.get("predicate") or commit.parameters.get("mergePredicate") or ""
+    if isinstance(found, str) and found.startswith("[") and found.endswith("]"):
+        try:
+            parts = orjson.loads(found)
+        except orjson.JSONDecodeError:
+            return found
+        return " AND ".join(str(part) for part in parts)
+    return str(found)
+
+
+def metadata_texts(schema: SchemaDiff, properties: Sequence[PropertyChange]) -> list[str]:
+    """What changed of schema, properties and protocol, each in a few words; "unchanged" is said too."""
+    clustering = [each for each in properties if each.key == CLUSTERED_BY]
+    own = [each for each in properties if not each.key.startswith(_TABLE_ITSELF) and each not in clustering]
+    texts = [schema_text(schema), f"{things(len(own), 'property', 'properties')} changed" if own else ""]
+    if not own:
+        texts[0] = "schema and properties unchanged" if schema.is_empty else texts[0]
+    texts.append("clustering changed" if clustering else "")
+    texts.append("protocol changed" if len(own) + len(clustering) < len(properties) else "")
+    return [text for text in texts if text]
+
+
+def schema_text(schema: SchemaDiff) -> str:
+    """ "2 columns added, 1 renamed, partitioning changed"."""
+    if schema.is_empty:
+        return "schema unchanged"
+    named = (
+        (len(schema.added), "added"),
+        (len(schema.dropped), "dropped"),
+        (len(schema.renamed), "renamed"),
+        (len({each.path for each in schema.changed}), "changed"),
+    )
+    parts = [f"{count_text(count)} {word}" for count, word in named if count]
+    if parts:
+        count, word = next((count, word) for count, word in named if count)
+        parts[0] = f"{things(count, 'column')} {word}"
+    return ", ".join([*parts, *(["partitioning changed"] if schema.partitioning else [])])
+
+
+def rewrites(diff: VersionDiff) -> list[CommitChanges]:
+    """The commits that replaced files without changing a row."""
+    return [each for each in diff.commits if each.commit.version in (diff.rewritten or {})]
+
+
+def rewritten_text(diff: VersionDiff) -> str:
+    """ "compaction rewrote 40 files without changing rows"; empty where nothing was only rewritten."""
+    if not diff.rewritten:
+        return ""
+    files = things(sum(diff.rewritten.values()), "file")
+    if all(_is_compaction(each) for each in rewrites(diff)):
+        return f"compaction rewrote {files} without changing rows"
+    return f"{files} rewritten without changing rows"
+
+
+def files_text(files: FilesDiff) -> str:
+    """Files that only one of the two states has, with their sizes."""
+    if not files.added and not files.removed:
+        return "the same files"
+    size = signed_bytes(files.bytes_added - files.bytes_removed)
+    vectors = f", {things(files.new_deletion_vectors, 'new deletion vector')}" if files.new_deletion_vectors else ""
+    added = f"{things(files.added, 'file')} added ({bytes_text(files.bytes_added)})"
+    removed = f"{count_text(files.removed)} removed ({bytes_text(files.bytes_removed)})"
+    return f"{added}, {removed}, {size}{vectors}"
+
+
+def exactness_text(diff: VersionDiff) -> str:
+    """How far the counts can be trusted."""
+    if not diff.is_available:
+        return "No counts of rows."
+    if diff.exact:
+        return "Exact: every changed row is counted, and updates are told from inserts and deletes."
+    if diff.partial is not None:
+        return "Not whole: the comparison was ended; counts and rows are of what it had compared."
+    if diff.net.updated is None:
+        return "Exact as rows that came and went; an updated row counts once as deleted and once as inserted."
+    return "Not exact in every part; the reasons say where."
+
+
+def key_text(diff: VersionDiff) -> str:
+    if diff.key is None:
+        return "No key: rows are compared as whole rows."
+    return f"Rows are paired by {', '.join(diff.key.columns)} (from {diff.key.source.value})."
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+def _known_sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _is_compaction(each: CommitChanges) -> bool:
+    return (each.commit.operation or "").upper().startswith(("OPTIMIZE", "REORG"))
+
+
+def _rows(count: int | None, noun: str) -> str:
+    if count is None:
+        return f"unknown {noun}s" if noun else "unknown"
+    return things(count, noun) if noun else count_text(count)
+
+
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else count_text(count)
+
+
+def _more_rows_text(files: FilesDiff) -> str:
+    return f"their number by statistics: {'unknown' if files.more_rows is None else signed(files.more_rows)}"

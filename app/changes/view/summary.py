@@ -1,0 +1,124 @@
+"""A difference of two versions as Markdown, for the incident channel.
+
+Rule: pure, and free of pandas; everything that a table, a writer or a log says is escaped, so that nothing in it makes
+a link, a mention, a table or a heading.
+"""
+
+import re
+from collections.abc import Iterable
+
+from app.changes.view.sentence import (
+    METHOD_WORDS,
+    exactness_text,
+    gross_source_text,
+    headline,
+    key_text,
+    predicate_text,
+    writer_text,
+)
+from app.ui.format import count_text, utc_text
+from backend.diff.model import CommitChanges, DiffMethod, VersionDiff
+
+MOST_COMMITS = 20
+MOST_LINES = 20
+MOST_TEXT = 120
+_MARKUP = re.compile(r"[\\`*\[\]<>|~@#&$]|(?<![^\W_])_|_(?![^\W_])|(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
+_BREAKS = str.maketrans(dict.fromkeys("\r\n\t\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", " "))
+
+
+def to_markdown(diff: VersionDiff, *, is_pending: bool = False) -> str:
+    """The sentence, counts, at most 20 commits, metadata changes and the method. `is_pending`: rows are not compared
+    yet."""
+    parts = [
+        f"**{escaped(diff.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
+        *_rows(diff, is_pending=is_pending),
+        *_commits(diff),
+        *_metadata(diff),
+        *_method(diff, is_pending=is_pending),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def escaped(text: object) -> str:
+    """Text of anybody as Markdown that shows it literally, in one line; own words of it stay readable as plain text."""
+    plain = str(text).translate(_BREAKS)
+    plain = "".join(character for character in plain if character.isprintable())
+    return _MARKUP.sub(r"\\\g<0>", plain)
+
+
+def _rows(diff: VersionDiff, *, is_pending: bool) -> list[str]:
+    if is_pending or not diff.is_available or diff.method is DiffMethod.SAME_VERSION:
+        return []
+    net = diff.net
+    named = (("inserted", net.inserted), ("updated", net.updated), ("deleted", net.deleted), ("same", diff.unchanged))
+    cells = " | ".join("unknown" if count is None else count_text(count) for _, count in named)
+    return [
+        "",
+        f"| net rows{' so far' if diff.partial else ''} | {' | '.join(name for name, _ in named)} |",
+        "|---|---:|---:|---:|---:|",
+        f"| | {cells} |",
+    ]
+
+
+def _commits(diff: VersionDiff) -> list[str]:
+    if not diff.commits:
+        return []
+    newest = sorted(diff.commits, key=lambda each: -each.commit.version)
+    left = len(newest) - MOST_COMMITS
+    return [
+        "",
+        f"Commits, newest first; rows are gross, {gross_source_text(diff.commits)}:",
+        "",
+        "| version | at | operation | by | condition | inserted | updated | deleted |",
+        "|---|---|---|---|---|---:|---:|---:|",
+        *(_commit(each) for each in newest[:MOST_COMMITS]),
+        *([f"\n… and {left:,} older commits."] if left > 0 else []),
+    ]
+
+
+def _commit(each: CommitChanges) -> str:
+    commit = each.commit
+    counts = (each.inserted, each.updated, each.deleted)
+    texts = (commit.operation or "unnamed", writer_text(commit, {}), predicate_text(commit) or "–")
+    cells = [f"v{commit.version}", utc_text(commit.committed_at), *(escaped(_cut(text)) for text in texts)]
+    return f"| {' | '.join([*cells, *(count_text(count) for count in counts)])} |"
+
+
+def _metadata(diff: VersionDiff) -> list[str]:
+    schema = diff.schema
+    lines = [
+        *(f"column {_code(field.path)} added, {escaped(_cut(field.type))}" for field in schema.added),
+        *(f"column {_code(field.path)} dropped" for field in schema.dropped),
+        *(f"column {_code(before)} renamed to {_code(after)}" for before, after in schema.renamed),
+        *(f"{each.what} of {_code(each.path)}: {_from_to(each.before, each.after)}" for each in schema.changed),
+        *([f"partitioning: {_from_to(*map(_names, schema.partitioning))}"] if schema.partitioning else []),
+        *(f"{_code(each.key)}: {_from_to(each.before, each.after)}" for each in diff.properties),
+    ]
+    if not lines:
+        return []
+    left = len(lines) - MOST_LINES
+    more = [f"- … and {left:,} more"] if left > 0 else []
+    return ["", "Schema, properties and protocol:", "", *(f"- {line}" for line in lines[:MOST_LINES]), *more]
+
+
+def _method(diff: VersionDiff, *, is_pending: bool) -> list[str]:
+    known = [] if is_pending else [exactness_text(diff), escaped(key_text(diff))]
+    reasons = [escaped(_cut(reason, 300)) for reason in diff.reasons]
+    return ["", f"How it knows: {METHOD_WORDS[diff.method]}", "", *(f"- {line}" for line in (*known, *reasons))]
+
+
+def _from_to(before: str | None, after: str | None) -> str:
+    return " → ".join("none" if text is None else escaped(_cut(text)) for text in (before, after))
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(columns) or "none"
+
+
+def _code(text: str) -> str:
+    """A name of the table's; bold, because code spans cannot be escaped."""
+    return f"**{escaped(_cut(text))}**"
+
+
+def _cut(text: str, most: int = MOST_TEXT) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

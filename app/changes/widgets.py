@@ -1,0 +1,237 @@
+"""What changed between two versions: the sentence, the counts, and one chosen list below them.
+
+Rule: what the log tells is on the page before a row is read; net and gross are labelled each time; where rows cannot
+be compared, files, commits and metadata still are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from app import cache, context, state
+from app.changes import job as diff_job
+from app.changes import run as diff_run
+from app.changes.options import OptionsPopover, asked_options, left_out
+from app.changes.rows import changed_rows
+from app.changes.view import frames as view
+from app.changes.view import sentence as words
+from app.changes.view.summary import to_markdown
+from app.errors import sentence
+from app.streams.view.streams import names_by_query
+from app.ui import lists
+from app.ui.format import markdown_safe
+from app.ui.frame import OpenTable
+from app.ui.live import chart, key_figures
+from app.ui.version_range import VersionRange, choose_range
+from backend.diff.cache import DiffQuestion, LogPart
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.errors import DiffError, LakehouseError
+
+COMMITS = lists.Look(
+    formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")
+    | {"When": "ago"},
+    config={name: st.column_config.TextColumn(help="Gross: by this commit alone") for name in view.GROSS_COLUMNS}
+    | {"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
+    alt="Commits in between, newest first",
+)
+REWRITES = lists.Look(
+    formats=dict.fromkeys(("Files added", "Files removed"), "count"),
+    config={"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
+    alt="Commits that only rewrote files",
+)
+ROWS, BY_COMMIT, METADATA, FILES, HOW = VIEWS = ("Rows", "Commits", "Schema and properties", "Files", "How it knows")
+
+
+def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover) -> None:
+    """The whole answer to "what changed?"."""
+    question, part = _asked(opened, against, chosen, how)
+    runner = diff_job if question.options.on_host else diff_run
+    found = runner.known(question, part)
+    st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
+    place = st.container(key="work")
+    waits = (found is None or found.partial) and runner.offer(question, part, found, place)
+    shown = found or part.outline
+    if shown.method is DiffMethod.LOG_ONLY:
+        _unavailable(shown)
+        diff_run.too_large(part)
+        diff_job.too_large(part, view_of_rows=ROWS)
+    elif shown.method is not DiffMethod.SAME_VERSION:
+        _counts(shown, is_pending=found is None)
+        if question.options.on_host and found is not None:
+            diff_job.say_who(found)
+    _view(part, found)
+    if waits:
+        diff_run.compare(question, place)
+
+
+def _asked(
+    opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover
+) -> tuple[DiffQuestion, LogPart]:
+    """The question with what the log tells of it; raises as `prepare` does."""
+    ids = tuple(each.snapshot.metadata.id for each in (opened, against) if each)
+    question = DiffQuestion(opened.ref, ids, chosen.from_version, chosen.to_version, asked_options(opened, against))
+    lake, differences = context.lake(), context.differences()
+    try:
+        part = differences.log_part(lake, question)
+    except LakehouseError:
+        how.show_methods(None)
+        raise
+    how.show_methods(part)
+    if not (out := set(left_out())):
+        return question, part
+    columns = tuple(name for name in part.columns if name not in out)
+    if not columns:
+        raise DiffError("every column is left out", hint="keep one to compare, under How to compare")
+    question = replace(question, options=replace(question.options, columns=columns))
+    return question, differences.log_part(lake, question)
+
+
+def _headline(question: DiffQuestion, part: LogPart, found: VersionDiff | None) -> str:
+    return words.headline(found or part.outline, is_pending=found is None, where=question.options.where)
+
+
+def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
+    key_figures(view.net_figures(diff, is_pending=is_pending), key="net_figures")
+    if not diff.commits:
+        return
+    gross = words.gross_text(diff.commits)
+    st.caption(
+        f"**Net** is what differs between the two states. **Gross** is what the commits in between did, added up, "
+        f"{words.gross_source_text(diff.commits)}: {gross}. "
+        "A row inserted and deleted again is in gross and not in net."
+    )
+
+
+def _view(part: LogPart, found: VersionDiff | None) -> None:
+    shown = found or part.outline
+    with st.container(horizontal=True, vertical_alignment="center", key="views"):
+        chosen = st.segmented_control(
+            "View", VIEWS, default=ROWS if shown.is_available else BY_COMMIT, required=True, key="view",
+            bind="query-params", label_visibility="collapsed",
+        )  # fmt: skip
+        st.space("stretch")
+        _pin(shown)
+        _summary(shown, is_pending=found is None)
+    match chosen:
+        case "Commits":
+            _commits(shown)
+        case "Schema and properties":
+            _metadata(shown)
+        case "Files":
+            _files(part, shown)
+        case "How it knows":
+            _method(part, found)
+        case _ if found is None:
+            _method(part, None)
+            _commits(shown)
+        case _:
+            changed_rows(found)
+
+
+def _pin(diff: VersionDiff) -> None:
+    """Links without fixed versions mean other ones tomorrow."""
+    if (state.text(state.FROM), state.text(state.TO)) != (str(diff.from_version), str(diff.to_version)):
+        st.button(
+            f"Fix v{diff.from_version} and v{diff.to_version} in the link", key="pin", type="tertiary",
+            icon=":material/push_pin:", on_click=choose_range, args=(diff.from_version, diff.to_version),
+        )  # fmt: skip
+
+
+def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
+    text = to_markdown(diff, is_pending=is_pending)
+    with st.popover("Summary", icon=":material/content_copy:", key="summary"):
+        st.caption("Markdown for the incident channel")
+        st.code(text, language="markdown", wrap_lines=True, height=360)
+        st.download_button(
+            "Markdown", data=text.encode(), file_name=f"{view.file_stem(diff)}.md", mime="text/markdown",
+            key="export_md", icon=":material/download:", on_click="ignore",
+        )  # fmt: skip
+
+
+def _unavailable(diff: VersionDiff) -> None:
+    lines = [f"**{markdown_safe(sentence(diff.reasons[0]))}**", *(markdown_safe(sentence(r)) for r in diff.reasons[1:])]
+    if diff.hint:
+        lines.append(f":material/arrow_forward: {markdown_safe(sentence(diff.hint))}")
+    st.warning("\n\n".join(lines), icon=":material/visibility_off:")
+    first = diff.first_covered_version
+    newest = max(diff.from_version, diff.to_version)
+    if first is not None and first < newest:
+        st.button(
+            f"Compare v{first} → v{newest}",
+            key="first_covered",
+            icon=":material/difference:",
+            on_click=choose_range,
+            args=(first, newest),
+        )
+
+
+def _commits(diff: VersionDiff) -> None:
+    if not diff.commits:
+        between = "Two tables share no commits." if diff.against else "No commit lies between the two."
+        st.info(f"**{between}**", icon=":material/commit:")
+        return
+    figure = view.build_commit_figure(diff, mode=context.mode())
+    if figure:
+        chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
+    streams = names_by_query(cache.streams_reading().streams)
+    frame = view.build_commit_frame(diff.commits, now=context.now(), streams=streams)
+    st.caption(
+        f"Rows are gross, {words.gross_source_text(diff.commits)}. "
+        "Click a commit to see it in full and compare it alone."
+    )
+    place = st.container(key="chosen_commit")
+    names = [str(version) for version in frame["Version"]]
+    chosen = lists.choose(frame, COMMITS, key=f"commits_{diff.from_version}_{diff.to_version}", names=names)
+    if chosen:
+        with place:
+            _commit(diff, int(chosen))
+
+
+def _commit(diff: VersionDiff, version: int) -> None:
+    """One commit of the range: its condition in full, and the way to its own difference."""
+    commit = next(each.commit for each in diff.commits if each.commit.version == version)
+    with st.container(border=True, key="one_commit"):
+        st.markdown(f"**v{version}** {markdown_safe(view.operation_text(commit))}")
+        if predicate := words.predicate_text(commit):
+            st.code(predicate, language="sql", wrap_lines=True)
+        if commit.user_metadata:
+            st.caption(markdown_safe(commit.user_metadata))
+        if version:
+            st.button(
+                f"Only this commit: v{version - 1} → v{version}", key="only_commit", icon=":material/difference:",
+                on_click=choose_range, args=(version - 1, version),
+            )  # fmt: skip
+
+
+def _metadata(diff: VersionDiff) -> None:
+    schema, properties = view.build_schema_frame(diff.schema), view.build_property_frame(diff.properties)
+    st.markdown("**Schema**" if len(schema) else "**Schema**: the same at both versions.")
+    if len(schema):
+        st.dataframe(schema, hide_index=True, key="schema_diff")
+    st.markdown("**Properties and protocol**" if len(properties) else "**Properties and protocol**: the same.")
+    if len(properties):
+        st.dataframe(properties, hide_index=True, key="property_diff")
+
+
+def _files(part: LogPart, diff: VersionDiff) -> None:
+    st.markdown(f"Between the two states: {words.files_text(diff.files)}.")
+    key_figures(view.file_figures(part), key="file_figures")
+    frame = view.build_rewrite_frame(diff)
+    if len(frame):
+        st.markdown("**Commits that only rewrote files**: no row differs by them.")
+        lists.show(frame, REWRITES, key="rewrites")
+
+
+def _method(part: LogPart, found: VersionDiff | None) -> None:
+    if found is None:
+        _bullets(view.plan_lines(part))
+        return
+    _bullets([f"**{words.METHOD_WORDS[found.method]}**", *found.reasons])
+    st.markdown(f"{words.exactness_text(found)}  \n{markdown_safe(words.key_text(found))}")
+
+
+def _bullets(lines: Sequence[str]) -> None:
+    """The first line as a heading, which is Weir's own; the others literally."""
+    st.markdown(lines[0])
+    st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines[1:]))

@@ -1,0 +1,62 @@
+"""What a version's checksum file says of its files, in words, and whether Weir's own count agrees.
+
+Rule: pure; the log has the last word, a disagreement is named with both numbers.
+"""
+
+from app.ui.format import bytes_exact, bytes_text, things
+from backend.lake.files.file_sizes import Bucket, FileDistribution, small_limit, target_for
+from backend.lake.log.checksum import Checksum
+from backend.lake.model import Snapshot
+from backend.settings import HealthSettings
+
+
+def as_distribution(said: Checksum, snapshot: Snapshot, health: HealthSettings) -> FileDistribution:
+    """The checksum's sizes as the figure draws them; which files are small is not in it."""
+    target = target_for(snapshot.metadata.configuration, said.size_bytes, health)
+    return FileDistribution(
+        num_files=said.num_files,
+        size_bytes=said.size_bytes,
+        target=target,
+        small_limit_bytes=small_limit(target, health.small_file_ratio),
+        small_files=0,
+        buckets=said.buckets or (),
+        partitions=(),
+        median_bytes=None,
+    )
+
+
+def preview_title(said: Checksum) -> str:
+    return f"Sizes of {things(said.num_files, 'file')}"
+
+
+def source_sentence(version: int) -> str:
+    return f"From the checksum that the writer left with v{version}."
+
+
+def disagreement(said: Checksum, found: FileDistribution, version: int) -> str:
+    """Where checksum and count differ, totals first; empty when they agree."""
+    head = f"The checksum of v{version} disagrees with its log, which is what this page counts: "
+    if (said.num_files, said.size_bytes) != (found.num_files, found.size_bytes):
+        return (
+            f"{head}it says {_amount(said.num_files, said.size_bytes)}, "
+            f"the log holds {_amount(found.num_files, found.size_bytes)}."
+        )
+    for bucket in said.buckets or ():
+        files, size_bytes = _inside(bucket, found)
+        if (files, size_bytes) != (bucket.files, bucket.bytes):
+            sizes = f"from {bytes_text(bucket.from_bytes)} to under {bytes_text(bucket.to_bytes)}"
+            return (
+                f"{head}of sizes {sizes} it says {_amount(bucket.files, bucket.bytes)}, "
+                f"the log holds {_amount(files, size_bytes)}."
+            )
+    return ""
+
+
+def _inside(wide: Bucket, found: FileDistribution) -> tuple[int, int]:
+    """Files and bytes of the count's buckets in a bucket of the checksum, whose edges are powers of two as well."""
+    within = [b for b in found.buckets if wide.from_bytes <= b.from_bytes < wide.to_bytes]
+    return sum(b.files for b in within), sum(b.bytes for b in within)
+
+
+def _amount(files: int, size_bytes: int) -> str:
+    return f"{files:,} file{'' if files == 1 else 's'} and {bytes_exact(size_bytes)}"

@@ -1,0 +1,297 @@
+"""The files of a version: distribution over log-2 buckets, partitions, extremes, and the rule they are judged by.
+
+Rule: pure; the figure draws buckets and never files, a list shows a part and says of how many.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+import pyarrow as pa
+
+from app.ui.axes import count_axis
+from app.ui.format import bytes_exact, bytes_text, count_text, percent, things, utc_text
+from app.ui.theme import SURFACES, Mode, categories, state_style, template_name
+from backend.lake.files.clustering import Overlap
+from backend.lake.files.file_sizes import HEAVY_SHARE, Bucket, FileDistribution, PartitionFiles
+
+MOST_TICKS = 6
+
+
+def files_finding(found: FileDistribution) -> str:
+    """The figure's title: "92 % of 1,204 files are small (under 64 MB)"."""
+    limit = bytes_text(found.small_limit_bytes)
+    if not found.num_files:
+        return "This version has no data files"
+    if not found.small_files:
+        return f"None of {things(found.num_files, 'file')} is small (under {limit})"
+    verb = "is" if found.small_files == 1 else "are"
+    share = percent(found.small_files / found.num_files)
+    return f"{share} of {things(found.num_files, 'file')} {verb} small (under {limit})"
+
+
+def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> str:
+    """The rule by which files count as small, with where the target comes from, and what it leaves out."""
+    below = sum(bucket.files for bucket in found.buckets if bucket.to_bytes <= found.small_limit_bytes)
+    spared = " The files below that lie in smaller partitions." if below and not found.small_files else ""
+    return (
+        f"Small: under {percent(ratio)} of the target of {bytes_text(found.target.bytes)} "
+        f"(from {found.target.source}), in partitions with at least {things(min_files, 'file')}.{spared}"
+    )
+
+
+def distribution_figure(
+    found: FileDistribution, *, mode: Mode = "light", selected: int | None = None, title: str | None = None
+) -> go.Figure:
+    """Bars: files per half-open log-2 bucket; line: share of bytes up to a size; target and small limit marked."""
+    chart = go.Figure()
+    if found.buckets:
+        chart.add_trace(_bars(found, mode, selected))
+        chart.add_trace(_share_line(found, mode))
+    chart.update_layout(template=template_name(mode), height=380, title_text=title or files_finding(found), bargap=0.04)
+    chart.update_layout(showlegend=False, margin_t=80)
+    _size_axis(chart, found)
+    _mark(chart, found.small_limit_bytes, f"small under {bytes_text(found.small_limit_bytes)} ", mode)
+    _mark(chart, found.target.bytes, f" target {bytes_text(found.target.bytes)}", mode)
+    return chart
+
+
+def _position(size_bytes: int) -> float:
+    """Where a size stands on the axis: log2, with an own place for the empty file."""
+    return math.log2(size_bytes) if size_bytes else -1.0
+
+
+def bucket_label(bucket: Bucket) -> str:
+    """ "1.05 MB to under 2.1 MB"."""
+    return f"{bytes_text(bucket.from_bytes)} to under {bytes_text(bucket.to_bytes)}"
+
+
+def _bars(found: FileDistribution, mode: Mode, selected: int | None) -> go.Bar:
+    small, usual = state_style("WARNING", mode).colour, categories(mode)[0]
+    limit = found.small_limit_bytes if found.small_files else 0  # amber only where something is small by the rule
+    colours = [small if b.to_bytes <= limit else usual for b in found.buckets]
+    faded = [1.0 if selected is None or b.from_bytes == selected else 0.35 for b in found.buckets]
+    return go.Bar(
+        x=[_position(b.from_bytes) + 0.5 for b in found.buckets],
+        y=[b.files for b in found.buckets],
+        width=[0.94] * len(found.buckets),
+        marker={"color": colours, "opacity": faded},
+        name="files",
+        customdata=[[b.from_bytes, bucket_label(b), count_text(b.files), bytes_exact(b.bytes)] for b in found.buckets],
+        hovertemplate="<b>%{customdata[1]}</b><br>%{y:,} files · %{customdata[3]}<extra></extra>",
+    )
+
+
+def _share_line(found: FileDistribution, mode: Mode) -> go.Scatter:
+    """How much of the table's bytes lies in files below a size."""
+    total = found.size_bytes or 1
+    below, shares = 0, [0.0]
+    for bucket in found.buckets:
+        below += bucket.bytes
+        shares.append(100 * below / total)
+    edges = [_position(found.buckets[0].from_bytes), *(_position(b.to_bytes) for b in found.buckets)]
+    return go.Scatter(
+        x=edges,
+        y=shares,
+        yaxis="y2",
+        mode="lines+markers",
+        line={"color": categories(mode)[3], "width": 2},
+        marker={"size": 5},
+        name="share of bytes",
+        customdata=[bytes_text(round(2**edge)) if edge >= 0 else "0 B" for edge in edges],
+        hovertemplate="%{y:.1f} % of the bytes are in files under %{customdata}<extra></extra>",
+    )
+
+
+def _size_axis(chart: go.Figure, found: FileDistribution) -> None:
+    edges = [b.from_bytes for b in found.buckets] + [b.to_bytes for b in found.buckets[-1:]]
+    low = min([_position(edge) for edge in edges] + [_position(found.small_limit_bytes)])
+    high = max([_position(edge) for edge in edges] + [_position(found.target.bytes)])
+    step = max(1, math.ceil((high - low) / MOST_TICKS))
+    ticks = list(range(math.ceil(low), math.ceil(high) + 1, step))
+    chart.update_layout(
+        xaxis={
+            "title_text": "File size (log scale, each bar doubles)",
+            "range": [low - 0.3, high + max(0.3, 0.12 * (high - low))],
+            "tickvals": ticks,
+            "ticktext": [bytes_text(2**tick) if tick >= 0 else "0 B" for tick in ticks],
+            "showgrid": False,
+        },
+        yaxis={"title_text": "files", **count_axis(bucket.files for bucket in found.buckets)},
+        yaxis2={
+            "title_text": "share of bytes below this size",
+            "overlaying": "y",
+            "side": "right",
+            "range": [0, 104],
+            "showgrid": False,
+            "tickvals": [0, 25, 50, 75, 100],
+            "ticktext": ["0 %", "25 %", "50 %", "75 %", "100 %"],
+        },
+    )
+
+
+def _mark(chart: go.Figure, size_bytes: int, label: str, mode: Mode) -> None:
+    chart.add_vline(x=_position(size_bytes), line={"color": SURFACES[mode].muted, "width": 1.5, "dash": "dash"})
+    chart.add_annotation(
+        x=_position(size_bytes),
+        y=1.0,
+        yref="paper",
+        yanchor="bottom",
+        text=label,
+        showarrow=False,
+        font={"size": 12, "color": SURFACES[mode].muted},
+        xanchor="right" if label.endswith(" ") else "left",
+    )
+
+
+SORTS: Mapping[str, Callable[[PartitionFiles], float]] = {
+    "Most small files": lambda part: -part.small_files,
+    "Most files": lambda part: -part.num_files,
+    "Largest": lambda part: -part.size_bytes,
+    "Smallest average file": lambda part: part.average_bytes,
+    "Most rows": lambda part: -(part.num_rows or 0),
+    "Most deleted rows": lambda part: -part.deleted_rows,
+}
+
+
+def ordered_partitions(found: FileDistribution, text: str, by: str) -> list[PartitionFiles]:
+    """The partitions whose name holds a text, in the order asked for; ties by their number of files, then by name."""
+    key = SORTS.get(by, SORTS["Most small files"])
+    inside = [part for part in found.partitions if text.lower() in part.partition.lower()]
+    return sorted(inside, key=lambda part: (key(part), -part.num_files, part.partition))
+
+
+def partitions_frame(parts: Sequence[PartitionFiles], *, with_vectors: bool) -> pd.DataFrame:
+    """One row a partition, in the order given."""
+    rows = [
+        {
+            "Partition": part.partition or "(whole table)",
+            "Files": part.num_files,
+            "Small files": part.small_files,
+            "Small share": part.small_files / part.num_files if part.num_files else None,
+            "Size": part.size_bytes,
+            "Average file": part.average_bytes if part.num_files else None,
+            "Rows": part.num_rows,
+            "Deleted share": part.deleted_share,
+        }
+        for part in parts
+    ]
+    names = ["Partition", "Files", "Small files", "Small share", "Size", "Average file", "Rows", "Deleted share"]
+    frame = pd.DataFrame(rows, columns=names)
+    return frame if with_vectors else frame.drop(columns="Deleted share")
+
+
+def shown_range(begin: int, length: int, total: int, what: str) -> str:
+    """ "51 to 100 of 9,000 files"; "All 34 files"."""
+    if not total:
+        return f"No {what}"
+    if length == total:
+        return things(total, what) if total == 1 else f"All {things(total, what)}"
+    return f"{begin + 1:,} to {begin + length:,} of {things(total, what)}"
+
+
+def partitions_sentence(found: FileDistribution) -> str:
+    """ "12 partitions; the 3 with small files hold 80 % of all files"."""
+    if len(found.partitions) <= 1 and (not found.partitions or not found.partitions[0].partition):
+        return "The table is not partitioned."
+    worst = [part for part in found.partitions if part.small_files]
+    text = things(len(found.partitions), "partition")
+    if found.skew is not None:
+        text += f", the largest {ratio_text(found.skew)} the median one"
+    if not worst:
+        return f"{text}; none has small files."
+    share = percent(sum(part.num_files for part in worst) / found.num_files)
+    return f"{text}; {count_text(len(worst))} with small files hold {share} of all files."
+
+
+def files_frame(files: pa.Table) -> pd.DataFrame:
+    """Files as rows, in the order given."""
+    rows = [
+        {
+            "Size": row["size_bytes"],
+            "Rows": None if row["num_records"] is None else row["num_records"] - row["deleted_rows"],
+            "Deleted rows": row["deleted_rows"] or None,
+            "Partition": row["partition"],
+            "Modified": utc_text(row["modified_at"]),
+            "Path": row["path"],
+        }
+        for row in files.to_pylist()
+    ]
+    frame = pd.DataFrame(rows, columns=["Size", "Rows", "Deleted rows", "Partition", "Modified", "Path"])
+    empty = [
+        name for name in ("Deleted rows", "Partition") if not frame[name].astype(bool).any() or frame[name].isna().all()
+    ]
+    return frame.drop(columns=empty)
+
+
+def find_bucket(buckets: Sequence[Bucket], from_bytes: int | None) -> Bucket | None:
+    """The bucket that begins at `from_bytes`; None when the version has none such."""
+    return next((bucket for bucket in buckets if bucket.from_bytes == from_bytes), None)
+
+
+def ratio_text(ratio: float) -> str:
+    """ "3.2 times"."""
+    return f"{ratio:.1f} times" if ratio < 100 else f"{count_text(round(ratio))} times"
+
+
+def vectors_sentence(found: FileDistribution) -> str:
+    """ "12 of 40 files have deletion vectors; 1.3 % of all rows are deleted. 2 files … OPTIMIZE would rewrite them"."""
+    load = found.vectors
+    if not load.files:
+        return "No deletion vectors: a reader reads no row that is deleted."
+    have = "has a deletion vector" if load.files == 1 else "have deletion vectors"
+    known = load.deleted_share is not None
+    share, marked = percent(load.deleted_share), things(load.deleted_rows, "row")
+    rows = f"{share} of all rows are deleted" if known else f"{marked} deleted, of how many is unknown"
+    limit = percent(HEAVY_SHARE)
+    heavy = f"{things(load.heavy_files, 'file')} with more than {limit} of the rows deleted: candidates for OPTIMIZE."
+    if not load.heavy_files:
+        heavy = f"No file is known to have more than {limit} of its rows deleted."
+    return f"{count_text(load.files)} of {things(found.num_files, 'file')} {have}; {rows}. {heavy}"
+
+
+# clustering ------------------------------------------------------------------------------------------------------
+
+
+def overlap_sentence(found: Overlap, *, is_chosen_by_table: bool) -> str:
+    """ "A look-up of one value of customer_id reads 214 of 1,204 files on average …; well clustered would be 1–3"."""
+    if found.average_files is None or found.most_files is None:
+        every = things(found.files, "file")
+        return f"No file's statistics hold bounds of {found.column}: every look-up reads all {every}."
+    reads = (
+        f"{found.average_files:.1f}".removesuffix(".0")
+        if found.average_files < 10
+        else count_text(round(found.average_files))
+    )
+    text = (
+        f"A look-up of one value of {found.column} reads {reads} of {things(found.files, 'file')} on average, "
+        f"at most {count_text(found.most_files)}; well clustered would be 1–3."
+    )
+    if found.average_in_partition is not None:
+        text += f" With its partition named: {found.average_in_partition:.1f} on average."
+    if found.files_without:
+        text += f" {things(found.files_without, 'file')} without bounds count for every look-up."
+    if is_chosen_by_table:
+        text += " The table's history says that it is sorted by this column."
+    return text
+
+
+def overlap_figure(found: Overlap, *, mode: Mode = "light") -> go.Figure:
+    """How many files hold each value, over the values in their order."""
+    chart = go.Figure(
+        go.Scatter(
+            x=[100 * point.place for point in found.profile],
+            y=[point.files for point in found.profile],
+            mode="lines",
+            line={"shape": "hv", "color": categories(mode)[0], "width": 2},
+            customdata=[point.value[:60] for point in found.profile],
+            hovertemplate="%{y:,} files hold <b>%{customdata}</b><extra></extra>",
+        )
+    )
+    chart.update_layout(
+        template=template_name(mode), height=320, title_text=f"Files that may hold a value of {found.column}"
+    )
+    chart.update_xaxes(title_text="values in order, % of all files' bounds", range=[0, 100])
+    chart.update_yaxes(title_text="files", rangemode="tozero")
+    return chart

@@ -1,0 +1,203 @@
+"""Widgets of the files page: key figures, the distribution, and lists of files and partitions.
+
+Rule: never the whole list of files or partitions: one page of either.
+"""
+
+import streamlit as st
+
+from app import cache, context, state
+from app.files import file_list
+from app.files.view import distribution as view
+from app.ui import lists
+from app.ui.figures import figure_row
+from app.ui.format import bytes_exact, bytes_text, count_exact, count_text, markdown_safe, percent
+from app.ui.frame import OpenTable
+from backend.lake.files.clustering import Overlap, clustering_columns, overlap, sorted_first
+from backend.lake.files.file_sizes import Bucket, FileChoice, FileDistribution
+from backend.lake.model import Snapshot
+from backend.settings import HealthSettings
+
+VIEWS = ["Largest", "Smallest", "By partition", "Deleted rows", "Clustering"]
+ORDERS = {
+    "largest": "the largest first",
+    "smallest": "the smallest first",
+    "deleted": "those with the largest share of deleted rows first",
+}
+CLUSTERING_COMMITS = 200
+PARTITION = "partition"  # query parameter: the partition whose files are listed
+BUCKET = "bucket"  # query parameter: the lower edge of the chosen bar, in bytes
+_CHART = "files_chart"
+_OVERLAP = "_files_overlap"
+
+PARTITIONS = lists.Look(
+    formats={
+        "Files": "count",
+        "Small files": "count",
+        "Size": "bytes",
+        "Average file": "bytes",
+        "Rows": "count",
+        "Deleted share": "percent",
+    },
+    config={
+        "Partition": st.column_config.TextColumn(pinned=True),
+        "Small share": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
+    },
+    alt="Partitions",
+)
+
+
+def key_figures(found: FileDistribution) -> None:
+    """Files, size, median file, small files and the target they are judged by."""
+    share = percent(found.small_files / found.num_files) if found.num_files else "–"
+    small = f"{count_exact(found.small_files)} of {count_exact(found.num_files)} files"
+    figures = (
+        ("Files", count_text(found.num_files), f"{count_exact(found.num_files)} files"),
+        ("Size", bytes_text(found.size_bytes), bytes_exact(found.size_bytes)),
+        ("Median file", bytes_text(found.median_bytes), bytes_exact(found.median_bytes)),
+        ("Small files", share, small),
+        (
+            "Target size",
+            bytes_text(found.target.bytes),
+            f"{bytes_exact(found.target.bytes)}, from {found.target.source}",
+        ),
+    )
+    with figure_row("files_figures"):
+        for label, value, help_text in figures:
+            st.metric(label, value, help=help_text, border=True)
+
+
+def nothing(opened: OpenTable) -> None:
+    """A version without data files."""
+    said = f"**v{opened.snapshot.version} has no data files.** It was emptied, or nothing was written yet."
+    st.info(said, icon=":material/folder_off:")
+
+
+def explore(opened: OpenTable, found: FileDistribution) -> None:
+    """The distribution, and the view below it that the URL names."""
+    bucket = chart(found, context.settings().health)
+    view = st.segmented_control("Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params")
+    if bucket:
+        of_bucket(opened.snapshot, bucket)
+    elif view == "By partition":
+        partitions(opened.snapshot, cache.distribution(opened.snapshot, with_rows=True))
+    elif view == "Clustering":
+        clustering(opened)
+    elif view == "Deleted rows":
+        vectors(opened.snapshot, found)
+    else:
+        extremes(opened.snapshot, order=view.lower())
+
+
+def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:
+    """The distribution with its rule; returns the bucket that was clicked."""
+    bucket = view.find_bucket(found.buckets, state.whole(BUCKET))
+    figure = view.distribution_figure(found, mode=context.mode(), selected=bucket.from_bytes if bucket else None)
+    st.plotly_chart(
+        figure,
+        theme=None,
+        key=_CHART,
+        on_select=_on_chart,
+        selection_mode="points",
+        config={"displayModeBar": False},
+        alt=figure.layout.title.text,
+    )
+    rule = view.rule_sentence(found, ratio=health.small_file_ratio, min_files=health.min_files)
+    st.caption(f"{rule} Click a bar for its files.")
+    return bucket
+
+
+def _on_chart() -> None:
+    points = st.session_state[_CHART].get("selection", {}).get("points", [])
+    edges = [point["customdata"][0] for point in points if isinstance(point.get("customdata"), list | tuple)]
+    state.put({BUCKET: int(edges[0]) if edges else None, file_list.PAGE: None})
+
+
+def _close() -> None:
+    state.put({BUCKET: None, file_list.PAGE: None})
+
+
+def of_bucket(snapshot: Snapshot, bucket: Bucket) -> None:
+    """The files of the clicked bar."""
+    with st.container(horizontal=True, vertical_alignment="center", key="bucket_head"):
+        st.markdown(f"**{view.bucket_label(bucket)}**", width="content")
+        st.button("All sizes", key="close_bucket", icon=":material/close:", type="tertiary", on_click=_close)
+    choice = FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order="smallest")
+    file_list.show(snapshot, choice, ORDERS["smallest"])
+
+
+def extremes(snapshot: Snapshot, *, order: str) -> None:
+    """All files, the largest or the smallest first, or those with deleted rows."""
+    file_list.show(snapshot, FileChoice(order=order), ORDERS[order])
+
+
+def partitions(snapshot: Snapshot, found: FileDistribution) -> None:
+    """Totals per partition, searched and sorted; a click lists the files of one."""
+    st.caption(view.partitions_sentence(found))
+    chosen = state.text(PARTITION)
+    if chosen is not None:
+        _of_partition(snapshot, chosen)
+        return
+    if len(found.partitions) > 1:
+        with st.container(horizontal=True, key="partition_tools"):
+            text = st.text_input("Search", key="find", bind="query-params", on_change=_first_page)
+            by = st.selectbox("Sort by", list(view.SORTS), key="sort", bind="query-params", on_change=_first_page)
+    else:
+        text, by = "", next(iter(view.SORTS))
+    ordered = view.ordered_partitions(found, text or "", by)
+    begin = min(file_list.start(), max(0, len(ordered) - 1) // file_list.PER_PAGE * file_list.PER_PAGE)
+    part = ordered[begin : begin + file_list.PER_PAGE]
+    file_list.pager(len(ordered), begin, f"{view.shown_range(begin, len(part), len(ordered), 'partition')}.")
+    names = [each.partition for each in part]
+    frame = view.partitions_frame(part, with_vectors=bool(found.vectors.files))
+    opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
+    if opened:
+        state.put({PARTITION: opened, file_list.PAGE: None})
+        st.rerun()
+
+
+def _of_partition(snapshot: Snapshot, partition: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="partition_head"):
+        st.markdown(f"**{markdown_safe(partition)}**", width="content")
+        none = {PARTITION: None, file_list.PAGE: None}
+        st.button("All partitions", key="close_partition", icon=":material/close:", on_click=state.put, args=(none,))
+    file_list.show(snapshot, FileChoice(partition=partition, order="smallest"), ORDERS["smallest"])
+
+
+def _first_page() -> None:
+    state.put({file_list.PAGE: None})
+
+
+def vectors(snapshot: Snapshot, found: FileDistribution) -> None:
+    """What deletion vectors cost a reader, and which files OPTIMIZE would rewrite."""
+    st.markdown(markdown_safe(view.vectors_sentence(found)))
+    if found.vectors.files:
+        extremes(snapshot, order="deleted")
+
+
+def clustering(opened: OpenTable) -> None:
+    """How many files a look-up of one value reads, for a column of the viewer's choice."""
+    snapshot = opened.snapshot
+    commits = context.lake().history(opened.ref, limit=CLUSTERING_COMMITS, ending_version=snapshot.version)
+    preferred = clustering_columns(commits)
+    columns = sorted_first(snapshot, preferred)
+    if not columns:
+        st.caption("No column of this table can have statistics.")
+        return
+    column = st.selectbox("Column", columns, key="overlap_column", bind="query-params")
+    found = _overlap(snapshot, column)
+    st.markdown(markdown_safe(view.overlap_sentence(found, is_chosen_by_table=column in preferred)))
+    if found.profile:
+        figure = view.overlap_figure(found, mode=context.mode())
+        config = {"displayModeBar": False}
+        st.plotly_chart(figure, theme=None, key="overlap_chart", config=config, alt=figure.layout.title.text)
+
+
+def _overlap(snapshot: Snapshot, column: str) -> Overlap:
+    """The overlap last asked for is kept for this viewer: it is fixed by the version and takes seconds to find."""
+    asked = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version, column)
+    kept = st.session_state.get(_OVERLAP)
+    if kept is None or kept[0] != asked:
+        with st.spinner(f"Reading the statistics of {column} …", show_time=True):
+            kept = (asked, overlap(snapshot, column))
+        st.session_state[_OVERLAP] = kept
+    return kept[1]

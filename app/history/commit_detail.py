@@ -1,0 +1,109 @@
+"""What the chosen commits lead to: the detail of one, the comparison of two.
+
+Rule: what the writer left is shown beside what Weir makes of it, and never replaced by it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from app import cache, context, errors, navigation, state
+from app.history.choice import choose
+from app.history.view import commits as view
+from app.history.view.change_words import changes_sentence
+from app.history.view.table_changes import changes_frame
+from app.ui import lists
+from app.ui.format import UNKNOWN, ago, count_text, markdown_safe, moment_help, things
+from app.ui.theme import operation_style
+from backend.lake.history.history_filter import stream_of
+from backend.lake.history.metadata_changes import TableChange, load_changes
+from backend.lake.model import Commit, TableRef
+
+CHANGES = lists.Look(
+    config={"Name": st.column_config.TextColumn(pinned=True), "Meaning": st.column_config.TextColumn(width="large")},
+    alt="What this commit changed of the table",
+)
+
+
+def chosen_commits(ref: TableRef, chosen: Sequence[int], streams: Mapping[str, str]) -> None:
+    """Nothing, one commit in full, or the way to the difference of two."""
+    if len(chosen) == 2:
+        _comparison(ref, chosen[0], chosen[1])
+    elif chosen:
+        with errors.boundary():
+            _detail(ref, chosen[0], streams)
+
+
+def _comparison(ref: TableRef, older: int, newer: int) -> None:
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key="comparison"):
+        st.markdown(f"**v{older} → v{newer}**: {things(newer - older, 'commit')} apart.", width="content")
+        label = f"Changes from v{older} to v{newer}"
+        navigation.table_link(ref.name, label, page="changes", **{state.FROM: older, state.TO: newer})
+        navigation.table_link(ref.name, "Properties of both", page="properties", version=newer, compare=older)
+        _close("Clear")
+
+
+def _detail(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
+    found = context.lake().history(ref, limit=1, starting_version=version, ending_version=version)
+    with st.container(border=True, key="commit_detail"):
+        if not found:
+            st.info(f"**v{version} is not in the log** (any more).", icon=":material/info:")
+            _close("Close")
+            return
+        commit = found[0]
+        _head(ref, commit, streams)
+        _changes(load_changes(context.lake(), ref, found).get(version, ()))
+        left, right = st.columns(2)
+        with left:
+            lists.facts(view.commit_facts(commit))
+        with right:
+            lists.facts(view.metrics_facts(commit.metrics) or {"Metrics": "the commit says none"})
+        _folded("Parameters", commit.parameters)
+        _folded("Metrics as the writer left them", commit.raw_metrics)
+
+
+def _head(ref: TableRef, commit: Commit, streams: Mapping[str, str]) -> None:
+    style, now = operation_style(commit.operation, context.mode()), context.now()
+    with st.container(horizontal=True, vertical_alignment="center", key="commit_head"):
+        who = view.who(commit, streams)
+        by = f" · {markdown_safe(who)}" if who != UNKNOWN else ""
+        st.markdown(
+            f"{style.glyph} **v{commit.version} · {markdown_safe(commit.operation or 'operation not named')}**{by} · "
+            f"{ago(commit.committed_at, now)}",
+            help=moment_help(commit.committed_at, context.timezone()),
+            width="content",
+        )
+        st.space("stretch")
+        _stream_link(commit, streams)
+        navigation.table_link(ref.name, f"Table at v{commit.version}", version=commit.version)
+        if commit.version:
+            params = {state.FROM: commit.version - 1, state.TO: commit.version}
+            navigation.table_link(ref.name, "What it changed", page="changes", **params)
+        _close("Close")
+
+
+def _stream_link(commit: Commit, streams: Mapping[str, str]) -> None:
+    """To the stream that wrote the commit and its batch, when a host has declared it."""
+    name = stream_of(commit, streams)
+    declared = {status.declaration.name for status in cache.streams_reading().streams}
+    if commit.origin and name in declared:
+        batch = commit.origin.batch_id
+        label = f"Stream {name}" + (f", batch {batch}" if batch is not None else "")
+        navigation.page_link("stream", label, stream=name, batch=batch)
+
+
+def _changes(changes: Sequence[TableChange]) -> None:
+    if changes:
+        st.markdown(f"**Changed of the table itself** · {changes_sentence(changes)}")
+        lists.show(changes_frame(changes), CHANGES, key="table_changes")
+
+
+def _close(label: str) -> None:
+    st.button(label, key="clear_commits", icon=":material/close:", type="tertiary", on_click=choose, args=([],))
+
+
+def _folded(title: str, values: Any) -> None:
+    if values:
+        with st.expander(f"{title} ({count_text(len(values))})", key=f"fold_{title}"):
+            st.dataframe(view.key_values_frame(values), hide_index=True, key=f"values_{title}")

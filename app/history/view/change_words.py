@@ -1,0 +1,94 @@
+"""What a commit changed of its table, in words: "delta.appendOnly false → true", "+ column discount decimal(10,2)".
+
+Rule: pure, and free of pandas, which the terminal does without; a sign or a word says whether something was added,
+removed or changed, and an unknown side is said.
+"""
+
+from collections.abc import Sequence
+
+from app.ui.format import things
+from backend.lake.history.metadata_changes import ChangeKind, TableChange
+from backend.lake.table.properties import meaning_of_feature, meaning_of_property
+
+MOST_IN_LIST = 3
+MOST_VALUE = 60  # characters of one value in a list
+_NOUNS = {ChangeKind.COLUMN: "column ", ChangeKind.CONSTRAINT: "constraint ", ChangeKind.FEATURE: "feature "}
+_NAMED = (ChangeKind.FEATURE, ChangeKind.TABLE)  # their value says nothing that the subject does not
+
+
+def change_text(change: TableChange) -> str:
+    """One change in a few words."""
+    match change.kind:
+        case ChangeKind.UNKNOWN:
+            return f"{change.subject} set; what was in force before is not in the log"
+        case ChangeKind.TABLE:
+            return f"created with {change.after}" if change.before is None else "made anew under another table id"
+    noun, subject = _NOUNS.get(change.kind, ""), change.subject
+    if change.trait:
+        return _trait_text(change)
+    if change.before is None:
+        return f"+ {noun}{subject}{_value(change, change.after)}"
+    if change.after is None:
+        return f"− {noun}{subject}{_value(change, change.before)}"
+    return f"{noun}{subject} {cut(change.before)} → {cut(change.after)}"
+
+
+def changes_text(changes: Sequence[TableChange]) -> str:
+    """A commit's changes in one line; of many the first, and how many more."""
+    texts = [change_text(change) for change in changes[:MOST_IN_LIST]]
+    more = len(changes) - MOST_IN_LIST
+    return "; ".join(texts) + (f"; {things(more, 'more change')}" if more > 0 else "")
+
+
+def changes_sentence(changes: Sequence[TableChange]) -> str:
+    """ "3 changes: 1 added, 2 changed"."""
+    counts = [
+        (kind, sum(word(change) == kind for change in changes)) for kind in ("added", "removed", "changed", "set")
+    ]
+    parts = ", ".join(f"{count} {kind}" for kind, count in counts if count)
+    return f"{things(len(changes), 'change')}: {parts}" if changes else "No change"
+
+
+def meaning(change: TableChange) -> str:
+    """What the changed thing is for; empty where its name says it."""
+    match change.kind:
+        case ChangeKind.PROPERTY:
+            return meaning_of_property(change.subject)
+        case ChangeKind.FEATURE:
+            return meaning_of_feature(change.subject)
+        case ChangeKind.CONSTRAINT:
+            return "Every row must satisfy it."
+        case ChangeKind.PROTOCOL:
+            return f"The lowest protocol version that a {change.subject} must know."
+        case ChangeKind.UNKNOWN:
+            return "What was in force before is not in the log any more."
+    return ""
+
+
+def cut(text: str) -> str:
+    """A value short enough for a list."""
+    return text if len(text) <= MOST_VALUE else f"{text[: MOST_VALUE - 1]}…"
+
+
+def _trait_text(change: TableChange) -> str:
+    if change.trait == "name":
+        return f"column {change.before} renamed to {change.after}"
+    if change.trait in ("type", "nullability"):
+        return f"column {change.subject} {change.before} → {change.after}"
+    before, after = (cut(text) if text else "none" for text in (change.before, change.after))
+    return f"{change.trait} of column {change.subject} {before} → {after}"
+
+
+def _value(change: TableChange, value: str | None) -> str:
+    if not value or change.kind in _NAMED:
+        return ""
+    return f" {cut(value)}" if change.kind is ChangeKind.COLUMN else f" = {cut(value)}"
+
+
+def word(change: TableChange) -> str:
+    """added, removed, changed, or set where what was before is unknown."""
+    if change.kind is ChangeKind.UNKNOWN:
+        return "set"
+    if change.trait or (change.before is not None and change.after is not None):
+        return "changed"
+    return "added" if change.before is None else "removed"

@@ -1,0 +1,186 @@
+"""The history of a table: commits as rows, and one commit in full.
+
+Rule: pure; what a commit does not say is left out and never shown as 0.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+
+from app.history.view.change_words import changes_text
+from app.ui.format import (
+    UNKNOWN,
+    bytes_exact,
+    bytes_text,
+    count_exact,
+    count_text,
+    duration_text,
+    things,
+    utc_text,
+)
+from app.ui.theme import operation_style
+from backend.lake.history.history_filter import stream_of
+from backend.lake.history.metadata_changes import TableChange
+from backend.lake.model import Commit, OperationMetrics
+
+# commits ---------------------------------------------------------------------------------------------------------
+
+COMMIT_COLUMNS = (
+    "Version", "When", "Operation", "Rows", "Files", "Bytes", "Changed", "Who", "Engine", "Note", "Committed at",
+)  # fmt: skip
+# What rearranges or tidies and leaves the rows as they were.
+_MAINTENANCE = ("OPTIMIZE", "VACUUM", "REORG", "CHECKPOINT", "FSCK", "COMPUTE ", "LOG COMPACT", "CLEANUP")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside the commits: the stream of each query id, what each version changed."""
+
+    streams: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[int, Sequence[TableChange]] = field(default_factory=dict)
+
+
+def commits_frame(commits: Sequence[Commit], now: datetime, known: Known | None = None) -> pd.DataFrame:
+    """One row a commit, in the order given; what the commit does not say is left out, never 0."""
+    frame = pd.DataFrame(
+        [_commit_row(commit, now, known or Known()) for commit in commits], columns=list(COMMIT_COLUMNS)
+    )
+    silent = [name for name in ("Changed", "Who", "Note") if frame[name].isin(["", UNKNOWN]).all()]
+    return frame.drop(columns=silent)
+
+
+def is_maintenance(operation: str | None) -> bool:
+    """Whether an operation keeps the table in shape and changes none of its rows."""
+    return (operation or "").upper().startswith(_MAINTENANCE)
+
+
+def _commit_row(commit: Commit, now: datetime, known: Known) -> dict[str, object]:
+    age_s = (now - commit.committed_at).total_seconds() if commit.committed_at else None
+    return {
+        "Version": commit.version,
+        "When": age_s,
+        "Operation": f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}",
+        "Rows": rows_text(commit.metrics),
+        "Files": files_text(commit.metrics, vacuum_word(commit.operation)),
+        "Bytes": bytes_plus_minus(commit.metrics, vacuum_word(commit.operation)),
+        "Changed": changes_text(known.changes.get(commit.version, ())),
+        "Who": who(commit, known.streams),
+        "Engine": commit.engine or UNKNOWN,
+        "Note": commit.problem or commit.user_metadata or "",
+        "Committed at": utc_text(commit.committed_at),
+    }
+
+
+def rows_text(metrics: OperationMetrics) -> str:
+    """ "+120 ~4 −3": rows inserted, updated, deleted; "–" when the commit says none of them."""
+    parts = (("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))
+    known = [(sign, count) for sign, count in parts if count is not None]
+    some = [f"{sign}{count_text(count)}" for sign, count in known if count]
+    return " ".join(some) or ("±0" if known else UNKNOWN)
+
+
+def files_text(metrics: OperationMetrics, vacuumed: str = "vacuumed") -> str:
+    """ "+3 −12"; of a VACUUM what it deletes from storage, which no version loses."""
+    if metrics.files_vacuumed is not None:
+        return f"{count_text(metrics.files_vacuumed)} {vacuumed}"
+    return plus_minus(metrics.files_added, metrics.files_removed)
+
+
+def plus_minus(added: int | None, removed: int | None) -> str:
+    """ "+3 −12", "±0", or "–" when neither is known."""
+    if added is None and removed is None:
+        return UNKNOWN
+    some = [f"{sign}{count_text(count)}" for sign, count in (("+", added), ("−", removed)) if count]
+    return " ".join(some) or "±0"
+
+
+def vacuum_word(operation: str | None) -> str:
+    """A VACUUM announces when it starts what it is about to delete."""
+    return "to vacuum" if operation == "VACUUM START" else "vacuumed"
+
+
+def bytes_plus_minus(metrics: OperationMetrics, vacuumed: str = "vacuumed") -> str:
+    """ "+38.2 MB −12 kB", or "–" when neither is known."""
+    if metrics.bytes_vacuumed is not None:
+        return f"{bytes_text(metrics.bytes_vacuumed)} {vacuumed}"
+    if metrics.files_vacuumed is not None:
+        return UNKNOWN
+    if metrics.bytes_added is None and metrics.bytes_removed is None:
+        return UNKNOWN
+    pairs = (("+", metrics.bytes_added), ("−", metrics.bytes_removed))
+    return " ".join(f"{sign}{bytes_text(size)}" for sign, size in pairs if size) or "±0"
+
+
+def who(commit: Commit, streams: Mapping[str, str] | None = None) -> str:
+    """The stream and batch when one wrote it, else the user, else a dash. `streams` names those of known query ids."""
+    origin, name = commit.origin, stream_of(commit, streams or {})
+    if origin and name:
+        name = f"query {str(origin.query_id)[:8]}" if name == f"query {origin.query_id}" else name
+        return f"{name} · batch {origin.batch_id}" if origin.batch_id is not None else name
+    return commit.user or UNKNOWN
+
+
+def history_sentence(commits: Sequence[Commit]) -> str:
+    """What the listed commits come to: "100 commits over 2 h: 96 STREAMING UPDATE, 4 OPTIMIZE"."""
+    counts = Counter(commit.operation or "not named" for commit in commits)
+    moments = [commit.committed_at for commit in commits if commit.committed_at]
+    span_s = (max(moments) - min(moments)).total_seconds() if moments else 0.0
+    span = f" over {duration_text(span_s)}" if span_s else ""
+    kinds = ", ".join(f"{count_text(count)} {name}" for name, count in counts.most_common(4))
+    return f"{things(len(commits), 'commit')}{span}: {kinds}" if commits else "No commit is left in the log"
+
+
+# one commit ------------------------------------------------------------------------------------------------------
+
+
+def commit_facts(commit: Commit) -> dict[str, str]:
+    """What one commit says of itself, for a two-column list; what it does not say is left out."""
+    origin = commit.origin
+    facts: dict[str, str | None] = {
+        "Committed": utc_text(commit.committed_at) if commit.committed_at else None,
+        "User": commit.user,
+        "Engine": commit.engine,
+        "Stream": origin.stream if origin else None,
+        "Query id": origin.query_id if origin else None,
+        "Run id": origin.run_id if origin else None,
+        "Batch": str(origin.batch_id) if origin and origin.batch_id is not None else None,
+        "Read version": str(commit.read_version) if commit.read_version is not None else None,
+        "Isolation": commit.isolation_level,
+        "Blind append": None if commit.is_blind_append is None else ("yes" if commit.is_blind_append else "no"),
+        "User metadata": commit.user_metadata,
+        "Problem": commit.problem,
+    }
+    return {key: value for key, value in facts.items() if value}
+
+
+def metrics_facts(metrics: OperationMetrics) -> dict[str, str]:
+    """The normalised metrics that are known, exact."""
+    counts = {
+        "Rows inserted": metrics.rows_inserted,
+        "Rows updated": metrics.rows_updated,
+        "Rows deleted": metrics.rows_deleted,
+        "Rows copied": metrics.rows_copied,
+        "Rows read from the source": metrics.rows_source,
+        "Files added": metrics.files_added,
+        "Files removed": metrics.files_removed,
+        "Files deleted from storage": metrics.files_vacuumed,
+    }
+    facts = {key: count_exact(value) for key, value in counts.items() if value is not None}
+    sizes = {
+        "Bytes added": metrics.bytes_added,
+        "Bytes removed": metrics.bytes_removed,
+        "Bytes deleted from storage": metrics.bytes_vacuumed,
+    }
+    facts |= {key: bytes_exact(value) for key, value in sizes.items() if value is not None}
+    return facts | ({"Took": duration_text(metrics.duration_ms / 1000)} if metrics.duration_ms is not None else {})
+
+
+def key_values_frame(values: Mapping[str, Any], key: str = "Name", value: str = "Value") -> pd.DataFrame:
+    """A mapping as a two-column frame of text; nested values as JSON."""
+    rows = [(name, item if isinstance(item, str) else json.dumps(item, default=str)) for name, item in values.items()]
+    return pd.DataFrame(rows, columns=[key, value])

@@ -1,0 +1,194 @@
+"""Widgets of the history page: the figure over versions and the list of commits.
+
+Rule: the newest page reads its own commits and no others; how far a filter looked back is said, and to look further
+is asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from app import cache, context
+from app.history import filters as history_filters
+from app.history.choice import choose, chosen_versions
+from app.history.commit_detail import chosen_commits
+from app.history.filters import LogRange
+from app.history.view import commits as view
+from app.history.view.figure import FIGURES, HEIGHT_PX, drawn_sentence, history_figure
+from app.streams.view.streams import names_by_query
+from app.ui import lists
+from app.ui.frame import OpenTable
+from app.ui.theme import SURFACES
+from backend.lake.history.metadata_changes import load_changes
+from backend.lake.model import Commit, TableRef
+
+PAGE_SIZE = 100
+_LISTED = "_listed_versions"
+_CHART = "history_chart"
+COMMITS = lists.Look(
+    formats={"Version": "exact", "When": "ago"},
+    config={
+        "Version": st.column_config.NumberColumn(pinned=True),
+        "Rows": st.column_config.TextColumn(help="Inserted +, updated ~, deleted −, as the commit says."),
+        "Files": st.column_config.TextColumn(width=125, help="Added +, removed −."),
+        "Bytes": st.column_config.TextColumn(width=150),
+        "Operation": st.column_config.TextColumn(width=190),
+        "Changed": st.column_config.TextColumn(
+            width="large", help="What the commit changed of the table itself: columns, properties, protocol."
+        ),
+        "Note": st.column_config.TextColumn(help="User metadata of the commit, or what is wrong with its entry."),
+        "Committed at": st.column_config.TextColumn(help="Exact, UTC."),
+    },
+    alt="Commits, newest first",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The commits of a page, and the unbroken run they were taken from."""
+
+    commits: Sequence[Commit]
+    run: Sequence[Commit]
+
+
+def chart(opened: OpenTable) -> None:
+    """Rows, files or size over versions; a click on a point opens its commit."""
+    names = list(FIGURES)
+    chosen = st.segmented_control(
+        "Over versions",
+        names,
+        default="Rows",
+        required=True,
+        key="figure",
+        bind="query-params",
+    )
+    place = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
+    with place, st.spinner("Reading every version …", show_time=True):
+        timeline = context.lake().timeline(opened.ref)
+    figure = history_figure(timeline, FIGURES[chosen or "Rows"], mode=context.mode(), zone=context.timezone())
+    place.plotly_chart(
+        figure,
+        theme=None,
+        key=_CHART,
+        on_select=_on_chart,
+        selection_mode="points",
+        config={"displayModeBar": False},
+        alt=figure.layout.title.text,
+    )
+    note = drawn_sentence(timeline)
+    if note:
+        st.caption(note)
+
+
+def commits(opened: OpenTable) -> None:
+    """The list of commits, a page at a time, and what the chosen ones lead to."""
+    list_commits(log_range(opened.ref, opened.latest_version))
+
+
+def commits_alone(ref: TableRef) -> None:
+    """The commits of a table whose state cannot be read."""
+    log = log_range(ref, context.lake().latest_version(ref))
+    st.caption("Its history, which needs no state:")
+    list_commits(log)
+
+
+def log_range(ref: TableRef, latest: int) -> LogRange:
+    """The commits of a table; where no version can be reconstructed all that are there."""
+    spans = context.lake().versions(ref)
+    return LogRange(ref, spans[0][0] if spans else 0, latest)
+
+
+def list_commits(log: LogRange) -> None:
+    """Needs the log alone: a table whose state cannot be read still has its history."""
+    streams = names_by_query(cache.streams_reading().streams)
+    above = st.container(key="commit_list")
+    with above:
+        chosen_commits(log.ref, chosen_versions(), streams)
+        with st.container(horizontal=True, vertical_alignment="center", key="history_switches"):
+            filtering = history_filters.is_on()
+            dimmed = st.toggle(
+                "Dim maintenance",
+                value=True,
+                key="dim",
+                bind="query-params",
+                help="OPTIMIZE, VACUUM and the like step back: they change no row.",
+            )
+        listed = _filtered(log, streams) if filtering else None
+    listed = listed or _newest(log)
+    with above:
+        _say(listed, filtering=filtering)
+        if listed.commits:
+            known = view.Known(streams, load_changes(context.lake(), log.ref, listed.run))
+            _list(listed.commits, known, dimmed=dimmed)
+
+
+def _newest(log: LogRange) -> Listed:
+    """One page of all commits: nothing else of the log is read."""
+    page = _page(log.total)
+    found = context.lake().history(log.ref, limit=PAGE_SIZE, ending_version=log.latest - (page - 1) * PAGE_SIZE)
+    return Listed(found, found)
+
+
+def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
+    fitting = history_filters.filtered(log, streams)
+    page = _page(len(fitting.found))
+    start = (page - 1) * PAGE_SIZE
+    return Listed(fitting.found[start : start + PAGE_SIZE], fitting.run)
+
+
+def _page(total: int) -> int:
+    pages = max(1, -(-total // PAGE_SIZE))
+    if pages == 1:
+        return 1
+    return int(st.pagination(pages, key=history_filters.PAGE, bind="query-params"))
+
+
+def _say(listed: Listed, *, filtering: bool) -> None:
+    if listed.commits:
+        words = f"{view.history_sentence(listed.commits)}. Select one for its detail, two to compare them."
+        st.caption(f"Listed: {words}" if filtering else words)
+    elif filtering:
+        st.info("**No commit that was looked at fits.** Look further or clear a filter.", icon=":material/filter_alt:")
+    else:
+        st.info("**No commit is left in the log.**", icon=":material/history:")
+
+
+def _list(found: Sequence[Commit], known: view.Known, *, dimmed: bool) -> None:
+    versions, chosen = [commit.version for commit in found], chosen_versions()
+    st.session_state[_LISTED] = versions
+    frame = view.commits_frame(found, context.now(), known)
+    styled = lists.styled(frame, COMMITS)
+    if dimmed:
+        dim = f"color: {SURFACES[context.mode()].muted}; font-style: italic"
+        quiet = [dim if view.is_maintenance(commit.operation) else "" for commit in found]
+        styled = styled.apply(lambda _: quiet, axis=0)
+    # The key holds what is listed: a new commit on top must not move the selection to its neighbour.
+    key = f"commits_{versions[0]}_{versions[-1]}_{len(versions)}"
+    rows = [versions.index(version) for version in chosen if version in versions]
+    st.dataframe(
+        styled,
+        key=key,
+        column_config=dict(COMMITS.config),
+        hide_index=True,
+        height=lists.height(frame),
+        row_height=lists.ROW_PX,
+        on_select=lambda: _on_list(key),
+        selection_mode="multi-row",
+        selection_default={"selection": {"rows": rows}} if rows else None,
+        placeholder="",
+        alt=COMMITS.alt,
+    )
+
+
+def _on_list(key: str) -> None:
+    listed = st.session_state[_LISTED]
+    rows = st.session_state[key].get("selection", {}).get("rows", [])
+    choose([listed[row] for row in rows if row < len(listed)])
+
+
+def _on_chart() -> None:
+    points: Sequence[Any] = st.session_state[_CHART].get("selection", {}).get("points", [])
+    data = [point.get("customdata") for point in points]
+    choose([int(item[0]) for item in data if item])

@@ -1,0 +1,215 @@
+"""The first screen as frames and sentences: tables by layer, streams, what needs attention and where it leads.
+
+Rule: pure; totals say what they could not count; one bad table never hides the others.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pandas as pd
+
+from app.ui.format import UNKNOWN, ago, bytes_text, count_text, percent, things, utc_text
+from backend.health.model import AttentionItem, Severity
+from backend.lake.model import TableCard, UnreadableTable
+from backend.streams.model import StreamState, StreamStatus
+
+Table = TableCard | UnreadableTable
+LAYER_ORDER = ("bronze", "silver", "gold")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTotals:
+    """The whole lake in figures. `num_rows` counts only tables that know their rows."""
+
+    num_tables: int
+    unreadable: int
+    num_rows: int
+    rows_unknown_in: int
+    num_files: int
+    size_bytes: int
+    small_files: int
+
+    @property
+    def small_share(self) -> float | None:
+        return self.small_files / self.num_files if self.num_files else None
+
+
+def lake_totals(tables: Iterable[Table]) -> LakeTotals:
+    """Adds up what the cards know."""
+    found = list(tables)
+    cards = [table for table in found if isinstance(table, TableCard)]
+    return LakeTotals(
+        num_tables=len(found),
+        unreadable=len(found) - len(cards),
+        num_rows=sum(card.num_rows or 0 for card in cards),
+        rows_unknown_in=sum(card.num_rows is None for card in cards),
+        num_files=sum(card.num_files for card in cards),
+        size_bytes=sum(card.size_bytes for card in cards),
+        small_files=sum(card.small_files for card in cards),
+    )
+
+
+def totals_sentence(totals: LakeTotals) -> str:
+    """ "7 tables · 1.2 M rows · 1,204 files · 38.2 MB · 92 % small files"."""
+    rows = f"{count_text(totals.num_rows)} rows"
+    if totals.rows_unknown_in:
+        rows = f"{rows} (unknown in {things(totals.rows_unknown_in, 'table')})"
+    parts = [things(totals.num_tables, "table"), rows, things(totals.num_files, "file"), bytes_text(totals.size_bytes)]
+    if totals.small_files:
+        parts.append(f"{percent(totals.small_share)} small files")
+    if totals.unreadable:
+        parts.append(f"{count_text(totals.unreadable)} unreadable")
+    return " · ".join(parts)
+
+
+def by_layer(tables: Iterable[Table]) -> list[Table]:
+    """Tables in the order of the medallion, those without a layer last, then by name."""
+    rank = {layer: index for index, layer in enumerate(LAYER_ORDER)}
+    return sorted(tables, key=lambda table: (rank.get(table.ref.layer or "", len(rank)), table.ref.name))
+
+
+def most_troubled(tables: Sequence[Table], items: Sequence[AttentionItem], most: int) -> list[Table]:
+    """Of many tables those that cannot be read, then those that need attention, then the stalest."""
+    severities = list(Severity)
+    urgency = {item.subject: severities.index(item.severity) for item in reversed(items) if item.kind == "table"}
+
+    def rank(table: Table) -> tuple[int, float, str]:
+        committed_at = table.last_commit_at.timestamp() if table.last_commit_at else float("inf")
+        return urgency.get(table.ref.name, len(severities)), committed_at, table.ref.name
+
+    return sorted(tables, key=rank)[:most]
+
+
+def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
+    """One row a table, in the order given. Numbers stay numbers, so that sorting a column means something."""
+    return pd.DataFrame([_table_row(table, now) for table in tables], columns=list(TABLE_COLUMNS))
+
+
+TABLE_COLUMNS = ("Layer", "Table", "Rows", "Files", "Size", "Small files", "Last commit", "By", "State", "Committed at")
+
+
+def _table_row(table: Table, now: datetime) -> dict[str, object]:
+    if isinstance(table, UnreadableTable):
+        return {
+            "Layer": table.ref.layer,
+            "Table": table.ref.name,
+            "State": "⚠ unreadable",
+            "Last commit": _age_s(table.last_commit_at, now),
+            "By": table.last_operation or UNKNOWN,
+            "Committed at": utc_text(table.last_commit_at),
+        }
+    return {
+        "Layer": table.ref.layer,
+        "Table": table.ref.name,
+        "Rows": table.num_rows,
+        "Files": table.num_files,
+        "Size": table.size_bytes,
+        "Small files": table.small_files / table.num_files if table.num_files else None,
+        "Last commit": _age_s(table.last_commit_at, now),
+        "By": table.last_operation or UNKNOWN,
+        "State": f"v{table.version}",
+        "Committed at": utc_text(table.last_commit_at),
+    }
+
+
+STREAM_COLUMNS = ("Stream", "Verdict", "State", "Wanted", "Rows in", "Last batch", "Batch", "Because")
+
+
+def streams_frame(streams: Iterable[StreamStatus], now: datetime) -> pd.DataFrame:
+    """One row a stream: desired and observed apart, the verdict in a word and the sentence behind it."""
+    return pd.DataFrame([_stream_row(status, now) for status in streams], columns=list(STREAM_COLUMNS))
+
+
+def _stream_row(status: StreamStatus, now: datetime) -> dict[str, object]:
+    progress = status.progress
+    return {
+        "Stream": status.declaration.name,
+        "Verdict": status.verdict.value,
+        "State": status.state.value,
+        "Wanted": status.desired.state.value if status.desired else UNKNOWN,
+        "Rows in": progress.input_rows_per_s if progress and status.state is StreamState.RUNNING else None,
+        "Last batch": _age_s(progress.progressed_at if progress else None, now),
+        "Batch": progress.batch_id if progress else None,
+        "Because": status.because,
+    }
+
+
+def streams_sentence(streams: Sequence[StreamStatus]) -> str:
+    """ "5 of 6 streams run · 1 failed"."""
+    running = sum(status.state is StreamState.RUNNING for status in streams)
+    parts = [f"{count_text(running)} of {things(len(streams), 'stream')} {'runs' if len(streams) == 1 else 'run'}"]
+    for state in (StreamState.FAILED, StreamState.BACKOFF, StreamState.STOPPED, StreamState.UNKNOWN):
+        count = sum(status.state is state for status in streams)
+        if count:
+            parts.append(f"{count_text(count)} {state.value.lower()}")
+    return " · ".join(parts)
+
+
+def attention_sentence(items: Sequence[AttentionItem], unknown: Sequence[str] = (), *, partial: bool = False) -> str:
+    """What the attention list comes to, as its heading. `unknown` names what could not be judged; `partial`: tables
+    are still being read."""
+    if partial:
+        return f"{attention_sentence(items, unknown)} so far"
+    urgent = [item for item in items if item.severity in (Severity.CRITICAL, Severity.WARNING)]
+    if not urgent and unknown:
+        return f"Not known: {' and '.join(unknown)} could not be read"
+    if not items:
+        return "Nothing needs attention"
+    if not urgent:
+        return f"Nothing urgent, {things(len(items), 'note')}"
+    return "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
+
+
+def judged_sentence(num_tables: int, num_streams: int) -> str:
+    """What was looked at and found in order; empty when there was nothing to look at."""
+    parts = []
+    if num_tables:
+        parts.append(
+            f"{things(num_tables, 'table')} could be read and are fresh" if num_tables > 1 else "1 table is fresh"
+        )
+    if num_streams:
+        parts.append("every wanted stream flows")
+    return f"{', '.join(parts)}." if parts else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a row leads: a page and its one parameter."""
+
+    page: str
+    label: str
+    parameter: str | None = None
+    value: str | None = None
+
+    @property
+    def params(self) -> dict[str, str]:
+        return {self.parameter: self.value} if self.parameter and self.value else {}
+
+
+def attention_destination(item: AttentionItem) -> Destination:
+    """The page that helps with an item: the stream, the table's health, or the streams for a host."""
+    if item.kind == "stream":
+        return Destination("stream", "Open stream", "stream", item.subject)
+    if item.kind == "table":
+        broken = item.severity is Severity.CRITICAL
+        return Destination(
+            "table" if broken else "health", "Open table" if broken else "Open health", "table", item.subject
+        )
+    return Destination("streams", "Open streams")
+
+
+def item_words(item: AttentionItem) -> tuple[str, str]:
+    """The subject and what is said of it, which does not name the subject again."""
+    if item.what.startswith(f"{item.subject} "):
+        return item.subject, item.what.removeprefix(item.subject).strip()
+    return item.subject, f"· {item.what}"
+
+
+def since_text(item: AttentionItem, now: datetime) -> str:
+    """ " · 2 h ago"; empty when unknown, and for a table, whose sentence says it."""
+    return f" · {ago(item.since, now)}" if item.since and item.kind != "table" else ""
+
+
+def _age_s(moment: datetime | None, now: datetime) -> float | None:
+    return max(0.0, (now - moment).total_seconds()) if moment else None

@@ -1,0 +1,135 @@
+"""A table's properties by subject, its features, and whose it is.
+
+Rule: pure; what is set here comes first, every value stands beside its default, a problem says what to write instead.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from app.ui.format import UNKNOWN, count_text, things
+from backend.lake.table.properties import FeatureRow, Ownership, PropertyRow
+
+# The subject of a property: the first entry one of whose words the key holds.
+_SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Constraints", ("delta.constraints.",)),
+    ("Features", ("delta.feature.", "universalFormat", "delta.min", "columnMapping", "enableTypeWidening")),
+    ("Retention", ("Retention", "enableExpiredLogCleanup")),
+    (
+        "Files and layout",
+        ("autoOptimize", "FileSize", "randomizeFile", "randomPrefix", "DeletionVectors", "clustering"),
+    ),
+    ("Checkpoints and statistics", ("checkpoint", "dataSkipping", "parquet")),
+    ("Changes and streaming", ("ChangeDataFeed", "appendOnly", "rowTracking", "RowTracking")),
+    ("Commits", ("isolationLevel", "CommitTimestamp", "coordinatedCommits")),
+)
+_OTHER_DELTA, _TAGS = "Other Delta properties", "Tags"
+_ORDER = (
+    "Files and layout",
+    "Retention",
+    "Changes and streaming",
+    "Checkpoints and statistics",
+    "Features",
+    "Constraints",
+    "Commits",
+    _OTHER_DELTA,
+    _TAGS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyGroup:
+    """The properties of one subject, set ones first."""
+
+    subject: str
+    rows: tuple[PropertyRow, ...]
+
+    @property
+    def num_set(self) -> int:
+        return sum(row.is_set for row in self.rows)
+
+
+def subject_of(key: str) -> str:
+    """The subject a property belongs to."""
+    if not key.startswith("delta."):
+        return _TAGS
+    return next((subject for subject, words in _SUBJECTS if any(word in key for word in words)), _OTHER_DELTA)
+
+
+def grouped(rows: Iterable[PropertyRow]) -> list[PropertyGroup]:
+    """Properties by subject in a fixed order; in each the set ones first, then by key."""
+    groups: dict[str, list[PropertyRow]] = {}
+    for row in rows:
+        groups.setdefault(subject_of(row.key), []).append(row)
+    return [
+        PropertyGroup(subject, tuple(sorted(groups[subject], key=lambda row: (not row.is_set, row.key))))
+        for subject in _ORDER
+        if subject in groups
+    ]
+
+
+def matching(rows: Iterable[PropertyRow], words: str, *, set_only: bool) -> list[PropertyRow]:
+    """Rows whose key, value or meaning holds every word."""
+    wanted = words.lower().split()
+    found = []
+    for row in rows:
+        text = f"{row.key} {row.value or ''} {row.meaning}".lower()
+        if (row.is_set or not set_only) and all(word in text for word in wanted):
+            found.append(row)
+    return found
+
+
+def properties_frame(rows: Sequence[PropertyRow]) -> pd.DataFrame:
+    """One row a property: value in force, whether the table says it, default, meaning."""
+    records = [
+        {
+            "Property": row.key,
+            "Value": row.value if row.is_set else row.default,
+            "Set here": "●" if row.is_set else "",
+            "Default": row.default if row.default is not None else UNKNOWN,
+            "Meaning": f"⚠ {row.problem}" if row.problem else row.meaning,
+        }
+        for row in rows
+    ]
+    frame = pd.DataFrame(records, columns=["Property", "Value", "Set here", "Default", "Meaning"])
+    frame["Value"] = frame["Value"].fillna("not set")
+    return frame
+
+
+def properties_sentence(rows: Sequence[PropertyRow]) -> str:
+    """ "4 of 31 properties are set here, 1 has a problem"."""
+    num_set, problems = sum(row.is_set for row in rows), sum(row.problem is not None for row in rows)
+    text = f"{count_text(num_set)} of {things(len(rows), 'property', 'properties')} set here"
+    return f"{text}, {count_text(problems)} with a problem" if problems else text
+
+
+def problem_sentence(row: PropertyRow) -> tuple[str, str]:
+    """What is wrong with a property, and what to do."""
+    repeated = row.suggestion is None or row.suggestion in (row.problem or "")
+    return f"`{row.key}`: {row.problem}.", "" if repeated else f"Write `{row.suggestion}` instead."
+
+
+def features_frame(rows: Iterable[FeatureRow]) -> pd.DataFrame:
+    """One row a table feature: who must know it, and what it is."""
+    records = [
+        {
+            "Feature": row.name,
+            "Readers must know it": "yes" if row.in_reader else "no",
+            "Writers must know it": "yes" if row.in_writer else "no",
+            "Meaning": row.meaning,
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(records, columns=["Feature", "Readers must know it", "Writers must know it", "Meaning"])
+
+
+def ownership_facts(owner: Ownership) -> dict[str, str]:
+    """Whose table this is, for a card; empty when no `catalog.*` tag says so."""
+    named = {
+        "Team": owner.team,
+        "Slack": owner.slack,
+        "E-mail": owner.email,
+        "Classification": owner.classification,
+    }
+    return {key: value for key, value in {**named, **owner.other}.items() if value}

@@ -1,0 +1,70 @@
+"""The server: Streamlit's pages, `/healthz` and `/metrics` in one ASGI application.
+
+Rule: the routes only read; they answer from the same services as the pages, and a service that is down is an answer.
+"""
+
+import sys
+from pathlib import Path
+
+import structlog
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from streamlit.starlette import App
+
+from app import context, errors
+from app.server import metrics
+from backend import logs
+from backend.errors import LakehouseError
+
+MAIN = Path(__file__).parents[1] / "main.py"
+SHUTDOWN_S = 3  # open websockets of viewers are closed after this; their browsers reconnect
+
+_log = structlog.get_logger(__name__)
+
+
+async def healthz(_: Request) -> Response:
+    """200 whenever this server answers; the body says how store, lake and hosts are."""
+    return JSONResponse(await run_in_threadpool(metrics.health))
+
+
+async def metrics_text(_: Request) -> Response:
+    """Prometheus text: hosts, streams, tables."""
+    text = await run_in_threadpool(lambda: generate_latest(metrics.collect()))
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+def build_app() -> App:
+    """The ASGI application."""
+    routes = [Route("/healthz", healthz), Route("/metrics", metrics_text)]
+    return App(MAIN, routes=routes, on_script_error=errors.report_bug)
+
+
+def main() -> int:
+    """Serves until told to stop; returns the exit code."""
+    try:
+        settings = context.settings()
+        logs.configure("ui", settings)
+    except LakehouseError as exc:
+        sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
+        return exc.exit_code
+    reason = context.read_only_reason()
+    _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
+    uvicorn.run(
+        build_app(),
+        host=settings.ui.address,
+        port=settings.port,
+        ws="websockets-sansio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

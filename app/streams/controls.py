@@ -1,0 +1,135 @@
+"""Start, stop and restart: buttons that say why they are off, one dialog that asks for a reason, the log after.
+
+Rule: a click writes a desired state and never touches a stream. The dialog is opened by the page itself, outside every
+live region; `Pending` in the session keeps it open over reruns until it is sent or dismissed.
+"""
+
+import getpass
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app import cache, context, errors
+from app.streams.view.streams import acts, acts_on_all, allowed, build_operation_log, host_sentence
+from app.ui.format import markdown_safe
+from app.ui.lists import Look, show
+from backend.errors import LakehouseError
+from backend.store.store import Action
+from backend.streams.model import StreamStatus
+
+MOST_LOG_ENTRIES = 50
+LOG = Look(formats={"When": "ago"}, config={"Reason": st.column_config.TextColumn(width="large")}, alt="Operation log")
+_PENDING = "_pending_act"
+_SAID = "_act_said"
+_REASON = "act_reason"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An act that a viewer chose and has yet to give a reason for."""
+
+    action: Action
+    names: tuple[str, ...]
+
+
+def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
+    """The three buttons for one or several streams; a click opens the dialog on the next full run."""
+    options = acts_on_all(statuses, refused=context.read_only_reason())
+    for act in options:
+        clicked = st.button(
+            act.label,
+            key=f"{key}_{act.action}",
+            icon=act.icon,
+            disabled=act.blocked is not None,
+            help=act.blocked or act.effect,
+        )
+        if clicked:
+            names = tuple(status.declaration.name for status in allowed(statuses, act.action))
+            st.session_state[_PENDING] = Pending(act.action, names)
+            st.rerun()
+
+
+def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
+    """Why a button is off, readable without hovering. Always one line, so that the page does not jump."""
+    options = acts_on_all(statuses, refused=context.read_only_reason())
+    reasons = dict.fromkeys(act.blocked for act in options if act.blocked)
+    named = [f"{act.label}: {act.blocked}" for act in options if act.blocked]
+    st.caption(" ".join(reasons) if len(reasons) == 1 and len(named) == 3 else " · ".join(named) or "\u00a0")
+
+
+def act_dialog() -> None:
+    """Called once by a page, outside live regions: says what was just asked, and opens the dialog that is due."""
+    for text in st.session_state.pop(_SAID, ()):
+        st.toast(text, icon=":material/check:")
+    pending = st.session_state.get(_PENDING)
+    if isinstance(pending, Pending):
+        subject = pending.names[0] if len(pending.names) == 1 else f"{len(pending.names)} streams"
+        dialog = st.dialog(f"{pending.action.capitalize()} {subject}?", width="small", on_dismiss=_forget)
+        dialog(_ask)(pending)
+
+
+def operation_log(*, stream: str | None = None) -> None:
+    """Who asked for what and why, newest first."""
+    entries = context.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=stream)
+    if not entries:
+        st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
+        return
+    frame = build_operation_log(entries, now=context.now())
+    show(frame.drop(columns="Stream or table") if stream else frame, LOG, key="operation_log")
+
+
+def _ask(pending: Pending) -> None:
+    reading = cache.streams_reading()
+    asked = [status for status in reading.streams if status.declaration.name in pending.names]
+    for status in asked:
+        act = next(act for act in acts(status, refused=None) if act.action == pending.action)
+        st.markdown(act.effect)
+    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
+    if silent:
+        st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")
+    with st.form("act_form", border=False):
+        reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
+        sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send")
+    if sent:
+        _send(pending, reason or "")
+
+
+def _send(pending: Pending, reason: str) -> None:
+    if not reason.strip():
+        st.error("A reason is needed: it goes into the operation log.", icon=":material/edit:")
+        return
+    refused = context.read_only_reason()
+    if refused:
+        st.error(refused, icon=":material/lock:")
+        return
+    said: list[str] = st.session_state.setdefault(_SAID, [])
+    for name in pending.names:
+        try:
+            context.store().request(name, pending.action, reason=reason, actor=actor(), now=context.now())
+        except LakehouseError as exc:
+            errors.show(exc)
+            return
+        said.append(f"{pending.action.capitalize()} asked for {markdown_safe(name)}; its host does it next.")
+    _forget()
+    cache.forget_streams()
+    st.rerun()
+
+
+def _forget() -> None:
+    st.session_state.pop(_PENDING, None)
+
+
+def actor() -> str:
+    """Who acts: the login, else the address, else the user of this machine."""
+    user = st.user.to_dict()
+    if user.get("is_logged_in") and user.get("email"):
+        return str(user["email"])
+    return f"{st.context.ip_address or _local_user()} (browser)"
+
+
+def _local_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "local"

@@ -1,0 +1,89 @@
+"""The list of streams: live, most urgent first, with the buttons that act on the ticked ones.
+
+Rule: the browser names a chosen row by its place, so nothing moves while a row is chosen.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import streamlit as st
+
+from app import cache, context, navigation
+from app.streams.controls import act_buttons, blocked_caption
+from app.streams.view.streams import (
+    build_stream_frame,
+    by_urgency,
+    cell_colour,
+    host_sentence,
+    in_order,
+    summary_sentence,
+)
+from app.ui.format import UNKNOWN
+from app.ui.lists import Look, height, styled
+from backend.streams.model import StreamStatus
+
+RECENT_S = 300
+LIST, SHOWN = "stream_list", "_shown_streams"
+STREAMS = Look(
+    formats={"Rows in": "rate", "Last batch": "ago"},
+    config={
+        "Stream": st.column_config.TextColumn(pinned=True),
+        "Wanted": st.column_config.TextColumn(help="What a person asked for"),
+        "Observed": st.column_config.TextColumn(help="What the host last saw"),
+        "Rows in": st.column_config.TextColumn(help="Rows per second in the last batch, while it runs"),
+        "Last 5 min": st.column_config.LineChartColumn(help="Rows read per batch", y_min=0),
+        "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),
+    },
+    layer_column="Layer",
+)
+
+
+def _as_shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
+    """Most urgent first, or as the viewer saw them when a row was chosen."""
+    selection = st.session_state.get(LIST, {}).get("selection", {})
+    chosen = selection.get("rows") or selection.get("cells")
+    statuses = in_order(streams, st.session_state.get(SHOWN, ())) if chosen else by_urgency(streams)
+    st.session_state[SHOWN] = [status.declaration.name for status in statuses]
+    return statuses
+
+
+def stream_list() -> None:
+    reading = cache.streams_reading()
+    if reading.problem:
+        st.error(f"**The control store does not answer.** {reading.problem}", icon=":material/error:")
+        return
+    if not reading.streams:
+        st.info("**No stream is declared yet.** A stream host declares its streams when it starts:")
+        st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
+        return
+    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
+    if silent:
+        st.warning(f"{silent} Start one with `weir host`.", icon=":material/cloud_off:")
+    statuses = _as_shown(reading.streams)
+    st.markdown(summary_sentence(statuses))
+    _rows(statuses, now=reading.read_at)
+
+
+def _rows(statuses: Sequence[StreamStatus], *, now: datetime) -> None:
+    since = context.now() - timedelta(seconds=RECENT_S)
+    names = [status.declaration.name for status in statuses]
+    recent = {name: [p.num_input_rows for p in context.store().progress(name, since=since)] for name in names}
+    frame = build_stream_frame(statuses, now=now, recent_rows=recent)
+    picked = st.dataframe(
+        styled(frame, STREAMS).map(cell_colour, mode=context.mode(), subset=["Verdict", "Wanted", "Observed"]),
+        column_config=dict(STREAMS.config),
+        hide_index=True,
+        placeholder=UNKNOWN,
+        height=height(frame),
+        on_select="rerun",
+        selection_mode=["multi-row", "single-cell"],
+        key=LIST,
+        alt="Streams with desired and observed state, verdict and rate",
+    ).selection
+    if picked.cells:
+        row, _ = picked.cells[0]
+        navigation.go("stream", stream=names[row])
+    chosen = [statuses[row] for row in picked.rows if row < len(statuses)]
+    with st.container(horizontal=True, vertical_alignment="center", key="acts"):
+        act_buttons(chosen, key="many")
+    blocked_caption(chosen)

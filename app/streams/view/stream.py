@@ -1,0 +1,145 @@
+"""One stream as key figures and lists.
+
+Rule: pure; an unknown figure is "–" and its help says why.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import pandas as pd
+
+from app.streams.view.batches import Bin, ExpectationTotal, Run, sum_known
+from app.streams.view.streams import ages, last_batch_at
+from app.ui.format import ago, bytes_text, count_text, duration_text, percent, rate_text, utc_text
+from app.ui.key_figure import KeyFigure
+from backend.streams.model import Progress, StreamStatus
+
+
+def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
+    """Input, processing, batch duration, rows and last batch: the five that say whether a stream flows."""
+    last, ended_at = status.progress, last_batch_at(status)
+    missing = " No batch has been reported yet." if last is None else ""
+    return [
+        KeyFigure(
+            "Input",
+            rate_text(last.input_rows_per_s if last else None),
+            f"Rows per second that arrived, as the last progress says.{missing}",
+        ),
+        KeyFigure(
+            "Processing",
+            rate_text(last.processed_rows_per_s if last else None),
+            f"Rows per second while a batch runs. Lower than input is no back pressure by itself.{missing}",
+        ),
+        KeyFigure(
+            "Batch duration",
+            ms_text(last.batch_duration_ms if last else None),
+            f"How long the last batch took.{missing}",
+            note=f"trigger {ms_text(status.declaration.trigger_interval_ms)}",
+        ),
+        KeyFigure(
+            "Rows in batch",
+            count_text(last.num_input_rows if last else None),
+            f"Rows that the last batch read.{missing}",
+            note=f"batch {last.batch_id}" if last else "",
+        ),
+        KeyFigure(
+            "Last batch",
+            ago(ended_at, now),
+            f"When the last batch ended.{missing}",
+            note=utc_text(ended_at) if ended_at else "",
+        ),
+    ]
+
+
+def state_figures(status: StreamStatus, bins: Sequence[Bin], totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:
+    """Watermark, state, rows too late and rows against expectations: what a stateful stream is asked about."""
+    last = status.progress
+    watermark = last.watermark if last else None
+    dropped = sum_known(item.dropped_rows for item in bins)
+    failed = sum_known(total.failed for total in totals)
+    checked = sum_known((failed, sum_known(total.passed for total in totals)))
+    return [
+        KeyFigure(
+            "Watermark",
+            duration_text((last.progressed_at - watermark).total_seconds()) if last and watermark else "–",
+            "How far the watermark is behind the clock. “–”: the stream declares none, or has seen no row yet.",
+            note=f"at {utc_text(watermark)}" if watermark else "",
+        ),
+        KeyFigure(
+            "State",
+            f"{count_text(last.state_rows)} rows" if last and last.state_rows is not None else "–",
+            "Rows kept in the state store. “–”: the stream keeps no state.",
+            note=f"{bytes_text(last.state_bytes)} in memory" if last and last.state_bytes is not None else "",
+        ),
+        KeyFigure(
+            "Dropped as too late",
+            count_text(dropped),
+            "Rows older than the watermark, in the window shown. “–”: the stream has no watermark.",
+            note="rows in this window" if dropped is not None else "",
+        ),
+        KeyFigure(
+            "Against expectations",
+            count_text(failed),
+            "Rows that broke an expectation, in the window shown. “–”: none is declared or counted.",
+            note=f"{percent(failed / checked)} of checks" if failed is not None and checked else "",
+        ),
+    ]
+
+
+def build_run_frame(runs: Sequence[Run], *, now: datetime) -> pd.DataFrame:
+    """The runs, newest first."""
+    return pd.DataFrame(
+        {
+            "First batch": ages([run.first_at for run in runs], now),
+            "Lasted": [duration_text((run.last_at - run.first_at).total_seconds()) for run in runs],
+            "Batches": [f"{run.first_batch}–{run.last_batch}" for run in runs],
+            "Rows read": [run.input_rows for run in runs],
+            "Run id": [run.run_id for run in runs],
+            "Query id": [run.query_id for run in runs],
+            "At": [utc_text(run.first_at) for run in runs],
+        }
+    )
+
+
+def build_expectation_frame(totals: Sequence[ExpectationTotal], *, now: datetime) -> pd.DataFrame:
+    """Passed and failed rows per expectation in the window."""
+    return pd.DataFrame(
+        {
+            "Expectation": [total.name for total in totals],
+            "Passed": pd.array([total.passed for total in totals], dtype="Int64"),
+            "Failed": pd.array([total.failed for total in totals], dtype="Int64"),
+            "Failed share": pd.array([total.failed_share for total in totals], dtype="Float64"),
+            "Last failed": ages([total.last_failed_at for total in totals], now),
+        }
+    )
+
+
+def build_failure_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
+    """The failures that count towards giving up, newest first."""
+    failures = tuple(reversed(status.observed.failures)) if status.observed else ()
+    return pd.DataFrame(
+        {
+            "When": ages([failure.failed_at for failure in failures], now),
+            "Class": [failure.error_class for failure in failures],
+            "Message": [failure.message for failure in failures],
+            "Batch": pd.array([failure.batch_id for failure in failures], dtype="Int64"),
+            "At": [utc_text(failure.failed_at) for failure in failures],
+        }
+    )
+
+
+def window_sentence(events: Sequence[Progress], bins: Sequence[Bin], *, window_s: float) -> str:
+    """What the charts cover, and that events were binned where they were."""
+    if not events:
+        return f"No progress in the last {duration_text(window_s)}."
+    binned = f", drawn as {len(bins)} bins" if len(bins) < len(events) else ""
+    return f"{count_text(len(events))} progress events from the last {duration_text(window_s)}{binned}."
+
+
+def ms_text(ms: float | None) -> str:
+    """Milliseconds as "420 ms", "2.35 s" or "1 min 5 s"."""
+    if ms is None:
+        return "–"
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1_000:.3g} s" if ms < 60_000 else duration_text(ms / 1_000)

@@ -1,0 +1,267 @@
+"""The list of streams and what may be done to each, as words and frames.
+
+Rule: pure; desired (what a person wants) and observed (what a host saw) stay two columns, never one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pandas as pd
+
+from app.ui.format import ago, rate_text, utc_text
+from app.ui.theme import Mode, state_style
+from backend.streams.model import (
+    AuditEntry,
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    StreamState,
+    StreamStatus,
+    Verdict,
+)
+from backend.streams.verdict import batch_end
+
+URGENCY = (
+    Verdict.FAILED,
+    Verdict.UNKNOWN,
+    Verdict.STALLED,
+    Verdict.SLOW,
+    Verdict.CATCHING_UP,
+    Verdict.OK,
+    Verdict.IDLE,
+    Verdict.STOPPED,
+)
+# In a table's cells, where icons cannot be drawn.
+GLYPHS = {
+    StreamState.STOPPED: "■",
+    StreamState.STARTING: "◔",
+    StreamState.RUNNING: "▶",
+    StreamState.STOPPING: "◑",
+    StreamState.BACKOFF: "↻",
+    StreamState.FAILED: "✕",
+    StreamState.COMPLETED: "✓",
+    StreamState.UNKNOWN: "?",
+}
+VERDICT_GLYPHS = {
+    Verdict.FAILED: "✕",
+    Verdict.UNKNOWN: "?",
+    Verdict.STALLED: "▲",
+    Verdict.SLOW: "▲",
+    Verdict.CATCHING_UP: "»",
+    Verdict.OK: "✓",
+    Verdict.IDLE: "✓",
+    Verdict.STOPPED: "■",
+}
+MESSAGE_LENGTH = 120
+ICONS = {"start": ":material/play_arrow:", "stop": ":material/stop:", "restart": ":material/restart_alt:"}
+ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One thing a person can ask of a stream. `blocked` says why not, None when it may be asked."""
+
+    action: str
+    label: str
+    icon: str
+    effect: str
+    blocked: str | None
+
+
+def by_urgency(statuses: Iterable[StreamStatus]) -> list[StreamStatus]:
+    """Those that need a person first, then by name."""
+    return sorted(statuses, key=lambda status: (URGENCY.index(status.verdict), status.declaration.name))
+
+
+def in_order(statuses: Sequence[StreamStatus], shown: Sequence[str]) -> list[StreamStatus]:
+    """As the names were shown before; those not shown yet come after them."""
+    rank = {name: place for place, name in enumerate(shown)}
+    return sorted(statuses, key=lambda status: rank.get(status.declaration.name, len(rank)))
+
+
+def state_text(state: StreamState) -> str:
+    """Icon and word, so that the state is never colour alone."""
+    return f"{GLYPHS[state]} {state.value}"
+
+
+def verdict_text(verdict: Verdict) -> str:
+    return f"{VERDICT_GLYPHS[verdict]} {verdict.value}"
+
+
+def cell_colour(text: str, mode: Mode) -> str:
+    """CSS for a cell made by `state_text` or `verdict_text`: the colour of its word."""
+    return f"color: {state_style(text.partition(' ')[2], mode).colour}"
+
+
+def wanted_text(desired: Desired | None) -> str:
+    """What a person wants, or that nobody has said."""
+    return state_text(StreamState(desired.state.value)) if desired else "–"
+
+
+def last_batch_at(status: StreamStatus) -> datetime | None:
+    """When the last batch ended."""
+    return batch_end(status.progress) if status.progress else None
+
+
+def why_text(status: StreamStatus) -> str:
+    """The sentence behind the verdict without the stream's name, for a row that names it already."""
+    text = status.because.removeprefix(status.declaration.name).strip()
+    return text[:1].upper() + text[1:]
+
+
+def error_text(status: StreamStatus) -> str:
+    """The last error in one line, "–" without any."""
+    failure = status.observed.last_failure if status.observed else None
+    return f"{failure.error_class}: {failure.message}"[:MESSAGE_LENGTH] if failure else "–"
+
+
+def build_stream_frame(
+    statuses: Sequence[StreamStatus], *, now: datetime, recent_rows: Mapping[str, Sequence[int]] | None = None
+) -> pd.DataFrame:
+    """One row a stream, in the order given. `recent_rows` are rows per recent batch for the small chart."""
+    ended = [last_batch_at(status) for status in statuses]
+    return pd.DataFrame(
+        {
+            "Stream": [status.declaration.name for status in statuses],
+            "Verdict": [verdict_text(status.verdict) for status in statuses],
+            "Wanted": [wanted_text(status.desired) for status in statuses],
+            "Observed": [state_text(status.state) for status in statuses],
+            "Rows in": pd.array([_input_rate(status) for status in statuses], dtype="Float64"),
+            "Last 5 min": [list((recent_rows or {}).get(status.declaration.name, ())) for status in statuses],
+            "Last batch": ages(ended, now),
+            "Why": [why_text(status) for status in statuses],
+            "Last error": [error_text(status) for status in statuses],
+            "Layer": [status.declaration.layer for status in statuses],
+            "Last batch at": [utc_text(moment) for moment in ended],
+        }
+    )
+
+
+def ages(moments: Iterable[datetime | None], now: datetime) -> pd.Series:
+    """Seconds since each moment, so that sorting goes by age; unknown stays missing."""
+    return pd.Series([(now - moment).total_seconds() if moment else None for moment in moments], dtype="Float64")
+
+
+def names_by_query(statuses: Iterable[StreamStatus]) -> dict[str, str]:
+    """The stream of each query id that hosts last saw."""
+    seen = ((status.observed.query_id, status.declaration.name) for status in statuses if status.observed)
+    return {query_id: name for query_id, name in seen if query_id}
+
+
+def with_names(text: str, streams: Mapping[str, str]) -> str:
+    """A sentence with the names of streams instead of their query ids."""
+    for query_id, name in streams.items():
+        text = text.replace(query_id, name)
+    return text
+
+
+def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
+    """ "6 streams: 5 running, 1 failed · 132 rows/s in"."""
+    states = Counter(status.state for status in statuses)
+    parts = ", ".join(f"{states[state]} {state.value.lower()}" for state in StreamState if states[state])
+    noun = "stream" if len(statuses) == 1 else "streams"
+    rate = sum(_input_rate(status) or 0.0 for status in statuses if status.state is StreamState.RUNNING)
+    return f"{len(statuses)} {noun}: {parts} · {rate_text(rate)} in"
+
+
+def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: float) -> str | None:
+    """What is wrong with the hosts; None when one is alive."""
+    if not hosts:
+        return "No stream host has ever reported: nothing runs the streams."
+    last = max(hosts, key=lambda host: host.beat_at)
+    if (now - last.beat_at).total_seconds() <= stale_s:
+        return None
+    return f"Host not seen since {last.beat_at:%H:%M} UTC ({ago(last.beat_at, now)})."
+
+
+def acts(status: StreamStatus, *, refused: str | None) -> tuple[Act, ...]:
+    """Start, stop and restart with what each does and why it may not be asked. `refused`: why nobody may act here."""
+    name = status.declaration.name
+    return (
+        Act("start", "Start", ICONS["start"], _start_effect(status), refused or _start_blocked(status)),
+        Act("stop", "Stop", ICONS["stop"], _stop_effect(name), refused or _stop_blocked(status)),
+        Act("restart", "Restart", ICONS["restart"], _restart_effect(name), refused or _restart_blocked(status)),
+    )
+
+
+def acts_on_all(statuses: Sequence[StreamStatus], *, refused: str | None) -> tuple[Act, ...]:
+    """The same for several streams at once: an act is blocked when it is for each of them."""
+    if not statuses:
+        blank = "Tick a stream first."
+        return tuple(Act(action, action.capitalize(), icon, blank, refused or blank) for action, icon in ICONS.items())
+    merged = []
+    for options in zip(*(acts(status, refused=refused) for status in statuses), strict=True):
+        open_ = next((act for act in options if act.blocked is None), None)
+        merged.append(open_ or options[0])
+    return tuple(merged)
+
+
+def allowed(statuses: Iterable[StreamStatus], action: str) -> list[StreamStatus]:
+    """Those of the streams that `action` may be asked of now."""
+    return [s for s in statuses if any(a.action == action and a.blocked is None for a in acts(s, refused=None))]
+
+
+def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.DataFrame:
+    """The audit trail, newest first: when, who, what, why."""
+    newest = sorted(entries, key=lambda entry: entry.at, reverse=True)
+    return pd.DataFrame(
+        {
+            "When": ages([entry.at for entry in newest], now),
+            "Act": [entry.action for entry in newest],
+            "Stream or table": [entry.subject for entry in newest],
+            "Reason": [entry.reason for entry in newest],
+            "Who": [entry.actor for entry in newest],
+            "Detail": [entry.detail or "–" for entry in newest],
+            "At": [utc_text(entry.at) for entry in newest],
+        }
+    )
+
+
+def _input_rate(status: StreamStatus) -> float | None:
+    """Now, not then: a stream that does not run takes in nothing that we know of."""
+    if status.progress is None or status.state is not StreamState.RUNNING:
+        return None
+    return status.progress.input_rows_per_s
+
+
+def _wants(status: StreamStatus, state: DesiredState) -> bool:
+    return status.desired is not None and status.desired.state is state
+
+
+def _start_blocked(status: StreamStatus) -> str | None:
+    if not _wants(status, DesiredState.RUNNING) or status.state in (StreamState.FAILED, StreamState.COMPLETED):
+        return None
+    if status.state in ACTIVE:
+        return f"It is {status.state.value.lower()} already."
+    if status.state is StreamState.BACKOFF:
+        return "Its host starts it again after the pause; Restart does it now."
+    return "It is wanted running already; a host has yet to start it."
+
+
+def _stop_blocked(status: StreamStatus) -> str | None:
+    if not _wants(status, DesiredState.STOPPED):
+        return None
+    if status.state is StreamState.STOPPED:
+        return "It is stopped already."
+    return "It is wanted stopped already; its host finishes the running micro-batch first."
+
+
+def _restart_blocked(status: StreamStatus) -> str | None:
+    if _wants(status, DesiredState.STOPPED):
+        return "It is wanted stopped: use Start."
+    return None
+
+
+def _start_effect(status: StreamStatus) -> str:
+    place = "It goes on where its checkpoint ends" if status.progress else "It begins where its checkpoint says"
+    return f"The host starts {status.declaration.name}. {place}; nothing is read twice and nothing is skipped."
+
+
+def _stop_effect(name: str) -> str:
+    return f"The host lets the running micro-batch of {name} end, then stops it. Its checkpoint stays."
+
+
+def _restart_effect(name: str) -> str:
+    return f"The host stops {name} after the running micro-batch and starts it again from its checkpoint."

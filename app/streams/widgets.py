@@ -1,0 +1,173 @@
+"""One stream, live: state, key figures, charts, and one chosen list below them.
+
+Rule: everything comes from the store, so the panel is still there after the host is gone.
+"""
+
+from datetime import timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pandas as pd
+import streamlit as st
+
+from app import cache, context, navigation
+from app.errors import sentence
+from app.streams.controls import act_buttons, blocked_caption, operation_log
+from app.streams.view import figures
+from app.streams.view import stream as view
+from app.streams.view.batches import Bin, bin_progress, expectation_totals, runs_of
+from app.streams.view.streams import host_sentence
+from app.ui.badges import state_badge
+from app.ui.format import markdown_safe, utc_text
+from app.ui.lists import Look, show
+from app.ui.live import chart, key_figures
+from backend.streams.model import Progress, StreamState, StreamStatus
+
+WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
+MOST_EVENTS = 20_000  # a day of five-second batches and some
+VIEWS = ("Expectations", "Runs", "Failures", "Operation log", "Declaration")
+RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream in the window")
+FAILURES = Look(
+    formats={"When": "ago"},
+    config={"Message": st.column_config.TextColumn(width="large")},
+    alt="Failures of this stream",
+)
+EXPECTATIONS = Look(
+    formats={"Passed": "count", "Failed": "count", "Failed share": "percent", "Last failed": "ago"},
+    alt="Rows that met and broke each expectation",
+)
+_TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)
+
+
+def stream_panel(name: str) -> None:
+    """The whole live region of one stream."""
+    reading = cache.streams_reading()
+    status = next((each for each in reading.streams if each.declaration.name == name), None)
+    if status is None:
+        st.warning(f"**{markdown_safe(name)}** is not declared any more.", icon=":material/help:")
+        return
+    _state_row(status)
+    stale_s = context.settings().host.heartbeat_stale_s
+    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=stale_s)
+    _trouble(status, silent)
+    window = st.segmented_control(
+        "Window", list(WINDOWS_S), default="15 min", required=True, key="window", bind="query-params"
+    )
+    window_s = WINDOWS_S[window or "15 min"]
+    since = context.now() - timedelta(seconds=window_s)
+    events = context.store().progress(name, since=since, limit=MOST_EVENTS)
+    bins = bin_progress(events)
+    _figures(status, events, bins)
+    st.caption(view.window_sentence(events, bins, window_s=window_s))
+    if bins:
+        _charts(status, bins)
+    _lists(status, events)
+
+
+def _state_row(status: StreamStatus) -> None:
+    wanted = status.desired.state.value if status.desired else "UNKNOWN"
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", key="state_row"):
+        with st.container(horizontal=True, vertical_alignment="center", width="content", key="states"):
+            _named("wanted", wanted, _wanted_help(status))
+            _named("observed", status.state.value, "What the host last reported, judged by its heartbeat")
+            _named("verdict", status.verdict.value, sentence(status.because))
+        with st.container(horizontal=True, width="content", key="acts"):
+            act_buttons([status], key="one")
+    st.markdown(f"**{markdown_safe(sentence(status.because))}**")
+    blocked_caption([status])
+
+
+def _named(word: str, state: str, help_text: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", width="content", gap="xsmall"):
+        st.caption(word, width="content")
+        state_badge(state, help=help_text)
+
+
+def _wanted_help(status: StreamStatus) -> str:
+    wanted = status.desired
+    if wanted is None:
+        return "Nobody has said what this stream should do."
+    return f"{wanted.actor}, {utc_text(wanted.requested_at)}: {markdown_safe(wanted.reason)}"
+
+
+def _trouble(status: StreamStatus, silent: str | None) -> None:
+    """At most two bands, in one container, so that the rest keeps its place among the elements."""
+    failure = status.observed.last_failure if status.observed else None
+    with st.container(key="trouble"):
+        if silent:
+            st.warning(f"{silent} What follows is what it last reported.", icon=":material/cloud_off:")
+        if failure and status.state in _TROUBLED:
+            batch = f"batch {failure.batch_id}" if failure.batch_id is not None else "before its first batch"
+            st.error(
+                f"**{markdown_safe(failure.error_class)}** in {batch}, {utc_text(failure.failed_at)}\n\n"
+                f"{markdown_safe(failure.message)}\n\n"
+                ":material/arrow_forward: Remove the cause, then restart the stream.",
+                icon=":material/error:",
+            )
+
+
+def _figures(status: StreamStatus, events: list[Progress], bins: list[Bin]) -> None:
+    totals = expectation_totals(events, status.declaration.expectations)
+    key_figures(view.key_figures(status, now=context.now()), key="flow_figures")
+    key_figures(view.state_figures(status, bins, totals), key="state_figures")
+
+
+def _charts(status: StreamStatus, bins: list[Bin]) -> None:
+    mode, zone = context.mode(), _zone()
+    trigger_ms = status.declaration.trigger_interval_ms
+    drawn = (
+        ("rates", "Input and processing rate over time", figures.build_rate_figure(bins, mode=mode, zone=zone)),
+        ("durations", "Batch duration by phase, with the trigger interval",
+         figures.build_duration_figure(bins, trigger_interval_ms=trigger_ms, mode=mode)),
+        ("rows", "Rows per batch over time", figures.build_rows_figure(bins, mode=mode, zone=zone)),
+        ("watermark", "How far the watermark is behind the clock",
+         figures.build_watermark_figure(bins, mode=mode, zone=zone)),
+        ("state_rows", "Rows in the state store over time", figures.build_state_figure(bins, mode=mode, zone=zone)),
+    )  # fmt: skip
+    columns = st.columns(2)
+    for place, (key, alt, figure) in enumerate(each for each in drawn if each[2] is not None):
+        with columns[place % 2]:
+            chart(figure, key=key, alt=alt)
+
+
+def _lists(status: StreamStatus, events: list[Progress]) -> None:
+    chosen = st.segmented_control(
+        "List", VIEWS, default=VIEWS[0], required=True, key="view", bind="query-params", label_visibility="collapsed"
+    )
+    now = context.now()
+    match chosen:
+        case "Runs":
+            _table(view.build_run_frame(runs_of(events), now=now), RUNS, "No run has reported progress in this window.")
+        case "Failures":
+            _table(view.build_failure_frame(status, now=now), FAILURES, "No failure inside the restart window.")
+        case "Operation log":
+            operation_log(stream=status.declaration.name)
+        case "Declaration":
+            _declaration(status)
+        case _:
+            totals = expectation_totals(events, status.declaration.expectations)
+            _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
+    with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
+        st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
+
+
+def _declaration(status: StreamStatus) -> None:
+    declared = status.declaration
+    st.markdown(f"{markdown_safe(declared.description)}  \nReads {markdown_safe(declared.source)}.")
+    navigation.table_link(declared.sink_table, f"Writes {declared.sink_table}")
+    for table in declared.source_tables:
+        navigation.table_link(table, f"Reads {table}")
+    st.code(f"sink        {declared.sink_uri}\ncheckpoint  {declared.checkpoint_location}", language=None)
+
+
+def _table(frame: pd.DataFrame, look: Look, empty: str) -> None:
+    if frame.empty:
+        st.info(empty, icon=":material/info:")
+    else:
+        show(frame, look, key="list")
+
+
+def _zone() -> ZoneInfo:
+    try:
+        return ZoneInfo(context.timezone() or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")

@@ -1,0 +1,77 @@
+"""Widgets of a table's rows: columns, a filter, and the rows themselves.
+
+Rule: the URL holds what was asked; a filter that is none is an answer with its place, and no row is read for it.
+"""
+
+import streamlit as st
+
+from app import context, state
+from app.summary.view import data as view
+from app.ui import lists
+from app.ui.format import markdown_safe, things
+from app.ui.frame import OpenTable
+from backend.lake.rows.filters import parse_filter
+from backend.lake.rows.rows import SEARCH_FILES, RowQuery
+from backend.lake.table.schema import fields
+
+WHERE = "where"
+SEARCH = "search"  # query parameter: how many files one search may open
+_EXAMPLE = "amount >= 10 AND status IN ('new', 'paid') AND note IS NOT NULL"
+_HELP = (
+    "Columns with = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined by AND, OR, NOT and brackets. "
+    "Text and times in 'single quotes', odd names in \"double quotes\", fields of a struct with a dot."
+)
+
+
+def rows(opened: OpenTable, *, limit: int) -> None:
+    """The first rows at the version looked at that the filter lets through."""
+    snapshot = opened.snapshot
+    schema = fields(snapshot.metadata)
+    columns = [field.path for field in schema if field.depth == 0]
+    shown = _columns(columns)
+    text = st.text_input(
+        "Filter", key=WHERE, bind="query-params", placeholder=_EXAMPLE, help=_HELP, on_change=_forget_search
+    )
+    where = parse_filter(text or "", schema)
+    chosen = tuple(shown or columns[: view.MOST_COLUMNS])
+    query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(SEARCH) or 0))
+    with st.spinner(f"Reading rows of {opened.ref.name} v{snapshot.version} …", show_time=True):
+        found = context.lake().find_rows(snapshot, query)
+    st.caption(markdown_safe(view.found_sentence(found, snapshot.version, filtered=where is not None)))
+    if found.files_left and where is not None and found.page.rows.num_rows < limit:
+        further = {SEARCH: 10 * (query.search_files or SEARCH_FILES)}
+        st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
+    if found.page.rows.num_rows:
+        _list(opened, view.shown_rows(found.page.rows))
+
+
+def _columns(columns: list[str]) -> list[str]:
+    every = (
+        f"All {things(len(columns), 'column')}" if len(columns) <= view.MOST_COLUMNS else f"First {view.MOST_COLUMNS}"
+    )
+    return list(st.multiselect("Columns", columns, key="columns", bind="query-params", placeholder=every))
+
+
+def _forget_search() -> None:
+    state.put({SEARCH: None})
+
+
+def _list(opened: OpenTable, shown: view.ShownRows) -> None:
+    cut = view.cut_sentence(shown)
+    if cut:
+        st.caption(f":material/content_cut: {cut}")
+    config = {
+        name: st.column_config.TextColumn(help=kind, alignment="right")
+        if name in shown.right
+        else st.column_config.Column(help=kind)
+        for name, kind in shown.types.items()
+    }
+    st.dataframe(
+        view.exact_numbers(shown.frame),
+        key="rows",
+        column_config=config,
+        hide_index=True,
+        placeholder=view.NULL,
+        height=lists.height(shown.frame),
+        alt=f"Rows of {opened.ref.name}",
+    )

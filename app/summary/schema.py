@@ -1,0 +1,101 @@
+"""The schema of a table: a tree with search, statistics from the log, constraints.
+
+Rule: of thousands of columns a page is shown, and said so; statistics of many files are read when asked for.
+"""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import cache
+from app.summary.view import schema as view
+from app.ui import lists
+from app.ui.format import things
+from app.ui.frame import OpenTable
+from backend.lake.files.stats import ColumnTotals, columns_with_stats
+from backend.lake.model import Snapshot
+from backend.lake.table.schema import Column, columns, constraints
+
+AUTO_FILES = 20_000  # up to here statistics come unasked
+SCHEMA = lists.Look(
+    config={
+        "Column": st.column_config.TextColumn(pinned=True),
+        "Known for": st.column_config.TextColumn(help="For how many data files the log says it."),
+        "Nulls": st.column_config.TextColumn(help="In the rows of the files that say; ≤: rows were deleted since."),
+        "Null share": st.column_config.TextColumn(help="Of the rows in those files; ≈: rows were deleted since."),
+        "Identity": st.column_config.TextColumn(help="Numbers that the table gives out by itself."),
+        "Widened": st.column_config.TextColumn(help="How the type was widened without rewriting files."),
+        "Id": st.column_config.TextColumn(help="Column mapping: what stays when a column is renamed."),
+        "Name in files": st.column_config.TextColumn(help="Column mapping: the name in the data files."),
+    },
+    alt="The columns of the table",
+)
+CONSTRAINTS = lists.Look(alt="Check constraints of the table")
+
+
+def schema(opened: OpenTable) -> None:
+    """The tree, and what must hold for every row; raises `TableCorruptError` for a schema that cannot be read."""
+    found = columns(opened.snapshot.metadata)
+    if not found:
+        st.info("**The table has no columns yet.** Its schema is empty at this version.", icon=":material/view_column:")
+        return
+    st.caption(f"{view.schema_sentence(found)}.")
+    words, with_statistics = _controls(opened.snapshot, found)
+    fitting = view.matching(found, words)
+    if not fitting:
+        st.info("**No column matches.** Clear the search.", icon=":material/search_off:")
+        return
+    above = st.container(key="schema_list")
+    start = _start(len(fitting))
+    shown = fitting[start : start + view.PAGE_ROWS]
+    with above:
+        part = view.shown_sentence(len(shown), start, len(fitting), len(found))
+        if part:
+            st.caption(part)
+        totals = _totals(opened.snapshot, shown) if with_statistics else {}
+        lists.show(view.schema_frame(shown, totals), SCHEMA, key="schema")
+    _constraints(opened)
+
+
+def _controls(snapshot: Snapshot, found: Sequence[Column]) -> tuple[str, bool]:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="schema_controls"):
+        words = st.text_input(
+            "Search columns",
+            key="find",
+            bind="query-params",
+            placeholder=f"Name, type or comment among {len(found):,}",
+            icon=":material/search:",
+            width=320,
+        )
+        many = snapshot.num_files > AUTO_FILES
+        shown = st.toggle(
+            "Statistics",
+            value=not many,
+            key="statistics",
+            bind="query-params",
+            help=f"Least and greatest value and nulls, from the log of {things(snapshot.num_files, 'file')}."
+            + (" Takes some seconds for so many files." if many else ""),
+        )
+    return words or "", bool(shown)
+
+
+def _start(found: int) -> int:
+    pages = -(-found // view.PAGE_ROWS)
+    page = int(st.pagination(pages, key="schema_page", bind="query-params")) if pages > 1 else 1
+    return (page - 1) * view.PAGE_ROWS
+
+
+def _totals(snapshot: Snapshot, shown: Sequence[Column]) -> dict[str, ColumnTotals]:
+    """Of the columns shown that have statistics."""
+    known = set(columns_with_stats(snapshot.metadata))
+    names = tuple(dict.fromkeys(column.path for column in shown if column.path in known))
+    found = cache.column_totals(snapshot, names) if names else ()
+    st.caption(view.statistics_sentence(found))
+    return {totals.column: totals for totals in found}
+
+
+def _constraints(opened: OpenTable) -> None:
+    found = constraints(opened.snapshot.metadata)
+    if found:
+        st.markdown(f"**Check constraints** · {things(len(found), 'condition')} that every row satisfies")
+        lists.show(view.constraints_frame(found), CONSTRAINTS, key="constraints")

@@ -1,0 +1,167 @@
+"""A table's schema as people read it: an indented tree, every column's traits, and what its statistics say.
+
+Rule: pure; a bound that may not be a value carries its sign (≥, ≤), and what is known for some files only says so.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+
+from app.ui.format import UNKNOWN, count_text, percent, things
+from backend.lake.files.stats import ColumnTotals, StatKind
+from backend.lake.table.schema import Column, Constraint, Identity, TypeChange
+
+PAGE_ROWS = 100
+MOST_TYPE = 200  # characters of a type
+INDENT = "\u2003"  # an em space: a list would strip plain ones
+_ALWAYS = ("Column", "Type", "Nullable")
+_STATISTICS = ("Min", "Max", "Nulls", "Null share", "Known for")
+
+
+def matching(columns: Sequence[Column], words: str) -> list[Column]:
+    """Columns whose path, type or comment holds every word, each with those it lies in."""
+    wanted = words.lower().split()
+    if not wanted:
+        return list(columns)
+    found = {c.path for c in columns if all(word in f"{c.path} {c.type} {c.comment or ''}".lower() for word in wanted)}
+    around = {path[:place] for path in found for place, letter in enumerate(path) if letter == "."}
+    return [c for c in columns if c.path in found or c.path in around]
+
+
+def schema_sentence(columns: Sequence[Column]) -> str:
+    """ "12 columns (3 not null), 4 fields inside, partitioned by day, country"."""
+    top = [column for column in columns if column.depth == 0]
+    required = sum(not column.nullable for column in top)
+    keys = [column.path for column in top if column.is_partition]
+    text = things(len(top), "column") + (f" ({count_text(required)} not null)" if required else "")
+    inside = len(columns) - len(top)
+    if inside:
+        text += f", {things(inside, 'field')} inside"
+    return f"{text}, partitioned by {', '.join(keys)}" if keys else f"{text}, not partitioned"
+
+
+def shown_sentence(shown: int, start: int, found: int, total: int) -> str:
+    """What part of the schema is listed, nested fields counted too; empty when it is all of it."""
+    if shown == total:
+        return ""
+    part = f"Lines {start + 1:,}–{start + shown:,} of {count_text(found)}" if shown < found else ""
+    if found == total:
+        return f"{part}."
+    return f"{part} that match, of {count_text(total)}." if part else f"{found:,} of {count_text(total)} lines match."
+
+
+def schema_frame(columns: Iterable[Column], totals: Mapping[str, ColumnTotals]) -> pd.DataFrame:
+    """One row a field, nested ones indented under their parent; traits that no column has are left out."""
+    rows = [_row(column, totals.get(column.path)) for column in columns]
+    frame = pd.DataFrame(rows, columns=list(_row(_NOBODY, None)))
+    kept = {*_ALWAYS, *(_STATISTICS if totals else ())}
+    return frame.drop(columns=[name for name in frame.columns if name not in kept and not frame[name].any()])
+
+
+def constraints_frame(constraints: Iterable[Constraint]) -> pd.DataFrame:
+    rows = [{"Constraint": each.name, "Every row satisfies": each.expression} for each in constraints]
+    return pd.DataFrame(rows, columns=["Constraint", "Every row satisfies"])
+
+
+def statistics_sentence(totals: Iterable[ColumnTotals]) -> str:
+    """What the statistics shown are of, and what their signs mean."""
+    totals = list(totals)
+    if not totals:
+        return "None of these columns has statistics."
+    files = totals[0].files
+    text = f"From the statistics of {things(files, 'file')}; no data was read."
+    if any(not (each.lowest_is_exact and each.highest_is_exact) for each in totals):
+        text += " ≥ and ≤ are bounds: the text is cut or rounded, or rows were deleted since."
+    if any(0 < _least_known(each) < files for each in totals):
+        text += " Where not all files say, the true bounds may lie beyond."
+    return text
+
+
+def value_text(value: Any) -> str:
+    """A bound, exact."""
+    match value:
+        case None:
+            return UNKNOWN
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            text = value.replace(tzinfo=None).isoformat(sep=" ", timespec="auto")
+            return f"{text} UTC" if value.tzinfo else text
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case float():
+            return repr(value).removesuffix(".0")
+    return str(value)
+
+
+def _row(column: Column, totals: ColumnTotals | None) -> dict[str, str]:
+    kind = column.type if len(column.type) <= MOST_TYPE else f"{column.type[: MOST_TYPE - 1]}…"
+    return {
+        "Column": INDENT * 2 * column.depth + column.name,
+        "Type": column.kind if column.kind == "struct" else kind,  # what is inside stands below it
+        "Nullable": "yes" if column.nullable else "no",
+        "Partition": "partition key" if column.is_partition else "",
+        **_statistics(totals),
+        "Comment": column.comment or "",
+        "Default": column.default or "",
+        "Generated as": column.generated_as or "",
+        "Identity": identity_text(column.identity),
+        "Widened": "; ".join(type_change_text(change) for change in column.widened),
+        "Id": "" if column.field_id is None else str(column.field_id),
+        "Name in files": column.physical_name or "",
+    }
+
+
+def identity_text(identity: Identity | None) -> str:
+    """ "from 1 by 1, last 4711"."""
+    if identity is None:
+        return ""
+    last = "none given yet" if identity.high_water_mark is None else f"last {identity.high_water_mark}"
+    given = ", values may be given" if identity.allows_explicit else ""
+    return f"from {identity.start} by {identity.step}, {last}{given}"
+
+
+def type_change_text(change: TypeChange) -> str:
+    """ "int → bigint at v7"."""
+    inside = f"{change.inside}: " if change.inside else ""
+    at = "" if change.version is None else f" at v{change.version}"
+    return f"{inside}{change.before} → {change.after}{at}"
+
+
+def _statistics(totals: ColumnTotals | None) -> dict[str, str]:
+    if totals is None:
+        return dict.fromkeys(_STATISTICS, "")
+    nulls = count_text(totals.nulls) if totals.files_with_nulls else UNKNOWN
+    loose = bool(totals.nulls) and not totals.is_tight  # deleted rows count: among those left the share may be higher
+    return {
+        "Min": _bound(totals.lowest, "≥", is_exact=totals.lowest_is_exact),
+        "Max": _bound(totals.highest, "≤", is_exact=totals.highest_is_exact),
+        "Nulls": f"≤ {nulls}" if loose else nulls,
+        "Null share": f"≈ {percent(totals.null_share)}" if loose else percent(totals.null_share),
+        "Known for": _known_text(totals),
+    }
+
+
+def _bound(value: Any, sign: str, *, is_exact: bool) -> str:
+    return value_text(value) if is_exact or value is None else f"{sign} {value_text(value)}"
+
+
+def _known_text(totals: ColumnTotals) -> str:
+    files, bounds, nulls = totals.files, totals.files_with_bounds, totals.files_with_nulls
+    if totals.kind is StatKind.OTHER:
+        bounds = nulls
+    if bounds == nulls:
+        return "all files" if bounds == files else f"{bounds:,} of {things(files, 'file')}"
+    return f"bounds {bounds:,}, nulls {nulls:,} of {things(files, 'file')}"
+
+
+def _least_known(totals: ColumnTotals) -> int:
+    return totals.files_with_nulls if totals.kind is StatKind.OTHER else totals.files_with_bounds
+
+
+_NOBODY = Column("", "", 0, "", "", nullable=True, physical=())

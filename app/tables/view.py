@@ -1,0 +1,213 @@
+"""The list of all tables as values: what was asked for, which tables that is, in which order, and in what words.
+
+Rule: pure; a reading under way says how far it is; what is unknown is sorted last and never counted as 0.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pandas as pd
+
+from app.overview.view import Table, lake_totals, totals_sentence
+from app.tables.reading import LakeReading
+from app.ui.format import UNKNOWN, count_text, things, utc_text
+from backend.lake.model import TableCard, UnreadableTable
+
+LAYERS = ("bronze", "silver", "gold", "no layer")
+PAGE_ROWS = 100
+MOST_TEXT = 300  # characters of a reason in a row; the table's page has the whole
+
+# name → whether a table is shown
+ALL, UNREADABLE, STALE, SMALL = "All", "Cannot be read", "Stale", "Many small files"
+SHOWN = (ALL, UNREADABLE, STALE, SMALL)
+MANY_SMALL_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a viewer asked for: every word must be found, one of the layers and one of the owners must fit."""
+
+    words: str = ""
+    layers: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+    shown: str = ALL
+    order: str = "Name"
+
+    @property
+    def is_narrow(self) -> bool:
+        return bool(self.words.split() or self.layers or self.owners or self.shown != ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """By which a table counts as stale or as one of many small files."""
+
+    now: datetime
+    stale_after_s: float
+    min_files: int
+
+
+def small_share(table: Table) -> float | None:
+    """Share of a table's files that are small; None when it is unknown or has no files."""
+    return table.small_files / table.num_files if isinstance(table, TableCard) and table.num_files else None
+
+
+def _age_s(table: Table, now: datetime) -> float | None:
+    return None if table.last_commit_at is None else (now - table.last_commit_at).total_seconds()
+
+
+# name of an order → the number by which the largest comes first
+_ORDERS: dict[str, Callable[[Table, datetime], float | None]] = {
+    "Stalest": _age_s,
+    "Newest commit": lambda table, now: None if (age := _age_s(table, now)) is None else -age,
+    "Size": lambda table, _: table.size_bytes if isinstance(table, TableCard) else None,
+    "Files": lambda table, _: table.num_files if isinstance(table, TableCard) else None,
+    "Rows": lambda table, _: table.num_rows if isinstance(table, TableCard) else None,
+    "Small-file share": lambda table, _: small_share(table),
+}
+ORDERS = ("Name", *_ORDERS)
+
+
+def select(tables: Iterable[Table], query: Query, limits: Limits) -> list[Table]:
+    """The tables a query means, in its order; what has no such number comes last, equals by name."""
+    words = query.words.casefold().split()
+    fits = [table for table in tables if _fits(table, query, limits) and all(w in _text(table) for w in words)]
+    by_name = sorted(fits, key=lambda table: table.ref.name.casefold())
+    number = _ORDERS.get(query.order)
+    if number is None:
+        return by_name
+    numbers = {id(table): number(table, limits.now) for table in by_name}
+    return sorted(by_name, key=lambda table: (numbers[id(table)] is None, -(numbers[id(table)] or 0)))
+
+
+def is_stale(table: Table, limits: Limits) -> bool:
+    age = _age_s(table, limits.now)
+    return age is not None and age > limits.stale_after_s
+
+
+def has_many_small_files(table: Table, limits: Limits) -> bool:
+    share = small_share(table)
+    enough = isinstance(table, TableCard) and table.num_files >= limits.min_files
+    return enough and share is not None and share >= MANY_SMALL_SHARE
+
+
+def _fits(table: Table, query: Query, limits: Limits) -> bool:
+    if query.layers and (table.ref.layer or LAYERS[-1]) not in query.layers:
+        return False
+    if query.owners and owner_of(table) not in query.owners:
+        return False
+    if query.shown == UNREADABLE:
+        return isinstance(table, UnreadableTable)
+    if query.shown == STALE:
+        return is_stale(table, limits)
+    return query.shown != SMALL or has_many_small_files(table, limits)
+
+
+def owner_of(table: Table) -> str | None:
+    return table.owner if isinstance(table, TableCard) else None
+
+
+def _text(table: Table) -> str:
+    more = (table.owner, table.classification) if isinstance(table, TableCard) else (table.reason,)
+    return " ".join(part for part in (table.ref.name, table.ref.layer, *more) if part).casefold()
+
+
+def owners(tables: Iterable[Table], chosen: Iterable[str] = ()) -> list[str]:
+    """Every owner there is, and those chosen even where no table read so far has them."""
+    there = {owner for table in tables if (owner := owner_of(table))}
+    return sorted(there | set(chosen), key=str.casefold)
+
+
+# words -----------------------------------------------------------------------------------------------------------
+
+
+def progress_sentence(reading: LakeReading) -> str:
+    """ "412 of 2,300 tables read": while a reading is under way."""
+    if not reading.is_listed:
+        return "Looking for tables below the roots …"
+    return f"{count_text(reading.num_read)} of {things(reading.num_found, 'table')} read …"
+
+
+def progress_share(reading: LakeReading) -> float:
+    return reading.num_read / reading.num_found if reading.num_found else 0.0
+
+
+def found_sentence(found: Sequence[Table], reading: LakeReading, query: Query) -> str:
+    """What the list comes to: "38 of 2,000 tables · 1.2 M rows · …", and what of it is not known yet."""
+    totals = totals_sentence(lake_totals(found))
+    if found and all(isinstance(table, UnreadableTable) for table in found):  # no number of theirs is known
+        totals = f"{things(len(found), 'table')} · {count_text(len(found))} unreadable"
+    if query.is_narrow:
+        head, _, rest = totals.partition(" · ")
+        totals = f"{count_text(len(found))} of {things(reading.num_read, 'table')} match · {rest}" if rest else head
+    return totals if reading.is_complete else f"So far: {totals}"
+
+
+def page_sentence(page: int, num_found: int) -> str:
+    """Which part of a long list is shown; empty when it is whole."""
+    if num_found <= PAGE_ROWS:
+        return ""
+    first = (page - 1) * PAGE_ROWS + 1
+    last = min(num_found, page * PAGE_ROWS)
+    return f"Rows {first:,} to {last:,} of {num_found:,}; search and filters look through all of them."
+
+
+def num_pages(num_found: int) -> int:
+    return max(1, -(-num_found // PAGE_ROWS))
+
+
+# frame -----------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    "Layer",
+    "Table",
+    "State",
+    "Rows",
+    "Files",
+    "Size",
+    "Small files",
+    "Last commit",
+    "By",
+    "Owner",
+    "Classification",
+    "Problem",
+    "What to do",
+    "Committed at",
+)
+
+
+def catalog_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
+    """One row a table, in the order given; columns that hold nothing for any of them are left out."""
+    frame = pd.DataFrame([_row(table, now) for table in tables], columns=list(COLUMNS))
+    optional = ["Owner", "Classification", "Problem", "What to do"]
+    if all(isinstance(table, UnreadableTable) for table in tables):  # room for the reasons
+        optional += ["Rows", "Files", "Size", "Small files"]
+    return frame.drop(columns=[name for name in optional if frame[name].isna().all()])
+
+
+def _row(table: Table, now: datetime) -> dict[str, object]:
+    age = _age_s(table, now)
+    row: dict[str, object] = {
+        "Layer": table.ref.layer,
+        "Table": table.ref.name,
+        "Last commit": None if age is None else max(0.0, age),
+        "By": table.last_operation or UNKNOWN,
+        "Committed at": utc_text(table.last_commit_at),
+    }
+    if isinstance(table, UnreadableTable):
+        version = "" if table.version is None else f" v{table.version}"
+        return row | {
+            "State": f"⚠ unreadable{version}",
+            "Problem": table.reason[:MOST_TEXT],
+            "What to do": table.hint[:MOST_TEXT],
+        }
+    return row | {
+        "State": f"v{table.version}",
+        "Rows": table.num_rows,
+        "Files": table.num_files,
+        "Size": table.size_bytes,
+        "Small files": small_share(table),
+        "Owner": table.owner,
+        "Classification": table.classification,
+    }

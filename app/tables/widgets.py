@@ -1,0 +1,142 @@
+"""Widgets of the list of all tables: search and filters, how far the reading is, the list, its pages.
+
+Rule: everything chosen is in the URL; tables are shown as they arrive and nothing waits for the rest.
+"""
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import cache, context, navigation
+from app.overview.view import Table
+from app.tables import view
+from app.tables.reading import LakeReading
+from app.ui import lists
+from app.ui.frame import empty_lake
+from app.ui.live import STEADY
+from backend.errors import LakehouseError
+
+EVERY_S = 5.0
+ARRIVING_S = 1.0
+_LAYER, _OWNER, _PAGE = "layer", "owner", "page"
+_LIVE = "lake_live"
+
+_SMALL = st.column_config.ProgressColumn(
+    "Small files", format="percent", width=110, min_value=0, max_value=1,
+    help="Share of files below half of the target size, in partitions with enough files to merge.",
+)  # fmt: skip
+TABLES = lists.Look(
+    formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
+    config={
+        "Table": st.column_config.TextColumn(pinned=True, width=300),
+        "State": st.column_config.TextColumn(width=110, help="The latest version, or that the table cannot be read."),
+        "Rows": st.column_config.TextColumn(help="Live rows by the files' statistics; – where a file has none."),
+        "Files": st.column_config.TextColumn(help="Data files of the latest version."),
+        "Size": st.column_config.TextColumn(help="Their bytes; older versions' files come on top."),
+        "Small files": _SMALL,
+        "Last commit": st.column_config.TextColumn(help="How long ago anything was committed."),
+        "By": st.column_config.TextColumn(help="The last commit's operation."),
+        "Owner": st.column_config.TextColumn(help="`catalog.team_name`, else the e-mail or Slack channel set there."),
+        "Classification": st.column_config.TextColumn(help="`catalog.table.classification`"),
+        "Problem": st.column_config.TextColumn(width=460, help="Why the table cannot be read."),
+        "What to do": st.column_config.TextColumn(width=420),
+        "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
+    },
+    layer_column="Layer",
+    alt="Tables of the lake with layer, rows, files, size, small files, last commit and owner",
+)  # fmt: skip
+
+
+def live_lake(region: Callable[[], None]) -> None:
+    """Draws `region` now and again: each second while tables arrive, then each few."""
+    arriving = is_arriving()
+
+    def run() -> None:
+        if arriving and not is_arriving():
+            st.rerun()
+        with st.container(key=_LIVE):
+            region()
+
+    st.html(STEADY.format(key=_LIVE))
+    st.fragment(run, run_every=ARRIVING_S if arriving else EVERY_S)()
+
+
+def is_arriving() -> bool:
+    try:
+        return not cache.lake_reading().is_complete
+    except LakehouseError:  # the region shows it
+        return False
+
+
+def progress(reading: LakeReading) -> None:
+    """How far the reading is, while it is under way; always one element, so that nothing below moves its identity."""
+    place = st.empty()
+    if not reading.is_complete:
+        place.progress(view.progress_share(reading), view.progress_sentence(reading))
+
+
+def table_list() -> None:
+    """Filters, totals in words, one page of the list."""
+    reading = cache.lake_reading()
+    if reading.is_complete and not reading.tables:
+        empty_lake()
+        return
+    query = _filters(reading.tables)
+    progress(reading)
+    settings = context.settings().health
+    limits = view.Limits(context.now(), settings.stale_after_s, settings.min_files)
+    found = view.select(reading.tables, query, limits)
+    st.markdown(f"**{view.found_sentence(found, reading, query)}**")
+    if found:
+        _page(found, limits)
+    elif reading.is_complete:
+        st.info("**No table matches.** Take a word or a filter away.", icon=":material/search_off:")
+        st.button("Clear search and filters", key="clear", on_click=_clear)
+
+
+def _filters(tables: Sequence[Table]) -> view.Query:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="table_filters"):
+        words = st.text_input(
+            "Search", key="q", bind="query-params", live="200ms", width=280, on_change=_first_page, type="search",
+            placeholder="Name, owner, layer, problem", icon=":material/search:",
+        )  # fmt: skip
+        layers = st.pills(
+            "Layer", view.LAYERS, selection_mode="multi", key=_LAYER, bind="query-params", on_change=_first_page
+        )
+        owners = view.owners(tables, st.query_params.get_all(_OWNER))
+        chosen = st.multiselect(
+            "Owner", owners, key=_OWNER, bind="query-params", on_change=_first_page, width=240,
+            placeholder="All owners" if owners else "No table names one",
+        )  # fmt: skip
+        shown = st.segmented_control(
+            "Show", view.SHOWN, default=view.ALL, required=True, key="show", bind="query-params", on_change=_first_page
+        )
+        order = st.selectbox("Sort by", view.ORDERS, key="sort", bind="query-params", on_change=_first_page, width=190)
+    return view.Query(words or "", tuple(layers), tuple(chosen), shown or view.ALL, order or view.ORDERS[0])
+
+
+def _page(found: Sequence[Table], limits: view.Limits) -> None:
+    pages = view.num_pages(len(found))
+    place = st.container(key="table_list")
+    page = 1
+    if pages > 1:
+        if st.session_state.get(_PAGE, 1) > pages:  # fewer tables match than when the page was chosen
+            st.session_state[_PAGE] = pages
+        page = st.pagination(pages, key=_PAGE, bind="query-params")
+    rows = found[(page - 1) * view.PAGE_ROWS : page * view.PAGE_ROWS]
+    with place:
+        st.caption(f"{view.page_sentence(page, len(found))} Click a row to open the table.".strip())
+        names = [table.ref.name for table in rows]
+        name = lists.choose(view.catalog_frame(rows, limits.now), TABLES, key="catalog", names=names)
+    if name is not None:
+        navigation.go("table", table=name)
+
+
+def _first_page() -> None:
+    if _PAGE in st.session_state:
+        st.session_state[_PAGE] = 1
+
+
+def _clear() -> None:
+    for key, value in (("q", ""), (_LAYER, []), (_OWNER, []), ("show", view.ALL)):
+        st.session_state[key] = value

@@ -1,0 +1,50 @@
+"""Small marks that look the same everywhere: layer, classification, state.
+
+Rule: a colour always comes with a word; words of users are escaped.
+"""
+
+from html import escape
+
+import streamlit as st
+
+from app.ui.theme import LAYER_COLOURS, state_style
+
+_SENSITIVE = ("pii", "confidential", "restricted", "secret", "sensitive")
+
+
+def layer_badge(layer: str | None) -> None:
+    """The medallion layer in its own colour; nothing when a table has none."""
+    if layer:
+        st.html(layer_html(layer), width="content")
+
+
+def layer_html(layer: str) -> str:
+    """The layer badge as HTML with its colours inline."""
+    colour = LAYER_COLOURS.get(layer, "#6B7680")
+    ink = "#15110C" if layer == "gold" else "#FFFFFF" if layer == "bronze" else "#0E1418"
+    return (
+        f'<span style="background:{colour};color:{ink};border-radius:0.5rem;padding:0.1rem 0.55rem;'
+        f'font-size:0.85rem;font-weight:600">{escape(layer)}</span>'
+    )
+
+
+def classification_badge(classification: str | None) -> None:
+    """The table's classification tag; sensitive ones stand out."""
+    if classification:
+        sensitive = any(word in classification.lower() for word in _SENSITIVE)
+        icon = ":material/lock:" if sensitive else ":material/label:"
+        st.badge(
+            classification, icon=icon, color="orange" if sensitive else "gray", help="`catalog.table.classification`"
+        )
+
+
+def state_mark(state: str) -> str:
+    """A stream state, verdict or severity for the middle of a Markdown line: icon, word and colour."""
+    style = state_style(state)
+    return f":{style.badge}-badge[{style.icon} {str(state).lower().capitalize()}]"
+
+
+def state_badge(state: str, *, help: str | None = None) -> None:
+    """A stream state, verdict or severity: icon, word and colour."""
+    style = state_style(state)
+    st.badge(str(state).lower().capitalize(), icon=style.icon, color=style.badge, help=help)

@@ -1,0 +1,252 @@
+"""The frame around every page: table picker, state line, and the head of a table page.
+
+Rule: a table page gets its table and version here or does not run at all; every way to fail has a designed answer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import streamlit as st
+
+from app import cache, context, errors, navigation, state
+from app.ui.badges import classification_badge, layer_badge
+from app.ui.format import ago, bytes_text, moment_help, things
+from app.ui.frame_words import HostFreshness, LakeFreshness, place, state_line, version_label
+from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError
+from backend.lake.model import Snapshot, TableRef, UnreadableTable
+from backend.lake.table.properties import ownership
+
+STATE_LINE_EVERY_S = 5
+_PICKER = "table_picker"
+_PICKED = "_table_picked"
+_VERSION_INPUT = "version_input"
+_MOST_LINKS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """The table a page shows, at the version it shows."""
+
+    ref: TableRef
+    snapshot: Snapshot
+    latest_version: int
+
+    @property
+    def is_latest(self) -> bool:
+        return self.snapshot.version == self.latest_version
+
+
+# sidebar ---------------------------------------------------------------------------------------------------------
+
+
+def sidebar(*, on_table_page: bool) -> None:
+    """Table picker and state line. A table picked on a page that shows none opens its summary."""
+    with st.sidebar:
+        _picker()
+        _live_state_line()
+        reason = context.read_only_reason()
+        if reason:
+            st.info(reason, icon=":material/lock:")
+    if st.session_state.pop(_PICKED, False) and not on_table_page:
+        navigation.go("table", table=state.table())
+
+
+def _picker() -> None:
+    try:
+        with st.spinner("Reading the lake …", show_time=True):
+            reading = cache.lake_reading()
+    except LakehouseError:
+        reading = None  # the state line and the page say why
+    tables, names = (reading.tables, list(reading.names)) if reading else ((), [])
+    broken = {table.ref.name for table in tables if isinstance(table, UnreadableTable)}
+    chosen = state.table()
+    if chosen and chosen not in names:
+        names.append(chosen)  # a vanished table stays chosen: its page says that it is gone
+    st.session_state[_PICKER] = chosen
+    st.selectbox(
+        "Table",
+        names,
+        key=_PICKER,
+        index=None,
+        placeholder="Search tables" if names else "No tables yet",
+        disabled=not names,
+        format_func=lambda name: f"⚠ {name}" if name in broken else name,
+        on_change=_on_pick,
+    )
+
+
+def _on_pick() -> None:
+    state.choose_table(st.session_state[_PICKER])
+    st.session_state[_PICKED] = st.session_state[_PICKER] is not None
+
+
+@st.fragment(run_every=STATE_LINE_EVERY_S)
+def _live_state_line() -> None:
+    now, streams = context.now(), cache.streams_reading()
+    stale_after_s = context.settings().host.heartbeat_stale_s
+    host = HostFreshness(streams.hosts, len(streams.streams), stale_after_s, streams.problem)
+    line = state_line(_lake_freshness(), host, now)
+    with st.container(key="state_line"):
+        if line.is_amber:
+            st.warning("\n\n".join([line.text, *line.reasons]), icon=":material/warning:")
+        else:
+            st.caption(line.text)
+
+
+def _lake_freshness() -> LakeFreshness:
+    try:
+        reading = cache.lake_reading()
+    except LakehouseError as exc:
+        return LakeFreshness(0, None, exc.message)
+    return LakeFreshness(reading.num_found, reading.read_at if reading.is_complete else None)
+
+
+# head of a table page --------------------------------------------------------------------------------------------
+
+
+def table_header(
+    page: str, *, versioned: bool = True, otherwise: Callable[[TableRef], None] | None = None
+) -> OpenTable:
+    """The head of a table page; stops the script with the fitting answer when there is no table to show.
+
+    `page` is the page's name in the navigation. With `versioned=False` the page looks at the latest version and
+    brings its own range. `otherwise` shows what the page knows of a table whose state cannot be read.
+    """
+    name, pinned = state.settle_table()
+    if name is None:
+        _no_table_chosen(page)
+    opened = _open(name, pinned if versioned else None, page, otherwise)
+    st.set_page_config(page_title=f"{opened.ref.name} · {navigation.title(page)} · Weir")
+    _title_row(opened, versioned=versioned)
+    if not opened.is_latest:
+        _pinned_band(opened)
+    return opened
+
+
+def _open(name: str, version: int | None, page: str, otherwise: Callable[[TableRef], None] | None) -> OpenTable:
+    lake, ref = context.lake(), None
+    try:
+        with st.spinner(f"Opening {name} …", show_time=True):
+            ref = lake.find(name)
+            return OpenTable(ref, lake.snapshot(ref, version), lake.latest_version(ref))
+    except TableNotFoundError as exc:
+        _gone(name, exc, page)
+    except LakehouseError as exc:
+        _unreadable(name, version, exc, None if ref is None or otherwise is None else lambda: otherwise(ref))
+
+
+def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: Callable[[], None] | None) -> NoReturn:
+    st.title(name, anchor=False)
+    errors.show(exc)
+    if version is not None:
+        st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
+    if otherwise is not None:
+        with errors.boundary():
+            otherwise()
+    elif isinstance(exc, TableCorruptError):
+        navigation.table_link(name, "History of the table", page="history")
+        navigation.table_link(name, "Versions that can still be read", page="versions")
+    st.stop()
+
+
+def _title_row(opened: OpenTable, *, versioned: bool) -> None:
+    folders, own = place(opened.ref)
+    owner = ownership(opened.snapshot.metadata)
+    st.caption(f"{folders} /", help=opened.ref.uri)
+    with st.container(horizontal=True, vertical_alignment="center", key="title_row"):
+        st.title(own, anchor=False, width="content")
+        layer_badge(opened.ref.layer)
+        classification_badge(owner.classification)
+        if owner.team:
+            st.badge(owner.team, icon=":material/group:", color="gray", help="Owner: `catalog.team_name`")
+        st.space("stretch")
+        if versioned:
+            _version_control(opened)
+        with st.popover("URI", icon=":material/content_copy:", key="uri"):
+            st.code(opened.ref.uri, language=None, wrap_lines=True)
+
+
+def _version_control(opened: OpenTable) -> None:
+    now, snapshot = context.now(), opened.snapshot
+    with st.popover(version_label(snapshot.version, opened.latest_version), icon=":material/history:", key="versions"):
+        st.session_state[_VERSION_INPUT] = snapshot.version
+        st.number_input(
+            f"Version (0 – {opened.latest_version})",
+            min_value=0,
+            max_value=opened.latest_version,
+            step=1,
+            key=_VERSION_INPUT,
+            on_change=_on_version,
+        )
+        st.caption(
+            f"Committed {ago(snapshot.committed_at, now)} · {things(snapshot.num_files, 'file')} · "
+            f"{bytes_text(snapshot.size_bytes)}",
+            help=moment_help(snapshot.committed_at, context.timezone()),
+        )
+        navigation.table_link(opened.ref.name, "Choose from history", page="history", version=state.version())
+
+
+def _pinned_band(opened: OpenTable) -> None:
+    now, snapshot = context.now(), opened.snapshot
+    behind = opened.latest_version - snapshot.version
+    with st.container(horizontal=True, vertical_alignment="center", border=True, key="pinned_band"):
+        st.markdown(
+            f":orange[:material/push_pin:] You look at **v{snapshot.version}**, "
+            f"committed {ago(snapshot.committed_at, now)}, {things(behind, 'version')} behind the latest.",
+            help=moment_help(snapshot.committed_at, context.timezone()),
+            width="content",
+        )
+        st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
+
+
+def _on_version() -> None:
+    state.choose_table(state.table(), st.session_state[_VERSION_INPUT])
+
+
+def _to_latest() -> None:
+    state.choose_table(state.table())
+
+
+# nothing to show -------------------------------------------------------------------------------------------------
+
+
+def empty_lake() -> None:
+    """What to do when no root holds a table."""
+    roots = "\n".join(context.settings().roots)
+    st.info("**No Delta tables here yet.** Weir looked under:", icon=":material/database:")
+    st.code(roots, language=None, wrap_lines=True)
+    st.markdown("Fill the lake with the demo pipeline, or point Weir at tables you have:")
+    st.code('weir up\nWEIR_LAKE__ROOTS=\'["/data/lake", "s3://bucket/lake"]\' weir ui', language="bash")
+
+
+def _no_table_chosen(page: str) -> NoReturn:
+    st.title(navigation.title(page), anchor=False)
+    with errors.boundary():
+        names = cache.lake_reading().names
+        if not names:
+            empty_lake()
+        else:
+            st.info("**No table chosen.** Pick one in the sidebar, or here:", icon=":material/table:")
+            _links(names, page)
+    st.stop()
+
+
+def _gone(name: str, exc: TableNotFoundError, page: str) -> NoReturn:
+    st.title(name, anchor=False)
+    errors.show(exc)
+    with errors.boundary():
+        names = cache.lake_reading().names
+        if names:
+            st.markdown("Tables that are there:")
+            _links(names, page)
+        else:
+            empty_lake()
+    st.stop()
+
+
+def _links(names: tuple[str, ...], page: str) -> None:
+    for name in names[:_MOST_LINKS]:
+        navigation.table_link(name, page=page)
+    if len(names) > _MOST_LINKS:
+        navigation.page_link("tables", f"All {len(names):,} tables")

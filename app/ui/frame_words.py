@@ -1,0 +1,91 @@
+"""The words of the frame: the state line at the foot of the sidebar, a table's place, and its version.
+
+Rule: pure; the clock is a parameter; whatever is stale is named with its reason and the next step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.ui.format import ago, duration_text, things, utc_text
+from backend.lake.model import TableRef
+from backend.streams.model import HostHeartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFreshness:
+    """When the lake was last read and how many tables it holds; `read_at` is None while the first reading is under
+    way, `problem` says why there is none."""
+
+    num_tables: int
+    read_at: datetime | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFreshness:
+    """What the control store says of hosts and streams; `problem` when it did not answer."""
+
+    hosts: Sequence[HostHeartbeat]
+    num_streams: int
+    stale_after_s: float
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateLine:
+    """One line of state. With `reasons` it is amber."""
+
+    text: str
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def is_amber(self) -> bool:
+        return bool(self.reasons)
+
+
+def state_line(lake: LakeFreshness, host: HostFreshness, now: datetime) -> StateLine:
+    """ "host up 3 h · 6 streams · lake read 2 s ago", and why when something is stale."""
+    host_words, host_reason = _host_words(host, now)
+    parts = [host_words]
+    if host.num_streams:
+        parts.append(things(host.num_streams, "stream"))
+    parts.append(things(lake.num_tables, "table"))
+    unread = "lake not read" if lake.problem else "lake being read"
+    parts.append(f"lake read {ago(lake.read_at, now)}" if lake.read_at else unread)
+    lake_reason = f"The lake cannot be read: {lake.problem}" if lake.problem else None
+    return StateLine(" · ".join(parts), tuple(reason for reason in (host_reason, lake_reason) if reason))
+
+
+def _host_words(host: HostFreshness, now: datetime) -> tuple[str, str | None]:
+    if host.problem:
+        return "store silent", f"The control store does not answer: {host.problem}"
+    alive = [beat for beat in host.hosts if (now - beat.beat_at).total_seconds() <= host.stale_after_s]
+    if len(alive) == 1:
+        return f"host up {duration_text(_whole_seconds(alive[0].started_at, now))}", None
+    if alive:
+        return f"{len(alive)} hosts up", None
+    if not host.hosts:
+        reason = "No stream host has reported: `weir host` starts one." if host.num_streams else None
+        return "no stream host", reason
+    last = max(host.hosts, key=lambda beat: beat.beat_at)
+    step = "Streams show what was last known; `weir host` starts a host."
+    return "host down", f"No host since {utc_text(last.beat_at)} ({ago(last.beat_at, now)}). {step}"
+
+
+def _whole_seconds(start: datetime, now: datetime) -> int:
+    return max(0, round((now - start).total_seconds()))
+
+
+def place(ref: TableRef) -> tuple[str, str]:
+    """The folders a table stands in, and its own name: ("lake / bronze", "bronze_events")."""
+    *folders, own = ref.name.split("/")
+    root = ref.root.rstrip("/").rsplit("/", 1)[-1] or ref.root
+    if folders and folders[0] == root:  # the catalog put the root in front to tell two tables apart
+        folders = folders[1:]
+    return " / ".join([root, *folders]), own
+
+
+def version_label(version: int, latest: int) -> str:
+    """ "latest · v131", or "v118" when an older one is looked at."""
+    return f"latest · v{version}" if version == latest else f"v{version}"

@@ -1,0 +1,128 @@
+"""Lists people scan: one way to show a frame with units, and to learn which row was chosen.
+
+Rule: cells keep their numbers, so that sorting works, and show words; an unknown cell is a dash.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pandas as pd
+import streamlit as st
+
+from app.ui.format import (
+    UNKNOWN,
+    bytes_text,
+    count_exact,
+    count_text,
+    duration_text,
+    markdown_safe,
+    percent,
+    rate_text,
+)
+from app.ui.theme import LAYER_COLOURS
+
+MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
+ROW_PX = 35
+SCROLLING_PX = 15 * ROW_PX
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "bytes": bytes_text,
+    "count": count_text,
+    "exact": lambda number: count_exact(int(number)),
+    "ago": lambda seconds: f"{duration_text(round(seconds))} ago",
+    "rate": rate_text,
+    "percent": percent,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a list looks: a format of `FORMATS` per column, column configuration, columns that hold layers or states."""
+
+    formats: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    layer_column: str | None = None
+    alt: str | None = None
+
+
+def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
+    """A list to read."""
+    st.dataframe(
+        styled(frame, look),
+        key=key,
+        column_config=dict(look.config),
+        hide_index=True,
+        height=height(frame),
+        row_height=ROW_PX,
+        placeholder=UNKNOWN,
+        alt=look.alt,
+    )
+
+
+def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -> str | None:
+    """A list whose rows lead on: the name (one a row) of the row clicked, anywhere in it; None before.
+
+    The browser names a row by its place, and rows may have moved since it drew them: the place counts in the list as
+    it was shown, not as it is now.
+    """
+    shown = st.session_state.get(f"_{key}_shown", names)
+    st.session_state[f"_{key}_shown"] = list(names)
+    event = st.dataframe(
+        styled(frame, look),
+        key=key,
+        column_config=dict(look.config),
+        hide_index=True,
+        height=height(frame),
+        row_height=ROW_PX,
+        on_select="rerun",
+        selection_mode="single-cell",
+        placeholder=UNKNOWN,
+        alt=look.alt,
+    )
+    row = chosen_row(event)
+    return shown[row] if row is not None and row < len(shown) else None
+
+
+def chosen_row(event: Mapping[str, Any]) -> int | None:
+    """The position of the row or cell that an event of `st.dataframe` names."""
+    selection = event.get("selection", {})
+    rows: Sequence[int] = selection.get("rows", ())
+    cells: Sequence[tuple[int, str]] = selection.get("cells", ())
+    return rows[0] if rows else cells[0][0] if cells else None
+
+
+def styled(frame: pd.DataFrame, look: Look) -> Any:
+    """The frame with its words; sorting still goes by the numbers underneath."""
+    formats = {column: FORMATS[name] for column, name in look.formats.items() if column in frame.columns}
+    style = frame.style.format(formats, na_rep=UNKNOWN)
+    if look.layer_column:
+        style = style.map(_layer_css, subset=[look.layer_column])
+    return style
+
+
+def height(frame: pd.DataFrame) -> int | Literal["content"]:
+    """As high as its rows; a long list scrolls inside."""
+    return "content" if len(frame) <= MOST_ROWS_HIGH else SCROLLING_PX
+
+
+def text_table(frame: pd.DataFrame, *, name: str, meaning: str) -> None:
+    """A short list that is read rather than compared: the meaning stands below the name, and nothing is cut."""
+    cells = frame.map(markdown_safe)
+    cells[name] = "**" + cells[name] + "**  \n:gray[" + cells[meaning] + "]"
+    st.table(cells.drop(columns=meaning), border="horizontal", hide_index=True)
+
+
+def facts(values: Mapping[str, str]) -> None:
+    """Names and values in two columns, every value as it is."""
+    st.table(
+        pd.DataFrame({"Name": values.keys(), "Value": [markdown_safe(value) for value in values.values()]}),
+        border="horizontal",
+        hide_index=True,
+        hide_header=True,
+    )
+
+
+def _layer_css(layer: str | None) -> str:
+    colour = LAYER_COLOURS.get(layer or "")
+    return f"color: {colour}; font-weight: 600" if colour else ""

@@ -1,0 +1,93 @@
+"""Two version pickers bound to the URL: `from` and `to`, the second of another table where one is compared with.
+
+Rule: the URL is the truth and holds what the viewer wrote (`118`, `latest`, `-5`, a time), so that a link keeps its
+meaning; without it the range is the last ten commits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app import context, state
+from app.changes.view.frames import operation_text
+from app.ui.frame import OpenTable
+from backend.diff.versions import resolve_version
+from backend.lake.model import Commit
+
+CHOICES = 200
+DEFAULT_COMMITS = 10
+_HELP = "A version, `latest`, an offset such as `-5`, or a time such as `2026-11-20T10:00Z`"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """The two versions to compare; `from_version` may be the newer one."""
+
+    from_version: int
+    to_version: int
+
+
+def version_range(opened: OpenTable, against: OpenTable | None = None) -> VersionRange:
+    """Draws the pickers and returns the range; raises what `resolve_version` raises for a version that is not there.
+
+    With `against` the second version is one of that table.
+    """
+    second = against or opened
+    commits = [_offered(opened), _offered(second)]
+    oldest = min((int(version) for version in commits[0]), default=0)
+    first = opened.latest_version if against else max(oldest, opened.latest_version - DEFAULT_COMMITS)
+    defaults = {state.FROM: str(first), state.TO: str(second.latest_version)}
+    labels = ("From version", f"To version of {against.ref.name}" if against else "To version")
+    with st.container(horizontal=True, vertical_alignment="bottom", key="range"):
+        for place, key in enumerate(defaults):
+            picker(key, labels[place], defaults[key], commits[place])
+        if not against:
+            st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
+    asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
+    refs = (opened.ref, second.ref)
+    return VersionRange(*(resolve_version(context.lake(), ref, text) for ref, text in zip(refs, asked, strict=True)))
+
+
+def _offered(opened: OpenTable) -> dict[str, Commit]:
+    return {str(each.version): each for each in context.lake().history(opened.ref, limit=CHOICES)}
+
+
+def choose_range(from_version: int, to_version: int) -> None:
+    """Callback of buttons that lead to another range."""
+    state.put({state.FROM: from_version, state.TO: to_version})
+
+
+def picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) -> None:
+    """A version in the URL under `key`; `commits` are what is offered, anything that names a version can be typed."""
+    chosen, widget = state.text(key) or default, f"pick_{key}"
+    options = list(commits) if chosen in commits else [chosen, *commits]
+    st.session_state[widget] = chosen
+    st.selectbox(
+        label,
+        options,
+        key=widget,
+        format_func=lambda version: _label(version, commits),
+        accept_new_options=True,
+        on_change=_picked,
+        args=(key,),
+        help=_HELP,
+    )
+
+
+def _label(version: str, commits: Mapping[str, Commit]) -> str:
+    """The same in every run: the browser sends it back, and what is no label any more would be taken for typed."""
+    commit = commits.get(version)
+    if commit is None:
+        return version
+    at = f" · {commit.committed_at:%Y-%m-%d %H:%M} UTC" if commit.committed_at else ""
+    return f"v{version} · {operation_text(commit)}{at}"
+
+
+def _picked(key: str) -> None:
+    state.put({key: st.session_state[f"pick_{key}"]})
+
+
+def _swap(defaults: Mapping[str, str]) -> None:
+    first, second = (state.text(key) or defaults[key] for key in (state.FROM, state.TO))
+    state.put({state.FROM: second, state.TO: first})

@@ -1,0 +1,190 @@
+"""Numbers over versions: the table's own, a column's by statistics, or any SQL aggregate.
+
+Rule: what is asked for is in the URL; what opens data files or many versions starts with a click, shows how far it is
+and can be cancelled; what was computed once is shown at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from app import context
+from app.errors import boundary, sentence
+from app.ui import lists, work
+from app.ui.format import markdown_safe, things
+from app.ui.frame import OpenTable
+from app.ui.live import chart
+from app.versions.view import numbers as view
+from backend.errors import LakehouseError, QueryError
+from backend.lake.files.stats import columns_with_stats
+from backend.lake.model import VersionTotals
+from backend.lake.retention.reachability import Reachability
+from backend.query.over_versions import Progress, VersionValue, spread
+
+COLUMN, SQL = "One column", "SQL aggregate"
+MEASURES = {"Nulls": "nulls", "Lowest": "lowest", "Highest": "highest"}
+COUNTS = (10, 25, 50, 100, 200)
+AT_ONCE_FILES = 500_000  # versions × files of statistics that are read without a click
+_VALUES = lists.Look(
+    formats={"Version": "exact"},
+    config={"Why not": st.column_config.TextColumn(width="large")},
+    alt="Values, newest version first",
+)
+
+
+def numbers(opened: OpenTable, found: Reachability) -> None:
+    """The choice of a number, and the number over versions."""
+    st.subheader("Numbers over versions", anchor=False)
+    names = [*view.table_numbers(), COLUMN, SQL]
+    chosen = st.segmented_control("Number", names, default="Rows", required=True, key="number", bind="query-params")
+    over = st.segmented_control(
+        "Over", ["Time", "Versions"], default="Time", required=True, key="over", bind="query-params"
+    )
+    by_time = over == "Time"
+    totals = _totals(opened)
+    if chosen == COLUMN:
+        _column(opened, found, totals, by_time=by_time)
+    elif chosen == SQL:
+        _sql(opened, found, totals, by_time=by_time)
+    elif totals:
+        points = view.table_points(totals, chosen)
+        _draw(points, totals, view.TABLE_NUMBERS[chosen][1], by_time=by_time)
+        _note(points, len(points), len(points))
+
+
+def _totals(opened: OpenTable) -> Sequence[VersionTotals]:
+    """The timeline's versions; a broken one is said once and hides nothing else."""
+    try:
+        with st.spinner("Reading the timeline …", show_time=True):
+            return context.lake().timeline(opened.ref).totals
+    except LakehouseError as exc:
+        st.warning(markdown_safe(sentence(exc.message)), icon=":material/warning:")
+        return ()
+
+
+def _draw(points: Sequence[view.Point], totals: Sequence[VersionTotals], number: view.Number, *, by_time: bool) -> None:
+    if not view.can_be_drawn(points):
+        return
+    figure = view.number_figure(points, totals, number, by_time=by_time, mode=context.mode(), zone=context.timezone())
+    chart(figure, key="number_chart", alt=figure.layout.title.text)
+
+
+def _note(points: Sequence[view.Point], wanted: int, of: int) -> None:
+    note = view.notes(points, wanted, of)
+    if note:
+        st.caption(markdown_safe(note))
+
+
+def _readable(found: Reachability) -> int:
+    return sum(last - first + 1 for first, last in found.facts.spans)
+
+
+# a column --------------------------------------------------------------------------------------------------------
+
+
+def _column(opened: OpenTable, found: Reachability, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
+    names = columns_with_stats(opened.snapshot.metadata)
+    if not names:
+        st.info("**No column that statistics can speak of.**", icon=":material/view_column:")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", key="column_choice"):
+        column = st.selectbox("Column", names, key="column", bind="query-params")
+        measure = st.segmented_control(
+            "Measure", list(MEASURES), default="Nulls", required=True, key="measure", bind="query-params"
+        )
+    wanted, known_of = spread(found.facts.spans, COUNTS[-1]), context.column_numbers()
+    known = known_of.known(opened.snapshot, column, wanted)
+    name = f"column_{opened.ref.uri}_{column}"
+    cheap = len(wanted) * opened.snapshot.num_files <= AT_ONCE_FILES
+    if len(known) < len(wanted) and not cheap and not work.is_asked(name):
+        st.button(f"Read the statistics of {things(len(wanted), 'version')}", key="read_column", type="primary",
+                  icon=":material/play_arrow:", on_click=work.ask, args=(name,))  # fmt: skip
+    elif len(known) < len(wanted):
+        known = _run(known_of.over(context.lake(), opened.ref, column, wanted), "column") or known
+    values = [replace(v, value=getattr(v.value, MEASURES[measure]) if v.value is not None else None) for v in known]
+    _show(view.value_points(values, totals), totals, _column_number(column, measure), by_time=by_time,
+          chosen=(len(wanted), _readable(found)))  # fmt: skip
+    st.caption(
+        "From the log's statistics alone: texts may be cut, and deleted rows count until their file is rewritten."
+    )
+
+
+def _column_number(column: str, measure: str) -> view.Number:
+    if measure == "Nulls":
+        return view.Number(f"Nulls of {column}", "rows")
+    return view.Number(f"{measure} {column}", column, from_zero=False)
+
+
+# SQL -------------------------------------------------------------------------------------------------------------
+
+
+def _sql(opened: OpenTable, found: Reachability, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
+    latest = found.facts.latest
+    text = st.text_input(
+        "Aggregate", key="sql", bind="query-params", placeholder="sum(amount)", max_chars=2_000,
+        help="One SQL aggregate over the rows, such as count(*) FILTER (WHERE status = 'open') or "
+        "count(DISTINCT customer_id). DuckDB's dialect; it sees the table's columns and nothing else.",
+    )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="bottom", key="sql_versions"):
+        first = st.number_input("From version", 0, latest, 0, key="first", bind="query-params", width=150)
+        last = st.number_input("To version", 0, latest, latest, key="last", bind="query-params", width=150)
+        count = st.selectbox("At most", COUNTS, key="points", bind="query-params", width=120)
+        wanted = spread(found.facts.spans, count, within=(min(first, last), max(first, last)))
+        name = f"sql_{opened.ref.uri}_{text}"
+        label, ready = f"Compute at {things(len(wanted), 'version')}", bool(text and wanted)
+        st.button(label, key="compute", type="primary", icon=":material/play_arrow:", disabled=not ready,
+                  on_click=work.ask, args=(name,))  # fmt: skip
+    if not text:
+        said = "**Write an aggregate**, for instance `count(*)`. Each version's rows are read once, the result is kept."
+        st.info(said, icon=":material/functions:")
+        return
+    known: Sequence[VersionValue] = context.aggregates().known(opened.snapshot, text, wanted)
+    if work.is_asked(name):
+        known = _compute(opened, text, wanted) or known
+    if known:
+        of = _within(found, wanted[0], wanted[-1])
+        _show(view.value_points(known, totals), totals, view.Number(text, text, from_zero=False), by_time=by_time,
+              chosen=(len(known), of))  # fmt: skip
+
+
+def _within(found: Reachability, low: int, high: int) -> int:
+    return sum(max(0, min(last, high) - max(first, low) + 1) for first, last in found.facts.spans)
+
+
+def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[VersionValue] | None:
+    try:
+        return _run(context.aggregates().over(context.lake(), opened.ref, text, wanted), "sql")
+    except QueryError as exc:
+        work.cancel()
+        with boundary():
+            if exc.position is not None:
+                st.code(f"{text}\n{' ' * exc.position}^", language=None)
+            raise
+    return None
+
+
+def _run(steps: Iterator[Progress], key: str) -> Sequence[VersionValue]:
+    def tell(step: Progress) -> tuple[float, str]:
+        rows = f" · {step.rows_read:,} rows read" if step.rows_read else ""
+        at = "" if step.version is None else f" · now v{step.version}"
+        return len(step.values) / max(1, step.total), f"{len(step.values)} of {things(step.total, 'version')}{at}{rows}"
+
+    last = work.run(steps, key=key, tell=tell)
+    return last.values if last else ()
+
+
+def _show(
+    points: Sequence[view.Point],
+    totals: Sequence[VersionTotals],
+    number: view.Number,
+    *,
+    by_time: bool,
+    chosen: tuple[int, int],
+) -> None:
+    if not points:
+        return
+    _draw(points, totals, number, by_time=by_time)
+    _note(points, *chosen)
+    with st.expander("Values", expanded=not view.can_be_drawn(points)):
+        lists.show(view.value_frame(points, number), _VALUES, key="values")

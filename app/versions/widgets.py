@@ -1,0 +1,180 @@
+"""Widgets of the versions page: the strip over all versions, and what can be done with the chosen one.
+
+Rule: the chosen version is in the URL (`at`); files are looked for on request, and only what was looked at is said.
+"""
+
+import streamlit as st
+
+from app import context, navigation, state
+from app.errors import sentence
+from app.ui import work
+from app.ui.format import ago, markdown_safe, moment_help, things
+from app.ui.live import CHART_CONFIG
+from app.versions.view import reachability as view
+from backend.lake.model import TableRef
+from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words
+from backend.lake.retention.file_check import SAMPLE, LogSeen
+from backend.lake.retention.reachability import FilesSeen, Reachability, judge, with_missing
+
+AT = "at"  # query parameter: the chosen version
+_CHART = "versions_strip"
+_SEEN = "_files_seen"  # by table, version: what looking found in this session
+_LOG = "_log_seen"
+
+
+def judged(ref: TableRef) -> Reachability:
+    """What is known of every version now, with the files that this viewer had looked for."""
+    with st.spinner("Reading the log …", show_time=True):
+        found = judge(context.lake().reachability(ref), context.now())
+    seen = st.session_state.get(_LOG, {}).get((ref.uri, found.facts.latest))
+    return with_missing(found, seen.runs) if seen else found
+
+
+def of_broken(ref: TableRef) -> None:
+    """Of a table whose latest version cannot be rebuilt: which versions can. Otherwise its error says all there is."""
+    found = judged(ref)
+    if found.facts.spans and not found.facts.is_reconstructable(found.facts.latest):
+        st.markdown("**Older versions can still be read:**")
+        answers(ref, found, strip(found))
+
+
+def strip(found: Reachability) -> int:
+    """The strip and the choice of a version; returns the chosen one."""
+    chosen = _chosen(found)
+    figure = view.strip_figure(found, chosen=chosen, mode=context.mode())
+    st.plotly_chart(
+        figure,
+        theme=None,
+        key=_CHART,
+        on_select=_on_chart,
+        selection_mode="points",
+        config=CHART_CONFIG,
+        alt=f"{figure.layout.title.text}. {view.legend_sentence(found)}",
+    )
+    binned = " Neighbouring versions are drawn together." if view.is_binned(found) else ""
+    st.caption(f"{markdown_safe(view.legend_sentence(found))} Click a bar for its last version.{binned}")
+    return chosen
+
+
+def problems(found: Reachability) -> None:
+    """What the log could not say."""
+    for problem in found.facts.problems[:3]:
+        st.warning(markdown_safe(sentence(problem)), icon=":material/warning:")
+
+
+def _chosen(found: Reachability) -> int:
+    latest = found.facts.latest
+    asked = state.whole(AT)
+    pinned = state.version()
+    newest = latest if found.facts.is_reconstructable(latest) or not found.facts.spans else found.facts.spans[-1][1]
+    at = next((v for v in (asked, pinned) if v is not None and v <= latest), newest)
+    st.session_state["at_input"] = at
+    st.number_input(
+        f"Version (0 – {latest:,})", min_value=0, max_value=latest, step=1, key="at_input", on_change=_on_input,
+        width=220,
+    )  # fmt: skip
+    return at
+
+
+def _on_input() -> None:
+    state.put({AT: st.session_state["at_input"]})
+
+
+def _on_chart() -> None:
+    points = st.session_state[_CHART].selection.points
+    if points:
+        state.put({AT: int(points[0]["customdata"][1])})
+
+
+# the chosen version ----------------------------------------------------------------------------------------------
+
+
+def answers(ref: TableRef, found: Reachability, version: int) -> None:
+    """What can be done with a version, until when and why."""
+    now, zone = context.now(), context.timezone()
+    answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
+    latest = " (latest)" if version == found.facts.latest else ""
+    st.subheader(f"Version {version:,}{latest}", anchor=False)
+    made = "its commit is not in the log" if answer.at is None else f"committed {ago(answer.at, now)}"
+    st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
+    for label, part in view.answers_once(answer):
+        _answer(label, part)
+    _answer("Readers that enforce no retention (delta-rs, Delta before 4.1)", answer.elsewhere)
+    _files(ref, found, answer)
+    st.caption(markdown_safe(view.log_sentence(answer, zone, now)))
+    st.caption(markdown_safe(view.vacuum_sentence(found.facts, now)))
+    _links(ref, found, answer)
+
+
+def _answer(label: str, answer: Answer) -> None:
+    now, zone = context.now(), context.timezone()
+    help_text = " · ".join(t for t in (view.kind_sentence(answer), moment_help(answer.until, zone)) if t)
+    st.markdown(view.headline(label, answer, zone, now), help=help_text if answer.until else None)
+    lines = [*(sentence(reason) for reason in answer.reasons), view.extension_sentence(answer, zone, now)]
+    st.caption(markdown_safe(" ".join(line for line in lines if line)))
+
+
+def _links(ref: TableRef, found: Reachability, answer: VersionAnswer) -> None:
+    if answer.run is None or not answer.run.reconstructable:
+        return
+    version, latest = answer.version, found.facts.latest
+    with st.container(horizontal=True, key="version_links"):
+        navigation.table_link(ref.name, f"Open v{version}", page="table", version=version)
+        if version != latest and found.facts.is_reconstructable(latest):
+            label = f"Changes from v{version} to v{latest}"
+            navigation.table_link(ref.name, label, page="changes", **{state.FROM: version, state.TO: latest})
+
+
+# files -----------------------------------------------------------------------------------------------------------
+
+
+def _files(ref: TableRef, found: Reachability, answer: VersionAnswer) -> None:
+    """What is known of the version's files, and buttons that look for them."""
+    run = answer.run
+    if run is None or not run.reconstructable:
+        return
+    seen = answer.files
+    known = missing_words(seen) if seen else view.file_words(run)
+    st.markdown(f":material/folder_open: **Data files**: {markdown_safe(known)}")
+    if seen and seen.examples:
+        st.caption("Gone: " + ", ".join(markdown_safe(path) for path in seen.examples))
+    everything = f"all_{ref.uri}"
+    sample, exact = (f"{kind}_{ref.uri}_{answer.version}" for kind in ("sample", "exact"))
+    with st.container(horizontal=True, key="look"):
+        is_whole = seen is not None and seen.checked >= seen.total
+        if seen is None:
+            _look(f"Look for its files (at most {SAMPLE})", sample, "removed ones first")
+        elif not is_whole:
+            _look(f"Look for all {things(seen.total, 'file')}", exact, "each file is asked for")
+        _look("Look for the files of every version", everything, "each file once; fills the strip")
+    if work.is_asked(sample) or work.is_asked(exact):
+        _see_version(ref, answer.version, None if work.is_asked(exact) else SAMPLE)
+    elif work.is_asked(everything):
+        _see_log(ref, found.facts.latest)
+
+
+def _look(label: str, name: str, help_text: str) -> None:
+    st.button(label, key=f"look_{name.partition('_')[0]}", icon=":material/search:", help=help_text,
+              on_click=work.ask, args=(name,))  # fmt: skip
+
+
+def _see_version(ref: TableRef, version: int, sample: int | None) -> None:
+    def tell(step: FilesSeen) -> tuple[float, str]:
+        of = min(step.total, sample or step.total)
+        return step.checked / max(1, of), f"{step.checked:,} of {things(of, 'file')} · {step.missing:,} missing"
+
+    seen = work.run(context.lake().see_files(ref, version, sample=sample), key="files", tell=tell)
+    if seen is not None:
+        st.session_state.setdefault(_SEEN, {})[ref.uri, version] = seen
+        st.rerun()
+
+
+def _see_log(ref: TableRef, latest: int) -> None:
+    def tell(step: LogSeen) -> tuple[float, str]:
+        done = step.checked / max(1, step.total)
+        return done, f"{step.checked:,} of {things(step.total, 'file')} of every version · {step.missing:,} missing"
+
+    seen = work.run(context.lake().see_log(ref), key="log", tell=tell)
+    if seen is not None and seen.is_done:
+        st.session_state.setdefault(_LOG, {})[ref.uri, latest] = seen
+        st.rerun()

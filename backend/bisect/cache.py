@@ -1,0 +1,54 @@
+"""Searches for a first bad version that ended, and what each version was judged: kept, for versions never change.
+
+Rule: a result is found again by table id, ends, condition and checks; what was not asked for is not in it.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import closing
+
+from backend.bisect.ends import BisectLake, named_version
+from backend.bisect.judge import Judged
+from backend.bisect.model import OLDEST, Bisection, BisectProgress, BisectRequest
+from backend.bisect.search import bisect
+from backend.lake.model import Snapshot, TableRef
+
+RESULTS_KEPT = 256
+_Key = tuple[str, str, str, int | None, int, int]
+
+
+class Bisects:
+    """Searches, with verdicts by version and by file and finished results kept; shared by all viewers, thread-safe."""
+
+    def __init__(self) -> None:
+        self._judged = Judged()
+        self._lock = threading.Lock()
+        self._results: OrderedDict[_Key, Bisection] = OrderedDict()
+
+    def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
+        """Search, telling each step; close the iterator to cancel. Raises `QueryError` or `BisectError`."""
+        with closing(bisect(lake, ref, request, kept=self._judged)) as steps:
+            for step in steps:
+                if step.result is not None:
+                    self._keep(request, step.result)
+                yield step
+
+    def known(self, lake: BisectLake, snapshot: Snapshot, request: BisectRequest) -> Bisection | None:
+        """The finished result of this search, None when there is none; raises what `resolve_version` raises."""
+        good, bad = (named_version(lake, snapshot.ref, end) for end in (request.good, request.bad))
+        latest = lake.latest_version(snapshot.ref) if bad is None else bad
+        with self._lock:
+            return self._results.get(
+                (snapshot.ref.uri, snapshot.metadata.id, request.condition.strip(), good, latest, request.check)
+            )
+
+    def _keep(self, request: BisectRequest, found: Bisection) -> None:
+        ends = {found.good} | ({None} if request.good in (None, OLDEST) else set())
+        with self._lock:
+            for good in ends:
+                self._results[
+                    found.ref.uri, found.table_id, request.condition.strip(), good, found.bad, request.check
+                ] = found
+            while len(self._results) > RESULTS_KEPT:
+                self._results.popitem(last=False)

@@ -1,0 +1,221 @@
+"""What changed between two versions of a table (or two tables): the one door for the Changes page and `weir diff`.
+
+Rule: the plan decides from the log alone (`prepared`), then one method computes; when it turns out that it cannot (a
+file is gone, a reader refuses), the next one does and the reason stays. Metadata, files and commits are told whatever
+the method.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from backend.diff.commits import commit_changes, counted_by_feed, why_incomplete
+from backend.diff.compare import SIGN, NetAnswer, NetQuery, column_name, net_changes
+from backend.diff.export import ChangedBatches
+from backend.diff.feed import FeedAnswer, Gross, sum_up
+from backend.diff.limits import limits
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.plan import BY_FILES, METHOD_NAMES
+from backend.diff.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
+from backend.diff.read_local import signed_files, why_not_by_duckdb
+from backend.diff.read_stream import signed_rows
+from backend.diff.row_ids import BY_ROW_ID, ROW_ID, batches_named_by, named_by, row_id_key, with_row_ids
+from backend.diff.rows import MANY_COLUMNS
+from backend.duckdb_session import Watch
+from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
+from backend.lake.history.change_feed import FEED
+from backend.lake.model import TableRef
+from backend.lake.rows.local_files import LocalFiles
+
+_DISAGREE = (
+    "the log's row counts do not agree with the rows read: some file's statistics are wrong, so how many rows stayed "
+    "the same is not known"
+)
+
+
+def diff(
+    lake: DiffLake,
+    ref: TableRef,
+    from_version: int,
+    to_version: int,
+    options: DiffOptions = DiffOptions(),
+    watch: Watch | None = None,
+) -> VersionDiff:
+    """The difference of two versions; from may be the newer one (what would going back change).
+
+    Where rows cannot be compared the method is LOG_ONLY with its reasons. Raises `VersionNotFoundError` for a version
+    that is not there, `DiffError` for a key, a column or a method that is not, `DiffStopped`.
+    """
+    return compare_rows(prepare(lake, ref, from_version, to_version, options), watch or Watch())
+
+
+def compare_rows(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
+    """The whole answer: by the plan's method, or by the first below it that can; see `diff` for what it raises."""
+    failed: dict[DiffMethod, str] = {}
+    hint = ""
+    for method in prepared.plan.methods:
+        try:
+            found = _answered(prepared, method, watch, failed)
+        except QueryError:  # the condition is wrong, whatever the method
+            raise
+        except TableError as exc:
+            if prepared.options.method is not None:
+                raise
+            failed[method], hint = exc.message, exc.hint
+        else:
+            return found if found.is_available else replace(found, hint=found.hint or hint)
+    return _answered(prepared, DiffMethod.LOG_ONLY, watch, failed)
+
+
+def _answered(
+    prepared: PreparedDiff, method: DiffMethod, watch: Watch, failed: Mapping[DiffMethod, str]
+) -> VersionDiff:
+    found = _without_rows(prepared, method, failed)
+    if method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
+        return found
+    options = prepared.options
+    key = found.key.columns if found.key else ()
+    query = NetQuery(key, options.row_limit, options.tolerance, options.where, options.take)
+    if method is DiffMethod.CHANGE_FEED:
+        feed = _by_feed(prepared, query, watch)
+        _require_complete(prepared, found, feed)
+        return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
+    if method not in BY_FILES:
+        raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
+    read = _by_row_ids if method is DiffMethod.ROW_ID else _by_files
+    compared = with_answer(prepared, method, read(prepared, query, watch), failed=failed)
+    return compared if compared.partial or watch.ending() else with_commits(prepared, compared, watch)
+
+
+def with_answer(
+    prepared: PreparedDiff,
+    method: DiffMethod,
+    answer: NetAnswer,
+    *,
+    gross: Gross | None = None,
+    failed: Mapping[DiffMethod, str] | None = None,
+) -> VersionDiff:
+    """The whole difference, once a method found its rows (paired by row ids: with `ROW_ID` as last column and key).
+    `gross` is what each commit did, where the method tells it; `failed` are the better methods that were tried, and
+    why they could not."""
+    if method in BY_ROW_ID:
+        answer = named_by(prepared.plan.key, answer)
+    found = _with_rows(prepared, _without_rows(prepared, method, failed or {}), answer)
+    return found if gross is None else _with_gross(found, gross)
+
+
+def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[DiffMethod, str]) -> VersionDiff:
+    key = None if method in (DiffMethod.MULTISET, DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION) else prepared.plan.key
+    if method in BY_ROW_ID and key is None:
+        key = row_id_key()
+    reasons, num_rows = prepared.plan.reasons(method, failed), prepared.sides.row_counts()
+    return replace(prepared.outline, method=method, key=key, reasons=reasons, num_rows=num_rows)
+
+
+def with_commits(prepared: PreparedDiff, found: VersionDiff, watch: Watch) -> VersionDiff:
+    """The same with what each commit did, as the change feed counts it where there is one."""
+    newer = prepared.sides.newer
+    if not found.commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
+        return found
+    commits = [each.commit for each in found.commits]
+    return replace(found, commits=counted_by_feed(prepared.lake, newer.ref, commits, watch))
+
+
+def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
+    """By the rows of the files apart: read by DuckDB where it can, else, or when it refuses, by deltalake."""
+    lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
+    watch.rows_total = sides.num_rows
+
+    def reading() -> pa.RecordBatchReader:
+        return signed_rows(lake, sides, columns)
+
+    if len(columns) <= MANY_COLUMNS and why_not_by_duckdb(sides, columns) is None:
+        try:
+            if (files := _local_files(prepared)) is not None:
+                local = partial(signed_files, files=files, metadata=sides.newer.metadata, columns=columns)
+                return net_changes(reading, columns, query, watch, can_read_twice=True, local=local)
+        except (DiffError, UnsupportedFeatureError):
+            watch.check()
+            watch.rows_total = sides.num_rows
+    return net_changes(reading, columns, query, watch, can_read_twice=True)
+
+
+def _local_files(prepared: PreparedDiff) -> tuple[LocalFiles, LocalFiles] | None:
+    first, second = (prepared.lake.local_files(snapshot, files) for snapshot, files in prepared.sides.parts())
+    return None if first is None or second is None else (first, second)
+
+
+def _by_row_ids(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
+    sides, columns = prepared.sides, prepared.columns
+    watch.rows_total = sides.num_rows
+    files = with_row_ids(sides, _local_files(prepared))
+
+    def nothing() -> pa.RecordBatchReader:
+        fields = [pa.field(column_name(i), pa.int64()) for i in range(len(columns) + 1)]
+        return pa.schema([*fields, SIGN]).empty_table().to_reader()
+
+    def named(changed: ChangedBatches) -> None:
+        if query.take is not None:
+            query.take(batches_named_by(prepared.plan.key, changed))
+
+    local = partial(signed_files, files=files, metadata=sides.newer.metadata, columns=columns, with_ids=True)
+    by_id = replace(query, key=(ROW_ID,), take=query.take and named)
+    return net_changes(nothing, (*columns, ROW_ID), by_id, watch, local=local)
+
+
+def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:
+    where = prepared.options.where
+    return (f"only rows that satisfy {where} before or after are counted; commits count all",) if where else ()
+
+
+def _by_feed(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> FeedAnswer:
+    sides = prepared.sides
+    feed = prepared.lake.changes(sides.first.ref, sides.low, sides.high, columns=prepared.columns)
+    return sum_up(feed, query, watch, is_reverse=sides.is_reverse)
+
+
+def _require_complete(prepared: PreparedDiff, found: VersionDiff, feed: FeedAnswer) -> None:
+    """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
+    others = [method for method in prepared.plan.methods if method in BY_FILES]
+    why = why_incomplete((each.commit for each in prepared.outline.commits), feed.gross)
+    (before, after), more = found.num_rows, feed.gross.rows_more(is_reverse=prepared.sides.is_reverse)
+    if why is None and before is not None and after is not None and after - before != more:
+        why = "the change feed does not add up to the row counts of the two versions"
+    if why is not None and others:
+        raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
+
+
+def _with_gross(found: VersionDiff, gross: Gross) -> VersionDiff:
+    commits = [each.commit for each in found.commits]
+    whole = replace(found, commits=commit_changes(commits, gross))
+    why = why_incomplete(commits, gross)
+    return whole if why is None else replace(whole, exact=False, reasons=(*whole.reasons, why))
+
+
+def _with_rows(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
+    whole = _counted(prepared, found, answer)
+    return whole if whole.rows_agree else replace(whole, reasons=(*whole.reasons, _DISAGREE))
+
+
+def _is_exact(prepared: PreparedDiff, answer: NetAnswer) -> bool:
+    is_whole = answer.partial is None and not prepared.sides.unfit
+    return is_whole and answer.net.updated is not None and not answer.apart.rows
+
+
+def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
+    return replace(
+        found,
+        net=answer.net,
+        apart=answer.apart,
+        rows=answer.rows,
+        truncated=answer.truncated,
+        changed_cells=answer.changed_cells,
+        common=answer.common,
+        arrow_schema=answer.arrow_schema,
+        exact=_is_exact(prepared, answer),
+        partial=answer.partial,
+        reasons=(*found.reasons, *limits(prepared.sides, prepared.columns, found, answer), *_filtered(prepared)),
+        num_rows=(None, None) if prepared.options.where else found.num_rows,
+    )

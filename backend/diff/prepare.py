@@ -1,0 +1,183 @@
+"""Two versions of a table (or two tables) and what the log alone tells of their difference.
+
+Rule: no row is read here; the plan says how rows will be compared, and why not better.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from backend.diff.commits import commit_changes
+from backend.diff.condition import check_row_condition
+from backend.diff.export import ChangedBatches
+from backend.diff.feed_summary import CountingLake
+from backend.diff.files import diff_files
+from backend.diff.key import KeyFound, choose_key
+from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
+from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
+from backend.diff.read_local import why_not_by_duckdb
+from backend.diff.read_stream import Sides, two_tables, two_versions
+from backend.diff.row_ids import why_no_changes, why_no_row_ids
+from backend.duckdb_session import open_ahead
+from backend.errors import DiffError, LakehouseError
+from backend.lake.files.clustering import declared_clustering
+from backend.lake.files.file_difference import FilesApart
+from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
+from backend.lake.rows.local_files import LocalFiles
+from backend.lake.table.metadata_diff import diff_properties, diff_schemas
+
+_KEY_HISTORY = 200  # commits looked through for MERGE predicates
+
+
+class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
+    """The part of `backend.lake.lake.Lake` that a diff needs."""
+
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
+
+    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
+
+    def changes(
+        self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader | pa.Table: ...
+
+    def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
+
+    def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None: ...
+
+    def require_files(self, snapshot: Snapshot, files: pa.Table) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiffOptions:
+    """How to compare: `key` and `columns` as given (None: found, all), `remembered` the key that was given last, at
+    most `row_limit` rows in the answer, the one `method` wanted (None: the best), at most `max_bytes` of data files
+    read unless a method is named, floats within `tolerance` equal, `against` another table whose version is
+    `to_version`, only rows that satisfy the SQL `where` before or after. `on_host`: Spark on the stream host compares,
+    by whatever method, and any amount of data. `take` gets every changed row, beside those in the answer, and gets them
+    anew where a better method turns out not to be whole; not on the host."""
+
+    key: tuple[str, ...] | None = None
+    remembered: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    row_limit: int = 1_000
+    method: DiffMethod | None = None
+    max_bytes: int | None = None
+    tolerance: float = 0.0
+    against: TableRef | None = None
+    where: str | None = None
+    on_host: bool = False
+    take: Callable[[ChangedBatches], None] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDiff:
+    """Everything that the log tells, and how rows would be compared. `outline` is the answer without rows."""
+
+    lake: DiffLake
+    options: DiffOptions
+    plan: DiffPlan
+    sides: Sides
+    columns: tuple[str, ...]
+    outline: VersionDiff
+
+
+def prepare(
+    lake: DiffLake, ref: TableRef, from_version: int, to_version: int, options: DiffOptions = DiffOptions()
+) -> PreparedDiff:
+    """What the log tells of the difference; no row is read. Raises as `diff` does."""
+    if not options.on_host:
+        open_ahead()
+    first, second = lake.snapshot(ref, from_version), lake.snapshot(options.against or ref, to_version)
+    sides = _sides(lake, first, second)
+    request = DiffRequest(from_version, to_version, options.method, options.max_bytes, options.on_host)
+    plan = plan_diff(request, _facts(lake, sides, options))
+    names = _compared(options.columns, sides, plan)
+    if options.where is not None:
+        check_row_condition(options.where, names)
+    return PreparedDiff(lake, options, plan, sides, names, _outline(lake, sides, plan, names))
+
+
+def _sides(lake: DiffLake, first: Snapshot, second: Snapshot) -> Sides:
+    if first.ref != second.ref:
+        return two_tables(first, second)
+    return two_versions(first, second, lake.files_apart(first.ref, first.version, second.version))
+
+
+def _facts(lake: DiffLake, sides: Sides, options: DiffOptions) -> DiffFacts:
+    ids = (sides.first.metadata.id, sides.second.metadata.id)
+    newer, low, high = sides.newer, sides.low, sides.high
+    if sides.is_one_table and low == high:
+        return DiffFacts(*ids, None, choose_key(options.key, newer.metadata, ()))
+    key = _key(lake, newer, options)
+    if key.key is None and not sides.is_one_table:
+        key = _key(lake, sides.first, options)
+    feed = lake.cdf_support(newer.ref, low, high) if sides.is_one_table else None
+    return DiffFacts(*ids, feed, key, _files_facts(lake, sides), sides.is_one_table, why_no_changes(sides))
+
+
+def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
+    history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
+    return choose_key(options.key, snapshot.metadata, history, options.remembered)
+
+
+def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:
+    count = sum(files.num_rows for _, files in sides.parts())
+    problem = None
+    try:
+        for snapshot, files in sides.parts():
+            lake.require_files(snapshot, files)
+    except LakehouseError as exc:
+        problem = exc.message
+    no_ids = why_no_row_ids(sides)
+    why = None if no_ids else why_not_by_duckdb(sides, sides.columns)
+    here = f"{why}: only the stream host reads such rows with their ids" if why else None
+    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem, no_ids, here)
+
+
+def _compared(columns: Sequence[str] | None, sides: Sides, plan: DiffPlan) -> tuple[str, ...]:
+    """The columns to compare, in the table's order: those asked for and the key, or all that can be."""
+    if not columns:
+        return sides.columns
+    wanted = {name.lower() for name in (*columns, *(plan.key.columns if plan.key else ()))}
+    if missing := sorted(wanted - {name.lower() for name in sides.columns}):
+        raise DiffError(f"no column {', '.join(missing)} to compare", hint=f"columns: {', '.join(sides.columns[:50])}")
+    return tuple(name for name in sides.columns if name.lower() in wanted)
+
+
+def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...]) -> VersionDiff:
+    first, second = sides.first, sides.second
+    is_same = plan.method is DiffMethod.SAME_VERSION
+    found = VersionDiff(
+        ref=first.ref,
+        from_version=first.version,
+        to_version=second.version,
+        method=plan.method,
+        reasons=plan.reasons(plan.method),
+        exact=is_same,
+        key=plan.key,
+        net=NetCounts(0, 0, 0) if is_same else NetCounts(None, None, None),
+        apart=ApartCounts(),
+        commits=(),
+        rows=(),
+        truncated=False,
+        changed_cells={},
+        arrow_schema=pa.schema([(name, pa.null()) for name in names]),
+        schema=diff_schemas(first.metadata, second.metadata) if sides.is_reverse else sides.schema,
+        properties=diff_properties(
+            (first.metadata, first.protocol),
+            (second.metadata, second.protocol),
+            clustered=(declared_clustering(first), declared_clustering(second)),
+        ),
+        files=diff_files(sides),
+        num_rows=sides.row_counts() if is_same else (None, None),
+        first_covered_version=plan.first_covered_version,
+        hint=plan.hint,
+        rewritten=sides.apart.rewritten,
+        against=None if sides.is_one_table else second.ref,
+    )
+    if not sides.is_one_table or sides.low == sides.high:
+        return found
+    commits = lake.history(first.ref, starting_version=sides.low + 1, ending_version=sides.high)
+    return replace(found, commits=commit_changes(commits, None))

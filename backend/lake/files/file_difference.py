@@ -1,0 +1,165 @@
+"""Which data files of one state another state does not have.
+
+Rule: a file is (path, deletion vector). Between two versions of one table only the commits in between are looked at, so
+the cost is that of the changes; what they say by themselves is believed only where the writer's own checksums of both
+versions bear it out, else the files are looked up in both states; where a commit is gone, every file is compared.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.errors import VersionNotFoundError
+from backend.lake.log.actions import Kind
+from backend.lake.log.file_set import FileSet, last_actions, plain_values
+from backend.lake.log.log import TableLog
+from backend.lake.model import Metadata
+from backend.lake.rows.local_files import is_row_tracked
+from backend.lake.table.partitions import show_partitions
+
+# What a file apart tells of itself: columns of `Snapshot.columns`.
+APART = ("path", "size_bytes", "num_records", "deleted_rows", "partition", "dv_id", "base_row_id")
+_NAMED = ("path", "dv_id")  # said by a file's key: a base keeps numbers, not texts
+
+
+@dataclass(frozen=True, slots=True)
+class FilesApart:
+    """Files (columns `APART`) that only the first and only the second state has.
+
+    `rewritten`: by version, how many files a commit in between replaced that says of all its files that no row changed
+    (`dataChange` false); None where such a commit is gone.
+    """
+
+    only_first: pa.Table
+    only_second: pa.Table
+    rewritten: Mapping[int, int] | None = None
+
+
+def files_apart(log: TableLog, first: int, second: int) -> FilesApart:
+    """Of two versions of one table; raises what reading the log raises."""
+    low, high = sorted((first, second))
+    try:
+        commits = log.commits(range(low + 1, high + 1))
+    except VersionNotFoundError:
+        commits = []
+    if len(commits) < high - low or any(commit.record.problem for commit in commits):
+        found = compared(log.state(low).files, log.state(high).files)
+    else:
+        actions = log.file_actions(commits)
+        actions = actions.filter(pc.not_equal(actions["kind"], int(Kind.CDC)))
+        found = _said(log, low, high, actions) or _looked_up(log, low, high, actions)
+        found = replace(found, rewritten=_rewritten(actions))
+    return found if first <= second else FilesApart(found.only_second, found.only_first, found.rewritten)
+
+
+def compared(first: FileSet, second: FileSet) -> FilesApart:
+    """Of any two sets of files of one table's folder, file by file."""
+    ours, theirs = plain_values(first.column("key")), plain_values(second.column("key"))
+    return FilesApart(
+        first.take(_places_without(ours, theirs), APART), second.take(_places_without(theirs, ours), APART)
+    )
+
+
+def _said(log: TableLog, low: int, high: int, actions: pa.Table) -> FilesApart | None:
+    """By what the commits in between say of their files, whatever the size of the table; None where that does not have
+    to be all: files may have been described anew, removes do not describe theirs, or no checksums bear it out."""
+    before, after = log.checksum(low), log.checksum(high)
+    if before is None or after is None or _may_describe_anew(actions):
+        return None
+    gone, came = _gone_and_come(actions)
+    old, new = log.state(low).metadata, log.state(high).metadata
+    if not _is_described(gone, old):
+        return None
+    more = came.num_rows - gone.num_rows, _total(came) - _total(gone)
+    if more != (after.num_files - before.num_files, after.size_bytes - before.size_bytes):
+        return None
+    return FilesApart(_shown(gone, old), _shown(came, new))
+
+
+def _may_describe_anew(actions: pa.Table) -> bool:
+    """Whether a commit adds files, says that it changes no data, and removes none: statistics or row ids may come to
+    files that were there, and then the writer's checksums are made without these adds."""
+    removes = pc.equal(actions["kind"], int(Kind.REMOVE))
+    quiet = actions.filter(pc.and_(pc.invert(removes), pc.invert(actions["data_change"])))["version"].unique()
+    return not set(quiet.to_pylist()) <= set(actions.filter(removes)["version"].to_pylist())
+
+
+def _gone_and_come(actions: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Of the files named: those first named by a remove and last by no add, and the other way round."""
+    first = last_actions(actions.take(pa.array(np.arange(actions.num_rows)[::-1])))
+    last = last_actions(actions)
+    was = first.filter(pc.equal(first["kind"], int(Kind.REMOVE)))
+    now = last.filter(pc.equal(last["kind"], int(Kind.ADD)))
+    return _without(was, now["key"]), _without(now, was["key"])
+
+
+def _without(actions: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
+    return actions.filter(pc.invert(pc.is_in(actions["key"], value_set=keys.combine_chunks())))
+
+
+def _is_described(actions: pa.Table, metadata: Metadata) -> bool:
+    """Whether actions say as much of their files as adds with statistics do."""
+    wanted = ["size_bytes", "num_records"]
+    if is_row_tracked(metadata):
+        wanted.append("base_row_id")
+    if any(actions[name].null_count for name in wanted):
+        return False
+    return not metadata.partition_columns or not pc.any(pc.equal(actions["encoded_partition"], "")).as_py()
+
+
+def _total(actions: pa.Table) -> int:
+    return int(pc.sum(actions["size_bytes"]).as_py() or 0)
+
+
+def _shown(actions: pa.Table, metadata: Metadata) -> pa.Table:
+    partition = plain_values(show_partitions(actions["encoded_partition"].combine_chunks(), metadata))
+    return actions.append_column("partition", partition).select(APART)
+
+
+def _looked_up(log: TableLog, low: int, high: int, actions: pa.Table) -> FilesApart:
+    after, before = log.state(high).files, log.state(low).files
+    keys = actions["key"].unique().to_pylist()
+    here, there = after.find(keys), before.find(keys)  # the later state's first: what it asks of a base is all there is
+    gone = {key: row for key, row in there.items() if key not in here}
+    came = {key: row for key, row in here.items() if key not in there}
+    return FilesApart(
+        _described(actions, Kind.REMOVE, before, gone),
+        _described(actions, Kind.ADD, after, came),
+    )
+
+
+def _described(actions: pa.Table, kind: Kind, files: FileSet, rows: Mapping[str, int]) -> pa.Table:
+    """Files by the actions that name them, where those say all; else as the state has them, which reads its columns."""
+    named = actions.filter(pc.is_in(actions["key"], value_set=pa.array(list(rows), pa.string())))
+    named = last_actions(named.filter(pc.equal(named["kind"], int(kind))))
+    if named.num_rows == len(rows) and _is_described(named, files.metadata):
+        return _shown(named, files.metadata)
+    return _found(files, rows)
+
+
+def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
+    """The files with these keys, which are at these places."""
+    at = sorted(rows.items(), key=lambda item: item[1])
+    table = files.take(np.array([row for _, row in at], np.int64), [name for name in APART if name not in _NAMED])
+    said = [key.partition("\x00") for key, _ in at]
+    named = {
+        "path": pa.array([path for path, _, _ in said], pa.string()),
+        "dv_id": pa.array([dv_id or None for _, _, dv_id in said], pa.string()),
+    }
+    return pa.table({name: named[name] if name in named else table[name] for name in APART})
+
+
+def _rewritten(actions: pa.Table) -> dict[int, int]:
+    changing = set(actions.filter(actions["data_change"])["version"].unique().to_pylist())
+    removes = actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE)))["version"]
+    removed = {each["values"]: each["counts"] for each in pc.value_counts(removes).to_pylist()}
+    return {version: files for version, files in removed.items() if version not in changing}
+
+
+def _places_without(keys: pa.Array, others: pa.Array) -> npt.NDArray[np.int64]:
+    found = pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(~found).astype(np.int64)

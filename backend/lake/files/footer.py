@@ -1,0 +1,212 @@
+"""What a data file says of itself: the footer of one parquet file that the log of a version names.
+
+Rule: only a file of the version asked for is opened, where its path was found to stay inside the roots; a torn or
+foreign file is a `TableError` that names it, never an Arrow error.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backend.errors import DataFileMissingError, ObjectMissingError, TableCorruptError, TableError
+from backend.lake.model import Snapshot
+from backend.lake.storage.paths import is_within, resolve_log_path
+from backend.lake.storage.storage import Storage
+from backend.lake.table.partitions import physical_names
+
+MOST_GROUPS = 500
+MOST_COLUMNS = 1_000
+MOST_TEXT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    number: int
+    num_rows: int
+    compressed_bytes: int
+    uncompressed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSize:
+    """A leaf column over the row groups read. `path` uses the table's names where mapping allows; `null_count`,
+    `minimum` and `maximum` are None where the footer does not say."""
+
+    path: str
+    type: str
+    encodings: tuple[str, ...]
+    compression: str
+    compressed_bytes: int
+    uncompressed_bytes: int
+    null_count: int | None
+    minimum: str | None
+    maximum: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedFile:
+    """What the log says of the file: a row of `FILES_SCHEMA`, its place in the snapshot's order, its statistics."""
+
+    index: int
+    size_bytes: int
+    num_records: int | None
+    deleted_rows: int
+    partition: str
+    dv_id: str | None
+    stats: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileFooter:
+    """`groups` and `columns` speak of the first `MOST_GROUPS` row groups and `MOST_COLUMNS` leaf columns of
+    `num_groups` and `num_columns`."""
+
+    path: str
+    logged: LoggedFile
+    num_rows: int
+    num_groups: int
+    num_columns: int
+    created_by: str
+    format_version: str
+    metadata_bytes: int
+    groups: tuple[RowGroup, ...]
+    columns: tuple[ColumnSize, ...]
+
+    @property
+    def compressed_bytes(self) -> int:
+        return sum(column.compressed_bytes for column in self.columns)
+
+
+def logged_file(snapshot: Snapshot, path: str) -> LoggedFile:
+    """What the log of the version says of a file; raises `DataFileMissingError` when it names no such file."""
+    places = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path))
+    if not len(places):
+        raise DataFileMissingError(
+            f"version {snapshot.version} of {snapshot.ref.name} holds no file {path}",
+            hint="it may belong to another version: files come and go with commits",
+        )
+    index = int(places[0].as_py())
+    row = snapshot.rows_at([index]).to_pylist()[0]
+    stats = snapshot.columns(["stats"])["stats"][index].as_py() if _has_stats(snapshot) else None
+    return LoggedFile(
+        index=index,
+        size_bytes=row["size_bytes"],
+        num_records=row["num_records"],
+        deleted_rows=row["deleted_rows"],
+        partition=row["partition"],
+        dv_id=row["dv_id"],
+        stats=stats,
+    )
+
+
+def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
+    """Row groups, encodings and column sizes of a file of the version; raises `DataFileMissingError`,
+    `PathRefusedError`, `TableCorruptError` or a `StorageError`."""
+    logged = logged_file(snapshot, path)
+    table = snapshot.ref.uri
+    place = resolve_log_path(path, table, storage.roots)
+    folder = storage.folder(table if is_within(place, table) else storage.root_of(place))
+    try:
+        with folder.open(place.removeprefix(folder.uri).lstrip("/")) as file, parquet_errors(path, table):
+            meta = pq.ParquetFile(file).metadata
+            return _footer(path, logged, meta, snapshot)
+    except ObjectMissingError as exc:
+        raise DataFileMissingError(f"{path} of {table} is gone", hint="it was vacuumed or deleted by hand") from exc
+
+
+@contextmanager
+def parquet_errors(path: str, table: str) -> Iterator[None]:
+    """Map what pyarrow raises for a file that is no whole parquet file."""
+    try:
+        yield
+    except TableError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as exc:
+        line = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]
+        raise TableCorruptError(
+            f"{path} of {table} is no whole parquet file: {line}", hint="it was cut or damaged"
+        ) from exc
+
+
+def log_statistics(stats: str | None) -> Mapping[str, Any] | None:
+    """The statistics that the log keeps of a file, as they are written; None when absent or not an object."""
+    if stats is None:
+        return None
+    try:
+        found = json.loads(stats)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _has_stats(snapshot: Snapshot) -> bool:
+    try:
+        snapshot.columns(["stats"])
+    except KeyError:
+        return False
+    return True
+
+
+def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot) -> FileFooter:
+    groups = tuple(_group(meta.row_group(number), number) for number in range(min(meta.num_row_groups, MOST_GROUPS)))
+    names = {physical: name for name, physical in physical_names(snapshot.metadata).items()}
+    return FileFooter(
+        path=path,
+        logged=logged,
+        num_rows=meta.num_rows,
+        num_groups=meta.num_row_groups,
+        num_columns=meta.num_columns,
+        created_by=meta.created_by or "",
+        format_version=str(meta.format_version),
+        metadata_bytes=meta.serialized_size,
+        groups=groups,
+        columns=tuple(_column(meta, number, names) for number in range(min(meta.num_columns, MOST_COLUMNS))),
+    )
+
+
+def _group(group: Any, number: int) -> RowGroup:
+    compressed = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
+    return RowGroup(number, group.num_rows, compressed, group.total_byte_size)
+
+
+def _column(meta: Any, number: int, names: Mapping[str, str]) -> ColumnSize:
+    chunks = [meta.row_group(group).column(number) for group in range(min(meta.num_row_groups, MOST_GROUPS))]
+    leaf = meta.schema.column(number)
+    head, dot, rest = leaf.path.partition(".")
+    bounds = [chunk.statistics for chunk in chunks]
+    known = bool(bounds) and all(each is not None for each in bounds)
+    counted = known and all(each.has_null_count for each in bounds)
+    lowest, highest = _range(bounds) if known else (None, None)
+    logical = str(leaf.logical_type)
+    return ColumnSize(
+        path=f"{names.get(head, head)}{dot}{rest}",
+        type=leaf.physical_type if logical == "None" else f"{leaf.physical_type} ({logical})",
+        encodings=tuple(dict.fromkeys(name for chunk in chunks for name in chunk.encodings)),
+        compression=", ".join(dict.fromkeys(chunk.compression for chunk in chunks)),
+        compressed_bytes=sum(chunk.total_compressed_size for chunk in chunks),
+        uncompressed_bytes=sum(chunk.total_uncompressed_size for chunk in chunks),
+        null_count=sum(each.null_count for each in bounds) if counted else None,
+        minimum=lowest,
+        maximum=highest,
+    )
+
+
+def _range(bounds: list[Any]) -> tuple[str | None, str | None]:
+    """The lowest and highest value of a column, as text; None where a row group does not say."""
+    try:
+        if all(each.has_min_max for each in bounds):
+            return _shown(min(each.min for each in bounds)), _shown(max(each.max for each in bounds))
+    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+        return None, None
+    return None, None
+
+
+def _shown(value: Any) -> str:
+    text = value.hex(" ") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"

@@ -1,0 +1,292 @@
+"""What the log's statistics say of a column: bounds and nulls per file, and what they come to over a snapshot.
+
+Rule: from statistics and partition values alone, no data file is opened; what a file does not say is null, and a total
+says for how many files it is known. A bound is not always a value: text is cut at 32 characters, deletion vectors
+leave bounds of rows that are gone, and times are cut to the millisecond.
+Source: Delta protocol, "Per-file Statistics".
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.errors import ColumnNotFoundError
+from backend.lake.files.stats_text import FileStats, bound_value, read_stats, stat_kind, value_type
+from backend.lake.files.stats_text import StatKind as StatKind
+from backend.lake.model import Metadata, Snapshot
+from backend.lake.table.partitions import NULL_PARTITION
+from backend.lake.table.schema import Column, columns
+
+FILES_AT_ONCE = 65_536
+BYTES_AT_ONCE = 1 << 24  # of texts: wide tables have long ones
+READ_AT_ONCE = 2
+CUT_CHARS = 32  # writers cut text here: a text this long may be a bound and no value
+DOUBLE_DIGITS = 15  # delta-rs writes decimals through a double: longer ones may be rounded
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """One column's statistics, one entry a file in the snapshot's file order (that of `Snapshot.columns`).
+
+    `min`, `max`: of the column's own type, null where unknown or where the file has no value; NaN counts as the
+    highest number where its writer recorded it. `null_count`: of the rows in the file, deleted ones included.
+    `num_records`: rows in the file. `is_tight`: false where deletion vectors make the three mere bounds. Never null.
+    """
+
+    column: str
+    type: str
+    kind: StatKind
+    is_partition: bool
+    min: pa.Array
+    max: pa.Array
+    null_count: pa.Array
+    num_records: pa.Array
+    is_tight: pa.Array
+
+    @property
+    def totals(self) -> "ColumnTotals":
+        return _totals(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTotals:
+    """One column over all files of a snapshot.
+
+    `lowest`, `highest`: None where no file says. `*_is_exact` false: the true value may lie inside of them, never
+    outside. `files_with_bounds` counts files whose bounds are known, those known to hold only nulls among them.
+    `nulls` are those of `files_with_nulls` files with `rows_with_nulls` rows; deleted rows count where not `is_tight`.
+    """
+
+    column: str
+    type: str
+    kind: StatKind
+    is_partition: bool
+    files: int
+    lowest: Any = None
+    highest: Any = None
+    lowest_is_exact: bool = True
+    highest_is_exact: bool = True
+    files_with_bounds: int = 0
+    nulls: int = 0
+    rows_with_nulls: int = 0
+    files_with_nulls: int = 0
+    is_tight: bool = True
+
+    @property
+    def null_share(self) -> float | None:
+        """Nulls among the rows of the files that say; None when no file does."""
+        return self.nulls / self.rows_with_nulls if self.rows_with_nulls else None
+
+    def plus(self, other: "ColumnTotals") -> "ColumnTotals":
+        """Of these files and of others together."""
+        low, low_exact = _outer(self, other, "lowest")
+        high, high_exact = _outer(self, other, "highest")
+        return ColumnTotals(
+            self.column, self.type, self.kind, self.is_partition, self.files + other.files,
+            low, high, low_exact, high_exact,
+            self.files_with_bounds + other.files_with_bounds, self.nulls + other.nulls,
+            self.rows_with_nulls + other.rows_with_nulls, self.files_with_nulls + other.files_with_nulls,
+            self.is_tight and other.is_tight,
+        )  # fmt: skip
+
+
+def column_stats(snapshot: Snapshot, column: str) -> ColumnStats:
+    """One column (dotted path) over every file; raises `ColumnNotFoundError`, `TableCorruptError`."""
+    wanted = _find(snapshot.metadata, [column])
+    parts = [part[0] for part in _chunks(snapshot, wanted)]
+    if not parts:
+        parts = _chunk(_empty(), snapshot.metadata, wanted)
+    whole = {name: _joined([getattr(part, name) for part in parts]) for name in _ARRAYS}
+    first = parts[0]
+    return ColumnStats(first.column, first.type, first.kind, first.is_partition, **whole)
+
+
+def column_totals(snapshot: Snapshot, names: Sequence[str]) -> tuple[ColumnTotals, ...]:
+    """Totals of several columns in one pass, in the order asked for; raises what `column_stats` raises."""
+    wanted = _find(snapshot.metadata, names)
+    totals: tuple[ColumnTotals, ...] | None = None
+    for part in _chunks(snapshot, wanted):
+        found = tuple(stats.totals for stats in part)
+        totals = found if totals is None else tuple(a.plus(b) for a, b in zip(totals, found, strict=True))
+    if totals is None:
+        totals = tuple(stats.totals for stats in _chunk(_empty(), snapshot.metadata, wanted))
+    return totals
+
+
+def columns_with_stats(metadata: Metadata) -> tuple[str, ...]:
+    """The columns that statistics can speak of: leaves outside arrays and maps, in the schema's order."""
+    return tuple(c.path for c in columns(metadata) if not c.in_collection and c.kind != "struct")
+
+
+# reading ---------------------------------------------------------------------------------------------------------
+
+_ARRAYS = ("min", "max", "null_count", "num_records", "is_tight")
+_READ = ("stats", "num_records", "dv_id", "partition")
+
+
+def _find(metadata: Metadata, names: Sequence[str]) -> list[Column]:
+    known = {c.path: c for c in reversed(columns(metadata)) if not c.in_collection and c.kind != "struct"}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ColumnNotFoundError(
+            f"there are no statistics of a column {missing[0]!r}",
+            hint="a nested one is written with dots; structs, and what lies in arrays and maps, have none",
+        )
+    return [known[name] for name in names]
+
+
+def _chunks(snapshot: Snapshot, wanted: Sequence[Column]) -> Iterator[list[ColumnStats]]:
+    files = snapshot.columns(_READ if snapshot.metadata.partition_columns else _READ[:3])
+    step = max(1, min(FILES_AT_ONCE, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
+    parts = [files.slice(start, step) for start in range(0, files.num_rows, step)]
+    with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+        yield from pool.map(lambda part: _chunk(part, snapshot.metadata, wanted), parts)
+
+
+def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[Column]) -> list[ColumnStats]:
+    columns_of = {name: _joined(files[name].chunks, files[name].type) for name in files.column_names}
+    columns_of |= {name: columns_of[name].cast(pa.string()) for name in ("stats", "partition") if name in columns_of}
+    rows = columns_of["num_records"]
+    stored = [column for column in wanted if not column.is_partition]
+    found, tight = read_stats(columns_of["stats"], stored) if stored else ([], pa.nulls(len(rows), pa.bool_()))
+    is_tight = pc.coalesce(tight, pc.is_null(columns_of["dv_id"]))
+    by_path = dict(zip((column.path for column in stored), found, strict=True))
+    always = pa.repeat(pa.scalar(True), len(rows))
+    made = []
+    for column in wanted:
+        if column.is_partition:
+            stats, exact = _partition_stats(columns_of["partition"], rows, column, metadata), always
+        else:
+            stats, exact = by_path[column.path], is_tight
+        made.append(
+            ColumnStats(column.path, column.type, stat_kind(column), column.is_partition,
+                        stats.min, stats.max, stats.null_count, rows, exact)
+        )  # fmt: skip
+    return made
+
+
+def _partition_stats(texts: pa.Array, rows: pa.Array, column: Column, metadata: Metadata) -> FileStats:
+    """A partition column has one value a file, and no statistics; each distinct partition is read once."""
+    codes = texts.dictionary_encode()
+    place = metadata.partition_columns.index(column.path)
+    values = [_partition_values(text, metadata.partition_columns)[place] for text in codes.dictionary.to_pylist()]
+    typed = pa.array([_partition_value(value, column) for value in values], value_type(column))
+    is_null = pa.array([value is None for value in values], pa.bool_()).take(codes.indices)
+    found = typed.take(codes.indices)
+    return FileStats(found, found, pc.if_else(is_null, rows, pa.scalar(0, pa.int64())))
+
+
+def _partition_values(text: str, names: Sequence[str]) -> list[str | None]:
+    """The values in "day=2026-01-01/country=NL", in the order of `names`; None is null or not readable."""
+    values: list[str | None] = []
+    for name in names:
+        head = f"{name}="
+        value, _, text = text.removeprefix(head).partition("/") if text.startswith(head) else ("", "", text)
+        value = value.replace("%2F", "/").replace("%25", "%")
+        values.append(value if value and value != NULL_PARTITION else None)
+    return values
+
+
+def _partition_value(text: str | None, column: Column) -> Any:
+    if text is None:
+        return None
+    if stat_kind(column) is StatKind.BOOLEAN:
+        return {"true": True, "false": False}.get(text.lower())
+    if stat_kind(column) is StatKind.INTEGER:
+        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else None
+    return bound_value(text, column)
+
+
+def _empty() -> pa.Table:
+    types = {"stats": pa.string(), "num_records": pa.int64(), "dv_id": pa.string(), "partition": pa.string()}
+    return pa.table({name: pa.chunked_array([], kind) for name, kind in types.items()})
+
+
+def _joined(chunks: Sequence[pa.Array], kind: pa.DataType | None = None) -> pa.Array:
+    if not chunks:
+        return pa.array([], kind)
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+
+
+# totals ----------------------------------------------------------------------------------------------------------
+
+
+def _totals(stats: ColumnStats) -> ColumnTotals:
+    lowest, highest = _extremes(stats)
+    known_nulls = pc.and_(pc.is_valid(stats.null_count), pc.is_valid(stats.num_records))
+    only_nulls = pc.fill_null(pc.equal(stats.null_count, stats.num_records), False)
+    bounded = pc.or_(pc.and_(pc.is_valid(stats.min), pc.is_valid(stats.max)), only_nulls)
+    is_tight = bool(pc.all(pc.fill_null(stats.is_tight, True)).as_py() is not False)
+    return ColumnTotals(
+        stats.column,
+        stats.type,
+        stats.kind,
+        stats.is_partition,
+        files=len(stats.min),
+        lowest=_plain(lowest),
+        highest=_plain(highest),
+        lowest_is_exact=is_tight and _is_value(lowest, stats),
+        highest_is_exact=is_tight and _is_value(highest, stats),
+        files_with_bounds=_count(bounded) if stats.kind is not StatKind.OTHER else 0,
+        nulls=pc.sum(stats.null_count.filter(known_nulls)).as_py() or 0,
+        rows_with_nulls=pc.sum(stats.num_records.filter(known_nulls)).as_py() or 0,
+        files_with_nulls=_count(known_nulls),
+        is_tight=is_tight,
+    )
+
+
+def _extremes(stats: ColumnStats) -> tuple[pa.Scalar, pa.Scalar]:
+    if stats.kind is StatKind.OTHER or not len(stats.min):
+        return pa.scalar(None), pa.scalar(None)
+    lowest, highest = pc.min(stats.min), pc.max(stats.max)
+    if stats.kind is StatKind.FLOAT and pc.any(pc.is_nan(stats.max)).as_py():
+        highest = pa.scalar(float("nan"))
+    return lowest, highest
+
+
+def _is_value(bound: pa.Scalar, stats: ColumnStats) -> bool:
+    """Whether a bound is surely a value of the column, not text that may be cut or a number that may be rounded."""
+    if stats.is_partition or not bound.is_valid:
+        return True
+    if stats.kind is StatKind.STRING:
+        return len(bound.as_py()) < CUT_CHARS
+    if stats.kind is StatKind.DECIMAL:
+        return len(bound.as_py().normalize().as_tuple().digits) <= DOUBLE_DIGITS
+    return True
+
+
+def _plain(scalar: pa.Scalar) -> Any:
+    """A Python value; text for a time that Python's calendar does not reach."""
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return scalar.cast(pa.string()).as_py()
+
+
+def _outer(a: ColumnTotals, b: ColumnTotals, name: str) -> tuple[Any, bool]:
+    """The lower `lowest` or the higher `highest` of two, and whether it is exact."""
+    first, second = getattr(a, name), getattr(b, name)
+    if first is None or second is None:
+        chosen = b if first is None else a
+    elif name == "lowest":
+        chosen = b if _order(second, a.kind) < _order(first, a.kind) else a
+    else:
+        chosen = b if _order(second, a.kind) > _order(first, a.kind) else a
+    return getattr(chosen, name), getattr(chosen, f"{name}_is_exact") and a.is_tight and b.is_tight
+
+
+def _order(value: Any, kind: StatKind) -> tuple[int, Any]:
+    """For comparing: NaN is the highest number, a time beyond Python's calendar lies outside of all others."""
+    if kind is StatKind.FLOAT and value != value:
+        return (1, 0.0)
+    if isinstance(value, str) and kind is not StatKind.STRING:
+        return (-1 if value.startswith(("-", "0000")) else 1, value)
+    return (0, value)
+
+
+def _count(mask: pa.Array) -> int:
+    return int(pc.sum(mask).as_py() or 0)

@@ -1,0 +1,230 @@
+"""What commits changed of the table itself: properties, columns, constraints, partitioning, protocol and features.
+
+Rule: pure but for `load_changes`; each commit is compared with what was in force before it. Where that is not in the
+log any more, nothing is guessed: the change is said to be unknown. A damaged schema hides the columns alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol as Reader
+
+from backend.errors import LakehouseError, TableCorruptError
+from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
+from backend.lake.table.metadata_diff import diff_schemas
+from backend.lake.table.schema import Column, columns
+
+_CONSTRAINT = "delta.constraints."
+_NUMBERS = (("reader", "min_reader_version"), ("writer", "min_writer_version"))
+
+
+class ChangeKind(StrEnum):
+    TABLE = "table"  # created, or made anew under another id
+    COLUMN = "column"
+    PROPERTY = "property"
+    CONSTRAINT = "constraint"
+    PARTITIONING = "partitioning"
+    PROTOCOL = "protocol"
+    FEATURE = "feature"
+    DESCRIPTION = "description"
+    UNKNOWN = "unknown"  # something was set, what it was before cannot be known
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """One change. `before` None: added; `after` None: removed. `trait` says which side of a column ("type", "name")."""
+
+    kind: ChangeKind
+    subject: str
+    before: str | None = None
+    after: str | None = None
+    trait: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What holds for a table after a commit; None where it is not known."""
+
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+
+    def after(self, commit: Commit) -> "InForce":
+        return InForce(commit.metadata or self.metadata, commit.protocol or self.protocol)
+
+
+def needs_before(commits: Sequence[Commit]) -> int | None:
+    """The version whose state `changes_of` needs, for a run of commits; None when it needs none."""
+    setting = [c.version for c in commits if c.metadata is not None or c.protocol is not None]
+    return min(setting) - 1 if setting and min(setting) > 0 else None
+
+
+def changes_of(commits: Sequence[Commit], before: InForce | None) -> dict[int, tuple[TableChange, ...]]:
+    """The changes of an unbroken run of commits, by version; those that changed nothing are not in it.
+
+    `before` is what held before the run's first commit that sets anything, None where that cannot be known.
+    """
+    state, found = before or InForce(), {}
+    for commit in sorted(commits, key=lambda c: c.version):
+        if commit.metadata is None and commit.protocol is None:
+            continue
+        changes = tuple(_commit_changes(commit, state))
+        if changes:
+            found[commit.version] = changes
+        state = state.after(commit)
+    return found
+
+
+def compare(before: InForce, after: InForce) -> tuple[TableChange, ...]:
+    """Everything that differs between two states of which both are known."""
+    return (*_metadata_changes(before.metadata, after.metadata), *_protocol_changes(before.protocol, after.protocol))
+
+
+def _commit_changes(commit: Commit, state: InForce) -> Iterator[TableChange]:
+    metadata, protocol = commit.metadata, commit.protocol
+    if commit.version == 0 and metadata is not None:
+        yield TableChange(ChangeKind.TABLE, metadata.id, None, _birth(metadata))
+        return
+    if metadata is not None and state.metadata is None:
+        yield TableChange(ChangeKind.UNKNOWN, "schema and properties")
+    elif metadata is not None:
+        yield from _metadata_changes(state.metadata, metadata)
+    if protocol is not None and state.protocol is None:
+        yield TableChange(ChangeKind.UNKNOWN, "protocol")
+    elif protocol is not None:
+        yield from _protocol_changes(state.protocol, protocol)
+
+
+def _birth(metadata: Metadata) -> str:
+    """ "4 columns, 2 properties"."""
+    top = sum(column.depth == 0 for column in _columns(metadata).values())
+    parts = [f"{top} column{'' if top == 1 else 's'}"]
+    if metadata.partition_columns:
+        parts.append(f"partitioned by {', '.join(metadata.partition_columns)}")
+    number = len(metadata.configuration)
+    if number:
+        parts.append(f"{number} propert{'y' if number == 1 else 'ies'}")
+    return ", ".join(parts)
+
+
+# metadata --------------------------------------------------------------------------------------------------------
+
+
+def _metadata_changes(before: Metadata | None, after: Metadata | None) -> Iterator[TableChange]:
+    if before is None or after is None:
+        return
+    if before.id != after.id:
+        yield TableChange(ChangeKind.TABLE, after.id, before.id, after.id)
+    yield from _column_changes(before, after)
+    if before.partition_columns != after.partition_columns:
+        keys = [", ".join(m.partition_columns) or None for m in (before, after)]
+        yield TableChange(ChangeKind.PARTITIONING, "partitioned by", keys[0], keys[1])
+    yield from _property_changes(before.configuration, after.configuration)
+    for subject, old, new in (
+        ("table name", before.name, after.name),
+        ("table description", before.description, after.description),
+    ):
+        if old != new:
+            yield TableChange(ChangeKind.DESCRIPTION, subject, old, new)
+
+
+def _property_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[TableChange]:
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) == after.get(key):
+            continue
+        kind = ChangeKind.CONSTRAINT if key.startswith(_CONSTRAINT) else ChangeKind.PROPERTY
+        yield TableChange(kind, key.removeprefix(_CONSTRAINT), before.get(key), after.get(key))
+
+
+def _column_changes(before: Metadata, after: Metadata) -> Iterator[TableChange]:
+    if before.schema_json == after.schema_json:
+        return
+    try:
+        found = diff_schemas(before, after)
+    except TableCorruptError:
+        yield TableChange(ChangeKind.UNKNOWN, "columns")
+        return
+    old, new = _columns(before), _columns(after)
+    renamed = dict(found.renamed)
+    for path in _outermost([field.path for field in found.added]):
+        yield TableChange(ChangeKind.COLUMN, path, None, new[path].type if path in new else "")
+    for path in _outermost([field.path for field in found.dropped]):
+        yield TableChange(ChangeKind.COLUMN, path, old[path].type if path in old else "", None)
+    for was, path in found.renamed:
+        yield TableChange(ChangeKind.COLUMN, path, was, path, "name")
+    for change in found.changed:
+        before_text, after_text = (_type_text(t) if change.what == "type" else t for t in (change.before, change.after))
+        yield TableChange(ChangeKind.COLUMN, change.path, before_text, after_text, change.what)
+    yield from _trait_changes(old, new, {path: was for was, path in renamed.items()})
+
+
+def _trait_changes(
+    old: Mapping[str, Column], new: Mapping[str, Column], former: Mapping[str, str]
+) -> Iterator[TableChange]:
+    """Defaults and generation expressions of the columns that both have."""
+    for path, column in new.items():
+        was = old.get(former.get(path, path))
+        if was is None:
+            continue
+        for trait, a, b in (
+            ("default", was.default, column.default),
+            ("generated as", was.generated_as, column.generated_as),
+        ):
+            if a != b:
+                yield TableChange(ChangeKind.COLUMN, path, a, b, trait)
+
+
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Without what lies inside of another: an added struct is one change."""
+    known = set(paths)
+    return [path for path in paths if not any(path[:place] in known for place in _dots(path))]
+
+
+def _dots(path: str) -> list[int]:
+    return [place for place, character in enumerate(path) if character == "."]
+
+
+def _type_text(kind: str | None) -> str | None:
+    return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind or "", kind)
+
+
+def _columns(metadata: Metadata) -> dict[str, Column]:
+    try:
+        return {column.path: column for column in columns(metadata)}
+    except TableCorruptError:
+        return {}
+
+
+# protocol --------------------------------------------------------------------------------------------------------
+
+
+def _protocol_changes(before: Protocol | None, after: Protocol | None) -> Iterator[TableChange]:
+    if before is None or after is None:
+        return
+    for word, name in _NUMBERS:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            yield TableChange(ChangeKind.PROTOCOL, word, str(old), str(new))
+    for name in sorted(set(before.features) ^ set(after.features)):
+        gone = name in before.features
+        yield TableChange(ChangeKind.FEATURE, name, "supported" if gone else None, None if gone else "supported")
+
+
+# reading ---------------------------------------------------------------------------------------------------------
+
+
+class SnapshotReader(Reader):
+    """The part of `Lake` that is asked for what held before a run of commits."""
+
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
+
+
+def load_changes(lake: SnapshotReader, ref: TableRef, commits: Sequence[Commit]) -> dict[int, tuple[TableChange, ...]]:
+    """`changes_of` an unbroken run of commits; a state that is gone or cannot be read makes its change unknown."""
+    version = needs_before(commits)
+    if version is None:
+        return changes_of(commits, None)
+    try:
+        before = lake.snapshot(ref, version)
+    except LakehouseError:
+        return changes_of(commits, None)
+    return changes_of(commits, InForce(before.metadata, before.protocol))

@@ -1,0 +1,127 @@
+"""Totals after every version that the log can still reconstruct, in one pass.
+
+Rule: each commit is applied once, as its adds and removes; no version is replayed from its checkpoint. What was worked
+out for a version never changes, so it is kept on disk too (`timeline_store`).
+"""
+
+import threading
+from collections.abc import Mapping
+
+from backend.errors import ObjectMissingError, TableCorruptError, VersionNotFoundError
+from backend.lake.history.running_totals import RunningTotals
+from backend.lake.history.timeline_store import TimelineStore
+from backend.lake.log.commit_info import committed_at
+from backend.lake.log.commits import CommitSlice
+from backend.lake.log.log import TableLog
+from backend.lake.model import Timeline, VersionTotals
+from backend.settings import HealthSettings
+
+AT_ONCE = 512
+SAVE_AFTER = 50  # versions that were worked out and are not on disk yet
+
+
+class TableTimeline:
+    """One table's totals, kept and moved forward by the new commits alone. Thread-safe."""
+
+    def __init__(self, log: TableLog, health: HealthSettings, store: TimelineStore) -> None:
+        self._log = log
+        self._health = health
+        self._store = store
+        self._lock = threading.Lock()
+        self._generation = -1
+        self._totals: list[VersionTotals] = []
+        self._running: RunningTotals | None = None
+        self._saved = 0
+
+    def newest(self) -> VersionTotals:
+        """Totals of the latest version: from the newest checkpoint, and then from the new commits alone."""
+        with self._lock:
+            latest = self._log.latest()
+            self._forget_another_table()
+            if not self._totals or self._totals[-1].version > latest:
+                self._begin(max(0, self._log.base_version(latest)))
+            self._reach(latest)
+            return self._totals[-1]
+
+    def read(self) -> Timeline:
+        """Totals of the newest unbroken run of versions; raises `TableCorruptError` when a commit cannot be read."""
+        with self._lock:
+            listing = self._log.listing()
+            listing.segments(listing.latest)  # raises, with what is missing, when there is nothing to show
+            first, last = listing.spans()[-1]
+            self._forget_another_table()
+            if not self._totals:
+                self._totals = self._store.load(self._log, self._health, first)
+                self._saved = len(self._totals)
+            if not self._totals or self._totals[-1].version > last:
+                self._begin(first)
+            if self._totals[0].version > first:
+                before, running = self._started(first)
+                self._totals = before + self._walk(running, range(first + 1, self._totals[0].version)) + self._totals
+            self._reach(last)
+            self._save()
+            first = max(first, self._totals[0].version)
+            shown = self._totals[first - self._totals[0].version :]
+            return Timeline(tuple(shown), first, truncated=first > 0)
+
+    def _forget_another_table(self) -> None:
+        if self._log.generation() != self._generation:
+            self._generation = self._log.generation()
+            self._totals, self._running, self._saved = [], None, 0
+
+    def _begin(self, first: int) -> None:
+        """Start at a version that the log can reconstruct."""
+        self._totals, self._running = self._started(first)
+        self._saved = 0
+
+    def _started(self, first: int) -> tuple[list[VersionTotals], RunningTotals]:
+        commit = self._log.commits([first])[0] if self._log.has_commit(first) else None
+        if first == 0 and commit is not None:
+            running = RunningTotals(None, self._health)
+            running.apply(commit)
+        else:
+            running = RunningTotals(self._log.state(first), self._health)
+        return [self._total(running, first, commit)], running
+
+    def _reach(self, last: int) -> None:
+        """Move on to a version; where a commit on the way is damaged or gone, start again behind it."""
+        try:
+            self._move_to(last)
+        except (TableCorruptError, VersionNotFoundError, ObjectMissingError):
+            self._begin(max(0, self._log.base_version(last)))
+            self._move_to(last)
+
+    def _move_to(self, last: int) -> None:
+        at = self._totals[-1].version
+        if at >= last:
+            return
+        if self._running is None:
+            self._running = RunningTotals(self._log.state(at), self._health)
+        self._totals += self._walk(self._running, range(at + 1, last + 1))
+
+    def _walk(self, running: RunningTotals, versions: range) -> list[VersionTotals]:
+        found: list[VersionTotals] = []
+        there = self._log.listing().commits if len(versions) else frozenset()
+        for start in range(versions.start, versions.stop, AT_ONCE):
+            part = range(start, min(versions.stop, start + AT_ONCE))
+            commits = {c.record.version: c for c in self._log.commits(v for v in part if v in there)}
+            for version in part:
+                if version in commits:
+                    running.apply(commits[version])
+                else:
+                    running.restart(self._log.state(version))
+                found.append(self._total(running, version, commits.get(version)))
+        return found
+
+    def _total(self, running: RunningTotals, version: int, commit: CommitSlice | None) -> VersionTotals:
+        if commit is None:
+            return running.totals(version, None, None)
+        info = commit.record.commit_info
+        operation = info.get("operation") if isinstance(info, Mapping) else None
+        at = committed_at(info) or self._log.modified_at(version)
+        return running.totals(version, at, operation if isinstance(operation, str) else None)
+
+    def _save(self) -> None:
+        if len(self._totals) - self._saved >= SAVE_AFTER:
+            self._store.save(self._log, self._health, self._totals)
+            self._saved = len(self._totals)

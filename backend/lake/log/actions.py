@@ -1,0 +1,238 @@
+"""One line of a log read as an action: the shapes of PROTOCOL.md, checked.
+
+Rule: a file action whose path, size or deletion vector is not what the protocol says makes its commit unreadable (a
+wrong number is worse than none); everything else that is odd (statistics, commitInfo) hides only itself.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+
+from backend.lake.model import Metadata, Protocol
+from backend.lake.table.partitions import encode_partition
+
+MAX_INT64 = 2**63 - 1
+MAX_EXACT = 2**53
+NUM_RECORDS = re.compile(r'^\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
+
+
+class Kind(IntEnum):
+    REMOVE = 0
+    ADD = 1
+    CDC = 2
+
+
+# A file as the reader keeps it: model.FILES_SCHEMA with the partition encoded, and the key that identifies it.
+FILE_FIELDS = (
+    pa.field("key", pa.string(), nullable=False),
+    pa.field("path", pa.string(), nullable=False),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("num_records", pa.int64()),
+    pa.field("deleted_rows", pa.int64(), nullable=False),
+    pa.field("modified_at", pa.timestamp("ms", tz="UTC")),
+    pa.field("encoded_partition", pa.string(), nullable=False),
+    pa.field("dv_id", pa.string()),
+    pa.field("dv_path", pa.string()),
+    pa.field("stats", pa.string()),  # the JSON text as the log holds it
+    pa.field("base_row_id", pa.int64()),  # row tracking: the id of the file's first row
+)
+FILES = pa.schema(FILE_FIELDS)
+ACTIONS = pa.schema(
+    (
+        pa.field("version", pa.int64()),
+        pa.field("kind", pa.int8()),
+        pa.field("data_change", pa.bool_()),
+        pa.field("is_encoded", pa.bool_()),  # the log writes the path with percent signs
+        *FILE_FIELDS,
+    )
+)
+_CODES = {kind: int(kind) for kind in Kind}
+UUID_CHARS = 20  # a deletion vector's file is named by a base85 uuid of this length, behind an optional folder
+
+
+class BadActionError(ValueError):
+    """An action that the protocol does not allow; the log reader adds file and line."""
+
+
+def action_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """Rows of `file_action` as a table of `ACTIONS`."""
+    if not rows:
+        return ACTIONS.empty_table()
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, ACTIONS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ACTIONS)
+
+
+def file_size(kind: Kind, action: Any) -> int | None:
+    """The size that a file action names, None where a remove or a change file names none; raises `BadActionError` for
+    an action that the protocol does not allow."""
+    if not isinstance(action, dict):
+        raise BadActionError(f"{kind.name.lower()} is not an object")
+    path = action.get("path")
+    if not isinstance(path, str) or not path:
+        raise BadActionError(f"{kind.name.lower()} without a path")
+    if (vector := action.get("deletionVector")) is not None:
+        deletion_vector(vector)
+    if (values := action.get("partitionValues")) and not isinstance(values, dict):
+        raise BadActionError("partitionValues is not an object")
+    size = action.get("size")
+    if type(size) is int and 0 <= size <= MAX_INT64:
+        return size
+    if type(size) is float and size.is_integer() and 0 <= size <= MAX_EXACT:  # JSON knows one kind of number
+        return int(size)
+    if kind is Kind.ADD:
+        raise BadActionError(f"add without a size: {path!r}")
+    return None
+
+
+def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
+    """A row of `ACTIONS`; raises `BadActionError`."""
+    size = file_size(kind, action)
+    raw: str = action["path"]
+    path = unquote(raw) if "%" in raw else raw
+    dv_id, dv_path, deleted_rows = deletion_vector(action.get("deletionVector"))
+    stats = action.get("stats")
+    num_records = None if stats is None else stats_rows(stats)
+    if num_records is not None and num_records < deleted_rows:
+        num_records = None  # the statistics contradict the deletion vector
+    values = action.get("partitionValues")
+    return (
+        version,
+        _CODES[kind],
+        action.get("dataChange") is not False,
+        raw != path,
+        path if dv_id is None else file_key(path, dv_id),
+        path,
+        size,
+        num_records,
+        deleted_rows,
+        epoch_ms(action.get("modificationTime")),
+        _encoded(tuple(values.items())) if values else "",
+        dv_id,
+        dv_path,
+        None if stats is None or kind is not Kind.ADD else _stats_text(stats),
+        row_id if _is_count(row_id := action.get("baseRowId")) else None,
+    )
+
+
+def file_key(path: str, dv_id: str | None) -> str:
+    return path if dv_id is None else f"{path}\x00{dv_id}"
+
+
+def deletion_vector(value: Any) -> tuple[str | None, str | None, int]:
+    """Unique id, its path (or the folder before a relative one), how many rows it marks (PROTOCOL.md, "Deletion
+    Vectors")."""
+    if value is None:
+        return None, None, 0
+    try:
+        kind, text, offset, marked = (
+            value["storageType"],
+            value["pathOrInlineDv"],
+            value.get("offset"),
+            value["cardinality"],
+        )
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise BadActionError("a deletion vector without storageType, pathOrInlineDv or cardinality") from exc
+    if not _is_count(marked) or not isinstance(text, str) or kind not in ("u", "i", "p"):
+        raise BadActionError("a deletion vector with wrong types")
+    unique = f"{kind}{text}" if offset is None else f"{kind}{text}@{offset}"
+    return unique, unquote(text) if kind == "p" else _prefix(kind, text), marked
+
+
+def _prefix(kind: str, text: str) -> str | None:
+    prefix = text[:-UUID_CHARS] if kind == "u" else ""
+    return prefix or None
+
+
+def stats_rows(stats: Any) -> int | None:
+    """`numRecords` of a file's statistics, None where they are absent or not what they should be."""
+    if isinstance(stats, str):
+        match = NUM_RECORDS.match(stats)
+        if match is not None:
+            return int(match.group(1))
+        try:
+            stats = orjson.loads(stats)
+        except orjson.JSONDecodeError:
+            return None
+    rows = stats.get("numRecords") if isinstance(stats, Mapping) else None
+    if isinstance(rows, float) and rows.is_integer() and 0 <= rows <= MAX_EXACT:
+        return int(rows)
+    return rows if _is_count(rows) else None
+
+
+def _stats_text(stats: Any) -> str | None:
+    if isinstance(stats, Mapping):
+        return orjson.dumps(stats).decode()
+    return stats if isinstance(stats, str) else None
+
+
+def read_protocol(action: Any) -> Protocol:
+    try:
+        reader, writer = action["minReaderVersion"], action["minWriterVersion"]
+    except (KeyError, TypeError) as exc:
+        raise BadActionError("protocol without its versions") from exc
+    features = action.get("readerFeatures"), action.get("writerFeatures")
+    if not _is_count(reader) or not _is_count(writer) or not all(isinstance(each, list | None) for each in features):
+        raise BadActionError("protocol with wrong types")
+    return Protocol(reader, writer, *map(_names, features))
+
+
+def read_metadata(action: Any) -> Metadata:
+    if not isinstance(action, Mapping) or not isinstance(action.get("schemaString"), str):
+        raise BadActionError("metaData without a schema")
+    configuration = action.get("configuration") or {}
+    if not isinstance(configuration, Mapping):
+        raise BadActionError("metaData whose configuration is not an object")
+    created_ms = epoch_ms(action.get("createdTime"))
+    return Metadata(
+        id=str(action.get("id") or ""),
+        schema_json=action["schemaString"],
+        partition_columns=_names(action.get("partitionColumns")),
+        configuration={str(k): str(v) for k, v in configuration.items()},
+        name=optional_text(action.get("name")),
+        description=optional_text(action.get("description")),
+        created_at=None if created_ms is None else utc_from_ms(created_ms),
+    )
+
+
+def epoch_ms(value: Any) -> int | None:
+    """Milliseconds since 1970 when the value is such a number and a date can hold it."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 253_402_300_800_000:
+        return None
+    return value
+
+
+def utc_from_ms(value: int) -> datetime:
+    return datetime.fromtimestamp(value / 1000, UTC)
+
+
+def optional_text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INT64
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in value) if isinstance(value, list) else ()
+
+
+def _encoded(values: tuple[tuple[str, Any], ...]) -> str:
+    try:
+        return _encoded_once(values)
+    except TypeError:  # a value that no dictionary takes, which no writer of partitions means
+        return encode_partition({name: None if value is None else str(value) for name, value in values})
+
+
+@lru_cache(maxsize=4096)
+def _encoded_once(values: tuple[tuple[str, Any], ...]) -> str:
+    """Commits name the same partitions again and again."""
+    return encode_partition({name: None if value is None else str(value) for name, value in values})

@@ -1,0 +1,301 @@
+"""Checkpoints (classic, multi-part, V2 with sidecars): what they say of the table, and their files column by column.
+
+Rule: only the columns asked for are read, batch by batch, into Arrow arrays; whatever is wrong inside is
+`TableCorruptError` with the file's name. Sidecars must lie in the table's own `_delta_log/_sidecars` (PROTOCOL.md,
+"Sidecar Files").
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.errors import TableCorruptError
+from backend.lake.log.actions import (
+    ACTIONS,
+    FILES,
+    Kind,
+    action_table,
+    epoch_ms,
+    read_metadata,
+    read_protocol,
+)
+from backend.lake.log.checkpoint_columns import COLUMNS, FileColumn, file_columns, paths_of
+from backend.lake.log.checkpoint_parts import HINT, ParquetPart, Piece, corrupt_as, side_by_side
+from backend.lake.log.commits import domain, parse_commit, transaction
+from backend.lake.log.key_index import Array, KeyIndex, Places, exact_places, hashes_of
+from backend.lake.log.listing import LOG, Checkpoint
+from backend.lake.model import Metadata, Protocol
+from backend.lake.storage.paths import check_paths, is_remote, refused, resolve_log_path
+from backend.lake.storage.storage import Folder
+from backend.lake.table.partitions import physical_names
+
+SIDECARS = f"{LOG}/_sidecars"
+KEYS_KNOWN = 20_000  # a few megabytes; one search may go beyond
+
+
+@dataclass(slots=True)
+class _Top:
+    """What the top file of a checkpoint holds beside its parquet parts."""
+
+    parts: list[ParquetPart]
+    inline: pa.Table = field(default_factory=ACTIONS.empty_table)
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A first look at one piece: which rows are files, where among the files the keys asked for are, and the hashes of
+    all keys (on an object store)."""
+
+    mask: Array
+    places: Places
+    hashes: Array
+
+
+class CheckpointState:
+    """The table at a checkpoint's version. What was read of it is kept; thread-safe."""
+
+    def __init__(self, folder: Folder, checkpoint: Checkpoint, allowed: Sequence[str]) -> None:
+        self._allowed = allowed
+        self._table = folder.uri
+        self._lock = threading.RLock()
+        self._name = f"{LOG}/{checkpoint.files[0]}"
+        self.version = checkpoint.version
+        top = _read_top(folder, checkpoint)
+        if top.protocol is None or top.metadata is None:
+            raise TableCorruptError(f"checkpoint {self._name} holds no protocol or no metaData", hint=HINT)
+        self.protocol: Protocol = top.protocol
+        self.metadata: Metadata = top.metadata
+        self._top = top
+        self._live: dict[Piece, Array] | None = None  # of each piece, which of its rows are files
+        self._columns: dict[str, pa.Array] = {}
+        self._totals: dict[str, tuple[int, int]] = {}
+        self._index: KeyIndex | None = None
+        self._known: dict[str, tuple[int, ...]] = {}  # rows of the keys looked for before
+        self._small: tuple[Mapping[str, int], Mapping[str, str | None]] | None = None
+
+    @property
+    def num_files(self) -> int:
+        return len(self.column("size_bytes"))
+
+    def column(self, name: str) -> pa.Array:
+        """One column of `actions.FILES` over all files of the checkpoint, always in the same order."""
+        with self._lock:
+            if name in self._columns:
+                return self._columns[name]
+        group = COLUMNS[name]
+        special = {"size_bytes": self._sizes, "num_records": self._num_records}
+        arrays = {name: special[name]()} if name in special else self._read(group)
+        with self._lock:
+            if group.kept:
+                self._columns.update(arrays)
+        return arrays[name]
+
+    def total(self, name: str) -> tuple[int, int]:
+        """The sum of a column of whole numbers, and how many files do not say it."""
+        if name not in self._totals:
+            column = self.column(name)
+            self._totals[name] = int(pc.sum(column).as_py() or 0), int(column.null_count)
+        return self._totals[name]
+
+    def places(self, keys: pa.Array) -> Places:
+        """Where the files with these keys are: positions in `keys` and rows of the checkpoint."""
+        with self._lock:
+            texts = keys.to_pylist()
+            if any(text not in self._known for text in texts):
+                self._look_for(keys, texts)
+            found = [(at, row) for at, text in enumerate(texts) for row in self._known[text]]
+        return np.array([at for at, _ in found], np.int64), np.array([row for _, row in found], np.int64)
+
+    def _look_for(self, keys: pa.Array, texts: Sequence[str]) -> None:
+        if len(self._known) > KEYS_KNOWN:
+            self._known = {}
+        self._known |= dict.fromkeys(texts, ())
+        for at, row in zip(*(each.tolist() for each in self._search(keys)), strict=True):
+            self._known[texts[at]] += (row,)
+
+    def _search(self, keys: pa.Array) -> Places:
+        """The first call compares texts while the paths stream past; a later one builds an index, for tables that are
+        looked at again."""
+        if self._live is None:
+            return self._first_pass(keys)
+        if self._index is None:
+            self._index = KeyIndex(np.concatenate([hashes_of(keys) for keys in self._key_batches()]))
+        if self._index.is_exact:
+            return self._index.places(keys)
+        return exact_places(self._key_batches(), keys)
+
+    def check(self) -> None:
+        """Read what must be right for any figure: sizes, and deletion vectors where there are some."""
+        self.column("size_bytes")
+        self.column("dv_id")
+
+    def small_actions(self) -> tuple[Mapping[str, int], Mapping[str, str | None]]:
+        """Transactions per application and domain configurations."""
+        with self._lock:
+            if self._small is None:
+                transactions, domains = dict(self._top.transactions), dict(self._top.domains)
+                for part in self._top.parts:
+                    with corrupt_as(part.path):
+                        for action in part.values("txn"):
+                            transactions.update(transaction(action))
+                        for action in part.values("domainMetadata"):
+                            domains.update(domain(action))
+                self._small = transactions, domains
+            return self._small
+
+    def _sizes(self) -> pa.Array:
+        sizes = self._read(COLUMNS["size_bytes"])["size_bytes"]
+        if sizes.null_count or (len(sizes) and pc.min(sizes).as_py() < 0):
+            raise TableCorruptError(f"checkpoint {self._name} holds a file without a size", hint=HINT)
+        return sizes
+
+    def _num_records(self) -> pa.Array:
+        """Unknown where the statistics contradict the deletion vector."""
+        rows, deleted = self._read(COLUMNS["num_records"])["num_records"], self.column("deleted_rows")
+        if not pc.any(pc.less(rows, deleted)).as_py():
+            return rows
+        return pc.if_else(pc.less(rows, deleted), pa.scalar(None, pa.int64()), rows)
+
+    def _pieces(self) -> dict[Piece, Array]:
+        with self._lock:
+            if self._live is None:
+                self._first_pass(pa.array([], pa.string()))
+            assert self._live is not None
+            return self._live
+
+    def _first_pass(self, keys: pa.Array) -> Places:
+        """The first look at all paths: which rows are files, do they stay inside, and where are these keys. What was
+        fetched from an object store is indexed at once, to be fetched no second time."""
+        pieces = [piece for part in self._top.parts if "path" in part.fields() for piece in part.pieces()]
+        passes = side_by_side(lambda piece: self._pass(piece, keys), pieces)
+        check_paths(self._top.inline["path"], self._table, self._allowed)
+        inline = _joined(self._top.inline["key"].chunks, pa.string())
+        found, rows, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        last = _Pass(np.ones(len(inline), bool), exact_places([inline], keys), hashes_of(inline))
+        for one in [*passes, last]:
+            found.append(one.places[0])
+            rows.append(one.places[1] + start)
+            start += int(one.mask.sum())
+        self._live = {piece: one.mask for piece, one in zip(pieces, passes, strict=True)}
+        if is_remote(self._table):
+            self._index = KeyIndex(np.concatenate([one.hashes for one in (*passes, last)]))
+        return np.concatenate(found), np.concatenate(rows)
+
+    def _pass(self, piece: Piece, keys: pa.Array) -> "_Pass":
+        mask, hashes = [np.zeros(0, bool)], [np.zeros(0, np.int64)]
+        columns = file_columns(piece.part.fields(), "key", ())
+
+        def batches() -> Iterator[pa.Array]:
+            for struct in piece.batches(columns.leaves):
+                with corrupt_as(piece.part.path):
+                    live = pc.is_valid(pc.struct_field(struct, "path"))
+                    mask.append(live.to_numpy(zero_copy_only=False))
+                    struct = struct if mask[-1].all() else struct.filter(live)
+                    check_paths(paths_of(struct), self._table, self._allowed)
+                    found = columns.decode(struct)["key"]
+                if is_remote(self._table):
+                    hashes.append(hashes_of(found))
+                yield found
+
+        places = exact_places(batches(), keys)
+        return _Pass(np.concatenate(mask), places, np.concatenate(hashes))
+
+    def _read(self, group: FileColumn) -> dict[str, pa.Array]:
+        pieces = [(piece, mask) for piece, mask in self._pieces().items() if mask.any()]
+        read = side_by_side(lambda one: list(self._decoded(*one, group)), pieces)
+        chunks = {name: [batch[name] for found in read for batch in found] for name in group.names}
+        for name in group.names:
+            chunks[name] += self._top.inline[name].chunks
+        if "dv_path" in group.names:
+            for chunk in chunks["dv_path"]:
+                check_paths(chunk.drop_null(), self._table, self._allowed)
+        return {name: _joined(found, FILES.field(name).type) for name, found in chunks.items()}
+
+    def _decoded(self, piece: Piece, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
+        columns = file_columns(piece.part.fields(), group.names[0], self._partition_names())
+        if not columns.leaves:
+            yield columns.missing(int(mask.sum()))
+            return
+        start = 0
+        for struct in piece.batches(columns.leaves):
+            here = mask[start : start + len(struct)]
+            start += len(struct)
+            with corrupt_as(piece.part.path):
+                found = columns.decode(struct if here.all() else struct.filter(pa.array(here)))
+            yield found
+
+    def _key_batches(self) -> Iterator[pa.Array]:
+        """Keys of the files, in the order of `column`."""
+        for piece, mask in self._pieces().items():
+            if mask.any():
+                for batch in self._decoded(piece, mask, COLUMNS["key"]):
+                    yield batch["key"]
+        yield _joined(self._top.inline["key"].chunks, pa.string())
+
+    def _partition_names(self) -> tuple[str, ...]:
+        physical = physical_names(self.metadata)
+        return tuple(physical.get(column, column) for column in self.metadata.partition_columns)
+
+
+def _read_top(folder: Folder, checkpoint: Checkpoint) -> _Top:
+    """Protocol, metadata, inline files and the parts with the rest."""
+    if len(checkpoint.files) == 1 and checkpoint.files[0].endswith(".json"):
+        return _read_json_top(folder, f"{LOG}/{checkpoint.files[0]}", checkpoint.version)
+    top = _Top([ParquetPart(folder, f"{LOG}/{name}") for name in checkpoint.files])
+    sidecars: list[str] = []
+    for part in list(top.parts):
+        with corrupt_as(part.path):
+            for action in part.values("protocol", most=1):
+                top.protocol = read_protocol(action)
+            for action in part.values("metaData", most=1):
+                top.metadata = read_metadata(_with_maps(action))
+            sidecars += [str(action.get("path")) for action in part.values("sidecar")]
+    top.parts += [ParquetPart(folder, _sidecar_place(folder.uri, sidecar)) for sidecar in sidecars]
+    return top
+
+
+def _read_json_top(folder: Folder, path: str, version: int) -> _Top:
+    rows: list[tuple[Any, ...]] = []
+    record = parse_commit(version, folder.read(path), rows, path)
+    if record.problem:
+        raise TableCorruptError(record.problem, hint=HINT)
+    actions = action_table(rows)
+    inline = actions.filter(pc.equal(actions["kind"], int(Kind.ADD)))
+    parts = [ParquetPart(folder, _sidecar_place(folder.uri, sidecar)) for sidecar in record.sidecars]
+    return _Top(parts, inline, record.protocol, record.metadata, record.transactions, record.domains)
+
+
+def _joined(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """One array; partitions stay dictionary-encoded."""
+    if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
+        encoded = [c if pa.types.is_dictionary(c.type) else c.dictionary_encode() for c in chunks]
+        whole = pa.chunked_array(encoded).unify_dictionaries().combine_chunks()
+        return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    return pa.concat_arrays([c.cast(kind) for c in chunks]) if chunks else pa.array([], kind)
+
+
+def _with_maps(action: Mapping[str, Any]) -> dict[str, Any]:
+    action = dict(action)
+    pairs = action.get("configuration")
+    action["configuration"] = dict(pairs) if isinstance(pairs, Sequence) else pairs
+    action["createdTime"] = epoch_ms(action.get("createdTime"))
+    return action
+
+
+def _sidecar_place(table: str, path: str) -> str:
+    """A sidecar's path relative to the table; raises `PathRefusedError` when it is not in `_sidecars`."""
+    decoded = unquote(path)
+    place = resolve_log_path(decoded, f"{table}/{SIDECARS}", ())
+    if not place.startswith(f"{table}/{SIDECARS}/"):
+        raise refused(path, table)
+    return place.removeprefix(f"{table}/")

@@ -1,0 +1,98 @@
+"""`.crc` files: what a writer said of a whole version in one small file (PROTOCOL.md, "Version Checksum File").
+
+Rule: a checksum that contradicts itself or lacks a required field is none. It answers first where a log is large; the
+log has the last word, and a disagreement is a finding.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import orjson
+
+from backend.lake.files.file_sizes import Bucket
+from backend.lake.log.actions import BadActionError, read_metadata, read_protocol
+from backend.lake.model import Metadata, Protocol
+
+MAX_BYTES = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """`buckets` are the writer's own bins, half-open, joined to powers of two; None when it left no histogram."""
+
+    num_files: int
+    size_bytes: int
+    protocol: Protocol | None
+    metadata: Metadata | None
+    buckets: tuple[Bucket, ...] | None = None
+
+    def disagreement(self, num_files: int, size_bytes: int, protocol: Protocol, metadata: Metadata) -> str | None:
+        """What differs from the log, in words; None when nothing does."""
+        found = []
+        if (self.num_files, self.size_bytes) != (num_files, size_bytes):
+            found.append(
+                f"it says {self.num_files} files and {self.size_bytes} bytes, "
+                f"the log holds {num_files} files and {size_bytes} bytes"
+            )
+        if self.protocol is not None and self.protocol != protocol:
+            found.append("its protocol is another one")
+        if self.metadata is not None and _essence(self.metadata) != _essence(metadata):
+            found.append("its metadata is another one")
+        return "; ".join(found) or None
+
+
+def read_checksum(content: bytes) -> Checksum | None:
+    """A checksum file's content understood; None when it is not what the protocol says."""
+    try:
+        said = orjson.loads(content)
+        num_files, size_bytes = _count(said["numFiles"]), _count(said["tableSizeBytes"])
+        protocol = read_protocol(said["protocol"]) if said.get("protocol") else None
+        metadata = read_metadata(said["metadata"]) if said.get("metadata") else None
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, BadActionError, ValueError):
+        return None
+    buckets = _buckets(said.get("fileSizeHistogram") or said.get("histogramOpt"))
+    if buckets is not None and (sum(b.files for b in buckets), sum(b.bytes for b in buckets)) != (
+        num_files,
+        size_bytes,
+    ):
+        buckets = None
+    return Checksum(num_files, size_bytes, protocol, metadata, buckets)
+
+
+def _essence(metadata: Metadata) -> tuple[str, str, dict[str, str]]:
+    return metadata.id, metadata.schema_json, dict(metadata.configuration)
+
+
+def _buckets(said: Any) -> tuple[Bucket, ...] | None:
+    if not isinstance(said, Mapping):
+        return None
+    edges, files, sizes = (said.get(name) for name in ("sortedBinBoundaries", "fileCounts", "totalBytes"))
+    try:
+        edges, files, sizes = [_count(x) for x in edges], [_count(x) for x in files], [_count(x) for x in sizes]  # type: ignore[union-attr]
+    except (TypeError, ValueError):
+        return None
+    if not edges or edges[0] != 0 or not len(edges) == len(files) == len(sizes) or sorted(set(edges)) != edges:
+        return None
+    return _joined(edges, files, sizes)
+
+
+def _joined(edges: Sequence[int], files: Sequence[int], sizes: Sequence[int]) -> tuple[Bucket, ...]:
+    """Bins between powers of two put together, without empty ones at the ends."""
+    cuts = [at for at, edge in enumerate(edges) if edge & (edge - 1) == 0] + [len(edges)]
+    found = []
+    for first, end in pairwise(cuts):
+        to_bytes = edges[end] if end < len(edges) else MAX_BYTES
+        found.append(Bucket(edges[first], to_bytes, sum(files[first:end]), sum(sizes[first:end])))
+    while found and not found[-1].files:
+        found.pop()
+    while found and not found[0].files:
+        found.pop(0)
+    return tuple(found)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("no count")
+    return value

@@ -1,0 +1,196 @@
+"""Commit files (`<version>.json`, one action a line) read into records and Arrow columns.
+
+Rule: a commit that cannot be read says so in its record and contributes no file; whoever needs its files raises.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from json import JSONDecodeError
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from backend.lake.log.actions import (
+    BadActionError,
+    Kind,
+    action_table,
+    file_action,
+    file_size,
+    read_metadata,
+    read_protocol,
+)
+from backend.lake.model import Metadata, Protocol
+
+_FILE_ACTIONS = {"add": Kind.ADD, "remove": Kind.REMOVE, "cdc": Kind.CDC}
+_KIND, _SIZE = 1, 6  # places in a row of `ACTIONS`
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """Files that a commit names. `bytes_removed` is None when a remove does not say its size."""
+
+    files_added: int = 0
+    files_removed: int = 0
+    bytes_added: int = 0
+    bytes_removed: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """What one commit says beside its files. `problem` is set when the commit cannot be trusted.
+
+    `transactions` are the newest version per application, `domains` the configuration per domain (None: removed).
+    """
+
+    version: int
+    commit_info: Any = None
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    sidecars: tuple[str, ...] = ()
+    problem: str | None = None
+    counts: FileCounts = FileCounts()
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSlice:
+    """A record and its rows in a block that many commits share."""
+
+    record: CommitRecord
+    block: pa.Table
+    start: int
+    length: int
+
+    @property
+    def actions(self) -> pa.Table:
+        return self.block.slice(self.start, self.length)
+
+
+def commit_name(version: int) -> str:
+    return f"{version:020d}.json"
+
+
+def parse_commits(contents: Iterable[tuple[int, str, bytes]]) -> list[CommitSlice]:
+    """Commits and log compactions (the version each leads to, name, content) parsed into one shared block of
+    `ACTIONS`, in the order given."""
+    rows: list[Row] = []
+    parsed: list[tuple[CommitRecord, int, int]] = []
+    for version, name, content in contents:
+        start = len(rows)
+        record = parse_commit(version, content, rows, name)
+        parsed.append((record, start, len(rows) - start))
+    block = action_table(rows)
+    return [CommitSlice(record, block, start, length) for record, start, length in parsed]
+
+
+def parse_commit(version: int, content: bytes, rows: list[Row], name: str = "") -> CommitRecord:
+    """Append a commit's file actions to `rows` and return the rest."""
+    start = len(rows)
+    record = _read(version, content, name, lambda kind, body: rows.append(file_action(version, kind, body)))
+    if record.problem:
+        del rows[start:]
+        return record
+    sizes: dict[Kind, list[int | None]] = {kind: [] for kind in Kind}
+    for row in rows[start:]:
+        sizes[row[_KIND]].append(row[_SIZE])
+    return replace(record, counts=_counts(sizes))
+
+
+def parse_record(version: int, content: bytes) -> CommitRecord:
+    """What `parse_commit` returns, for whoever does not need the files themselves: several times faster."""
+    sizes: dict[Kind, list[int | None]] = {kind: [] for kind in Kind}
+    record = _read(version, content, "", lambda kind, body: sizes[kind].append(file_size(kind, body)))
+    return record if record.problem else replace(record, counts=_counts(sizes))
+
+
+def _read(version: int, content: bytes, name: str, take: Callable[[Kind, Any], None]) -> CommitRecord:
+    """Everything but file actions, which `take` gets and may refuse."""
+    found: dict[str, Any] = {}
+    number = 0
+    try:
+        for number, line in enumerate(content.split(b"\n"), start=1):  # noqa: B007
+            if line and not line.isspace():
+                _read_line(line, take, found)
+    except (BadActionError, JSONDecodeError, UnicodeError, RecursionError) as exc:
+        found["problem"] = f"line {number} of {name or commit_name(version)}: {_reason(exc)}"
+    if not content.strip() and name in ("", commit_name(version)):  # a compaction of commits without files is empty
+        found["problem"] = f"{commit_name(version)} is empty: its writer was cut off"
+    return CommitRecord(version, **found)
+
+
+def _read_line(line: bytes, take: Callable[[Kind, Any], None], found: dict[str, Any]) -> None:
+    try:
+        action = orjson.loads(line)
+    except JSONDecodeError:
+        action = _read_odd(line)
+    if type(action) is not dict:
+        raise BadActionError("no JSON object")
+    for kind, body in action.items():
+        if body is None:
+            continue
+        file_kind = _FILE_ACTIONS.get(kind)
+        if file_kind is not None:
+            take(file_kind, body)
+        elif kind == "commitInfo":
+            found["commit_info"] = body
+        elif kind == "protocol":
+            found["protocol"] = read_protocol(body)
+        elif kind == "metaData":
+            found["metadata"] = read_metadata(body)
+        elif kind == "sidecar":
+            found["sidecars"] = (*found.get("sidecars", ()), _sidecar_path(body))
+        elif kind == "txn":
+            found.setdefault("transactions", {}).update(transaction(body))
+        elif kind == "domainMetadata":
+            found.setdefault("domains", {}).update(domain(body))
+
+
+def _read_odd(line: bytes) -> Any:
+    """What strict JSON does not allow and some writers leave: NaN, and half surrogate pairs outside file actions."""
+    action = json.loads(line)
+    if isinstance(action, dict) and action.keys() & _FILE_ACTIONS.keys():
+        json.dumps(action, ensure_ascii=False).encode()  # no text that a path can hold
+    return action
+
+
+def transaction(body: Any) -> dict[str, int]:
+    """`{appId: version}` of a `txn` action; empty when it is not one: no figure hangs on it."""
+    app_id, version = (body.get("appId"), body.get("version")) if isinstance(body, Mapping) else (None, None)
+    return {app_id: version} if isinstance(app_id, str) and isinstance(version, int) else {}
+
+
+def domain(body: Any) -> dict[str, str | None]:
+    """`{domain: configuration}` of a `domainMetadata` action, the configuration None when it was removed."""
+    name, text = (body.get("domain"), body.get("configuration")) if isinstance(body, Mapping) else (None, None)
+    if not isinstance(name, str):
+        return {}
+    return {name: None if body.get("removed") is True or not isinstance(text, str) else text}
+
+
+def _counts(sizes: Mapping[Kind, list[int | None]]) -> FileCounts:
+    added, removed = sizes[Kind.ADD], sizes[Kind.REMOVE]
+    return FileCounts(len(added), len(removed), _sum(added) or 0, _sum(removed))
+
+
+def _sum(sizes: list[int | None]) -> int | None:
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _sidecar_path(body: Any) -> str:
+    path = body.get("path") if isinstance(body, Mapping) else None
+    if not isinstance(path, str) or not path:
+        raise BadActionError("sidecar without a path")
+    return path
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, BadActionError):
+        return str(exc)
+    if isinstance(exc, UnicodeEncodeError):
+        return "a text that is no Unicode"
+    return "nested too deeply" if isinstance(exc, RecursionError) else "not JSON (cut off or garbage)"

@@ -1,0 +1,240 @@
+"""The live files of one version, column by column: a checkpoint's less those that later actions name, and their adds.
+
+Rule: a column is read when it is asked for; every column has the same order; no object per file. Where a checkpoint
+turns out to be damaged, an older state is used instead and that is a finding.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.errors import ObjectMissingError
+from backend.lake.log.actions import FILES, Kind
+from backend.lake.model import FILES_SCHEMA, Metadata
+from backend.lake.table.partitions import show_partitions
+
+Lock = AbstractContextManager[Any]
+Answer = TypeVar("Answer")
+Rows = np.ndarray[Any, Any]
+NO_ROWS: Rows = np.zeros(0, np.int64)
+
+
+class Base(Protocol):
+    """A state with its files in a fixed order: a checkpoint."""
+
+    @property
+    def num_files(self) -> int: ...
+    def column(self, name: str) -> pa.Array: ...
+    def total(self, name: str) -> tuple[int, int]: ...
+    def check(self) -> None: ...
+    def places(self, keys: pa.Array) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]": ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a version's files are made of: a base without the rows `gone` (sorted), and those added after it
+    (`actions.FILES`)."""
+
+    base: Base | None
+    gone: Rows
+    added: pa.Table
+    finding: str | None = None  # why a better way to the version was not taken
+
+    @property
+    def kept_files(self) -> int:
+        return 0 if self.base is None else self.base.num_files - len(self.gone)
+
+    def kept(self, column: pa.Array) -> pa.Array:
+        """A column of the base without the rows that are gone."""
+        if not len(self.gone):
+            return column
+        live = np.ones(len(column), bool)
+        live[self.gone] = False
+        return column.filter(pa.array(live))
+
+
+@dataclass(slots=True)
+class FileSet:
+    """Thread-safe. `load` finds the parts; asked with True, it looks at the log's names again first."""
+
+    metadata: Metadata
+    load: Callable[[bool], Parts]
+    lock: Lock = field(default_factory=threading.RLock)
+    is_gone: bool = False  # a file that it stands on was cleaned away
+    _parts: Parts | None = None
+    _is_ordered: bool = False  # rows were handed out in the order of `_parts`
+    _later: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, files: pa.Table, metadata: Metadata) -> "FileSet":
+        """Files given as a table of `FILES_SCHEMA`, with `stats` if it is there."""
+        return _GivenFiles(metadata, lambda _: Parts(None, NO_ROWS, FILES.empty_table()), _files=files)
+
+    @property
+    def num_files(self) -> int:
+        parts = self.resolve()
+        return parts.kept_files + int(parts.added.num_rows)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What was odd about the files that the state was read from, as far as it was read."""
+        return (self._parts.finding,) if self._parts is not None and self._parts.finding else ()
+
+    def column(self, name: str) -> pa.Array:
+        """A column of `FILES_SCHEMA` or of `actions.FILES`; raises what reading the log raises."""
+        if name == "partition":
+            return show_partitions(self.column("encoded_partition"), self.metadata)
+        return self._of_base(lambda parts: _column(parts, name))
+
+    def total(self, name: str) -> tuple[int, int]:
+        """The sum of a column of whole numbers, and how many files do not say it: at the price of the files that came
+        or went since the base."""
+        return self._of_base(lambda parts: _total(parts, name))
+
+    def table(self, names: Sequence[str]) -> pa.Table:
+        """Columns of `FILES_SCHEMA` (or `stats`), one row a file."""
+        return _tabled({name: self.column(name) for name in names})
+
+    def take(self, places: Rows, names: Sequence[str]) -> pa.Table:
+        """The same of the files at places, in that order: a column that the base keeps costs no more than these."""
+        return _tabled({name: self._taken(name, places) for name in names})
+
+    def _taken(self, name: str, places: Rows) -> pa.Array:
+        if name == "partition":
+            return show_partitions(self._taken("encoded_partition", places), self.metadata)
+        return self._of_base(lambda parts: _taken(parts, name, places))
+
+    def find(self, keys: Sequence[str]) -> dict[str, int]:
+        """The row of each key `(path, deletion vector)` that is live here."""
+        return self._of_base(lambda parts: self._find(parts, keys))
+
+    def _find(self, parts: Parts, keys: Sequence[str]) -> dict[str, int]:
+        if self._later is None:
+            self._later = {key: parts.kept_files + at for at, key in enumerate(parts.added["key"].to_pylist())}
+        found = {key: self._later[key] for key in keys if key in self._later}
+        if parts.base is not None:
+            wanted = list(dict.fromkeys(keys))
+            at, rows = parts.base.places(pa.array(wanted, pa.string()))
+            live = ~np.isin(rows, parts.gone)
+            at, rows = at[live], rows[live] - np.searchsorted(parts.gone, rows[live])
+            found |= {wanted[key]: int(row) for key, row in zip(at, rows, strict=True)}
+        return found
+
+    def resolve(self) -> Parts:
+        """Find out which files of the base are live; raises what reading the log raises."""
+        with self.lock:
+            if self._parts is None:
+                self._parts = self.load(False)
+            return self._parts
+
+    def _of_base(self, read: Callable[[Parts], Answer]) -> Answer:
+        try:
+            found = read(self.resolve())
+        except ObjectMissingError:
+            with self.lock:
+                if self._is_ordered:  # what another base gives would not stand beside what was given before
+                    self.is_gone = True
+                    raise
+                self._parts = self.load(True)
+            found = read(self._parts)
+        self._is_ordered = True
+        return found
+
+
+@dataclass(slots=True)
+class _GivenFiles(FileSet):
+    _files: pa.Table = field(default_factory=FILES_SCHEMA.empty_table)
+
+    @property
+    def num_files(self) -> int:
+        return int(self._files.num_rows)
+
+    def column(self, name: str) -> pa.Array:
+        return _one(self._files[name].combine_chunks())
+
+    def _taken(self, name: str, places: Rows) -> pa.Array:
+        return self.column(name).take(pa.array(places))
+
+    def total(self, name: str) -> tuple[int, int]:
+        return _sum(self._files[name])
+
+
+def last_actions(actions: pa.Table) -> pa.Table:
+    """The last action on each key `(path, deletion vector)`, in their order; change files are none."""
+    actions = actions.filter(pc.not_equal(actions["kind"], int(Kind.CDC)))
+    if not actions.num_rows:
+        return actions
+    codes = _one(actions["key"].combine_chunks()).dictionary_encode()
+    last = np.zeros(len(codes.dictionary), np.int64)
+    last[codes.indices.to_numpy()] = np.arange(actions.num_rows)
+    return actions.take(pa.array(np.sort(last)))
+
+
+def decide(base: Base | None, actions: pa.Table) -> Parts:
+    """Which rows of the base no later action (`ACTIONS`, in their order) names, and the files added last."""
+    decided = last_actions(actions)
+    added = decided.filter(pc.equal(decided["kind"], int(Kind.ADD))).select(FILES.names).combine_chunks()
+    if base is None:
+        return Parts(None, NO_ROWS, added)
+    _, named = base.places(_one(decided["key"].combine_chunks()))
+    base.check()
+    return Parts(base, np.unique(named), added)
+
+
+def _total(parts: Parts, name: str) -> tuple[int, int]:
+    added = _sum(parts.added[name])
+    if parts.base is None:
+        return added
+    whole, gone = parts.base.total(name), _sum(parts.base.column(name).take(pa.array(parts.gone)))
+    return whole[0] - gone[0] + added[0], whole[1] - gone[1] + added[1]
+
+
+def _sum(column: pa.Array | pa.ChunkedArray) -> tuple[int, int]:
+    return int(pc.sum(column).as_py() or 0), int(column.null_count)
+
+
+def _column(parts: Parts, name: str) -> pa.Array:
+    added = _one(parts.added[name].combine_chunks())
+    if parts.base is None:
+        return added
+    found = parts.kept(parts.base.column(name))
+    if not len(added):
+        return found
+    if pa.types.is_dictionary(found.type):
+        both = pa.chunked_array([found, added.dictionary_encode()]).unify_dictionaries()
+        return pa.concat_arrays(both.chunks)
+    return pa.concat_arrays([found, added])
+
+
+def _taken(parts: Parts, name: str, places: Rows) -> pa.Array:
+    late = places >= parts.kept_files
+    added = _one(parts.added[name].take(pa.array(places[late] - parts.kept_files)))
+    if parts.base is None or late.all():
+        return added
+    before_each = parts.gone - np.arange(len(parts.gone))  # places that are left before each row that is gone
+    rows = places[~late] + np.searchsorted(before_each, places[~late], side="right")
+    found = pa.concat_arrays([plain_values(parts.base.column(name).take(pa.array(rows))), added])
+    order = np.argsort(np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)]))
+    return found.take(pa.array(order))
+
+
+def _tabled(columns: Mapping[str, pa.Array]) -> pa.Table:
+    fields = [FILES_SCHEMA.field(n) if n in FILES_SCHEMA.names else FILES.field(n) for n in columns]
+    return pa.table({name: plain_values(column) for name, column in columns.items()}).cast(pa.schema(fields))
+
+
+def plain_values(column: pa.Array) -> pa.Array:
+    """The values themselves, where a column is dictionary-encoded."""
+    return column.dictionary.take(column.indices) if pa.types.is_dictionary(column.type) else column
+
+
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column

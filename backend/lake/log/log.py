@@ -1,0 +1,333 @@
+"""One table's log, read once and kept: names, parsed commits, states.
+
+Rule: a version never changes, so what was read of it is kept; a refresh costs the new commits alone. When the table
+was made anew under the same path, everything is forgotten.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+import pyarrow as pa
+
+from backend.errors import (
+    LakehouseError,
+    ObjectMissingError,
+    PathRefusedError,
+    StorageError,
+    TableCorruptError,
+    VersionNotFoundError,
+)
+from backend.lake.log.checkpoint import CheckpointState
+from backend.lake.log.checksum import Checksum, read_checksum
+from backend.lake.log.commit_cache import CommitCache
+from backend.lake.log.commit_info import committed_at
+from backend.lake.log.commits import CommitSlice, commit_name
+from backend.lake.log.file_set import FileSet, Parts, decide
+from backend.lake.log.listing import LOG, Checkpoint, LogListing, Segment, Step
+from backend.lake.log.log_names import LogNames
+from backend.lake.log.replay import LogState, check_readable, file_actions, named_last
+from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
+from backend.lake.storage.paths import check_paths, is_remote
+from backend.lake.storage.storage import Folder
+
+STATES_KEPT = 24
+BASES_KEPT = 2
+
+Key = TypeVar("Key")
+Kept = TypeVar("Kept")
+Answer = TypeVar("Answer")
+
+
+class TableLog:
+    """Thread-safe reader of one table's log."""
+
+    def __init__(self, ref: TableRef, folder: Folder, allowed: Sequence[str], *, poll_s: float = 0.0) -> None:
+        self.ref = ref
+        self._folder = folder
+        self._allowed = tuple(allowed)
+        self._lock = threading.RLock()
+        self._names = LogNames(folder, poll_s)
+        self._forget()
+
+    def latest(self) -> int:
+        """The newest version now; raises `TableNotFoundError` when there is no log (any more)."""
+        return self._head().latest
+
+    def listing(self) -> LogListing:
+        """Every name of the log now."""
+        with self._lock:
+            self._head()
+            return self._names.whole()
+
+    def last_checkpoint(self) -> int | None:
+        """The version of the newest complete checkpoint: a new one may come without a new commit."""
+        with self._lock:
+            self._head()
+            return max(self._names.relist().checkpoints, default=None)
+
+    def generation(self) -> int:
+        """Grows when the table at this place was found to be another one."""
+        return self._generation
+
+    def commits(self, versions: Iterable[int]) -> list[CommitSlice]:
+        """Parsed commits in the order asked for; raises `VersionNotFoundError` when one is gone."""
+        with self._lock:
+            return self._read([Step(version, version) for version in versions])
+
+    def state(self, version: int) -> LogState:
+        """The log's state at a version; see `Lake.snapshot` for what it raises."""
+        with self._lock:
+            self._head()
+            if version not in self._states or self._is_gone(self._states[version]):
+                _keep(self._states, version, self._reconstruct(version), STATES_KEPT)
+            self._states.move_to_end(version)
+            return self._states[version]
+
+    def snapshot(self, version: int | None) -> Snapshot:
+        with self._lock:
+            latest = self.latest()
+            version = latest if version is None else version
+            state = self.state(version)
+            if version not in self._snapshots or self._snapshots[version].file_set is not state.files:
+                check_readable(state.protocol)
+                built = Snapshot(
+                    self.ref,
+                    version,
+                    self.committed_at(version),
+                    state.protocol,
+                    state.metadata,
+                    state.files,
+                    state.small_actions,
+                    lambda: self._findings(state),
+                )
+                _keep(self._snapshots, version, built, STATES_KEPT)
+            self._snapshots.move_to_end(version)
+            return self._snapshots[version]
+
+    def history(self, *, limit: int | None, low: int, high: int | None) -> list[Commit]:
+        """Commits for people, newest first, both ends included; those cleaned away are not there."""
+        with self._lock:
+            head = self._head()
+            newest = head.latest if high is None else min(high, head.latest)
+            likely = _likely(head, limit, low, newest)
+            found = None if likely is None else self._attempt(likely)
+            if found is None:
+                listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
+                found = self._history(listed if limit is None else listed[: max(0, limit)])
+            return found
+
+    def commit(self, version: int) -> Commit:
+        """One commit for people; raises `VersionNotFoundError`."""
+        with self._lock:
+            return self._history([version])[0]
+
+    def committed_at(self, version: int) -> datetime | None:
+        """When a version was made; None when its commit was cleaned away."""
+        with self._lock:
+            if version not in self._names.for_version(version).commits:
+                return None
+            record = self._commits.records([version])[0]
+            return committed_at(record.commit_info) or self._commits.modified_at(version)
+
+    def modified_at(self, version: int) -> datetime | None:
+        """The commit file's own time: all there is where a writer left none."""
+        return self._commits.modified_at(version)
+
+    def commit_tag(self, version: int) -> str:
+        """What tells this commit's file from another one of the same name; empty when it is not there."""
+        entry = self._folder.stat(f"{LOG}/{commit_name(version)}")
+        return (entry.tag or "") if entry else ""
+
+    def has_commit(self, version: int) -> bool:
+        with self._lock:
+            return version in self._names.for_version(version).commits
+
+    def base_version(self, version: int) -> int:
+        """The version of the checkpoint that `version` is reconstructed from, -1 when from the first commit."""
+        return self.state(version).segment.base_version
+
+    def checksum(self, version: int) -> Checksum | None:
+        """What the writer said of a version in its `.crc`; None without one, or when it cannot be read."""
+        with self._lock:
+            head = self._head()
+            if is_remote(self._folder.uri) and version not in self._names.for_version(version).checksums:
+                return None
+            if version > head.latest:
+                return None
+            if version not in self._checksums:
+                _keep(self._checksums, version, self._read_checksum(version), STATES_KEPT)
+            return self._checksums[version][1]
+
+    def _head(self) -> LogListing:
+        with self._lock:
+            head = self._names.head()
+            if self._names.generation != self._generation:
+                self._forget()
+            return head
+
+    def _forget(self) -> None:
+        self._generation = self._names.generation
+        self._commits = CommitCache(self._folder)
+        self._bases: OrderedDict[Checkpoint, CheckpointState] = OrderedDict()
+        self._states: OrderedDict[int, LogState] = OrderedDict()
+        self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
+        self._checksums: OrderedDict[int, tuple[bool, Checksum | None]] = OrderedDict()
+
+    def _read(self, steps: Sequence[Step]) -> list[CommitSlice]:
+        with self._stale_names():
+            return self._commits.read(steps)
+
+    @contextmanager
+    def _stale_names(self) -> Iterator[None]:
+        """A commit that is gone is a reason to list the log again."""
+        try:
+            yield
+        except VersionNotFoundError:
+            self._names.relist()
+            raise
+
+    def _history(self, versions: Iterable[int]) -> list[Commit]:
+        with self._stale_names():
+            return self._commits.commits(versions)
+
+    def _attempt(self, versions: Iterable[int]) -> list[Commit] | None:
+        try:
+            return self._history(versions)
+        except VersionNotFoundError:
+            return None
+
+    def _reconstruct(self, version: int) -> LogState:
+        segment, (protocol, metadata), _ = self._first_readable(version, self._named)
+        files = FileSet(metadata, lambda again: self._parts(version, again=again), self._lock)
+        return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment))
+
+    def _is_gone(self, state: LogState) -> bool:
+        """Whether the checkpoint that a kept state is read from was cleaned away. An object store is not asked: there
+        the next column read tells."""
+        checkpoint = state.segment.checkpoint
+        if state.files.is_gone or checkpoint is None or is_remote(self._folder.uri):
+            return state.files.is_gone
+        return any(entry is None for entry in self._folder.stat_many([f"{LOG}/{name}" for name in checkpoint.files]))
+
+    def _named(self, segment: Segment) -> tuple[Protocol, Metadata]:
+        base, commits = self._base(segment.checkpoint), self._read(segment.steps)
+        found = named_last(base, (commit.record for commit in commits), segment.version)
+        self.file_actions(commits)
+        return found
+
+    def _parts(self, version: int, *, again: bool) -> Parts:
+        if again:
+            self._look_again()
+        _, parts, problem = self._first_readable(version, self._decided)
+        return replace(parts, finding=f"{problem.message}; read from an older state instead") if problem else parts
+
+    def _decided(self, segment: Segment) -> Parts:
+        actions = self.file_actions(self._read(segment.steps))
+        return decide(self._base(segment.checkpoint), actions)
+
+    def file_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
+        """The file actions of commits (`ACTIONS`); raises `PathRefusedError` for a file that the table may not name."""
+        actions = file_actions(commits)
+        check_paths(actions["path"], self.ref.uri, self._allowed)
+        check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
+        return actions
+
+    def _first_readable(
+        self, version: int, read: Callable[[Segment], Answer]
+    ) -> tuple[Segment, Answer, LakehouseError | None]:
+        """What the best way to a version that can be read gives, and why a better one could not be read. Names that
+        are not there any more, or all of them leading nowhere, are a reason to look at them again, once."""
+        with self._lock:
+            try:
+                return _first(self._names.for_version(version).segments(version), read, is_fresh=False)
+            except (TableCorruptError, ObjectMissingError, VersionNotFoundError):
+                self._look_again()
+                return _first(self._names.for_version(version).segments(version), read, is_fresh=True)
+
+    def _look_again(self) -> None:
+        self._names.relist()
+        self._bases.clear()
+
+    def _small_actions(self, segment: Segment) -> tuple[Mapping[str, int], Mapping[str, str]]:
+        with self._lock:
+            base = self._base(segment.checkpoint)
+            transactions: dict[str, int] = {}
+            domains: dict[str, str | None] = {}
+            for found in (base.small_actions() if base else ({}, {}), *map(_small, self._read(segment.steps))):
+                transactions |= found[0]
+                domains |= found[1]
+        return transactions, {name: text for name, text in domains.items() if text is not None}
+
+    def _base(self, checkpoint: Checkpoint | None) -> CheckpointState | None:
+        if checkpoint is None:
+            return None
+        with self._lock:
+            if checkpoint not in self._bases:
+                _keep(self._bases, checkpoint, CheckpointState(self._folder, checkpoint, self._allowed), BASES_KEPT)
+            self._bases.move_to_end(checkpoint)
+            return self._bases[checkpoint]
+
+    def _read_checksum(self, version: int) -> tuple[bool, Checksum | None]:
+        """Whether there is a file, and what it says."""
+        try:
+            return True, read_checksum(self._folder.read(f"{LOG}/{version:020d}.crc"))
+        except ObjectMissingError:
+            return False, None
+        except (StorageError, PathRefusedError):
+            return True, None
+
+    def _findings(self, state: LogState) -> tuple[str, ...]:
+        state.files.resolve()
+        return (*state.files.findings, *self._disagreement(state))
+
+    def _disagreement(self, state: LogState) -> tuple[str, ...]:
+        said = self.checksum(state.version)
+        if said is None:
+            is_there = self._checksums.get(state.version, (False, None))[0]
+            return (f"checksum {state.version:020d}.crc cannot be read",) if is_there else ()
+        words = said.disagreement(
+            state.files.num_files, state.files.total("size_bytes")[0], state.protocol, state.metadata
+        )
+        return (f"checksum of version {state.version} disagrees: {words}",) if words else ()
+
+
+def _first(
+    ways: Sequence[Segment], read: Callable[[Segment], Answer], *, is_fresh: bool
+) -> tuple[Segment, Answer, LakehouseError | None]:
+    """The first way that can be read. Of names just listed, a missing file is damage; of older ones it is raised."""
+    problem: LakehouseError | None = None
+    for segment in ways:
+        try:
+            return segment, read(segment), problem
+        except TableCorruptError as exc:
+            problem = problem or exc
+        except (ObjectMissingError, VersionNotFoundError) as exc:
+            if not is_fresh:
+                raise
+            problem = problem or exc
+    assert problem is not None
+    raise problem
+
+
+def _small(commit: CommitSlice) -> tuple[Mapping[str, int], Mapping[str, str | None]]:
+    return commit.record.transactions, commit.record.domains
+
+
+def _likely(head: LogListing, limit: int | None, low: int, newest: int) -> range | None:
+    """The newest versions without a look at older names, taking those not listed for there; None when some are gone."""
+    oldest = low if limit is None else max(low, newest - max(0, limit) + 1)
+    wanted = range(newest, oldest - 1, -1)
+    if limit is None and head.complete_from > oldest:
+        return None
+    return wanted if all(v in head.commits or v < head.complete_from for v in wanted) else None
+
+
+def _keep(cache: "OrderedDict[Key, Kept]", key: Key, value: Kept, most: int) -> None:
+    cache[key] = value
+    while len(cache) > most:
+        cache.popitem(last=False)

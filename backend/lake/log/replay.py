@@ -1,0 +1,86 @@
+"""From a known state and the commits after it to the state at a version.
+
+Rule: protocol and metadata are those named last; files stay columns (`FileSet`) and are read when asked for.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from backend.errors import TableCorruptError, UnsupportedFeatureError
+from backend.lake.log.actions import ACTIONS
+from backend.lake.log.checkpoint import CheckpointState
+from backend.lake.log.commits import CommitRecord, CommitSlice
+from backend.lake.log.file_set import FileSet
+from backend.lake.log.listing import Segment
+from backend.lake.model import Metadata, Protocol
+
+MAX_READER_VERSION = 3
+# Reader features under which the log's files, sizes and row counts mean what this reader takes them to mean.
+READER_FEATURES = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
+        "variantShredding",
+        "variantShredding-preview",
+        "geospatial",
+        "geoSpatial",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A table at one version as the log says."""
+
+    version: int
+    segment: Segment  # the way that protocol and metadata were read from
+    protocol: Protocol
+    metadata: Metadata
+    files: FileSet
+    small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = field(compare=False)
+
+
+def named_last(
+    base: CheckpointState | None, records: Iterable[CommitRecord], version: int
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata after the commits; raises `TableCorruptError` when one cannot be read or none is named."""
+    protocol, metadata = (base.protocol, base.metadata) if base else (None, None)
+    for record in records:
+        if record.problem:
+            raise TableCorruptError(record.problem, hint="restore the file; versions before it can still be read")
+        protocol, metadata = record.protocol or protocol, record.metadata or metadata
+    if protocol is None or metadata is None:
+        raise TableCorruptError(
+            f"the log up to version {version} holds no protocol or no metaData", hint="the first commit is damaged"
+        )
+    return protocol, metadata
+
+
+def file_actions(commits: Sequence[CommitSlice]) -> pa.Table:
+    """The file actions of commits in their order, `ACTIONS`."""
+    found = [commit.actions for commit in commits if commit.length]
+    return pa.concat_tables(found).combine_chunks() if found else ACTIONS.empty_table()
+
+
+def check_readable(protocol: Protocol) -> None:
+    """Raise `UnsupportedFeatureError` when the protocol asks a reader for more than this one knows."""
+    if protocol.min_reader_version > MAX_READER_VERSION:
+        raise UnsupportedFeatureError(
+            f"the table needs reader version {protocol.min_reader_version}; Weir knows up to {MAX_READER_VERSION}",
+            hint="its history can still be read",
+        )
+    unknown = sorted(set(protocol.reader_features) - READER_FEATURES)
+    if protocol.min_reader_version == MAX_READER_VERSION and unknown:
+        raise UnsupportedFeatureError(
+            f"the table needs the reader feature {', '.join(unknown)}, which Weir does not know",
+            hint="its history can still be read",
+        )

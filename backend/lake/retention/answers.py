@@ -1,0 +1,271 @@
+"""What can be done with one version: time travel, restore, change feed, until when and why.
+
+Rule: pure; the most decisive reason first; a file check never claims more than was looked at. See `reachability` for
+what Delta enforces.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from backend.lake.retention.reachability import (
+    DELETED_FILES,
+    LOG_CLEANUP,
+    LOG_RETENTION,
+    DataFiles,
+    FilesSeen,
+    LogFacts,
+    Reachability,
+    Run,
+)
+from backend.lake.table.intervals import interval_text
+
+_DAY = timedelta(days=1)
+_SUGGESTED_DAYS = (14, 30, 60, 90, 180, 365, 730)
+
+
+class Verdict(StrEnum):
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """The setting that would move the end, what it is now, and until when a longer one would reach."""
+
+    key: str
+    current: str
+    suggested: timedelta
+    until: datetime
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether something can be done at a version. `until` is a promise or an estimate; reasons, most decisive first."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    until: datetime | None = None
+    is_promise: bool = False
+    extension: Extension | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionAnswer:
+    """The answers for one version. `elsewhere`: readers that enforce no retention (delta-rs, older Delta)."""
+
+    version: int
+    at: datetime | None
+    run: Run | None
+    time_travel: Answer
+    restore: Answer
+    change_feed: Answer
+    elsewhere: Answer
+    log_kept_until: datetime | None
+    log_words: str
+    files: FilesSeen | None = None
+
+
+def judge_version(found: Reachability, version: int, files: FilesSeen | None = None) -> VersionAnswer:
+    """The answers for one version; `files` is what looking for its files found, None before anybody looked."""
+    facts, run = found.facts, found.run_of(version)
+    log_until, log_words = log_end(facts, version, found.now)
+    elsewhere = _elsewhere(found, version, files, log_until)
+    travel = _enforced(found, version, files, log_until)
+    restore = _restore(travel, version == facts.latest, files)
+    return VersionAnswer(
+        version=version,
+        at=facts.times.get(version),
+        run=run,
+        time_travel=travel,
+        restore=restore,
+        change_feed=_change_feed(found, version, _enforced(found, version, None, log_until)),
+        elsewhere=elsewhere,
+        log_kept_until=log_until,
+        log_words=log_words,
+        files=files,
+    )
+
+
+def log_end(facts: LogFacts, version: int, now: datetime) -> tuple[datetime | None, str]:
+    """From when the log that rebuilds a version may be cleaned (None: not known or never), and in words."""
+    if not facts.is_reconstructable(version):
+        return None, _not_rebuilt(facts, version)
+    if not facts.cleanup:
+        return None, f"{LOG_CLEANUP} is off, so the log is never cleaned"
+    if facts.log_retention.duration is None:
+        return None, f"{LOG_RETENTION} is {facts.log_retention.words}"
+    base = max((c for c in facts.checkpoints if c <= version), default=0)
+    at = facts.times.get(base)
+    if at is None:
+        return None, "the time of the oldest log file that it needs is not known"
+    try:
+        until = _next_midnight(at) + facts.log_retention.duration
+    except OverflowError:
+        return None, f"{LOG_RETENTION} is {facts.log_retention.words}, which no calendar reaches"
+    needs = f"it is rebuilt from version {base} on"
+    rule = f"{LOG_RETENTION} is {facts.log_retention.words}, in whole days, applied when a checkpoint is written"
+    if base >= max(facts.checkpoints, default=0):
+        return until, f"{needs}, which is kept until a newer checkpoint is written; {rule}"
+    when = "the next checkpoint may clean it away" if until <= now else "a checkpoint after that may clean it away"
+    return until, f"{needs}; {when}; {rule}"
+
+
+def _next_midnight(at: datetime) -> datetime:
+    midnight = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight if midnight == at else midnight + _DAY
+
+
+def _not_rebuilt(facts: LogFacts, version: int) -> str:
+    if version > facts.latest or version < 0:
+        return f"there is no version {version}; the latest is {facts.latest}"
+    first = min((start for start, _ in facts.spans), default=None)
+    if first is None:
+        return "no version can be rebuilt: neither a checkpoint nor the first commit is there"
+    if version < first:
+        return f"its log was cleaned away; the oldest version that can be rebuilt is {first}"
+    if facts.is_listed(version):
+        return f"commit {version} is there, but a commit or checkpoint that it builds on is missing or unreadable"
+    return f"commit {version} is missing from the log"
+
+
+def _enforced(found: Reachability, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
+    """Time travel with Delta 4.1 and later."""
+    facts, run = found.facts, found.run_of(version)
+    if run is None or not run.reconstructable:
+        return Answer(Verdict.NO, (_not_rebuilt(facts, version),))
+    if files is not None and files.missing:
+        return Answer(Verdict.NO, (missing_words(files),))
+    if not run.listed:
+        reason = f"only the checkpoint of version {version} is left; Delta on Spark also needs its commit file"
+        return Answer(Verdict.NO, (reason,))
+    if version == facts.latest:
+        return Answer(Verdict.YES, ("it is the latest version, which is never refused", *_when_replaced(facts)))
+    retention, at = facts.deleted_files, facts.times.get(version)
+    if retention.duration is None:
+        return Answer(Verdict.UNKNOWN, (f"{DELETED_FILES} is {retention.words}",))
+    if at is None:
+        return Answer(Verdict.UNKNOWN, ("its time is not known",))
+    return _by_age(found, version, files, _after(at, retention.duration), log_until)
+
+
+def _when_replaced(facts: LogFacts) -> tuple[str, ...]:
+    duration = facts.deleted_files.duration
+    if duration is None:
+        return ()
+    return (f"after a newer commit it stays for {interval_text(duration)} counted from its own time",)
+
+
+def _after(at: datetime, duration: timedelta) -> datetime:
+    try:
+        return at + duration
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _by_age(
+    found: Reachability, version: int, files: FilesSeen | None, until: datetime, log_until: datetime | None
+) -> Answer:
+    facts, run = found.facts, found.run_of(version)
+    assert run is not None
+    clock = "its in-commit timestamp" if facts.in_commit_timestamps else "the time of its commit file"
+    rule = f"{DELETED_FILES} is {facts.deleted_files.words}, counted from {clock}"
+    extension = _extension(found, version)
+    if not run.in_retention:
+        refused = f"Delta 4.1 and later refuse it, even if its files are there: {rule}"
+        return Answer(Verdict.NO, (refused,), until, is_promise=True, extension=extension)
+    if run.data_files is DataFiles.AT_RISK and (files is None or files.checked < files.total):
+        reason = "a VACUUM with a shorter retention than the table's may have deleted files of it"
+        return Answer(Verdict.UNKNOWN, (reason, rule), until, extension=extension)
+    if log_until is not None and found.now < log_until < until and _cleanable(facts, version):
+        return Answer(Verdict.YES, (f"its log may be cleaned before: {LOG_RETENTION} is {facts.log_retention.words}",
+                                    rule), log_until, extension=extension)  # fmt: skip
+    kept = "a VACUUM that keeps to the table's settings deletes none of its files before"
+    return Answer(Verdict.YES, (rule, kept), until, is_promise=True, extension=extension)
+
+
+def _cleanable(facts: LogFacts, version: int) -> bool:
+    return any(checkpoint > version for checkpoint in facts.checkpoints)
+
+
+def _extension(found: Reachability, version: int) -> Extension | None:
+    """The next longer retention that reaches beyond now, as people set them."""
+    facts, at = found.facts, found.facts.times.get(version)
+    current = facts.deleted_files.duration
+    if at is None or current is None:
+        return None
+    wanted = [timedelta(days=d) for d in _SUGGESTED_DAYS]
+    longer = next((d for d in wanted if d > current and at + d > found.now), None)
+    if longer is None:
+        return None
+    log = facts.log_retention.duration
+    notes = []
+    if log is not None and log < longer:
+        notes.append(f"{LOG_RETENTION} ({facts.log_retention.words}) has to be at least as long")
+    if at + current < found.now:
+        notes.append("its files have to be there still")
+    return Extension(DELETED_FILES, facts.deleted_files.words, longer, at + longer, "; ".join(notes))
+
+
+def _restore(travel: Answer, is_latest: bool, files: FilesSeen | None) -> Answer:
+    if is_latest and travel.verdict is Verdict.YES:
+        return Answer(Verdict.YES, ("it is the latest version: restoring it changes nothing",))
+    if travel.verdict is not Verdict.YES:
+        return travel
+    needs = "RESTORE also needs every data file"
+    looked = "none is missing" if files and files.checked >= files.total else "look for them before you rely on it"
+    return Answer(travel.verdict, (*travel.reasons, f"{needs}; {looked}"), travel.until, travel.is_promise,
+                  travel.extension)  # fmt: skip
+
+
+def _change_feed(found: Reachability, version: int, travel: Answer) -> Answer:
+    """The changes that a commit made, read from the change feed beginning with it."""
+    facts = found.facts
+    if not facts.is_listed(version):
+        return Answer(Verdict.NO, (_not_listed(facts, version),))
+    on = facts.has_feed(version)
+    if on is None:
+        return Answer(Verdict.UNKNOWN, ("whether the change feed was on is not known: the log before it is gone",))
+    if not on:
+        reason = "the change feed was off (delta.enableChangeDataFeed); turning it on records later commits only"
+        return Answer(Verdict.NO, (reason,))
+    if travel.verdict is Verdict.YES and version == facts.latest:
+        return Answer(Verdict.YES, ("the feed was on, and a feed that begins with the latest version is never refused",
+                                    *travel.reasons[1:]))  # fmt: skip
+    if travel.verdict is Verdict.YES:
+        kept = "the feed was on; its files follow VACUUM like data files"
+        return Answer(Verdict.YES, (*travel.reasons, kept), travel.until, travel.is_promise, travel.extension)
+    return Answer(travel.verdict, travel.reasons, travel.until, travel.is_promise, travel.extension)
+
+
+def _not_listed(facts: LogFacts, version: int) -> str:
+    if 0 <= version <= facts.latest:
+        return f"commit {version} is no longer in the log"
+    return f"there is no version {version}; the latest is {facts.latest}"
+
+
+def _elsewhere(found: Reachability, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
+    """Readers that enforce no retention need the log and the files, nothing else."""
+    facts, run = found.facts, found.run_of(version)
+    if run is None or not run.reconstructable:
+        return Answer(Verdict.NO, (_not_rebuilt(facts, version),))
+    if files is not None and files.missing:
+        return Answer(Verdict.NO, (missing_words(files),))
+    state = files.state if files is not None else run.data_files
+    if state is DataFiles.PRESENT or version == facts.latest:
+        return Answer(Verdict.YES, ("the log rebuilds it and its files are there",) if files else
+                      ("the log rebuilds it; it is the latest version",))  # fmt: skip
+    if state in (DataFiles.EXPECTED, DataFiles.SAMPLED):
+        return Answer(Verdict.YES, ("the log rebuilds it; not every file was looked for",), log_until)
+    return Answer(Verdict.UNKNOWN, ("the log rebuilds it; whether VACUUM left its files is not known before looking",))
+
+
+def missing_words(files: FilesSeen) -> str:
+    """What looking found, claiming no more than was looked at."""
+    of = f"of {files.checked:,} sampled (of {files.total:,})" if files.checked < files.total else f"of {files.total:,}"
+    if not files.missing:
+        return f"no file {of} is missing"
+    verb = "file is gone" if files.missing == 1 else "files are gone"
+    return f"{files.missing:,} {verb}, {of}: deleted by VACUUM or by hand"

@@ -1,0 +1,219 @@
+"""Whether the files of a version are still there: removed ones first, for only those can a VACUUM have deleted.
+
+Rule: what was looked at is what is claimed; every step reports how far it is, and whoever stops asking ends the work.
+Nothing outside the table and the allowed roots is looked for.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.lake.log.actions import UUID_CHARS, Kind
+from backend.lake.log.log import TableLog
+from backend.lake.model import Snapshot
+from backend.lake.retention.reachability import FilesSeen
+from backend.lake.storage.paths import is_remote, is_within, resolve_log_path
+from backend.lake.storage.storage import Storage
+
+SAMPLE = 200
+EXAMPLES = 5
+_BATCH = 256
+_LIST_FROM = 64  # files of one folder in one batch: from here on one listing is cheaper than single requests
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesToSee:
+    """The files of a version to look for, in the order to look; `total` is how many it has."""
+
+    version: int
+    paths: pa.Array
+    total: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSeen:
+    """How far looking for every file of every version is, and the runs of versions that miss at least one."""
+
+    checked: int
+    total: int
+    missing: int
+    runs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        return self.checked >= self.total
+
+
+class Finder:
+    """Looks for the files of one table."""
+
+    def __init__(self, storage: Storage, table: str) -> None:
+        self._storage = storage
+        self._table = table
+        self._here = storage.folder(table)
+
+    def present(self, paths: Sequence[str]) -> list[bool]:
+        """Whether each path of the log (decoded) has a file; raises `PathRefusedError` or `StorageError`."""
+        places = [resolve_log_path(path, self._table, self._storage.roots) for path in paths]
+        known = self._listed(places) if is_remote(self._table) else set()
+        inside = [place for place in places if place not in known and is_within(place, self._table)]
+        entries = self._here.stat_many([place.removeprefix(self._here.uri).lstrip("/") for place in inside])
+        known |= {place for place, entry in zip(inside, entries, strict=True) if entry is not None}
+        return [place in known or (not is_within(place, self._table) and self._is_there(place)) for place in places]
+
+    def _is_there(self, place: str) -> bool:
+        """Of a file outside the table, which a shallow clone has."""
+        folder = self._storage.folder(self._storage.root_of(place))
+        return folder.stat(place.removeprefix(folder.uri).lstrip("/")) is not None
+
+    def _listed(self, places: Sequence[str]) -> set[str]:
+        """The places that a listing of the fullest folders shows to be there; the others are asked one by one."""
+        folders: dict[str, int] = {}
+        for place in places:
+            if is_within(place, self._table):
+                parent = place.rpartition("/")[0]
+                folders[parent] = folders.get(parent, 0) + 1
+        found: set[str] = set()
+        for parent, count in folders.items():
+            if count >= _LIST_FROM:
+                inner = parent.removeprefix(self._here.uri).strip("/")
+                found |= {f"{parent}/{entry.name}" for entry in self._here.list(inner) if not entry.is_folder}
+        return found
+
+
+def files_to_see(snapshot: Snapshot, latest: Snapshot | None, *, sample: int | None) -> FilesToSee:
+    """The files of a version, those that the latest no longer names first; at most `sample`, None for all."""
+    own = _paths(snapshot)
+    if latest is None or latest.version == snapshot.version:
+        gone = pa.array([], pa.string())
+        kept = own
+    else:
+        mask = pc.is_in(own, value_set=_paths(latest))
+        gone, kept = own.filter(pc.invert(mask)), own.filter(mask)
+    chosen = pa.concat_arrays([gone, kept]) if sample is None else _sample(gone, kept, sample)
+    return FilesToSee(snapshot.version, chosen, len(own), len(gone))
+
+
+def see_files(finder: Finder, wanted: FilesToSee) -> Iterator[FilesSeen]:
+    """How far looking is, after each batch; the last one is the answer."""
+    checked = missing = 0
+    examples: list[str] = []
+    yield FilesSeen(wanted.version, wanted.total, 0, 0)
+    for start in range(0, len(wanted.paths), _BATCH):
+        batch = wanted.paths[start : start + _BATCH].to_pylist()
+        lost = [path for path, there in zip(batch, finder.present(batch), strict=True) if not there]
+        checked, missing = checked + len(batch), missing + len(lost)
+        examples += lost[: EXAMPLES - len(examples)]
+        yield FilesSeen(wanted.version, wanted.total, checked, missing, tuple(examples))
+
+
+def see_log(finder: Finder, log: TableLog, spans: Sequence[tuple[int, int]]) -> Iterator[LogSeen]:
+    """Look for every file of every version, each file once."""
+    lives = _lives(log, spans)
+    paths = sorted(lives)
+    lost: list[str] = []
+    yield LogSeen(0, len(paths), 0)
+    for start in range(0, len(paths), _BATCH):
+        batch = paths[start : start + _BATCH]
+        lost += [path for path, there in zip(batch, finder.present(batch), strict=True) if not there]
+        checked = start + len(batch)
+        runs = _merged(life for path in lost for life in lives[path]) if checked == len(paths) else ()
+        yield LogSeen(checked, len(paths), len(lost), runs)
+
+
+def _paths(snapshot: Snapshot) -> pa.Array:
+    """Data files and deletion-vector files of a version, each once."""
+    table = snapshot.columns(["path", "dv_id"])
+    paths = table["path"].unique()
+    vectors = sorted({v for text in table["dv_id"].drop_null().unique().to_pylist() if (v := vector_file(text))})
+    return pa.concat_arrays([_array(paths), pa.array(vectors, pa.string())])
+
+
+def _array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).cast(pa.string())
+
+
+def _sample(gone: pa.Array, kept: pa.Array, most: int) -> pa.Array:
+    """Removed files first, then live ones, each evenly spread."""
+    first = _spread(gone, most)
+    return pa.concat_arrays([first, _spread(kept, most - len(first))])
+
+
+def _spread(values: pa.Array, most: int) -> pa.Array:
+    if len(values) <= most:
+        return values
+    return values.take(pa.array(np.linspace(0, len(values) - 1, most).round().astype(np.int64)))
+
+
+def vector_file(dv_id: str) -> str | None:
+    """The file of a deletion vector's unique id, None where it lies in the log itself (PROTOCOL.md, "Deletion
+    Vectors")."""
+    kind, text = dv_id[:1], dv_id[1:]
+    body, at, offset = text.rpartition("@")
+    text = body if at and offset.isdigit() else text
+    if kind == "p":
+        return text
+    if kind != "u" or len(text) < UUID_CHARS:
+        return None
+    name = _uuid_of(text[-UUID_CHARS:])
+    prefix = text[:-UUID_CHARS]
+    return None if name is None else f"{prefix + '/' if prefix else ''}deletion_vector_{name}.bin"
+
+
+def _uuid_of(text: str) -> uuid.UUID | None:
+    """A uuid in base85 with ZeroMQ's alphabet."""
+    raw = b""
+    for start in range(0, UUID_CHARS, 5):
+        digits = [_Z85.find(char) for char in text[start : start + 5]]
+        number = 0
+        for digit in digits:
+            number = number * 85 + digit
+        if min(digits) < 0 or number >= 1 << 32:
+            return None
+        raw += number.to_bytes(4, "big")
+    return uuid.UUID(bytes=raw)
+
+
+def _lives(log: TableLog, spans: Sequence[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
+    """For each file the runs of versions that name it."""
+    lives: dict[str, list[tuple[int, int]]] = {}
+    for first, last in spans:
+        table = log.snapshot(first).columns(["path", "dv_id"])
+        open_since = dict.fromkeys(zip(table["path"].to_pylist(), table["dv_id"].to_pylist(), strict=True), first)
+        for commit in log.commits(range(first + 1, last + 1)):
+            actions, version = commit.actions, commit.record.version
+            for kind, path, dv_id in zip(
+                actions["kind"].to_pylist(), actions["path"].to_pylist(), actions["dv_id"].to_pylist(), strict=True
+            ):
+                if kind == Kind.REMOVE and (path, dv_id) in open_since:
+                    _close(lives, path, dv_id, (open_since.pop((path, dv_id)), version - 1))
+                elif kind == Kind.ADD:
+                    open_since.setdefault((path, dv_id), version)
+        for (path, dv_id), since in open_since.items():
+            _close(lives, path, dv_id, (since, last))
+    return lives
+
+
+def _close(lives: dict[str, list[tuple[int, int]]], path: str, dv_id: str | None, life: tuple[int, int]) -> None:
+    lives.setdefault(path, []).append(life)
+    vector = vector_file(dv_id) if dv_id else None
+    if vector is not None:
+        lives.setdefault(vector, []).append(life)
+
+
+def _merged(lives: Iterator[tuple[int, int]] | Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    runs: list[tuple[int, int]] = []
+    for first, last in sorted(lives):
+        if last < first:
+            continue  # added and removed in one commit
+        if runs and first <= runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
+        else:
+            runs.append((first, last))
+    return tuple(runs)

@@ -1,0 +1,271 @@
+"""Which versions can still be reached, until when, why, and which setting would extend it.
+
+Rule: pure, the clock is a parameter; a promise (nothing but an act against the settings can break it) is kept apart
+from an estimate, and what is not known is said to be so. What Spark enforces, as Delta 4.1 and later does it: time
+travel, RESTORE and the change feed's first version are refused when `timestamp(version) < now −
+delta.deletedFileRetentionDuration`, the property as the *latest* version has it; the latest version itself is never
+refused. The timestamp is the in-commit one where the table has them, else the commit file's modification time (not the
+time that the commit names). VACUUM, and never time itself, deletes data files. The log is cleaned when a checkpoint is
+written: files whose time is at or before the UTC midnight before `now − delta.logRetentionDuration`, and older than
+the newest checkpoint.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from backend.errors import TableCorruptError
+from backend.lake.table.intervals import interval_text, parse_interval
+
+DELETED_FILES = "delta.deletedFileRetentionDuration"
+LOG_RETENTION = "delta.logRetentionDuration"
+LOG_CLEANUP = "delta.enableExpiredLogCleanup"
+DEFAULTS = {DELETED_FILES: "interval 1 week", LOG_RETENTION: "interval 30 days"}
+_FLAGS: tuple[bool | None, ...] = (False, True, None)
+_MOST_VERSIONS = 5_000_000  # a commit a second for two months; each is judged, in a few seconds
+_NO_VERSION = 2**63 - 1
+
+
+class DataFiles(StrEnum):
+    """What is known of a version's data files. The first three come from the log, the others from looking."""
+
+    EXPECTED = "expected"  # a VACUUM that keeps to the settings cannot have deleted any
+    AT_RISK = "at_risk"  # a VACUUM that the log records may have deleted some
+    UNKNOWN = "unknown"  # older than the retention; the log records no VACUUM that reached it
+    PRESENT = "present"  # every file was looked for and found
+    SAMPLED = "sampled"  # none of a sample is missing
+    MISSING = "missing"  # at least one is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """A duration in force. `duration` is None when `text` is nothing that Delta can read."""
+
+    key: str
+    text: str
+    is_set: bool
+    duration: timedelta | None
+
+    @property
+    def words(self) -> str:
+        """ "7 days (the default)", or what is wrong with it."""
+        if self.duration is None:
+            return f"{self.text!r}, which Delta cannot read"
+        return interval_text(self.duration) + ("" if self.is_set else " (the default)")
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuum:
+    """A VACUUM that the log records. It deleted files that were removed more than `retention` before `at`."""
+
+    version: int
+    at: datetime | None
+    retention: timedelta | None
+    deleted_files: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What the log says, whatever the time is. Runs are (first, last), both ends included, oldest first.
+
+    `times` are the timestamps that Delta compares; `feed` are runs with whether the change feed was in force.
+    """
+
+    latest: int
+    listed: tuple[tuple[int, int], ...]
+    spans: tuple[tuple[int, int], ...]
+    checkpoints: tuple[int, ...]
+    times: Mapping[int, datetime]
+    feed: tuple[tuple[int, int, bool], ...]
+    deleted_files: Retention
+    log_retention: Retention
+    cleanup: bool
+    vacuums: tuple[Vacuum, ...] = ()
+    in_commit_timestamps: bool = False
+    problems: tuple[str, ...] = ()
+
+    def is_listed(self, version: int) -> bool:
+        return _covers(self.listed, version)
+
+    def is_reconstructable(self, version: int) -> bool:
+        return _covers(self.spans, version)
+
+    def has_feed(self, version: int) -> bool | None:
+        return next((on for first, last, on in self.feed if first <= version <= last), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring versions of which the same is known. None: not known."""
+
+    from_version: int
+    to_version: int
+    listed: bool
+    reconstructable: bool
+    in_retention: bool | None
+    change_feed: bool | None
+    data_files: DataFiles | None  # None: the version cannot be reconstructed, so its files are not known
+
+
+@dataclass(frozen=True, slots=True)
+class Reachability:
+    """Every version from 0 to the latest, in runs, at one moment."""
+
+    facts: LogFacts
+    now: datetime
+    runs: tuple[Run, ...]
+
+    def run_of(self, version: int) -> Run | None:
+        return next((run for run in self.runs if run.from_version <= version <= run.to_version), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSeen:
+    """What looking for a version's files found: `missing` of `checked` of `total` files are gone."""
+
+    version: int
+    total: int
+    checked: int
+    missing: int
+    examples: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> DataFiles:
+        if self.missing:
+            return DataFiles.MISSING
+        return DataFiles.PRESENT if self.checked >= self.total else DataFiles.SAMPLED
+
+
+# all versions ----------------------------------------------------------------------------------------------------
+
+
+def retention_of(configuration: Mapping[str, str], key: str) -> Retention:
+    """A retention property as a table's configuration has it."""
+    text = configuration.get(key)
+    return Retention(key, text or DEFAULTS[key], text is not None, parse_interval(text or DEFAULTS[key]))
+
+
+def judge(facts: LogFacts, now: datetime) -> Reachability:
+    """What is known of every version at a moment, in runs."""
+    starts = [first for first, _ in (*facts.listed, *facts.spans)]
+    first = min(starts, default=facts.latest)
+    if facts.latest - first >= _MOST_VERSIONS or facts.latest >= _NO_VERSION:
+        raise TableCorruptError(
+            f"the log holds versions {first} to {facts.latest}: too many to judge, or too high to be one",
+            hint="a Delta writer counts by one from 0; `weir history` lists the commits that are there",
+        )
+    versions = np.arange(first, facts.latest + 1, dtype=np.int64)
+    listed = _inside(facts.listed, versions)
+    spanned = _inside(facts.spans, versions)
+    kept = _kept(facts, versions, now)
+    feed = np.full(len(versions), 2, np.int8)
+    for start, end, on in facts.feed:
+        feed[(versions >= start) & (versions <= end)] = int(on)
+    files = _files(facts, versions, kept)
+    codes = np.stack([listed, spanned, kept, feed, np.where(spanned == 1, files, -1)])
+    gone = () if first == 0 else (Run(0, first - 1, False, False, None, None, None),)
+    return Reachability(facts, now, (*gone, *_runs(codes, first)))
+
+
+def with_missing(found: Reachability, missing: tuple[tuple[int, int], ...]) -> Reachability:
+    """The same after every file of every version was looked for: `missing` are the runs where at least one is gone."""
+    runs: list[Run] = []
+    for run in found.runs:
+        if run.data_files is None:
+            runs.append(run)
+            continue
+        for start, end, gone in _cut(run.from_version, run.to_version, missing):
+            state = DataFiles.MISSING if gone else DataFiles.PRESENT
+            runs.append(_with(run, start, end, state))
+    return Reachability(found.facts, found.now, tuple(runs))
+
+
+def _with(run: Run, start: int, end: int, state: DataFiles) -> Run:
+    return Run(start, end, run.listed, run.reconstructable, run.in_retention, run.change_feed, state)
+
+
+def _cut(first: int, last: int, marked: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]:
+    """A run cut where the marked runs begin and end."""
+    pieces, at = [], first
+    for start, end in marked:
+        if end < at or start > last:
+            continue
+        if start > at:
+            pieces.append((at, start - 1, False))
+        pieces.append((max(start, at), min(end, last), True))
+        at = min(end, last) + 1
+    if at <= last:
+        pieces.append((at, last, False))
+    return pieces
+
+
+def _inside(runs: tuple[tuple[int, int], ...], versions: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
+    """1 where a version lies in a run; runs do not overlap, and may reach beyond the versions."""
+    found = np.zeros(len(versions) + 1, np.int32)
+    for first, last in runs:
+        start, end = first - int(versions[0]), min(last - int(versions[0]) + 1, len(versions))
+        if start < end:
+            found[start] += 1
+            found[end] -= 1
+    return np.cumsum(found[:-1]).astype(np.int8)
+
+
+def _kept(facts: LogFacts, versions: npt.NDArray[np.int64], now: datetime) -> npt.NDArray[np.int8]:
+    """1 where Delta ≥ 4.1 does not refuse, 0 where it does, 2 where that is not known."""
+    if facts.deleted_files.duration is None:
+        kept = np.full(len(versions), 2, np.int8)
+    else:
+        limit = _limit(now, facts.deleted_files.duration)
+        kept = np.array([_compare(facts.times.get(int(v)), limit) for v in versions], np.int8)
+    kept[-1] = 1
+    return kept
+
+
+def _compare(at: datetime | None, limit: datetime) -> int:
+    return 2 if at is None else int(at >= limit)
+
+
+def _limit(now: datetime, duration: timedelta) -> datetime:
+    try:
+        return now - duration
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _files(facts: LogFacts, versions: npt.NDArray[np.int64], kept: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """Places in `DataFiles` by what the log says alone: inside the retention, or reached by a recorded VACUUM."""
+    order = list(DataFiles)
+    found = np.where(kept == 1, order.index(DataFiles.EXPECTED), order.index(DataFiles.UNKNOWN)).astype(np.int8)
+    own = [facts.times.get(int(v)) for v in versions]
+    following = [*own[1:], None]
+    for vacuum in facts.vacuums:
+        reach = vacuum.retention if vacuum.retention is not None else facts.deleted_files.duration
+        if vacuum.at is None or reach is None or vacuum.deleted_files == 0:
+            continue
+        horizon = _limit(vacuum.at, reach)
+        for place, (at, after) in enumerate(zip(own, following, strict=True)):
+            if at and after and at <= vacuum.at and after < horizon:
+                found[place] = order.index(DataFiles.AT_RISK)
+    return found
+
+
+def _runs(codes: npt.NDArray[np.int8], first: int) -> list[Run]:
+    changed = np.flatnonzero(np.any(codes[:, 1:] != codes[:, :-1], axis=0)) + 1
+    starts = [0, *changed.tolist()]
+    ends = [*changed.tolist(), codes.shape[1]]
+    order = list(DataFiles)
+    runs = []
+    for start, end in zip(starts, ends, strict=True):
+        listed, spanned, kept, feed, files = (int(code) for code in codes[:, start])
+        known = _FLAGS[kept] if listed or spanned else None
+        state = None if files < 0 else order[files]
+        runs.append(Run(first + start, first + end - 1, bool(listed), bool(spanned), known, _FLAGS[feed], state))
+    return runs
+
+
+def _covers(runs: tuple[tuple[int, int], ...], version: int) -> bool:
+    return any(first <= version <= last for first, last in runs)

@@ -1,0 +1,90 @@
+"""Data files of this machine as they lie, with what the log says beside them: values of partition columns, where row
+ids begin, which rows are deleted.
+
+Rule: a row's place in its file counts the deleted ones too, so files are read as they are and the marks of deletion
+vectors (decoded by deltalake) come beside them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backend.errors import UnsupportedFeatureError
+from backend.lake.files.footer import parquet_errors
+from backend.lake.model import Metadata, Snapshot
+from backend.lake.rows import scan
+from backend.lake.rows.log_subset import excerpt_log, local_paths, partition_values
+from backend.lake.storage.paths import is_remote, resolve_log_path
+from backend.lake.storage.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """`files` has a row for each: `path` on this machine, `base_row_id` (null: its rows have no ids), and its values of
+    the partition columns as text (`partition NAME`). `deleted` has a row for each deleted row: `file` (its place in
+    `files`) and `position`."""
+
+    files: pa.Table
+    deleted: pa.Table
+
+    @property
+    def paths(self) -> list[str]:
+        return list(self.files["path"].to_pylist())
+
+    def only(self, places: Sequence[int]) -> "LocalFiles":
+        """Some of them, by their places."""
+        old = pa.array(places, pa.int64())
+        new = pc.index_in(self.deleted["file"], value_set=old).cast(pa.int64())
+        deleted = pa.table({"file": new, "position": self.deleted["position"]})
+        return LocalFiles(self.files.take(old), deleted.filter(pc.is_valid(new)))
+
+
+def is_row_tracked(metadata: Metadata) -> bool:
+    """Whether rows have ids at this version (PROTOCOL.md, "Row Tracking")."""
+    return metadata.configuration.get("delta.enableRowTracking", "").lower() == "true"
+
+
+def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:
+    """Files (`file_difference.APART`) of a snapshot; None where any lies on an object store. Raises what `excerpt_log`
+    raises, and `UnsupportedFeatureError` where deletion vectors cannot be read."""
+    uri = snapshot.ref.uri
+    if is_remote(uri) or any(is_remote(resolve_log_path(p, uri, storage.roots)) for p in files["path"].to_pylist()):
+        return None
+    paths = local_paths(storage, snapshot, files)
+    values = [partition_values(shown, snapshot.metadata) for shown in files["partition"].to_pylist()]
+    columns = {
+        f"partition {name}": pa.array([value[name] for value in values], pa.string())
+        for name in snapshot.metadata.partition_columns
+    }
+    table = pa.table({"path": pa.array(paths, pa.string()), "base_row_id": files["base_row_id"]} | columns)
+    return LocalFiles(table, _deleted(storage, snapshot, files, paths))
+
+
+def _deleted(storage: Storage, snapshot: Snapshot, files: pa.Table, paths: Sequence[str]) -> pa.Table:
+    """The positions that deletion vectors mark."""
+    marked = pc.indices_nonzero(pc.is_valid(files["dv_id"])).to_pylist()
+    at_once = [marked] if len({paths[place] for place in marked}) == len(marked) else [[place] for place in marked]
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for places in at_once if marked else ():  # two vectors of one file go by the same name
+        counts = [_num_rows(paths[place], snapshot) for place in places]
+        some = files.take(pa.array(places)).drop_columns(["num_records"]).append_column("num_records", [counts])
+        with excerpt_log(storage, snapshot, some) as folder:
+            deleted = scan.deleted_positions(folder, snapshot.ref.uri)
+        for place in places:
+            if (gone := deleted.get(paths[place])) is None:
+                raise UnsupportedFeatureError(
+                    f"the deletion vector of {paths[place]} is not told apart", hint="compare by another method"
+                )
+            found.append((np.full(len(gone), place, np.int64), gone))
+    numbers, positions = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return pa.table({"file": numbers, "position": positions})
+
+
+def _num_rows(path: str, snapshot: Snapshot) -> int:
+    """By the footer: the vectors' reader wants it, the log may lack it."""
+    with parquet_errors(path, snapshot.ref.uri):
+        return int(pq.read_metadata(path).num_rows)

@@ -1,0 +1,145 @@
+"""Rows of a table, read by deltalake: exact about deletion vectors and column mapping.
+
+Rule: the only module that imports deltalake; rows come from `DeltaTable.scan` and `load_cdf` alone, every path is
+checked before, and its bare errors are mapped here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from backend.errors import DataFileMissingError, LakehouseError, StorageError, TableError, UnsupportedFeatureError
+from backend.errors import TableNotFoundError as NoTableError
+from backend.lake.storage.object_store import without_credentials
+
+
+def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str | None = None) -> pa.RecordBatchReader:
+    """All rows of the table in a local folder that match; errors speak of `uri`. The folder's log is read here, before
+    the first batch is asked for."""
+    with delta_errors(uri):
+        wanted = None if columns is None else list(columns)
+        reader = pa.RecordBatchReader.from_stream(DeltaTable(folder).scan(columns=wanted, predicate=predicate))
+        schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+
+
+def deleted_positions(folder: str, uri: str) -> "dict[str, np.ndarray[Any, Any]]":
+    """Places of the rows that deletion vectors mark, by the path of their file, in the table in a local folder; errors
+    speak of `uri`."""
+    with delta_errors(uri):
+        found = pa.table(DeltaTable(folder).deletion_vectors())
+        paths = (unquote(urlsplit(place).path) for place in found["filepath"].to_pylist())
+        kept = (each.values.to_numpy(zero_copy_only=False) for each in found["selection_vector"])
+        return {path: np.flatnonzero(~each) for path, each in zip(paths, kept, strict=True)}
+
+
+def read_rows(
+    uri: str,
+    version: int,
+    *,
+    columns: Sequence[str] | None,
+    limit: int,
+    options: Mapping[str, str],
+    predicate: str | None = None,
+) -> tuple[pa.Table, bool]:
+    """At most `limit` rows of a version of a whole table, and whether there were more."""
+    with delta_errors(uri):
+        table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
+        wanted = None if columns is None else list(columns)
+        reader = pa.RecordBatchReader.from_stream(table.scan(columns=wanted, predicate=predicate))
+        batches: list[pa.RecordBatch] = []
+        found = 0
+        for batch in reader:
+            batches.append(batch)
+            found += batch.num_rows
+            if found > limit:
+                break
+        rows = pa.Table.from_batches(batches, schema=reader.schema)
+    return plain(rows.slice(0, limit)), found > limit
+
+
+def scan_version(uri: str, version: int, *, columns: Sequence[str], options: Mapping[str, str]) -> pa.RecordBatchReader:
+    """Every row of a version, batch by batch; the log is read here."""
+    with delta_errors(uri):
+        table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
+        reader = pa.RecordBatchReader.from_stream(table.scan(columns=list(columns)))
+        schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+
+
+def read_changes(
+    uri: str, first: int, last: int, *, columns: Sequence[str] | None, options: Mapping[str, str]
+) -> pa.RecordBatchReader:
+    """The change feed of commits `first … last` with `_change_type`, `_commit_version`, `_commit_timestamp`."""
+    with delta_errors(uri):
+        table = DeltaTable(uri, version=last, storage_options=dict(options) or None)
+        wanted = None if columns is None else [*columns, "_change_type", "_commit_version", "_commit_timestamp"]
+        reader = pa.RecordBatchReader.from_stream(
+            table.load_cdf(starting_version=first, ending_version=last, columns=wanted)
+        )
+    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+
+
+@contextmanager
+def delta_errors(uri: str) -> Iterator[None]:
+    """Map what deltalake raises: its own errors, and the plain `Exception` of a failed read."""
+    try:
+        yield
+    except LakehouseError:
+        raise
+    except TableNotFoundError as exc:
+        raise NoTableError(f"{uri} is not a Delta table", hint="it may have been deleted") from exc
+    except (DeltaError, OSError, ValueError, pa.ArrowException) as exc:
+        raise _mapped(uri, exc) from exc
+    except BaseException as exc:  # a read of a vacuumed file raises a bare Exception, a bug of the reader a panic
+        if type(exc) is not Exception and type(exc).__name__ != "PanicException":
+            raise
+        raise _mapped(uri, exc) from exc
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """String views as strings: not everything downstream knows views."""
+    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in table.schema])
+    return table.cast(schema)
+
+
+def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, uri: str) -> Iterator[pa.RecordBatch]:
+    with delta_errors(uri):
+        for batch in reader:
+            yield batch.cast(schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _plain_type(f.type), f.nullable) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    return kind
+
+
+def _mapped(uri: str, exc: BaseException) -> LakehouseError:
+    text = str(exc).strip()
+    line = without_credentials(text or type(exc).__name__)
+    lower = text.lower()
+    if any(word in lower for word in ("permission", "access denied", "error sending request", "timed out", "retries")):
+        return StorageError(
+            f"the data of {uri} cannot be read: {line}", hint="check permissions, network and credentials"
+        )
+    if "not found" in lower or "no such file" in lower or "notfound" in lower:
+        return DataFileMissingError(f"a data file of {uri} is gone: {line}", hint="it was vacuumed or deleted by hand")
+    if "unsupported" in lower or "not supported" in lower or "reader feature" in lower:
+        return UnsupportedFeatureError(f"the rows of {uri} cannot be read: {line}", hint="the log's numbers still hold")
+    return TableError(f"the rows of {uri} cannot be read: {line}", hint="its log can still be read")

@@ -1,0 +1,251 @@
+"""A local folder below an allowed root.
+
+Rule: nothing outside the roots is opened, also not through a link that appears meanwhile: every file is reached from
+its root's own folder, name by name, and no link is followed on the way. Where one is met, its target is looked up,
+checked, and then reached in the same manner.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from backend.errors import ObjectMissingError, PathRefusedError, StorageError
+from backend.lake.storage.folder import Entry
+from backend.lake.storage.paths import is_remote, is_within
+
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+# Without O_NONBLOCK, opening a pipe that lies in a table's folder would wait for its writer for ever.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ_AT_ONCE = 1 << 30
+_DOTS = frozenset({".", ".."})
+
+
+class LocalFolder:
+    def __init__(self, uri: str, roots: Sequence[str]) -> None:
+        self.uri = uri
+        self._real_roots = sorted((real(root) for root in roots if not is_remote(root)), key=len, reverse=True)
+        self._is_linked = self._check(uri) != uri
+
+    def read(self, path: str) -> bytes:
+        with _os_errors(self.uri, path), _Opened() as opened:
+            return _content(self._open_file(path, opened))
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | StorageError]:
+        with _Opened() as opened:
+            return [self._attempt(path, opened) for path in paths]
+
+    def stat(self, path: str) -> Entry | None:
+        return self.stat_many([path])[0]
+
+    def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
+        with _Opened() as opened:
+            return [self._entry(path, opened) for path in paths]
+
+    def list_after(self, path: str, after: str, *, digits_only: bool = False) -> list[Entry]:
+        with _os_errors(self.uri, path), _Opened() as opened:
+            try:
+                names = os.listdir(self._open_listable(path, opened))  # noqa: PTH208 - pathlib takes no descriptor
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        kept = [name for name in names if name > after and (not digits_only or "0" <= name[0] <= "9")]
+        return [Entry(name) for name in sorted(kept)]
+
+    def list(self, path: str) -> list[Entry]:
+        with _os_errors(self.uri, path), _Opened() as opened:
+            try:
+                with os.scandir(self._open_listable(path, opened)) as found:
+                    entries = [Entry(e.name, is_folder=_is_dir(e), is_link=e.is_symlink()) for e in found]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def holds(self, path: str) -> bool:
+        with _os_errors(self.uri, path), _Opened() as opened:
+            try:
+                opened.keep(self._open_folder(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+        return True
+
+    def open(self, path: str, *, size_bytes: int | None = None) -> pa.NativeFile:  # noqa: ARG002 - a disk tells it for free
+        with _os_errors(self.uri, path), _Opened() as opened:
+            file = self._open_file(path, opened)
+            try:
+                _require_file(os.fstat(file))
+                return pa.OSFile(f"/dev/fd/{file}")  # the file that was checked; its name may mean another one by now
+            finally:
+                os.close(file)
+
+    def _attempt(self, path: str, opened: "_Opened") -> bytes | StorageError:
+        try:
+            return _content(self._open_file(path, opened))
+        except (OSError, ValueError) as exc:
+            return _storage_error(exc, self.uri, path)
+
+    def _entry(self, path: str, opened: "_Opened") -> Entry | None:
+        with _os_errors(self.uri, path):
+            try:
+                found = self._stat(path, opened)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        modified = datetime.fromtimestamp(found.st_mtime, UTC)
+        tag = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+        return Entry(path, size_bytes=found.st_size, modified_at=modified, tag=tag)
+
+    def _open_file(self, path: str, opened: "_Opened") -> int:
+        folder, name = self._reach(path, opened)
+        try:
+            return os.open(name, _FILE, dir_fd=folder)
+        except OSError as exc:
+            if exc.errno != errno.ELOOP:
+                raise
+        folder, name = self._reach_target(path, opened)
+        return os.open(name, _FILE, dir_fd=folder)
+
+    def _stat(self, path: str, opened: "_Opened") -> os.stat_result:
+        folder, name = self._reach(path, opened)
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISLNK(found.st_mode):
+            return found
+        folder, name = self._reach_target(path, opened)
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return found
+
+    def _open_listable(self, path: str, opened: "_Opened") -> int:
+        folder = opened.keep(self._open_folder(path))
+        return opened.keep(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder))
+
+    def _reach(self, path: str, opened: "_Opened") -> tuple[int, str]:
+        """The open folder in which a path's last name lies, and that name, which may be a link."""
+        head, _, name = path.rpartition("/")
+        if name in _DOTS:
+            return self._reach_target(path, opened)
+        if head not in opened.folders:
+            opened.folders[head] = opened.keep(self._open_folder(head))
+        return opened.folders[head], name or "."
+
+    def _reach_target(self, path: str, opened: "_Opened") -> tuple[int, str]:
+        """The same for where a path leads once every link is followed."""
+        head, name = os.path.split(self._check(self._full(path)))
+        return opened.keep(self._walk(head)), name
+
+    def _open_folder(self, path: str) -> int:
+        full = self._full(path)
+        if not self._is_linked and _DOTS.isdisjoint(path.split("/")):
+            try:
+                return self._walk(full)
+            except NotADirectoryError:  # this is also what a link looks like
+                pass
+        return self._walk(self._check(full))
+
+    def _walk(self, place: str) -> int:
+        """Open a folder from its root down; a link anywhere below the root ends it as `NotADirectoryError`."""
+        root = self._root_of(place)
+        folder = os.open(root, _FOLDER)
+        for name in place[len(root) :].split("/"):
+            if name:
+                above = folder
+                try:
+                    folder = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+                finally:
+                    os.close(above)
+        return folder
+
+    def _full(self, path: str) -> str:
+        return f"{self.uri}/{path}" if path else self.uri
+
+    def _check(self, full: str) -> str:
+        place = real(full)
+        self._root_of(place, named=full)
+        return place
+
+    def _root_of(self, place: str, *, named: str = "") -> str:
+        for root in self._real_roots:
+            if is_within(place, root):
+                return root
+        raise PathRefusedError(
+            f"{named or place} leads outside every allowed root",
+            hint="a symlink points away; WEIR_LAKE__ROOTS allows places",
+        )
+
+
+class _Opened:
+    """The descriptors of one call, closed at its end; each folder is opened once."""
+
+    __slots__ = ("_kept", "folders")
+
+    def __init__(self) -> None:
+        self.folders: dict[str, int] = {}
+        self._kept: list[int] = []
+
+    def keep(self, descriptor: int) -> int:
+        self._kept.append(descriptor)
+        return descriptor
+
+    def __enter__(self) -> "_Opened":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._kept:
+            os.close(descriptor)
+
+
+def real(path: str) -> str:
+    """A local path with every symlink followed."""
+    try:
+        return os.path.realpath(path)
+    except ValueError as exc:  # a null byte
+        raise PathRefusedError(f"{path!r} is no path", hint="it holds a character that no path can hold") from exc
+
+
+def _content(file: int) -> bytes:
+    """The whole file; its descriptor is closed."""
+    try:
+        found = os.fstat(file)
+        _require_file(found)
+        content = os.read(file, min(found.st_size, _READ_AT_ONCE) + 1)
+        if len(content) <= found.st_size < _READ_AT_ONCE:
+            return content
+        rest = [content]
+        while rest[-1]:  # it grew, or is larger than one call may read
+            rest.append(os.read(file, _READ_AT_ONCE))
+        return b"".join(rest)
+    finally:
+        os.close(file)
+
+
+def _require_file(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no file")
+
+
+def _is_dir(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a loop, or to a place without permission: no folder for us
+        return False
+
+
+@contextmanager
+def _os_errors(folder: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as exc:
+        raise _storage_error(exc, folder, path) from exc
+
+
+def _storage_error(exc: OSError | ValueError, folder: str, path: str) -> StorageError:
+    place = f"{folder}/{path}" if path else folder
+    if isinstance(exc, FileNotFoundError):
+        return ObjectMissingError(f"{place} does not exist", hint="it was deleted or never written")
+    if isinstance(exc, PermissionError):
+        return StorageError(f"no permission to read {place}", hint="let the user that runs Weir read it")
+    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+    return StorageError(f"{place} cannot be read: {reason}", hint="look at the disk or mount")

@@ -1,0 +1,52 @@
+"""The only door to bytes: local folders and object stores, each below an allowed root.
+
+Rule: nothing outside a root is opened, whatever a log or a symlink says; nothing is ever written; foreign errors end
+here as `StorageError`, `ObjectMissingError` or `PathRefusedError`. Local folders are read through the operating system
+(a symlink can be seen, and a read costs a tenth), object stores through obstore.
+"""
+
+from backend.errors import PathRefusedError
+from backend.lake.storage.folder import Entry, Folder
+from backend.lake.storage.local_folder import LocalFolder, real
+from backend.lake.storage.object_folder import ObjectFolder
+from backend.lake.storage.object_store import check_address
+from backend.lake.storage.paths import is_remote, is_within, normal_uri
+from backend.settings import Settings
+
+__all__ = ["Entry", "Folder", "LocalFolder", "ObjectFolder", "Storage"]
+
+
+class Storage:
+    """The allowed roots. `folder` hands out a reader of one folder below one of them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.roots: tuple[str, ...] = tuple(dict.fromkeys(normal_uri(root) for root in settings.roots))
+        for root in filter(is_remote, (*self.roots, *settings.lake.storage_options)):
+            check_address(root)
+        self._options = {
+            normal_uri(root): {key: value.get_secret_value() for key, value in options.items()}
+            for root, options in settings.lake.storage_options.items()
+        }
+
+    def root_of(self, uri: str) -> str:
+        """The root that a normal URI lies under; raises `PathRefusedError`."""
+        for root in sorted(self.roots, key=len, reverse=True):
+            if is_within(uri, root) or _is_really_within(uri, root):
+                return root
+        raise PathRefusedError(
+            f"{uri} lies outside every allowed root", hint="add its folder to WEIR_LAKE__ROOTS to allow it"
+        )
+
+    def folder(self, uri: str) -> Folder:
+        root = self.root_of(uri)
+        if not is_remote(root):
+            return LocalFolder(uri, self.roots)
+        return ObjectFolder(uri, root, self.options(root))
+
+    def options(self, uri: str) -> dict[str, str]:
+        """The storage options of the root that a URI lies under: for readers alone, never for logs."""
+        return self._options.get(self.root_of(uri), {})
+
+
+def _is_really_within(uri: str, root: str) -> bool:
+    return not is_remote(uri) and not is_remote(root) and is_within(real(uri), real(root))

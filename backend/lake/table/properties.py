@@ -1,0 +1,293 @@
+"""What a table's properties and features say about it, in plain words.
+
+Rule: pure; every property that is set is shown, one that nobody knows with the nearest known one, and a value that
+the engines would not understand is said to be so.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backend.lake.files.file_sizes import parse_size
+from backend.lake.model import Metadata, Protocol
+
+ON_OFF = re.compile(r"^(true|false)$", re.IGNORECASE)
+COUNT = re.compile(r"^-?\d+$")
+INTERVAL = re.compile(
+    r"^(interval\s+)?([+-]?\d+(\.\d+)?\s+(nanosecond|microsecond|millisecond|second|minute|hour|day|week)s?\s*)+$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProperty:
+    """A documented key: its default (None: unset), one line of meaning, and what its value looks like."""
+
+    default: str | None
+    meaning: str
+    form: re.Pattern[str] | None = None
+    form_words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyRow:
+    key: str
+    value: str | None
+    default: str | None
+    meaning: str
+    is_set: bool
+    problem: str | None = None
+    suggestion: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRow:
+    name: str
+    in_reader: bool
+    in_writer: bool
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who answers for a table, from its `catalog.*` properties; `other` are the tags not named here."""
+
+    team: str | None
+    slack: str | None
+    email: str | None
+    classification: str | None
+    other: Mapping[str, str]
+
+
+def _switch(default: str | None, meaning: str) -> KnownProperty:
+    return KnownProperty(default, meaning, ON_OFF, "true or false")
+
+
+def _number(default: str | None, meaning: str) -> KnownProperty:
+    return KnownProperty(default, meaning, COUNT, "a whole number")
+
+
+def _interval(default: str | None, meaning: str) -> KnownProperty:
+    return KnownProperty(default, meaning, INTERVAL, "an interval such as `interval 7 days`")
+
+
+def _word(default: str | None, meaning: str, *words: str) -> KnownProperty:
+    return KnownProperty(default, meaning, re.compile(f"^({'|'.join(words)})$", re.IGNORECASE), " or ".join(words))
+
+
+KNOWN: Mapping[str, KnownProperty] = {
+    "delta.appendOnly": _switch("false", "Rows can only be added: updates and deletes are refused."),
+    "delta.autoOptimize.autoCompact": KnownProperty(
+        None,
+        "After a write, files that are too small are merged in the same job.",
+        re.compile("^(true|false|auto|legacy)$", re.IGNORECASE),
+        "true, false or auto",
+    ),
+    "delta.autoOptimize.optimizeWrite": _switch(None, "Rows are shuffled before a write so that fewer files come out."),
+    "delta.checkpoint.writeStatsAsJson": _switch("true", "Checkpoints carry each file's statistics as JSON text."),
+    "delta.checkpoint.writeStatsAsStruct": _switch(
+        "true", "Checkpoints carry each file's statistics as typed columns, faster to filter on."
+    ),
+    "delta.checkpointInterval": _number("10", "Commits between two checkpoints (delta-rs: 100)."),
+    "delta.checkpointPolicy": _word(
+        "classic", "Form of the checkpoints: one self-contained file, or V2 with sidecar files.", "classic", "v2"
+    ),
+    "delta.columnMapping.mode": _word(
+        "none", "Whether columns are found by name or by id in the data files, so that they can be renamed.",
+        "none", "name", "id",
+    ),
+    "delta.columnMapping.maxColumnId": _number(None, "Highest column id given out so far; kept by the engines."),
+    "delta.compatibility.symlinkFormatManifest.enabled": _switch(
+        "false", "Manifest files are kept for engines that cannot read the log."
+    ),
+    "delta.dataSkippingNumIndexedCols": _number(
+        "32", "For how many leading columns statistics are gathered; -1 means all."
+    ),
+    "delta.dataSkippingStatsColumns": KnownProperty(None, "The columns that statistics are gathered for, by name."),
+    "delta.deletedFileRetentionDuration": _interval(
+        "interval 1 week", "How long removed data files are kept before VACUUM may delete them; bounds time travel."
+    ),
+    "delta.enableChangeDataFeed": _switch("false", "Each commit records which rows it inserted, updated or deleted."),
+    "delta.enableDeletionVectors": _switch(
+        "false", "Deletes mark rows instead of rewriting their files; readers must honour the marks."
+    ),
+    "delta.enableExpiredLogCleanup": _switch("true", "Old commits are deleted from the log after a checkpoint."),
+    "delta.enableInCommitTimestamps": _switch(
+        "false", "Commit times are written in the commit, so copying the files does not change them."
+    ),
+    "delta.enableIcebergCompatV1": _switch("false", "Writers keep to what Iceberg readers understand (first form)."),
+    "delta.enableIcebergCompatV2": _switch("false", "Writers keep to what Iceberg readers understand (second form)."),
+    "delta.enableRowTracking": _switch("false", "Rows keep an identity across rewrites, so changes can be traced."),
+    "delta.enableTypeWidening": _switch("false", "A column's type may be widened without rewriting the data."),
+    "delta.enableVariantShredding": _switch("false", "Parts of variant values are stored as columns of their own."),
+    "delta.inCommitTimestampEnablementVersion": _number(None, "The version from which commits carry their own time."),
+    "delta.inCommitTimestampEnablementTimestamp": _number(None, "When in-commit timestamps were turned on, in ms."),
+    "delta.isolationLevel": _word(
+        "Serializable", "How strictly concurrent writers are kept apart.",
+        "Serializable", "WriteSerializable", "SnapshotIsolation",
+    ),
+    "delta.logRetentionDuration": _interval(
+        "interval 30 days", "How long the history is kept; older commits go when a checkpoint is written."
+    ),
+    "delta.minReaderVersion": _number(None, "Lowest protocol version that a reader needs."),
+    "delta.minWriterVersion": _number(None, "Lowest protocol version that a writer needs."),
+    "delta.parquet.compression.codec": KnownProperty(None, "Compression of new data files."),
+    "delta.randomizeFilePrefixes": _switch("false", "Data files get random prefixes, which spreads load on old S3."),
+    "delta.randomPrefixLength": _number("2", "Length of the random file prefixes."),
+    "delta.requireCheckpointProtectionBeforeVersion": _number(
+        None, "Commits before this version may be cleaned only together, with their checkpoints."
+    ),
+    "delta.rowTracking.materializedRowCommitVersionColumnName": KnownProperty(
+        None, "Hidden column that keeps the version in which a row last changed."
+    ),
+    "delta.rowTracking.materializedRowIdColumnName": KnownProperty(None, "Hidden column that keeps a row's identity."),
+    "delta.sampleRetentionDuration": _interval(None, "How long query samples are kept (Databricks)."),
+    "delta.setTransactionRetentionDuration": _interval(
+        None, "How long the log remembers which batch a stream wrote last; a longer pause may write it twice."
+    ),
+    "delta.targetFileSize": KnownProperty(
+        None, "File size that writes and compaction aim at (delta-rs and Databricks; not in open-source Spark)."
+    ),
+    "delta.tuneFileSizesForRewrites": _switch(None, "Files stay small because the table is often merged (Databricks)."),
+    "delta.universalFormat.enabledFormats": KnownProperty(
+        None, "Other table formats for which metadata is kept as well, such as iceberg."
+    ),
+    "catalog.team_name": KnownProperty(None, "The team that owns the table."),
+    "catalog.engineering.comms.slack": KnownProperty(None, "Slack channel of the owning team."),
+    "catalog.engineering.comms.email": KnownProperty(None, "Mail address of the owning team."),
+    "catalog.table.classification": KnownProperty(None, "How sensitive the data is."),
+}  # fmt: skip
+PREFIXES: Mapping[str, str] = {
+    "delta.constraints.": "Check constraint: every row must meet this condition.",
+    "delta.feature.": "Asks for a table feature to be turned on.",
+    "delta.universalFormat.": "Setting of the metadata kept for other formats.",
+    "delta.rowTracking.": "Kept by the engines for row tracking.",
+    "delta.clustering": "Kept by the engines for clustering.",
+    "delta.coordinatedCommits.": "Commits go through a coordinator.",
+}
+FEATURES: Mapping[str, str] = {
+    "allowColumnDefaults": "Columns may have default values.",
+    "appendOnly": "The table may be made append-only.",
+    "catalogManaged": "Commits are decided by a catalog, not by the log folder alone.",
+    "changeDataFeed": "Commits may record changed rows.",
+    "checkConstraints": "Rows are checked against conditions.",
+    "checkpointProtection": "Old checkpoints are protected from being cleaned too early.",
+    "clustering": "Data is laid out by clustering columns.",
+    "collations": "Text columns may have their own sort order.",
+    "columnMapping": "Columns can be renamed or dropped without rewriting files.",
+    "deletionVectors": "Rows are deleted by marks beside the data files.",
+    "domainMetadata": "The log carries named settings of engines.",
+    "generatedColumns": "Columns are computed from others.",
+    "icebergCompatV1": "Kept readable for Iceberg (first form).",
+    "icebergCompatV2": "Kept readable for Iceberg (second form).",
+    "identityColumns": "Columns number their rows by themselves.",
+    "inCommitTimestamp": "Commits carry their own time.",
+    "invariants": "Columns may demand conditions such as not null.",
+    "rowTracking": "Rows keep an identity across rewrites.",
+    "timestampNtz": "Timestamps without a time zone.",
+    "typeWidening": "Column types can be widened in place.",
+    "v2Checkpoint": "Checkpoints may be split into sidecar files.",
+    "vacuumProtocolCheck": "VACUUM checks reader features too, so that it deletes nothing that is needed.",
+    "variantShredding": "Parts of variant values are stored as columns.",
+    "variantType": "Semi-structured values in a type of their own.",
+}
+# What the numbered protocol versions imply, where features are not listed one by one.
+_LEGACY_WRITER = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+
+
+def explain_properties(metadata: Metadata) -> tuple[PropertyRow, ...]:
+    """Every property that is set, those to look at first, then every documented one that is not, with its default."""
+    configuration = metadata.configuration
+    rows = [_row(key, value) for key, value in sorted(configuration.items())]
+    rows.sort(key=lambda row: row.problem is None)
+    rows += [
+        PropertyRow(key, None, known.default, known.meaning, is_set=False)
+        for key, known in KNOWN.items()
+        if key not in configuration
+    ]
+    return tuple(rows)
+
+
+def explain_features(protocol: Protocol) -> tuple[FeatureRow, ...]:
+    """The table features in force, those that the protocol's numbers imply included."""
+    reader, writer = set(protocol.reader_features), set(protocol.writer_features)
+    if protocol.min_writer_version < 7:
+        writer |= {f for version, fs in _LEGACY_WRITER.items() if version <= protocol.min_writer_version for f in fs}
+    if protocol.min_reader_version == 2:
+        reader.add("columnMapping")
+    return tuple(
+        FeatureRow(name, name in reader, name in writer, meaning_of_feature(name)) for name in sorted(reader | writer)
+    )
+
+
+def meaning_of_property(key: str) -> str:
+    """One line on a property; empty for one that nobody knows."""
+    known = KNOWN.get(key)
+    return known.meaning if known else next((text for start, text in PREFIXES.items() if key.startswith(start)), "")
+
+
+def meaning_of_feature(name: str) -> str:
+    """One line on a table feature."""
+    return FEATURES.get(name) or FEATURES.get(name.removesuffix("-preview"), "A feature that Weir does not know.")
+
+
+def ownership(metadata: Metadata) -> Ownership:
+    """The `catalog.*` tags of a table."""
+    tags = {key: value for key, value in metadata.configuration.items() if key.startswith("catalog.")}
+    return Ownership(
+        team=tags.pop("catalog.team_name", None),
+        slack=tags.pop("catalog.engineering.comms.slack", None),
+        email=tags.pop("catalog.engineering.comms.email", None),
+        classification=tags.pop("catalog.table.classification", None),
+        other=tags,
+    )
+
+
+def _row(key: str, value: str) -> PropertyRow:
+    known = KNOWN.get(key)
+    if known is not None:
+        return PropertyRow(key, value, known.default, known.meaning, is_set=True, problem=_bad_value(key, value, known))
+    prefix = next((text for start, text in PREFIXES.items() if key.startswith(start)), None)
+    if prefix is not None:
+        return PropertyRow(key, value, None, prefix, is_set=True)
+    if not key.lower().startswith(("delta.", "catalog.")):
+        return _free_row(key, value)
+    near = _nearest(key)
+    meaning = "Nobody reads this key." if key.lower().startswith("delta.") else "A tag of your own."
+    problem = f"unknown key; did you mean {near}?" if near else _unknown(key)
+    return PropertyRow(key, value, None, meaning, is_set=True, problem=problem, suggestion=near)
+
+
+def _free_row(key: str, value: str) -> PropertyRow:
+    """A key outside the engines' namespaces: a person's own, unless it is a known one with its start misspelled."""
+    near = _nearest(key) if "." in key else None
+    problem = f"unknown key; did you mean {near}?" if near else None
+    return PropertyRow(key, value, None, "A tag of your own.", is_set=True, problem=problem, suggestion=near)
+
+
+def _nearest(key: str) -> str | None:
+    names = {name.lower(): name for name in KNOWN}
+    same = names.get(key.lower())
+    if same:
+        return same
+    match = difflib.get_close_matches(key.lower(), list(names), n=1, cutoff=0.8)
+    return names[match[0]] if match else None
+
+
+def _unknown(key: str) -> str | None:
+    return "unknown key: no engine that Weir knows reads it" if key.lower().startswith("delta.") else None
+
+
+def _bad_value(key: str, value: str, known: KnownProperty) -> str | None:
+    if key == "delta.targetFileSize" and parse_size(value) is None:
+        return f"{value!r} is no size; write bytes or, for instance, 128mb"
+    if known.form is not None and not known.form.match(value.strip()):
+        return f"{value!r} is not {known.form_words}"
+    return None
