@@ -25,25 +25,25 @@ class Section(BaseModel):
 class LakeSettings(Section):
     roots: Annotated[
         list[str],
-        Field(description="URIs or folders that may be read, nothing outside is opened. Empty: `$WEIR_HOME/lake`."),
+        Field(description="Folders or URIs that may be read. Nothing outside is opened. Empty: `$WEIR_HOME/lake`."),
     ] = []
     storage_options: Annotated[
         dict[str, dict[str, SecretStr]],
-        Field(description="Per root URI: options for its object store (endpoint, region, credentials)."),
+        Field(description="For each root URI the options of its object store (endpoint, region, credentials)."),
     ] = {}
     preview_rows: Annotated[int, Field(ge=1, le=10_000, description="Most rows a data preview shows.")] = 200
     diff_rows: Annotated[
-        int, Field(ge=1, le=1_000_000, description="Most changed rows a diff returns; the counts are always whole.")
+        int, Field(ge=1, le=1_000_000, description="Most changed rows that a diff returns. The counts are of all rows.")
     ] = 1_000
     diff_max_bytes: Annotated[
         int,
-        Field(ge=1, description="Most bytes of data files that a diff without a change feed reads unless asked to."),
+        Field(ge=1, description="Most bytes of data files that a diff reads here, unless its method is chosen."),
     ] = 2 * 1024**3
     diff_time_limit_s: Annotated[float, Field(gt=0, description="How long a diff may compare rows, in seconds.")] = (
         600.0
     )
     refresh_s: Annotated[
-        float, Field(gt=0, description="How old a listing of the lake may be before a page reads it again, in seconds.")
+        float, Field(gt=0, description="How old a listing of the lake may be before it is read again, in seconds.")
     ] = 5.0
 
     @model_validator(mode="after")
@@ -61,7 +61,7 @@ class StoreSettings(Section):
         ),
     ] = SecretStr("")
     progress_retention_days: Annotated[
-        float, Field(gt=0, description="Progress older than this is deleted by the host, in days.")
+        float, Field(gt=0, description="The host deletes progress older than this, in days.")
     ] = 7.0
 
 
@@ -80,13 +80,13 @@ class HostSettings(Section):
         float, Field(gt=0, description="Pause between two reconciliations, in seconds.")
     ] = 1.0
     heartbeat_stale_s: Annotated[
-        float, Field(gt=0, description="A host silent for longer counts as gone; its streams show UNKNOWN, in seconds.")
+        float, Field(gt=0, description="How long a host may be silent, in seconds. Then its streams show UNKNOWN.")
     ] = 15.0
     lease_ttl_s: Annotated[
         float, Field(gt=0, description="How long a lease on a stream outlives its host, in seconds.")
     ] = 15.0
     stop_timeout_s: Annotated[
-        float, Field(gt=0, description="How long a graceful stop waits for the running micro-batch, in seconds.")
+        float, Field(gt=0, description="How long a stop waits for the running micro-batch, in seconds.")
     ] = 30.0
     max_restarts: Annotated[
         int,
@@ -99,7 +99,7 @@ class HostSettings(Section):
         600.0
     )
     backoff_initial_s: Annotated[
-        float, Field(gt=0, description="Pause before the first restart; doubles with each failure, in seconds.")
+        float, Field(gt=0, description="Pause before the first restart, in seconds. It doubles with each failure.")
     ] = 1.0
     backoff_max_s: Annotated[float, Field(gt=0, description="Longest pause before a restart, in seconds.")] = 60.0
 
@@ -108,21 +108,21 @@ class JobSettings(Section):
     results_uri: Annotated[
         str,
         Field(
-            description="Folder or URI where hosts write what jobs found; pages and commands read it there. Empty: "
+            description="Folder or URI for the results of jobs: hosts write, pages and commands read. Empty: "
             "`$WEIR_HOME/results`."
         ),
     ] = ""
-    at_once: Annotated[int, Field(ge=0, le=8, description="Jobs that one host runs at the same time; 0 for none.")] = 1
+    at_once: Annotated[int, Field(ge=0, le=8, description="Jobs that one host runs at the same time, 0 for none.")] = 1
     time_limit_s: Annotated[float, Field(gt=0, description="How long one job may run, in seconds.")] = 3_600.0
     retention_days: Annotated[
-        float, Field(gt=0, description="Jobs that ended and their results are deleted by the host after so many days.")
+        float, Field(gt=0, description="The host deletes jobs and their results this long after they ended, in days.")
     ] = 7.0
 
 
 class UiSettings(Section):
     address: Annotated[str, Field(description="Address the UI listens on.")] = "127.0.0.1"
     allow_remote_writes: Annotated[
-        bool, Field(description="Let viewers act although the UI is served beyond loopback without a login.")
+        bool, Field(description="Let every viewer act, also where the UI listens on another address than loopback.")
     ] = False
     live_interval_s: Annotated[
         float, Field(gt=0, description="Pause between two updates of a live panel, in seconds.")
@@ -142,7 +142,7 @@ class HealthSettings(Section):
     ] = 0.5
     min_files: Annotated[int, Field(ge=1, description="A partition with fewer files is not judged.")] = 16
     stale_after_s: Annotated[
-        float, Field(gt=0, description="A table without a commit for longer is called stale, in seconds.")
+        float, Field(gt=0, description="A table is stale when its last commit is older than this, in seconds.")
     ] = 86_400.0
 
 

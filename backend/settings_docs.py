@@ -21,8 +21,8 @@ INTRO = """\
 
 <!-- Written by `make docs` from backend/settings.py; a test fails when the two differ. -->
 
-A setting comes from the first of these that has it: a command-line flag, the environment, `weir.toml` in the working
-folder (or the file that `WEIR_CONFIG` names), the default. Lists and maps are JSON in the environment:
+A setting comes from the first of these that has it: a command-line flag, the environment, `weir.toml`, the default.
+`weir.toml` lies in the working folder, or where `WEIR_CONFIG` says. In the environment lists and maps are JSON:
 
 ```sh
 WEIR_PORT=8502
@@ -35,8 +35,8 @@ port = 8502
 roots = ["/data/lake", "s3://bucket/lake"]
 ```
 
-A key that does not exist or a value that cannot work stops every command with a sentence that names it.
-Secrets are never logged or shown: set them in the environment rather than in a file that others read.
+A key that does not exist, or a value that cannot work, stops every command. The error names it.
+Secrets are never logged or shown. Set them in the environment rather than in a file that others read.
 """
 
 
