@@ -1,7 +1,7 @@
 """Named SQL constraints on a stream's rows, what happens to rows that break one, and how many did.
 
-Rule: every row is judged once, upstream of the sink, where Spark's `observe` counts it per micro-batch (inside
-foreachBatch it would not). A constraint that is NULL counts as broken.
+Rule: every row is judged once, upstream of the sink. There Spark's `observe` counts per micro-batch; inside
+foreachBatch its counts never arrive. A constraint that is NULL counts as broken.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ BROKEN = "_broken_expectations"  # array of the names that a row breaks
 
 
 class OnViolation(StrEnum):
-    WARN = "warn"  # keep the row, count it
-    DROP = "drop"  # leave the row out, count it
+    WARN = "warn"  # keep the row and count it
+    DROP = "drop"  # leave the row out and count it
     QUARANTINE = "quarantine"  # write the row to the stream's quarantine table instead
     FAIL = "fail"  # end the query
 
@@ -34,7 +34,7 @@ class Expectation:
 
 
 def judge(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    """Add `_broken_expectations`, observe the counts, leave out rows to drop, end the query where one says so."""
+    """Add `_broken_expectations` and observe the counts. Rows to drop are left out; FAIL ends the query."""
     if not expectations:
         return df
     broken = [F.when(~each.met, F.lit(each.name)) for each in expectations]
@@ -69,4 +69,4 @@ def _failing(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
         return df
     message = F.concat(F.lit("expectation broken: "), F.array_join(BROKEN, ", "))
     fails = F.when(breaks_any(fatal), F.raise_error(message).cast("boolean"))
-    return df.where(fails.otherwise(F.lit(True)))  # a filter: a column that nobody reads would be pruned
+    return df.where(fails.otherwise(F.lit(True)))  # a filter, since Spark prunes a column that nobody reads

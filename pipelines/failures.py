@@ -1,6 +1,6 @@
-"""What can go wrong with a query, in our words, and the way from a Spark error to its class and first line.
+"""Errors of queries, and how a Spark error becomes an error class and one line of text.
 
-Rule: the error named is the innermost one: "STREAM_FAILED" tells a person nothing.
+Rule: the innermost error is named, since "STREAM_FAILED" tells a person nothing.
 """
 
 import re
@@ -24,7 +24,7 @@ _LONGEST_MESSAGE = 2_000
 
 
 class StreamStartError(StreamError):
-    """A query did not start. `error_class` is Spark's error condition or the exception's name."""
+    """A query did not start. `error_class` is Spark's error condition, or else the exception's name."""
 
     def __init__(self, message: str, *, error_class: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -32,11 +32,11 @@ class StreamStartError(StreamError):
 
 
 class SparkLostError(LakehouseError):
-    """The JVM does not answer any more: nothing runs in this process."""
+    """The JVM does not answer any more. Nothing runs in this process then."""
 
 
 def describe(exc: BaseException) -> tuple[str, str]:
-    """Error class and first line of what a call into Spark, or a user's function, raised."""
+    """Error class and first line of an error that Spark or a user's function raised."""
     if isinstance(exc, Py4JJavaError):
         return describe_java(exc.java_exception)
     if isinstance(exc, PySparkException):
@@ -45,7 +45,7 @@ def describe(exc: BaseException) -> tuple[str, str]:
 
 
 def describe_java(throwable: Any) -> tuple[str, str]:
-    """Error class and first line of the innermost telling cause; of the Python error where there is one."""
+    """Error class and first line of the Python error in the chain, else of the innermost cause with a condition."""
     chain = [throwable]
     while (cause := chain[-1].getCause()) is not None and len(chain) < 20:
         chain.append(cause)
@@ -61,9 +61,9 @@ def describe_java(throwable: Any) -> tuple[str, str]:
 
 
 def describe_traceback(text: str) -> tuple[str, str] | None:
-    """Error class and message of the Python error that `text` quotes a traceback of; None without one.
+    """Error class and message of the Python traceback that `text` holds; None without one.
 
-    An error of Spark's that passed through Python is named by its condition, `[LIKE_THIS]`.
+    A Spark error that passed through Python is named by its condition, `[LIKE_THIS]`.
     """
     _, traceback, rest = text.partition("Traceback (most recent call last)")
     raised = _RAISED.findall(rest)

@@ -1,6 +1,6 @@
-"""The queries of one host, each started and stopped in a thread, so that a slow one never delays another's control.
+"""The queries of one host, started and stopped in threads, so that a slow one never delays the others.
 
-Rule: one operation a stream at a time; what a query is doing is asked from the runner, never remembered.
+Rule: one operation at a time for each stream. What a query does is asked of the runner, never remembered.
 """
 
 from collections.abc import Callable, Iterable
@@ -61,11 +61,11 @@ class Fleet:
         self._operations[name] = _Operation(Phase.STARTING, self._starters.submit(self._start, name))
 
     def stop(self, name: str, *, timeout_s: float | None = None) -> None:
-        """Lets the running micro-batch end, up to the limit; waits for a start that is on its way."""
+        """Stops after the running micro-batch, or at the limit. A start that is under way is awaited first."""
         self._end(name, self._stop_timeout_s if timeout_s is None else timeout_s)
 
     def cut(self, name: str) -> None:
-        """Stops at once, or right after a start that is on its way."""
+        """Stops at once, or right after a start that is under way."""
         self._end(name, None)
 
     def forget(self, name: str) -> None:
@@ -73,7 +73,7 @@ class Fleet:
         self._failures.pop(name, None)
 
     def occupied(self) -> set[str]:
-        """The streams that hold a query or an operation here."""
+        """The streams that have a query or an operation here."""
         for name in tuple(self._operations):
             self._settle(name)
         return self._started | set(self._operations)

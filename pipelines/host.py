@@ -1,7 +1,7 @@
 """`python -m pipelines.host`: runs the declared streams as people want them, until told to stop.
 
-Rule: desired state belongs to people. The host reconciles once a second and writes what it observes; stopping the host
-leaves every wish as it is, so that the next host resumes.
+Rule: desired state belongs to people. The host reconciles once a second and writes what it observes. Stopping the
+host changes no desired state, so the next host resumes.
 """
 
 import os
@@ -31,14 +31,14 @@ from pipelines.spec import load_registry
 from pipelines.stream_host import StreamHost, declare, new_heartbeat
 
 SHUTDOWN_LIMIT_S = 8.0  # people wait 20 s for Ctrl-C; a batch that is cut is replayed by the next start
-JOBS_LIMIT_S = 2.0  # they are given back to the queue, whatever they do
-TROUBLE_LIMIT = 10  # rounds in a row that fail without a known reason
+JOBS_LIMIT_S = 2.0  # running jobs go back into the queue, so nothing is lost
+TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is started anew
 
 log = structlog.get_logger()
 
 
 class Loop:
-    """Ticks until asked to stop; a silent store is waited for, a dead JVM ends the process."""
+    """Ticks until asked to stop. Waits for a silent store; a dead JVM ends the process."""
 
     def __init__(self, host: StreamHost, stop: threading.Event, *, interval_s: float) -> None:
         self._host, self._stop, self._interval_s = host, stop, interval_s
@@ -46,7 +46,7 @@ class Loop:
         self._trouble = 0
 
     def run(self) -> int:
-        """The exit code: 0 when asked to stop, 1 when the process has to be started anew."""
+        """Returns the exit code: 0 when asked to stop, 1 when the process must be started anew."""
         while not self._stop.is_set():
             try:
                 self._host.tick()
@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def run(settings: Settings, stop: threading.Event) -> int:
-    """The host's life: open, reconcile until `stop`, stop the streams, close."""
+    """Open everything, reconcile until `stop`, stop the streams, close."""
     store = ControlStore.open(settings)
     registry = load_registry(settings)
     runtime = Runtime(settings, registry)
@@ -119,12 +119,12 @@ def run(settings: Settings, stop: threading.Event) -> int:
 
 @contextmanager
 def _beating(store: ControlStore, heartbeat: HostHeartbeat, *, every_s: float) -> Iterator[None]:
-    """Spark takes long to start, and pages should not say meanwhile that no host is there."""
+    """Heartbeats while Spark starts: it takes long, and pages must not say that no host is there."""
     opened = threading.Event()
 
     def beat() -> None:
         while True:
-            with suppress(StoreError):  # the loop will say it
+            with suppress(StoreError):  # the loop will log it
                 store.beat(replace(heartbeat, beat_at=utc_now()))
             if opened.wait(every_s):
                 return

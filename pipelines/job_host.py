@@ -1,7 +1,7 @@
-"""One host's share of the jobs: takes queued ones under a lease, runs each in a thread, ends what is cancelled.
+"""The jobs of one host: takes queued jobs under a lease, runs each in a thread, ends cancelled ones.
 
-Rule: a loop of its own, so that no job holds up a stream. A word on a job is written under its lease's token; a job
-whose host is gone is begun once more by whoever takes its lease, and then fails with the reason.
+Rule: jobs have a loop of their own, so that none holds up a stream. Every write about a job carries its lease's token.
+A job whose host died is begun once more, by the host that takes its lease. If that host dies too, the job fails.
 """
 
 import threading
@@ -24,7 +24,7 @@ from pipelines.failures import SparkLostError
 from pipelines.fleet import utc_now
 from pipelines.jobs.runner import JobCancelled
 
-POLL_S = 0.25  # a cancel has to be there within a second
+POLL_S = 0.25  # so that a cancel takes effect within a second
 REPORT_S = 1.0
 MOST_ATTEMPTS = 2
 PRUNE_EVERY = timedelta(hours=1)
@@ -57,7 +57,7 @@ class _Running:
 
 
 class JobHost:
-    """`step` brings it one step on; `start` does so in a thread until `stop`."""
+    """`step` does what is due now. `start` calls it in a thread until `stop`."""
 
     def __init__(
         self, settings: Settings, store: ControlStore, runner: JobRunner, host_id: str,
@@ -73,7 +73,7 @@ class JobHost:
         self._thread.start()
 
     def stop(self, limit_s: float) -> None:
-        """No more jobs; those that run are cancelled and given back to the queue."""
+        """Takes no more jobs. Running ones are cancelled and put back into the queue."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(limit_s)
@@ -85,7 +85,7 @@ class JobHost:
             running.thread.join(max(0.0, deadline - time.monotonic()))
 
     def step(self) -> None:
-        """Raises `StoreError`: what runs goes on."""
+        """One round over all jobs. Raises `StoreError`; running jobs go on then."""
         for running in list(self._running.values()):
             if running.is_settled:
                 self._leave(running)
@@ -137,7 +137,7 @@ class JobHost:
             self._end(job_id)
 
     def _settle(self, running: _Running, end: JobEnd) -> None:
-        """Told first, then ended: whoever cancelled sees it at once, and what had been compared by then."""
+        """Writes the end, then stops the work: who cancelled sees at once what had been compared."""
         job_id = running.job.job_id
         self._store.jobs.end(running.lease, job_id, end, now=self._clock())
         running.is_settled, running.keeps_result = True, end.result_uri is not None
@@ -148,7 +148,7 @@ class JobHost:
     def _leave(self, running: _Running) -> None:
         if running.thread.is_alive():
             return
-        if not running.keeps_result:  # half written, or whole after nobody wanted it
+        if not running.keeps_result:  # half written, or finished after it was cancelled
             self._runner.forget(self._runner.result_uri(running.job))
         del self._running[running.job.job_id]
 
@@ -193,6 +193,7 @@ class JobHost:
             return
         held, now = self._store.leases(), self._clock()
         for job in waiting:
+            # Reading first keeps a waiting host from writing four times a second.
             lease = held.get(job_resource(job.job_id))
             if lease is not None and lease.expires_at > now:
                 continue
@@ -225,7 +226,7 @@ class JobHost:
         try:
             end = JobEnd(JobState.DONE, self._runner.run(running.job))
         except JobCancelled:
-            return  # whoever cancelled said so
+            return  # the end is already in the store
         except LakehouseError as exc:
             end = JobEnd(JobState.FAILED, None, exc.message, exc.hint)
         except Exception as exc:  # job boundary
@@ -250,7 +251,7 @@ class JobHost:
 
 
 def _hopeless(job: Job) -> JobEnd | None:
-    """Why a job that somebody else left is not begun anew."""
+    """The end of a job that must not be begun again (cancelled, or two hosts died of it); None: begin it."""
     if job.cancel_requested:
         return JobEnd(JobState.CANCELLED)
     if job.state is JobState.RUNNING and job.attempts >= MOST_ATTEMPTS:

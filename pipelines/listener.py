@@ -1,7 +1,7 @@
-"""Spark's streaming events to the control store, without ever holding up a query.
+"""Writes Spark's streaming events to the control store without holding up a query.
 
-Rule: a callback neither blocks nor raises: it queues, and a thread writes. While the store is silent the newest events
-are kept and the others counted as dropped.
+Rule: a callback neither blocks nor raises. It queues the event, and a thread writes it. While the store is silent the
+newest events are kept, and dropped ones are counted.
 """
 
 import threading
@@ -53,18 +53,18 @@ class ProgressWriter:
         self._thread.start()
 
     def put(self, event_json: str) -> None:
-        """Queues one progress event; drops the oldest when the queue is full."""
+        """Queues one progress event. A full queue drops its oldest."""
         with self._lock:
             self._queue.append(event_json)
             self._trim()
 
     def sign(self, stream: str, at: datetime) -> None:
-        """Notes that Spark reported on the stream, though it had nothing to read."""
+        """Notes that the stream is alive though it had nothing to read: Spark sent an idle event."""
         with self._lock:
             self._signs[stream] = at
 
     def close(self, *, timeout_s: float = 2.0) -> None:
-        """Writes what is queued, within the limit."""
+        """Writes the queue, within the limit."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -75,7 +75,7 @@ class ProgressWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Writes what is queued; what the store did not take is queued again."""
+        """Writes the queue. Events that the store did not take are queued again."""
         with self._lock:
             events, signs = list(self._queue), dict(self._signs)
             self._queue.clear()

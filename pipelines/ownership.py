@@ -1,7 +1,7 @@
 """Which streams this host may run: one lease each in the control store.
 
-Rule: a stream is run only under a lease. While the store is silent nobody else can take the lease either, so what runs
-goes on; the first answer of the store decides.
+Rule: a stream is started only under a lease. While the store is silent, running streams go on, since an
+outage hits every host alike. When it answers again, its leases decide.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one refresh brought: streams won and streams lost to another host."""
+    """What one refresh changed: leases that this host won, and leases that it lost to another host."""
 
     won: tuple[str, ...]
     lost: tuple[str, ...]
@@ -40,20 +40,20 @@ class Ownership:
         return self._held
 
     def refresh(self, names: Iterable[str], now: datetime) -> Changes:
-        """Renews what is due and asks for those of `names` that nobody holds."""
+        """Renews the leases that are due. Acquires those of `names` that no host holds."""
         lost = self.renew_due(now)
         missing = [name for name in names if name not in self._held and name not in lost]
         free = self._free(missing, now) if missing else []
         return Changes(tuple(name for name in free if self._acquire(name, now)), lost)
 
     def renew_due(self, now: datetime) -> tuple[str, ...]:
-        """The streams whose lease has gone to another host."""
+        """Renews the leases that are due; returns the streams whose lease another host has."""
         due_before = now + timedelta(seconds=self._ttl_s * RENEW_SHARE)
         due = [name for name, lease in self._held.items() if lease.expires_at < due_before]
         return tuple(name for name in due if not self._renew(name, now))
 
     def drop(self, name: str) -> None:
-        """Another host has it: forget the lease without touching the store."""
+        """Forget a lease that another host has. The store is not asked."""
         self._held.pop(name, None)
 
     def release(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Ownership:
         return True
 
     def _free(self, names: Iterable[str], now: datetime) -> list[str]:
-        """Looks before it asks: a host that waits for another must not write once a stream and second."""
+        """Reads before it writes: a waiting host would otherwise write once a second for each stream."""
         leases = self._store.leases()
         free = []
         for name in names:

@@ -1,7 +1,6 @@
-"""Starts, watches and stops the queries of declared streams: the only place that calls `writeStream` and `.stop()`.
+"""Starts, watches and stops the queries of declared streams. Only this module calls `writeStream` and `.stop()`.
 
-Rule: what happened is answered from the query itself, never from memory; every Spark error leaves here as a
-`LakehouseError` that carries the error's class.
+Rule: what a query does is asked of the query, never remembered. Every Spark error leaves here as a `LakehouseError`.
 """
 
 import time
@@ -46,7 +45,7 @@ class QueryFailure(NamedTuple):
 class QueryState:
     """What the query is now. Not active and no failure: it ended by itself, was stopped, or was never started.
 
-    `batch_id` is the last batch that was planned: after a failure, the one that failed.
+    `batch_id` is the last batch that was planned. After a failure it is the batch that failed.
     """
 
     active: bool
@@ -84,6 +83,7 @@ class Runtime:
         """Start Spark and create every declared table that is not there yet."""
         self._session = open_session(self._settings)
         tables = {table.uri(self._settings): table for spec in self._registry.specs() for table in spec.tables()}
+        # Before any source reads: a stream on a Delta table that is not there fails (DELTA_SCHEMA_NOT_SET).
         with _spark_errors("tables cannot be prepared"):
             for uri, table in tables.items():
                 create_table(self.session, table, uri)
@@ -119,7 +119,7 @@ class Runtime:
         return RunningQuery(name, str(query.id), str(query.runId))
 
     def stop(self, name: str, *, timeout_s: float) -> None:
-        """Let the running micro-batch end, up to the limit, then stop. No query of this name: nothing happens."""
+        """Let the running micro-batch end, up to the limit, then stop. Does nothing where no query has this name."""
         query = self._queries.get(name)
         if query is None:
             return
@@ -127,12 +127,12 @@ class Runtime:
             deadline, asked_at = time.monotonic() + timeout_s, _last_batch(query)
             while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
                 if _last_batch(query) != asked_at:
-                    break  # a stream that is behind begins its next batch at once and is never seen at rest
+                    break  # `isTriggerActive` never falls for a stream that is behind: its next batch begins at once
                 time.sleep(_LOOK_S)
         self.cut(name)
 
     def cut(self, name: str) -> None:
-        """Stop at once; a batch that is under way is replayed by the next start."""
+        """Stop at once. The next start replays the batch that was running."""
         query = self._queries.get(name)
         if query is not None:
             with _spark_errors(f"stream {name} cannot be stopped"):
@@ -173,6 +173,7 @@ class Runtime:
         return spec.sink.configure(writer, Target(spec.name, self._settings, spec.quarantining)).start()
 
     def _planned_batch(self, name: str) -> int | None:
+        # Spark's progress names finished batches alone; the checkpoint also names the one that runs or failed.
         offsets = Path(self._registry.get(name).checkpoint_location(self._settings)) / "offsets"
         batches = [int(path.name) for path in offsets.glob("[0-9]*") if path.name.isdigit()]
         return max(batches, default=None)

@@ -1,7 +1,7 @@
-"""One SparkSession from one table of settings.
+"""One SparkSession, from one table of settings.
 
-Rule: nothing here is secret knowledge of a caller: every Spark setting that Weir needs stands in `spark_conf`, and
-`WEIR_SPARK__CONF` wins over it. What the JVM prints goes to `$WEIR_HOME/logs`.
+Rule: every Spark setting that Weir needs stands in `spark_conf`, and `WEIR_SPARK__CONF` wins over it. What the JVM
+prints goes to `$WEIR_HOME/logs`.
 """
 
 import os
@@ -61,9 +61,9 @@ def _java_options(settings: Settings) -> str:
 
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# Micro-batches on a few cores are short-lived code: the optimising compiler and G1's threads take a third of the CPU
-# time (22 s against 13 s until the session is open with its tables) and do not earn it back. Without the optimising
-# compiler the JVM reserves 48 MB for code, which Spark fills in minutes, and then compiles nothing any more.
+# Micro-batches on a few cores are short-lived code. The optimising compiler and G1's threads take a third of the CPU
+# time and do not earn it back: 22 s against 13 s until the session is open with its tables.
+# Without that compiler the JVM reserves 48 MB for code. Spark fills them in minutes, and nothing is compiled any more.
 _LOCAL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=192m", "-XX:+UseSerialGC")
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -77,17 +77,17 @@ _STREAMING = {
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     "spark.sql.streaming.stopTimeout": "30s",  # the default, 0, waits for ever
     "spark.sql.streaming.numRecentProgressUpdates": "10",
-    "spark.scheduler.mode": "FAIR",  # jobs have a pool of their own: a large one does not hold up micro-batches
+    "spark.scheduler.mode": "FAIR",  # a large job, in a pool of its own, must not hold up micro-batches
 }
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
-    # Compiling a plan to bytecode takes longer than interpreting it for a few hundred rows: six demo streams on two
-    # cores took 9.6 s a MERGE batch with it and 5.5 s without. For large local batches set both back.
+    # For a few hundred rows, compiling a plan takes longer than interpreting it. With six demo streams on two cores
+    # a MERGE batch took 9.6 s compiled and 5.5 s interpreted. For large local batches set both back.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",  # it plans stage by stage: dear for a batch of a hundred rows
+    "spark.sql.adaptive.enabled": "false",  # planning stage by stage costs more than a small batch
     "spark.default.parallelism": "2",
     # Delta replays a snapshot in 50 tasks by default: 3 s of every micro-batch on two cores.
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -95,7 +95,7 @@ _LOCAL = {
 
 
 def open_session(settings: Settings) -> SparkSession:
-    """The session, started when there is none; raises `JavaError`, `JarError`, `SparkStartError`."""
+    """The session, started when there is none. Raises `JavaError`, `JarError` or `SparkStartError`."""
     find_java()
     conf = spark_conf(settings)
     folder = _log_folder(settings)
@@ -124,9 +124,9 @@ def _log_folder(settings: Settings) -> Path:
 
 @contextmanager
 def _standard_streams_to(path: Path) -> Iterator[None]:
-    """Let a child that starts meanwhile (the JVM) inherit `path` as its standard output and error.
+    """A child that starts meanwhile (the JVM) inherits `path` as its standard output and error.
 
-    pyspark offers no way to hand them over, and what a JVM prints before log4j is up would land in the terminal.
+    pyspark offers no way to set them. What the JVM prints before log4j is up would land in the terminal.
     """
     saved = (os.dup(1), os.dup(2))
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

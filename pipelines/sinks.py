@@ -1,7 +1,7 @@
 """Where a stream writes, so that at least once becomes exactly once.
 
-Rule: a sink that writes by itself (foreachBatch) stamps each commit with `txnAppId`/`txnVersion`, which makes a
-replayed batch a no-op, and with `userMetadata` naming stream, batch and run; Delta's own sink keeps both by itself.
+Rule: a sink that writes in foreachBatch stamps each commit with `txnAppId` and `txnVersion`, so Delta skips a replayed
+batch. `userMetadata` names stream, batch and run. Delta's own sink needs no stamp.
 """
 
 import json
@@ -23,7 +23,7 @@ BatchWriter = Callable[[DataFrame, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """For which stream a sink writes; `quarantining` names the expectations whose breakers are set apart."""
+    """The stream that a sink writes for. `quarantining`: expectations whose broken rows go to quarantine."""
 
     stream: str
     settings: Settings
@@ -35,13 +35,13 @@ class Sink(Protocol):
     def table(self) -> TableSpec: ...
 
     def tables(self) -> tuple[TableSpec, ...]:
-        """Every table that it writes, the main one first."""
+        """Every table that the sink writes, the main one first."""
 
     def configure(self, writer: DataStreamWriter, target: Target) -> DataStreamWriter: ...
 
     @property
     def takes_quarantine(self) -> bool:
-        """Whether it sets broken rows apart; its rows then keep `_broken_expectations` on the way in."""
+        """Whether broken rows go to quarantine. Its input then keeps the column `_broken_expectations`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AppendSink:
 
 @dataclass(frozen=True, slots=True)
 class CompleteSink:
-    """Replace the whole table with the aggregate's present result in each batch."""
+    """Each batch replaces the whole table with the present result of the aggregate."""
 
     table: TableSpec
     takes_quarantine = False
@@ -74,9 +74,9 @@ class CompleteSink:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineSink:
-    """Append good rows to `table` and rows that break a quarantining expectation to `quarantine`, each exactly once.
+    """Append good rows to `table`, and rows that break a quarantining expectation to `quarantine`, each exactly once.
 
-    Both tables take the columns that they declare; `quarantine` may also declare `broken_expectations`, `stream`,
+    Each table gets the columns that it declares. `quarantine` may also declare `broken_expectations`, `stream`,
     `batch_id` and `quarantined_at`.
     """
 
@@ -94,8 +94,8 @@ class QuarantineSink:
         bad = breaks_any(target.quarantining)
 
         def write(batch: DataFrame, batch_id: int) -> None:
-            _stamp(batch.sparkSession, target.stream, batch_id)
-            batch.persist()  # computed once: the stateful part and the observed counts must not run twice
+            _stamp(batch.sparkSession, target.stream, batch_id)  # one for both tables: Delta keeps it per table
+            batch.persist()  # computed once: state and observed counts must not run twice
             try:
                 good_rows, bad_rows = _counts(batch, bad)
                 if good_rows:
@@ -112,8 +112,8 @@ class QuarantineSink:
 class ChangeSink:
     """Apply row changes by `key`: the change with the highest `sequence` wins, whenever it arrives.
 
-    `deleted` is a SQL condition on a change. `tombstones` (columns: key, sequence) remembers what was deleted, so
-    that an older change which arrives later does not bring the row back.
+    `deleted` is a SQL condition on a change. `tombstones` (columns: key, sequence) remembers deleted keys, so that
+    an older change that arrives later does not bring a row back.
     """
 
     table: TableSpec
@@ -135,7 +135,7 @@ class ChangeSink:
             latest = self._latest(batch).persist()
             try:
                 changes, deletes = _counts(latest, F.expr(self.deleted))
-                if deletes:  # before the rows go: after a crash between the two, the replay finds the same answer
+                if deletes:  # first, so that after a crash in between the replay finds the same answer
                     self._remember_deletes(latest, target.settings)
                 if changes or deletes:
                     self._merge(latest, target.settings)
@@ -177,7 +177,7 @@ class ChangeSink:
 
 
 def _counts(df: DataFrame, condition: Column) -> tuple[int, int]:
-    """Rows that do not meet the condition, rows that do."""
+    """How many rows do not meet the condition, and how many do."""
     row = df.agg(F.count_if(~condition), F.count_if(condition)).first()
     return (int(row[0]), int(row[1])) if row else (0, 0)
 
@@ -185,7 +185,7 @@ def _counts(df: DataFrame, condition: Column) -> tuple[int, int]:
 def _stamp(session: SparkSession, stream: str, batch_id: int) -> None:
     """Mark what this session commits from now on. Every query has a clone of the session, so streams do not mix.
 
-    The query's id is part of `txnAppId`: a stream reset to an empty checkpoint counts its batches from 0 again, and
+    The query's id is part of `txnAppId`. A stream reset to an empty checkpoint counts its batches from 0 again, and
     Delta would skip them as already written.
     """
     context = session.sparkContext

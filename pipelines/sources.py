@@ -1,6 +1,6 @@
 """Where a stream reads: landed files, a Delta table, or a table's change feed.
 
-Rule: a source says what it reads in words (for pages) and as table URIs (for lineage), apart from reading it.
+Rule: a source can say what it reads without reading it: in words for pages, as tables for lineage.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Source(Protocol):
         """Delta tables that it reads."""
 
     def prepare(self) -> None:
-        """Make what must exist before a first read, other than tables."""
+        """Create what must exist before the first read, except tables."""
 
     def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
         """The unbounded input."""
@@ -32,7 +32,7 @@ class Source(Protocol):
 class TextFileSource:
     """Lines of files that appear in a folder, oldest file first: `value`, `file_name`, `file_modified_at`.
 
-    The file's modification time is the moment it landed; names starting with `.` or `_` are not read.
+    The modification time is taken for the time of landing. Spark skips names that start with `.` or `_`.
     """
 
     folder: str
@@ -59,7 +59,7 @@ class TextFileSource:
 
 @dataclass(frozen=True, slots=True)
 class DeltaSource:
-    """Rows appended to a Delta table; `options` are those of Delta's streaming source."""
+    """Rows appended to a Delta table. `options` go to Delta's streaming source."""
 
     table: TableSpec
     options: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class DeltaSource:
 class ChangeFeedSource:
     """Row changes of a Delta table with `_change_type`, `_commit_version`, `_commit_timestamp`.
 
-    A first start reads the table as it is then as inserts, and every change from there on.
+    A first start reads the table's present rows as inserts, and then every change.
     """
 
     table: TableSpec

@@ -1,6 +1,6 @@
-"""How a user declares a stream, and the registry of all that are declared.
+"""How a user declares a stream, and the registry of declared streams.
 
-Rule: declaring starts nothing; what cannot work (a name twice, two streams on one table) is refused when declared.
+Rule: declaring starts nothing. What cannot work (a name twice, two streams on one table) is refused when declared.
 """
 
 import difflib
@@ -31,7 +31,7 @@ class SpecError(LakehouseError):
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """One stream: `sink` gets `transform(source)`, judged by `expectations`, every `trigger_interval_s`.
+    """One stream: every `trigger_interval_s`, `sink` gets the rows of `transform(source)`, judged by `expectations`.
 
     `trigger_interval_s=None`: process what is there, in as many batches as needed, and end.
     """
@@ -49,14 +49,14 @@ class StreamSpec:
         return tuple(names(self.expectations, OnViolation.QUARANTINE))
 
     def tables(self) -> tuple[TableSpec, ...]:
-        """Every table that it reads or writes."""
+        """Every table that the stream reads or writes."""
         return (*self.source.tables(), *self.sink.tables())
 
     def checkpoint_location(self, settings: Settings) -> str:
         return str(settings.home / "checkpoints" / self.name)
 
     def declaration(self, settings: Settings) -> StreamDeclaration:
-        """What people and pages get to know of it."""
+        """What the control store, pages and commands know about the stream."""
         return StreamDeclaration(
             name=self.name,
             description=self.description,
@@ -72,7 +72,7 @@ class StreamSpec:
 
 
 class Registry:
-    """The declared streams, by name, in the order they were declared."""
+    """The declared streams by name, in the order of their declaration."""
 
     def __init__(self) -> None:
         self._specs: dict[str, StreamSpec] = {}

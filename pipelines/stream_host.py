@@ -1,6 +1,6 @@
-"""One host's hold on its streams: leases, queries, what is observed; brought on step by step.
+"""One host and its streams: renews leases, compares desired with observed, starts and stops queries.
 
-Rule: an observation is written under the lease's token, before what it announces is done.
+Rule: an observation is written before the act that it announces, under the token of the stream's lease.
 """
 
 import os
@@ -29,13 +29,13 @@ log = structlog.get_logger()
 
 
 def new_heartbeat(now: datetime) -> HostHeartbeat:
-    """Who this host is: unique to the process, so that a restarted host is another owner."""
+    """The identity of this process. A restarted host is another owner, so that old leases are not its own."""
     hostname = socket.gethostname()
     return HostHeartbeat(f"{hostname}-{os.getpid()}-{uuid.uuid4().hex[:8]}", hostname, os.getpid(), now, now)
 
 
 def declare(store: ControlStore, declarations: tuple[StreamDeclaration, ...], now: datetime) -> None:
-    """Tells the store what this host can run; a stream that is new is wanted."""
+    """Writes to the store what this host can run. A new stream is desired to run."""
     store.declare(declarations, now=now)
     for declaration in declarations:
         store.ensure_desired(declaration.name, DesiredState.RUNNING, now=now)
@@ -43,7 +43,7 @@ def declare(store: ControlStore, declarations: tuple[StreamDeclaration, ...], no
 
 @dataclass(slots=True)
 class StreamHost:
-    """One host: `tick` brings it one step on. Used by one thread."""
+    """One host; `tick` is one round of it. Used by one thread."""
 
     settings: Settings
     store: ControlStore
@@ -67,14 +67,14 @@ class StreamHost:
         return tuple(declaration.name for declaration in self.declarations)
 
     def beat(self) -> None:
-        """Says that the host is there, a few times within the limit after which it counts as gone."""
+        """Writes a heartbeat when one is due: five within the time after which a host counts as gone."""
         now = self.clock()
         if self._beat_at is None or now - self._beat_at >= timedelta(seconds=self.settings.host.heartbeat_stale_s / 5):
             self.store.beat(replace(self.heartbeat, beat_at=now))
             self._beat_at = now
 
     def tick(self) -> None:
-        """One reconciliation; raises `StoreError` (nothing more is begun, what runs goes on) or `SparkLostError`."""
+        """One reconciliation. Raises `SparkLostError`, or `StoreError`: then streams run on and nothing is begun."""
         self.beat()
         desired = self.store.desired()
         self._refresh_ownership()
@@ -84,7 +84,7 @@ class StreamHost:
         self._prune()
 
     def shut_down(self, limit_s: float) -> None:
-        """Stops every stream within the limit; observed states say so, desired ones stay."""
+        """Stops every stream within the limit. Desired states stay, so that the next host resumes."""
         deadline = self.clock() + timedelta(seconds=limit_s + 2)
         for name in self._fleet.occupied():
             self._fleet.stop(name, timeout_s=limit_s)
@@ -105,7 +105,7 @@ class StreamHost:
             log.info("streams_owned", streams=list(changes.won))
             seen = self.store.observed()
             self._observed.update({name: seen[name] for name in changes.won if name in seen})
-        for name in occupied - self._ownership.held.keys():  # a cut that did not work is tried again
+        for name in occupied - self._ownership.held.keys():  # a failed cut is tried again
             self._fleet.cut(name)
 
     def _lose(self, name: str) -> None:
@@ -117,7 +117,7 @@ class StreamHost:
     def _carry_out(self, actions: tuple[Action, ...], desired: dict[str, Desired]) -> None:
         for action in actions:
             if action.name not in self._ownership.held:
-                continue  # lost while its first action was recorded
+                continue  # its lease was lost while an earlier action was recorded
             match action:
                 case Record(observed):
                     self._record(observed, desired)
@@ -166,7 +166,7 @@ class StreamHost:
 
 
 def _why(observed: Observed, wanted: Desired | None) -> dict[str, object]:
-    """What a log line about a state should say beside it."""
+    """What the log line of a state says beside the state."""
     failure = observed.last_failure
     if failure is not None and observed.state in (StreamState.BACKOFF, StreamState.FAILED):
         return {"error_class": failure.error_class, "error": failure.message, "batch": failure.batch_id}

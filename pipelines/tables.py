@@ -1,6 +1,6 @@
-"""A table as a stream declares it: schema, comments, properties, owners; made before anything reads it.
+"""A table as a stream declares it (schema, comments, properties, owners), and its creation.
 
-Rule: a table that is there already is never altered; Delta itself refuses rows that do not fit it.
+Rule: a table that exists is never altered. Delta itself refuses rows that do not fit it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A Delta table at `location`, or below `$WEIR_HOME/lake`. `properties`: `delta.*` and ownership (`catalog.*`)."""
+    """A Delta table at `location`, or below `$WEIR_HOME/lake`. `properties`: `delta.*`, and owners as `catalog.*`."""
 
     name: str
     layer: str
@@ -41,7 +41,7 @@ class TableSpec:
 
 
 def create_table(spark: SparkSession, table: TableSpec, uri: str) -> None:
-    """Create the table unless it is there."""
+    """Create the table unless it exists."""
     builder = DeltaTable.createIfNotExists(spark).location(uri).comment(table.comment)
     for column in table.columns:
         builder = builder.addColumn(column.name, column.type, nullable=column.nullable, comment=column.comment or None)

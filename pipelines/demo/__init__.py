@@ -1,6 +1,6 @@
 """The demo medallion: a generator that lands files, and six streams declared the way users declare theirs.
 
-Rule: importing this package imports no Spark, so that the generator starts light.
+Rule: importing this package imports no Spark, so that the generator starts fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`python -m pipelines.demo.generator`: land event and order files the way producers would, until stopped.
+"""`python -m pipelines.demo.generator`: lands event and order files as producers would, until stopped.
 
-Rule: SIGTERM and SIGINT end it between two files; after kill -9 it goes on where the ledger ends.
+Rule: SIGTERM and SIGINT end it between two files. After kill -9 it goes on where the ledger ends.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Topic:
         self._land(after(self.landing.last_landed_at, now), records=self.records)
 
     def backfill(self, now: datetime) -> None:
-        """Before the first file ever: the past hours, as if the producer had been running."""
+        """Land the past hours before the very first file, as if the producer had been running."""
         if self.landing.last_landed_at is None:
             for landed_at in _every(now - BACKFILL, now, BACKFILL_EVERY):
                 self._land(after(None, landed_at), records=BACKFILL_RECORDS, backfill=True)
@@ -55,7 +55,7 @@ def topics(settings: Settings) -> tuple[Topic, ...]:
 
 
 def generate(settings: Settings, *, files: int | None, stop: threading.Event) -> int:
-    """Land the past once, then a file of each topic per interval, `files` times or until stopped; how many of each."""
+    """Land the past once, then a file of each topic per interval. Returns how many of each, at most `files`."""
     landed = 0
     with sole_generator(settings.home):
         lines = topics(settings)

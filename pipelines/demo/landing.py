@@ -1,7 +1,7 @@
-"""Lands a producer's files one by one so that the ledger is true after any kill.
+"""Lands a producer's files one by one, so that the ledger is true after any kill.
 
-Rule: the order of the steps is the whole point — temporary file, state, ledger entry, rename. Each step is atomic,
-and a start finishes or forgets what the last process left.
+Rule: the order of the steps matters: temporary file, state, ledger entry, rename. Each step is atomic. A start
+finishes or deletes what the last process left.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ class LandingError(LakehouseError):
 
 
 class Landing:
-    """The files of one topic below `home`. Only one process lands at a time (`sole_generator`)."""
+    """The files of one topic below `home`. Only one process may land files (`sole_generator`)."""
 
     def __init__(self, home: Path, topic: str) -> None:
         self._topic = topic
@@ -108,7 +108,7 @@ class Landing:
 
 @contextmanager
 def sole_generator(home: Path) -> Iterator[None]:
-    """Hold the lock that lets one process land files; the kernel frees it whatever happens to us."""
+    """Hold the lock that lets one process land files. The kernel frees it however the process ends."""
     folder = home / "ledger"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -120,7 +120,7 @@ def sole_generator(home: Path) -> Iterator[None]:
 
 
 def after(moment: datetime | None, now: datetime) -> datetime:
-    """`now` in whole milliseconds, but later than `moment`: a clock set back must not reorder what landed."""
+    """`now` in whole milliseconds, but later than `moment`: a clock set back must not reorder files."""
     now = now.replace(microsecond=now.microsecond // 1_000 * 1_000)
     return now if moment is None or now > moment else moment + timedelta(milliseconds=1)
 

@@ -1,7 +1,7 @@
-"""The generator's own book of what it landed, and what the lake must hold because of it, computed without Spark.
+"""What the generator landed, and what the lake must therefore hold, computed without Spark.
 
-Rule: an entry counts once its file has landed. A file is written under a temporary name, then entered, then renamed:
-an entry whose temporary file still lies there has not landed, whatever was killed when.
+Rule: an entry counts once its file has landed. A file is written under a temporary name, then entered, then renamed.
+So an entry whose temporary file still exists has not landed, whatever was killed.
 """
 
 import json
@@ -64,7 +64,7 @@ class OrdersOfStatus:
 
 
 class Ledger:
-    """What was landed below `home` (`$WEIR_HOME`), and what follows from it. Reads afresh at every call."""
+    """What was landed below `home` (`$WEIR_HOME`), and what follows from it. Every call reads the files again."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "ledger"
@@ -82,7 +82,7 @@ class Ledger:
             yield from file.records
 
     def expected_silver_event_ids(self) -> set[str]:
-        """Every event that passes the rules and the watermark; each once, however often it landed."""
+        """Every event that passes the rules and the watermark, each once, however often it landed."""
         return {event["event_id"] for event in self._silver_events()}
 
     def expected_beyond_event_ids(self) -> set[str]:
@@ -129,7 +129,7 @@ def temporary_name(name: str) -> str:
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Lines that end; a last one that was cut off by a crash was never an entry."""
+    """Complete lines. A last line that a crash cut off was never an entry."""
     if not path.exists():
         return
     with path.open("rb") as lines:

@@ -1,7 +1,7 @@
 """What the demo's producers send: events, and order changes in Debezium's envelope. No clock, no disk, no Spark.
 
-Rule: a producer's whole memory is its `state`, and what it sends depends on state, file number, time and seed alone:
-stored with each landed file, the next file is the same one whether or not the process died in between.
+Rule: what a producer sends depends on its `state`, the file's number, time and seed alone. The state is stored with
+each landed file, so the next file is the same whether or not the process died in between.
 """
 
 import json
@@ -43,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One file to make: its number, when it lands, how many records, and whether it tells of the past."""
+    """One file to make: its number, when it lands, how many records, and whether it belongs to the past."""
 
     number: int
     landed_at: datetime
@@ -61,7 +61,7 @@ class Producer(Protocol):
     def produce(self, delivery: Delivery) -> list[Record]: ...
 
     def state(self) -> dict[str, Any]:
-        """All it must know to go on, as JSON."""
+        """What the producer needs to go on, as JSON."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ def _event_kind(rng: random.Random, delivery: Delivery) -> Kind:
     roll = rng.random()
     for kind, share in shares.items():
         if roll < share:
-            # The past is told without stragglers, so that later ones meet a watermark that has moved on.
+            # No stragglers in the past: they must meet a watermark that has moved on.
             return Kind.GOOD if kind is Kind.BEYOND and delivery.backfill else kind
         roll -= share
     return Kind.GOOD
@@ -123,7 +123,7 @@ def _age(rng: random.Random, kind: Kind) -> timedelta:
 
 
 def _spoiled(rng: random.Random, line: str) -> str:
-    """A line that is no event: cut off, not JSON at all, or with words where a number belongs."""
+    """A broken line: cut off, not JSON at all, or with words in place of a number."""
     worded = json.dumps({**json.loads(line), "amount": "n/a"})
     return rng.choice((line[: len(line) // 2], f"ERROR {line[1:20]}", worded))
 

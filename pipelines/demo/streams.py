@@ -1,6 +1,6 @@
 """The six streams of the demo.
 
-Rule: written as a user would write them; nothing in Weir knows their names.
+Rule: written as a user would write them. Nothing in Weir knows their names.
 """
 
 from backend.settings import Settings

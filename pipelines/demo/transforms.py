@@ -1,8 +1,8 @@
 """The demo's transforms: pure functions from DataFrame to DataFrame.
 
-Rule: which rows end in silver and gold follows from what was landed alone, not from how it was cut into batches.
-The watermark forgets at batch boundaries, so an explicit expectation (`on_time`) draws the same line for rows that
-the watermark had not reached yet; files are read oldest first, so what the watermark drops, `on_time` would have too.
+Rule: the rows of silver and gold follow from the landed files alone, not from how batches cut them. A watermark moves
+only between batches, so what it drops depends on the cut. The expectation `on_time` draws the same line for every row.
+Files are read oldest first, so `on_time` would also drop whatever the watermark drops.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -20,7 +20,7 @@ _ENVELOPE = f"op STRING, before {_ROW}, after {_ROW}, ts_ms BIGINT, source STRUC
 
 EVENT_EXPECTATIONS = (
     Expectation("well_formed", "event_id IS NOT NULL", OnViolation.QUARANTINE),
-    # A row that is no event breaks `well_formed` alone: it would tell nothing about the others.
+    # A row that is no event breaks `well_formed` alone: its other fields mean nothing.
     Expectation("event_type_not_null", "event_id IS NULL OR event_type IS NOT NULL", OnViolation.QUARANTINE),
     Expectation("amount_positive", "event_id IS NULL OR amount > 0", OnViolation.QUARANTINE),
     Expectation("on_time", _ON_TIME, OnViolation.DROP),
@@ -42,7 +42,7 @@ def keep_raw(lines: DataFrame) -> DataFrame:
 
 
 def clean_events(bronze: DataFrame) -> DataFrame:
-    """Events parsed, in time, each `event_id` once. A row that is no event passes with all its fields null."""
+    """Events parsed, in time, each `event_id` once. A row that is no event passes with null fields."""
     parsed = bronze.withColumn("event", F.from_json("raw", _EVENT, _JSON_OPTIONS))
     is_event = F.coalesce(
         F.col("event.corrupt").isNull() & F.col("event.event_id").isNotNull() & F.col("event.timestamp").isNotNull(),
@@ -55,18 +55,18 @@ def clean_events(bronze: DataFrame) -> DataFrame:
 
 
 def _event_time(is_event: Column) -> Column:
-    """When it happened; for a row that is no event, when it landed, so that it is never too late.
+    """When the event happened. A row that is no event gets its landing time, so it is never too late.
 
-    An event from the future counts as landed now, or it would push the watermark past everybody else.
+    So does an event from the future: it would push the watermark past all other events.
     """
     happened_at = F.least(F.col("event.timestamp"), F.col("file_modified_at"))
     return F.when(is_event, happened_at).otherwise(F.col("file_modified_at"))
 
 
 def _identity() -> Column:
-    """What makes a row a double. Rows that are no events, and copies that came too late, are no double of anything.
+    """What makes two rows duplicates. Rows that are no events, and late copies, are nobody's duplicate.
 
-    A late copy could otherwise stand in for the one that was on time, and be dropped in its place.
+    A late copy could otherwise replace the one that was on time, and then be dropped itself.
     """
     comparable = F.col("event_id").isNotNull() & F.expr(_ON_TIME)
     return F.when(comparable, F.col("event_id")).otherwise(F.concat(F.lit("incomparable:"), F.uuid()))
@@ -83,7 +83,7 @@ def count_hourly(events: DataFrame) -> DataFrame:
 
 
 def unwrap_orders(changes: DataFrame) -> DataFrame:
-    """Debezium envelopes in bronze's change feed, flattened to `op` and the order's columns (before, when deleted)."""
+    """Debezium envelopes of bronze, flattened to `op` and the order's columns (those before, when deleted)."""
     arrived = changes.where("_change_type = 'insert'").withColumn("envelope", F.from_json("raw", _ENVELOPE))
     row = F.coalesce("envelope.after", "envelope.before")
     return arrived.select(
@@ -95,7 +95,7 @@ def unwrap_orders(changes: DataFrame) -> DataFrame:
 
 
 def count_by_status(changes: DataFrame) -> DataFrame:
-    """Orders by present status, from silver's change feed: what a change brings, less what it takes away."""
+    """Orders by present status, from silver's change feed: rows that a change adds less rows that it takes."""
     brings = F.col("_change_type").isin("insert", "update_postimage")
     counted = changes.groupBy("status").agg(
         F.sum(F.when(brings, 1).otherwise(-1)).alias("orders"),

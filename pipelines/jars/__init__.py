@@ -1,7 +1,7 @@
-"""The JARs that Weir adds to pyspark: pinned in ivy.xml, resolved once with the Ivy that pyspark ships.
+"""The JARs that Weir adds to pyspark: pinned in ivy.xml, fetched once with the Ivy that pyspark ships.
 
-Rule: the folder counts as complete only when every pinned file is there and whole; a half-finished run is finished by
-the next one.
+Why not `spark.jars.packages`: it resolves at every start, and fails where a local Maven repository is incomplete.
+Rule: the folder is complete only when every pinned file is there and whole. The next run finishes a broken one.
 """
 
 import subprocess
@@ -32,7 +32,7 @@ def pinned_files() -> tuple[str, ...]:
 
 
 def missing_files(lib: Path = LIB) -> tuple[str, ...]:
-    """Pinned files that are absent from `lib` or are no whole archives."""
+    """Pinned files that are absent from `lib` or damaged."""
     return tuple(name for name in pinned_files() if not zipfile.is_zipfile(lib / name))
 
 
@@ -44,7 +44,7 @@ def jar_paths(lib: Path = LIB) -> tuple[Path, ...]:
 
 
 def resolve(lib: Path = LIB, *, repository: str | None = None) -> bool:
-    """Fetch what is missing into `lib`, from a mirror's URL or Maven Central; False when nothing was missing.
+    """Fetch the missing files into `lib`, from Maven Central or a mirror's URL. False when nothing was missing.
 
     Raises `JavaError` or `JarError`.
     """
@@ -56,7 +56,7 @@ def resolve(lib: Path = LIB, *, repository: str | None = None) -> bool:
         _run_ivy(java, Path(folder), repository)
         for name in pinned_files():
             fetched = Path(folder) / "retrieved" / name
-            fetched.replace(lib / name)  # same disk: each file appears whole or not
+            fetched.replace(lib / name)  # a rename on one disk: no file is ever half there
     return True
 
 
@@ -77,7 +77,7 @@ def _run_ivy(java: Path, folder: Path, repository: str | None) -> None:
             f"fetching JARs from {repository or CENTRAL} took over {RESOLVE_TIMEOUT_S} s", hint=_HINT
         ) from exc
     absent = missing_files(folder / "retrieved")
-    if ivy.returncode != 0 or absent:  # Ivy says "module not found" for a dead network, too
+    if ivy.returncode != 0 or absent:  # for a dead network, too, Ivy says "module not found"
         names = ", ".join(absent) or "the JARs"
         raise JarError(f"{repository or CENTRAL} cannot be reached or does not offer {names}", hint=_HINT)
 

@@ -1,6 +1,6 @@
-"""`python -m pipelines.jars`: fetch the pinned JARs once; a second run does nothing.
+"""`python -m pipelines.jars`: fetches the pinned JARs. A second run does nothing.
 
-Rule: ends 0 with the JARs in place, or 1 with one sentence and its remedy.
+Rule: exit code 0 with the JARs in place, else 1 with one sentence and its remedy.
 """
 
 import argparse

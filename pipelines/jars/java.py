@@ -1,6 +1,6 @@
 """Which Java runs Spark, and whether it can.
 
-Rule: a missing or too old Java is one sentence with its remedy, said before any JVM is started.
+Rule: a missing or too old Java is told in one sentence with its remedy, before a JVM is started.
 """
 
 import os
