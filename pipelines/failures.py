@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from backend.errors import LakehouseError, StreamError
 
-_WRAPPERS = (
+_WRAPPERS = (  # conditions that only say that something inside failed
     "STREAM_FAILED",
     "FOREACH_BATCH_USER_FUNCTION_ERROR",
     "FAILED_EXECUTE_UDF",
@@ -47,7 +47,7 @@ def describe(exc: BaseException) -> tuple[str, str]:
 def describe_java(throwable: Any) -> tuple[str, str]:
     """Error class and first line of the Python error in the chain, else of the innermost cause with a condition."""
     chain = [throwable]
-    while (cause := chain[-1].getCause()) is not None and len(chain) < 20:
+    while (cause := chain[-1].getCause()) is not None and len(chain) < 20:  # causes may form a circle
         chain.append(cause)
     messages = [str(link.getMessage() or "") for link in reversed(chain)]
     for message in messages:

@@ -103,7 +103,7 @@ class ProgressWriter:
     def _keep(self, events: list[str], signs: Mapping[str, datetime]) -> None:
         with self._lock:
             self._queue.extendleft(reversed(events))
-            self._signs = {**signs, **self._signs}
+            self._signs = {**signs, **self._signs}  # signs that came meanwhile are newer
             self._trim()
 
     def _trim(self) -> None:

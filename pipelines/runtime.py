@@ -202,6 +202,6 @@ def _spark_errors(doing: str) -> Iterator[None]:
         raise _lost() from exc
     except LakehouseError:
         raise
-    except Exception as exc:
+    except Exception as exc:  # py4j and pyspark raise many kinds, without a common base
         error_class, message = describe(exc)
         raise StreamError(f"{doing}: {error_class}: {message}", hint="see logs/spark.log") from exc

@@ -112,8 +112,8 @@ class QuarantineSink:
 class ChangeSink:
     """Apply row changes by `key`: the change with the highest `sequence` wins, whenever it arrives.
 
-    `deleted` is a SQL condition on a change. `tombstones` (columns: key, sequence) remembers deleted keys, so that
-    an older change that arrives later does not bring a row back.
+    `deleted` is a SQL condition on a change. `tombstones` (columns: key, sequence) remembers deleted keys: an
+    older change that arrives later must not bring a row back.
     """
 
     table: TableSpec
@@ -165,7 +165,7 @@ class ChangeSink:
         )
         source = alive.withColumn("_deleted", F.expr(self.deleted)).drop("_deleted_at")
         values = {name: f"s.{name}" for name in self.table.column_names}
-        newer = f"s.{self.sequence} > t.{self.sequence}"
+        newer = f"s.{self.sequence} > t.{self.sequence}"  # not >=: a change that is replayed does nothing
         merge = DeltaTable.forPath(session, self.table.uri(settings)).alias("t")
         (
             merge.merge(source.alias("s"), f"t.{self.key} = s.{self.key}")
@@ -185,8 +185,8 @@ def _counts(df: DataFrame, condition: Column) -> tuple[int, int]:
 def _stamp(session: SparkSession, stream: str, batch_id: int) -> None:
     """Mark what this session commits from now on. Every query has a clone of the session, so streams do not mix.
 
-    The query's id is part of `txnAppId`. A stream reset to an empty checkpoint counts its batches from 0 again, and
-    Delta would skip them as already written.
+    The query's id is part of `txnAppId`. After a reset to an empty checkpoint, batches count from 0 again, and Delta
+    would skip them as already written.
     """
     context = session.sparkContext
     query_id = context.getLocalProperty("sql.streaming.queryId")

@@ -20,6 +20,7 @@ from pipelines.sources import Source
 from pipelines.tables import TableSpec
 
 Transform = Callable[[DataFrame], DataFrame]
+# A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
 
 

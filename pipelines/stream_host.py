@@ -85,7 +85,7 @@ class StreamHost:
 
     def shut_down(self, limit_s: float) -> None:
         """Stops every stream within the limit. Desired states stay, so that the next host resumes."""
-        deadline = self.clock() + timedelta(seconds=limit_s + 2)
+        deadline = self.clock() + timedelta(seconds=limit_s + 2)  # a query that is cut at the limit takes a moment
         for name in self._fleet.occupied():
             self._fleet.stop(name, timeout_s=limit_s)
         while self._fleet.occupied() and self.clock() < deadline:
@@ -132,7 +132,7 @@ class StreamHost:
         name = observed.name
         try:
             self.store.observe(observed, token=self._ownership.held[name].token)
-        except StreamRefusedError:
+        except StreamRefusedError:  # another host has a newer token
             self._lose(name)
             return
         self._observed[name] = observed

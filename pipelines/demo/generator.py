@@ -16,7 +16,7 @@ from backend.settings import Settings, load_settings
 from pipelines.demo.landing import Landing, after, sole_generator
 from pipelines.demo.producers import Delivery, EventProducer, OrderProducer, Producer
 
-BACKFILL = timedelta(hours=6)
+BACKFILL = timedelta(hours=6)  # so that the first look at the demo shows some hours of gold
 BACKFILL_EVERY = timedelta(minutes=15)
 BACKFILL_RECORDS = 40
 

@@ -1,7 +1,7 @@
 """What the demo's producers send: events, and order changes in Debezium's envelope. No clock, no disk, no Spark.
 
 Rule: what a producer sends depends on its `state`, the file's number, time and seed alone. The state is stored with
-each landed file, so the next file is the same whether or not the process died in between.
+each landed file. So the next file is the same, whether or not the process died in between.
 """
 
 import json
