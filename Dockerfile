@@ -23,7 +23,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home --shell /usr/sbin/nologin weir \
     && install -d -o weir -g weir /var/lib/weir /var/lib/weir/lake /var/lib/weir/checkpoints \
-        /var/lib/weir/landing /var/lib/weir/ledger /var/lib/weir/logs /var/lib/weir/store
+        /var/lib/weir/landing /var/lib/weir/ledger /var/lib/weir/results /var/lib/weir/logs /var/lib/weir/store
 COPY --from=java /opt/java/openjdk /opt/java
 COPY --from=build /opt/weir /opt/weir
 ENV JAVA_HOME=/opt/java \
