@@ -2,9 +2,10 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 ARGS ?=
+WORKERS ?= 2
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run test check soak bench-lake bench-diff setup setup-test lock docs clean
+.PHONY: help run test test-fast check soak bench-lake bench-diff setup setup-test lock docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -13,10 +14,13 @@ help: ## show this list
 run: setup ## set up what is missing, then start the demo lake, the streams and the page
 	@$(BIN)/weir up
 
-test: setup-test ## run the whole suite (ARGS="-k name" for a part)
-	@$(BIN)/python -m pytest -m "not soak" $(ARGS)
+test: setup-test ## run the whole suite on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
 
-soak: setup-test ## run the long fault tests
+test-fast: setup-test ## run what needs no JVM and no browser
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not spark and not browser" $(ARGS)
+
+soak: setup-test ## run the long random runs and fault runs
 	@$(BIN)/python -m pytest -m soak $(ARGS)
 
 bench-lake: setup-test ## measure the log reader and its pages against deltalake (ARGS="--write" keeps the figures)

@@ -1,0 +1,44 @@
+"""How the suite is shared out over workers: whole files, and together what uses one dear thing.
+
+Rule: a unit runs on one worker, in the order of its files. Units with a process of many seconds begin first.
+"""
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+# What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server.
+TOGETHER = {
+    "spark": ("tests/spark/",),
+    "browser": ("tests/browser/",),
+    "s3": ("tests/lake/test_s3_", "tests/lake/test_object_store.py", "tests/lake/test_catalog_requests.py"),
+}
+# These files are of a folder above and do not use what it shares.
+ALONE = ("tests/spark/test_host_faults.py", "tests/spark/test_jars.py", "tests/spark/test_spec.py")
+FIRST = ("spark", "tests/spark/test_host_faults.py", "browser", "s3")
+
+
+def unit(nodeid: str) -> str:
+    """The unit that a test belongs to."""
+    file = nodeid.partition("::")[0]
+    if file not in ALONE:
+        for name, starts in TOGETHER.items():
+            if file.startswith(starts):
+                return name
+    return file
+
+
+class WholeUnits(LoadScopeScheduling):
+    """Hands out units in the order in which they were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeUnits:
+    config.option.loadscopereorder = False  # else the unit of most tests begins, which is not the longest
+    return WholeUnits(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: FIRST.index(name) if (name := unit(item.nodeid)) in FIRST else len(FIRST))
