@@ -60,10 +60,11 @@ class JobHost:
     """`step` does what is due now. `start` calls it in a thread until `stop`."""
 
     def __init__(
-        self, settings: Settings, store: ControlStore, runner: JobRunner, host_id: str,
-        clock: Callable[[], datetime] = utc_now,
+        self, settings: Settings, store: ControlStore, runner: JobRunner, host_id: str, *,
+        clock: Callable[[], datetime] = utc_now, poll_s: float = POLL_S,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._runner, self._host_id, self._clock = settings, store, runner, host_id, clock
+        self._poll_s = poll_s
         self._running: dict[str, _Running] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
@@ -101,7 +102,7 @@ class JobHost:
 
     def _loop(self) -> None:
         is_silent = False
-        while not self._stop.wait(POLL_S):
+        while not self._stop.wait(self._poll_s):
             try:
                 self.step()
                 is_silent = False

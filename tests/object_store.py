@@ -9,7 +9,6 @@ import atexit
 import functools
 import http.client
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
 from obstore.store import S3Store
+
+from tests.processes import free_port, listens, wait_until
 
 KEY, SECRET = "key", "hidden-secret"
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"}
@@ -56,24 +57,14 @@ def server_url() -> str:
     command = [sys.executable, "-c", f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     atexit.register(_stop, server)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and server.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return f"http://127.0.0.1:{port}"
-        time.sleep(0.1)
-    raise AssertionError("the S3 server did not start")
+    wait_until(lambda: listens(port) or server.poll() is not None, "the S3 server listens", limit_s=60)
+    assert server.poll() is None, "the S3 server did not start"
+    return f"http://127.0.0.1:{port}"
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
     server.terminate()
     server.wait(10)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def storage_options(endpoint: str) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Processes of tests: free ports, waiting with a limit, and every process that belongs to one WEIR_HOME."""
+"""Processes of tests: free ports, waiting with a limit, and every process that belongs to one WEIR_HOME.
+
+Rule: a test that has to wait waits here for what it can see, never for a time.
+"""
 
 import os
 import socket
@@ -13,12 +16,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(what: Callable[[], bool], why: str, *, limit_s: float = 20.0, pause_s: float = 0.05) -> None:
-    """Returns when `what()` is true; fails saying what was waited for."""
-    deadline = time.monotonic() + limit_s
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(
+    what: Callable[[], object], why: str | Callable[[], str], *, limit_s: float = 20.0, pause_s: float = 0.02
+) -> float:
+    """Returns when `what()` is true, and after how many seconds; fails saying what was waited for."""
+    began = time.monotonic()
     while not what():
-        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s: {why}"
+        if time.monotonic() - began > limit_s:
+            raise AssertionError(f"waited {limit_s:.0f} s: {why if isinstance(why, str) else why()}")
         time.sleep(pause_s)
+    return time.monotonic() - began
 
 
 def processes_of(home: Path) -> list[int]:

@@ -144,7 +144,7 @@ def open_world(spark: SparkSession, home: Path) -> Iterator[World]:
         each.result()
     store = ControlStore.open(settings)
     runner = SparkJobs(settings, lambda: spark, "host-a")
-    host = JobHost(settings, store, runner, "host-a")
+    host = JobHost(settings, store, runner, "host-a", poll_s=0.02)
     host.start()
     now = datetime.now(UTC)
     store.beat(HostHeartbeat("host-a", "machine", 1, now, now + timedelta(hours=1)))

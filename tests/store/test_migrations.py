@@ -15,9 +15,10 @@ from backend.store.schema import metadata
 from backend.store.store import ControlStore
 
 OPEN = """
-import sys, time
+import sys
 from backend.store.store import ControlStore
-time.sleep(max(0, float(sys.argv[2]) - time.time()))
+print("ready", flush=True)
+sys.stdin.readline()
 ControlStore(sys.argv[1]).desired()
 """
 
@@ -31,13 +32,13 @@ def test_the_migrations_make_the_schema_that_the_code_uses(store: ControlStore, 
 
 
 def test_processes_that_open_an_empty_store_at_once_all_succeed(store_url: str) -> None:
-    import time
-
-    start = str(time.time() + 1.5)
-    racers = [
-        subprocess.Popen([sys.executable, "-c", OPEN, store_url, start], stderr=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    racers = [subprocess.Popen([sys.executable, "-c", OPEN, store_url], **pipes, text=True) for _ in range(4)]
+    for racer in racers:
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
     ends = [(racer.communicate(timeout=60)[1], racer.returncode) for racer in racers]
     assert [code for _, code in ends] == [0] * 4, ends
 

@@ -20,6 +20,7 @@ from pipelines.demo.generator import generate, topics
 from pipelines.demo.landing import Landing, LandingError, sole_generator
 from pipelines.demo.ledger import Ledger, temporary_name
 from pipelines.demo.producers import Delivery, EventProducer, Kind, OrderProducer, Producer, Record
+from tests.processes import wait_until
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TOPICS = ("events", "orders")
@@ -68,10 +69,8 @@ def running(home: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def wait_for_files(home: Path, count: int) -> None:
-    deadline = time.monotonic() + 30
-    while len(list((home / "landing" / "orders").glob("[!.]*"))) < count:
-        assert time.monotonic() < deadline, "the generator lands nothing"
-        time.sleep(0.005)
+    landed = home / "landing" / "orders"
+    wait_until(lambda: len(list(landed.glob("[!.]*"))) >= count, "files land", limit_s=30, pause_s=0.005)
 
 
 def test_shares_of_events_are_as_promised() -> None:
@@ -152,9 +151,10 @@ def test_a_file_that_was_never_entered_is_dropped(tmp_path: Path) -> None:
     assert_ledger_is_true(tmp_path)
 
 
-def test_killed_again_and_again_the_ledger_stays_true(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.soak)])
+def test_killed_again_and_again_the_ledger_stays_true(tmp_path: Path, kills: int) -> None:
     moments = random.Random(3)
-    for _ in range(6):
+    for _ in range(kills):
         before = len(landed_lines(tmp_path, "orders"))
         with running(tmp_path) as process:
             wait_for_files(tmp_path, before + 3)

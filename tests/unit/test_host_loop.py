@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,11 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.model import StreamDeclaration, StreamState
 from pipelines.failures import SparkLostError, StreamStartError
+from pipelines.fleet import utc_now
 from pipelines.host import Loop
 from pipelines.runtime import QueryFailure, QueryState, RunningQuery
 from pipelines.stream_host import StreamHost, declare, new_heartbeat
+from tests.processes import wait_until
 
 NAMES = ("bronze", "silver", "gold")
 
@@ -83,17 +85,19 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlSt
     opened.close()
 
 
-def host_on(store: ControlStore, runner: Runner) -> StreamHost:
+def host_on(store: ControlStore, runner: Runner, clock: Callable[[], datetime] = utc_now) -> StreamHost:
     now = datetime.now(UTC)
-    return StreamHost(load_settings(), store, runner, tuple(map(declaration, NAMES)), new_heartbeat(now))
+    return StreamHost(load_settings(), store, runner, tuple(map(declaration, NAMES)), new_heartbeat(now), clock)
 
 
 def tick_until(host: StreamHost, condition: Callable[[], bool], *, limit_s: float = 5) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, {name: seen.state for name, seen in host.store.observed().items()}
+    def ticked() -> bool:
+        if condition():
+            return True
         host.tick()
-        time.sleep(0.01)
+        return False
+
+    wait_until(ticked, lambda: str(states(host.store)), limit_s=limit_s)
 
 
 def states(store: ControlStore) -> dict[str, str]:
@@ -233,9 +237,9 @@ def test_a_second_host_waits_and_takes_over_after_the_lease_expires(store: Contr
 
 
 def test_a_host_that_lost_its_leases_cuts_its_queries_and_writes_no_more(store: ControlStore) -> None:
-    first, second = host_on(store, losing := Runner()), host_on(store, Runner())
-    tick_until(first, all_running(store))
-    time.sleep(1.1)  # the first is frozen for longer than its leases last
+    first = host_on(store, losing := Runner())
+    second = host_on(store, Runner(), lambda: utc_now() + timedelta(seconds=2))
+    tick_until(first, all_running(store))  # and is frozen for longer than its leases last
     tick_until(second, lambda: set(second.runner.active) == set(NAMES))  # type: ignore[attr-defined]
     tick_until(second, all_running(store))
     tick_until(first, lambda: not losing.active)
@@ -254,20 +258,22 @@ def test_a_silent_store_stops_nothing_and_is_said_once(store: ControlStore, tmp_
     with capture_logs() as lines:
         loop.start()
         _sql(engine, "ALTER TABLE desired RENAME TO away")
-        time.sleep(0.5)
+        wait_until(lambda: said(lines, "store_"), "the host says that the store is silent")
         with pytest.raises(StoreError):
             store.desired()
         assert set(runner.active) == set(NAMES)
         _sql(engine, "ALTER TABLE away RENAME TO desired")
         ask(store, "gold", "stop")
-        deadline = time.monotonic() + 5
-        while states(store)["gold"] != "STOPPED" and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: states(store)["gold"] == "STOPPED", "the stream is stopped")
         stop.set()
         loop.join(5)
     engine.dispose()
     assert states(store) == {"bronze": "RUNNING", "silver": "RUNNING", "gold": "STOPPED"}
-    assert [line["event"] for line in lines if line["event"].startswith("store_")] == ["store_silent", "store_back"]
+    assert said(lines, "store_") == ["store_silent", "store_back"]
+
+
+def said(lines: Sequence[Mapping[str, object]], prefix: str) -> list[str]:
+    return [event for line in list(lines) if (event := str(line["event"])).startswith(prefix)]
 
 
 def _sql(engine: sa.Engine, statement: str) -> None:

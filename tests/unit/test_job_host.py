@@ -16,7 +16,9 @@ from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from pipelines.job_host import JobHost
 from pipelines.jobs.runner import JobCancelled
+from tests.processes import wait_until
 
+POLL_S = 0.02
 WANTED = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident", 60.0)
 
 
@@ -77,12 +79,33 @@ def store(settings: Settings) -> Iterator[ControlStore]:
     opened.close()
 
 
+@dataclass
+class Clock:
+    """The time, and how often a host asked for it: at least once a round."""
+
+    asked: int = 0
+
+    def __call__(self) -> datetime:
+        self.asked += 1
+        return datetime.now(UTC)
+
+    def rounds(self, number: int) -> None:
+        """Returns after so many rounds of all hosts, of which none asks more than four times."""
+        enough = self.asked + 4 * number
+        wait_until(lambda: self.asked >= enough, "the hosts go on")
+
+
 @pytest.fixture
-def start(settings: Settings, store: ControlStore) -> Iterator[Callable[..., JobHost]]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def start(settings: Settings, store: ControlStore, clock: Clock) -> Iterator[Callable[..., JobHost]]:
     hosts: list[JobHost] = []
 
     def started(runner: Runner, host_id: str = "host-a") -> JobHost:
-        host = JobHost(settings, store, runner, host_id)
+        host = JobHost(settings, store, runner, host_id, clock=clock, poll_s=POLL_S)
         host.start()
         hosts.append(host)
         return host
@@ -97,14 +120,16 @@ def ask(store: ControlStore, **changes: object) -> Job:
 
 
 def until(store: ControlStore, job: Job, condition: Callable[[Job], bool], *, within_s: float = 5) -> Job:
-    deadline = time.monotonic() + within_s
-    while True:
+    seen: list[Job] = []
+
+    def is_met() -> bool:
         found = store.jobs.get(job.job_id)
         assert found is not None
-        if condition(found):
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.01)
+        seen.append(found)
+        return condition(found)
+
+    wait_until(is_met, lambda: str(seen[-1]), limit_s=within_s)
+    return seen[-1]
 
 
 def is_in(*states: JobState) -> Callable[[Job], bool]:
@@ -112,7 +137,7 @@ def is_in(*states: JobState) -> Callable[[Job], bool]:
 
 
 def test_a_job_is_run_once_its_progress_told_and_its_result_kept(
-    store: ControlStore, start: Callable[..., JobHost]
+    store: ControlStore, start: Callable[..., JobHost], clock: Clock
 ) -> None:
     first, second = Runner(), Runner()
     start(first, "host-a"), start(second, "host-b")
@@ -123,17 +148,17 @@ def test_a_job_is_run_once_its_progress_told_and_its_result_kept(
     done = until(store, job, is_in(JobState.DONE))
     assert done.result_uri == f"/results/{job.job_id}-1"
     assert first.started + second.started == [job.job_id]
-    time.sleep(0.6)
+    clock.rounds(6)
     assert first.forgotten == second.forgotten == []
     assert job_resource(job.job_id) not in store.leases()
 
 
-def test_no_more_jobs_at_once_than_set(store: ControlStore, start: Callable[..., JobHost]) -> None:
+def test_no_more_jobs_at_once_than_set(store: ControlStore, start: Callable[..., JobHost], clock: Clock) -> None:
     runner = Runner()
     start(runner)
     jobs = [ask(store, fingerprint=name) for name in "abc"]
     until(store, jobs[0], is_in(JobState.RUNNING))
-    time.sleep(0.6)
+    clock.rounds(3)
     assert runner.started == [jobs[0].job_id]
     runner.release.set()
     for job in jobs:
@@ -155,9 +180,7 @@ def test_a_cancelled_job_is_over_within_a_second_and_leaves_no_result(
     until(store, job, lambda _: job.job_id in runner.cancelled)
     assert runner.cancelled[job.job_id] - asked_at < 1
     runner.release.set()  # a deaf one comes to its end all the same
-    deadline = time.monotonic() + 3
-    while not runner.forgotten and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: runner.forgotten, "the result is forgotten")
     assert runner.forgotten == [f"/results/{job.job_id}-1"]
     assert until(store, job, is_in(JobState.CANCELLED)).result_uri is None
 
@@ -185,9 +208,7 @@ def test_what_a_job_had_found_when_it_was_ended_is_kept(
     ended = until(store, job, is_in(JobState.CANCELLED, JobState.FAILED))
     assert ended.state is (JobState.CANCELLED if is_cancelled else JobState.FAILED)
     assert ended.result_uri == f"/results/{job.job_id}-1"
-    deadline = time.monotonic() + 3
-    while host.busy and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: not host.busy, "the job's thread has ended")
     assert (host.busy, runner.forgotten) == (0, [])
     again = ask(store)
     assert again.job_id != job.job_id, "what is not whole answers nobody"
@@ -266,10 +287,10 @@ def test_a_job_cancelled_while_its_host_was_dead_is_not_begun(
 
 
 def test_a_host_that_lost_its_lease_stops_and_writes_nothing(
-    store: ControlStore, start: Callable[..., JobHost]
+    store: ControlStore, start: Callable[..., JobHost], clock: Clock
 ) -> None:
     runner = Runner()
-    start(runner, "host-a")
+    host = start(runner, "host-a")
     job = ask(store)
     until(store, job, is_in(JobState.RUNNING))
     later = datetime.now(UTC) + timedelta(minutes=1)
@@ -278,7 +299,8 @@ def test_a_host_that_lost_its_lease_stops_and_writes_nothing(
     store.jobs.begin(taken, job.job_id, now=later)
     until(store, job, lambda _: job.job_id in runner.cancelled)
     runner.release.set()
-    time.sleep(0.6)
+    wait_until(lambda: not host.busy, "the job's thread has ended")
+    clock.rounds(3)
     seen = store.jobs.get(job.job_id)
     assert seen is not None
     assert (seen.state, seen.host_id, seen.attempts) == (JobState.RUNNING, "host-b", 2)

@@ -11,6 +11,7 @@ from app.tables.reading import SMALL_LAKE, LakeReader, LakeReading
 from backend.errors import StorageError
 from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef, UnreadableTable
+from tests.processes import wait_until
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -96,9 +97,7 @@ def test_a_later_pass_keeps_what_is_known_and_drops_what_is_gone() -> None:
     assert lake.reading().num_read == 3
     del stub.refs[0]
     stub.more(1)
-    time.sleep(0.05)  # a pass rests for as long as it took, four times
-    while stub.passes < 2:
-        kept = lake.reading()
+    wait_until(lambda: lake.reading() and stub.passes == 2, "the next pass, after the rest that the first one earned")
     kept = lake.reading()
     assert kept.is_complete and kept.names == ("t0001", "t0002")
     stub.more(1)
@@ -112,5 +111,13 @@ def test_a_pass_that_fails_is_told_and_tried_again() -> None:
         lake.reading()
     stub.error = None
     stub.more(1)
-    time.sleep(0.02)
+    wait_until(lambda: is_read(lake), "the next pass")
     assert lake.reading().num_read == 1
+
+
+def is_read(lake: LakeReader) -> bool:
+    try:
+        lake.reading()
+    except StorageError:
+        return False
+    return True

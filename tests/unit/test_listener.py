@@ -3,13 +3,13 @@
 import json
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from backend.errors import StoreError
 from backend.streams.model import Progress
 from pipelines.listener import ProgressListener, ProgressWriter
+from tests.processes import wait_until
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -30,8 +30,10 @@ class Store:
         self.refused = 0
         self.hang = threading.Event()
         self.hang.set()
+        self.is_asked = threading.Event()
 
     def add_progress(self, items: list[Progress]) -> None:
+        self.is_asked.set()
         self.hang.wait(10)
         if self.silent:
             self.refused += 1
@@ -42,20 +44,14 @@ class Store:
         self.signs[name] = at
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
-
-
 def test_events_reach_the_store_in_order_and_the_stream_is_touched() -> None:
     store = Store()
     writer = ProgressWriter(store)
     writer.start()
     for number in range(20):
         writer.put(event(number))
-    assert eventually(lambda: store.batches == list(range(20)))
+    wait_until(lambda: store.batches == list(range(20)), "the events are in the store")
+    wait_until(lambda: store.signs, "the stream is touched")
     assert store.signs == {"silver": AT}
     writer.close()
 
@@ -88,9 +84,9 @@ def test_the_thread_recovers_by_itself() -> None:
     writer = ProgressWriter(store, retry_s=0.02)
     writer.start()
     writer.put(event(1))
-    assert eventually(lambda: store.refused >= 2)
+    wait_until(lambda: store.refused >= 2, "the store is tried again")
     store.silent = False
-    assert eventually(lambda: store.batches == [1])
+    wait_until(lambda: store.batches == [1], "the event is in the store")
     writer.close()
 
 
@@ -101,7 +97,7 @@ def test_a_callback_does_not_wait_for_a_hanging_store() -> None:
     listener = ProgressListener(writer)
     writer.start()
     listener.onQueryProgress(progress_event(event(0)))
-    time.sleep(0.8)  # the writer hangs in the store now
+    assert store.is_asked.wait(10)  # the writer hangs in the store now
     began = time.monotonic()
     for number in range(1, 500):
         listener.onQueryProgress(progress_event(event(number)))
