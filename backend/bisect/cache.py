@@ -3,8 +3,6 @@
 Rule: a result is found again by table id, ends, condition and checks; what was not asked for is not in it.
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -13,8 +11,9 @@ from backend.bisect.judge import Judged
 from backend.bisect.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.bisect.search import bisect
 from backend.lake.model import Snapshot, TableRef
+from backend.lru import Lru
 
-RESULTS_KEPT = 256
+MOST_RESULTS = 256
 _Key = tuple[str, str, str, int | None, int, int]
 
 
@@ -23,8 +22,7 @@ class Bisects:
 
     def __init__(self) -> None:
         self._judged = Judged()
-        self._lock = threading.Lock()
-        self._results: OrderedDict[_Key, Bisection] = OrderedDict()
+        self._results: Lru[_Key, Bisection] = Lru(MOST_RESULTS)
 
     def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
         """Search, telling each step; close the iterator to cancel. Raises `QueryError` or `BisectError`."""
@@ -38,17 +36,12 @@ class Bisects:
         """The finished result of this search, None when there is none; raises what `resolve_version` raises."""
         good, bad = (named_version(lake, snapshot.ref, end) for end in (request.good, request.bad))
         latest = lake.latest_version(snapshot.ref) if bad is None else bad
-        with self._lock:
-            return self._results.get(
-                (snapshot.ref.uri, snapshot.metadata.id, request.condition.strip(), good, latest, request.check)
-            )
+        return self._results.get(
+            (snapshot.ref.uri, snapshot.metadata.id, request.condition.strip(), good, latest, request.check)
+        )
 
     def _keep(self, request: BisectRequest, found: Bisection) -> None:
         ends = {found.good} | ({None} if request.good in (None, OLDEST) else set())
-        with self._lock:
-            for good in ends:
-                self._results[
-                    found.ref.uri, found.table_id, request.condition.strip(), good, found.bad, request.check
-                ] = found
-            while len(self._results) > RESULTS_KEPT:
-                self._results.popitem(last=False)
+        for good in ends:
+            key = found.ref.uri, found.table_id, request.condition.strip(), good, found.bad, request.check
+            self._results.put(key, found)

@@ -5,7 +5,6 @@ defined anew, so it is kept by those too; a version's numbers are sums over exac
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,8 +18,9 @@ import pyarrow.compute as pc
 from backend.lake.model import Places, Snapshot
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
+from backend.lru import Lru
 
-FILES_KEPT = 1_000_000  # of all conditions, the newest one whole: about 200 bytes each
+MOST_FILES = 1_000_000  # of all conditions, the newest one whole: about 200 bytes each
 FILES_AT_ONCE = 512
 # Files of an object store are fetched whole: beyond this much, a scan that reads the columns alone is cheaper.
 REMOTE_FILES, REMOTE_BYTES = 64, 64 << 20
@@ -69,17 +69,14 @@ class _Judged:
 class JudgedFiles:
     """What files gave, by question; the question that was asked longest ago is forgotten first. Thread-safe."""
 
-    def __init__(self, most: int = FILES_KEPT) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._judged: OrderedDict[Question, _Judged] = OrderedDict()
+    def __init__(self, most: int = MOST_FILES) -> None:
+        self._lock = threading.Lock()  # of each question's files, which grow
+        self._judged: Lru[Question, _Judged] = Lru(most, len)
 
     def look_up(self, question: Question, keys: pa.Array) -> tuple[Places, Numbers]:
         """The places of files that nobody judged, and what each file gave (zeros for those)."""
         with self._lock:
-            judged = self._judged.setdefault(question, _Judged())
-            self._judged.move_to_end(question)
-            known, counts = judged.whole()
+            known, counts = (self._judged.get(question) or _Judged()).whole()
         found = pc.index_in(keys, value_set=known)
         at = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
         given = np.zeros((len(keys), 3), np.int64)
@@ -88,11 +85,10 @@ class JudgedFiles:
 
     def put(self, question: Question, keys: pa.Array, counts: Numbers) -> None:
         with self._lock:
-            judged = self._judged.setdefault(question, _Judged())
+            judged = self._judged.get(question) or _Judged()
             judged.keys.append(keys)
             judged.counts.append(counts)
-            while sum(map(len, self._judged.values())) > self._most and len(self._judged) > 1:
-                self._judged.popitem(last=False)
+            self._judged.put(question, judged)
 
 
 def question_of(snapshot: Snapshot, text: str, columns: Sequence[str]) -> Question:

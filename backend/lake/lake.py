@@ -3,10 +3,9 @@
 Rule: thread-safe, never writes, raises only `LakehouseError`s; what is fixed by a version is read once.
 """
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -44,13 +43,22 @@ from backend.lake.rows.rows import FoundRows, RowQuery, find_rows, read_files
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
+from backend.lru import Lru
 from backend.settings import Settings
 
-LOGS_KEPT = 256
-FACTS_KEPT = 32
+MOST_LOGS = 256
+MOST_FACTS = 32
 CARDS_AT_ONCE = 2  # each keeps the interpreter busy, which pages need too
 REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
 POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What is remembered of a table as long as it is looked at."""
+
+    log: TableLog
+    timeline: TableTimeline
 
 
 class Lake:
@@ -61,12 +69,10 @@ class Lake:
         self._settings = settings
         self._storage = Storage(settings)
         self._poll_s = min(POLL_S, settings.lake.refresh_s)
-        self._lock = threading.Lock()
-        self._logs: OrderedDict[str, TableLog] = OrderedDict()
+        self._opened: Lru[TableRef, _Opened] = Lru(MOST_LOGS)
         self._cards = Cards(self._storage, self, self._make_card)
-        self._timelines: dict[str, tuple[TableLog, TableTimeline]] = {}
         self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
-        self._facts: dict[str, tuple[tuple[int, LogListing], LogFacts]] = {}
+        self._facts: Lru[str, tuple[tuple[int, LogListing], LogFacts]] = Lru(MOST_FACTS)
         self._listing: tuple[float, catalog.Listing] | None = None
 
     def found(self) -> catalog.Listing:
@@ -201,13 +207,11 @@ class Lake:
         """What the log says of its versions, for `reachability.judge`; read again when its files changed."""
         log = self._log(ref)
         listing = log.listing()
-        kept = self._facts.get(ref.uri)
-        if kept is None or kept[0] != (log.generation(), listing):
-            kept = ((log.generation(), listing), read_facts(log, self._storage.folder(ref.uri)))
-            self._facts[ref.uri] = kept
-            while len(self._facts) > FACTS_KEPT:
-                self._facts.pop(next(iter(self._facts)), None)
-        return kept[1]
+        known = self._facts.get(ref.uri)
+        if known is None or known[0] != (log.generation(), listing):
+            known = (log.generation(), listing), read_facts(log, self._storage.folder(ref.uri))
+            self._facts.put(ref.uri, known)
+        return known[1]
 
     def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]:
         """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
@@ -277,24 +281,14 @@ class Lake:
         return kept[1]
 
     def _log(self, ref: TableRef) -> TableLog:
-        with self._lock:
-            log = self._logs.get(ref.uri)
-            if log is None or log.ref != ref:
-                log = TableLog(ref, self._storage.folder(ref.uri), self._storage.roots, poll_s=self._poll_s)
-                self._logs[ref.uri] = log
-            self._logs.move_to_end(ref.uri)
-            while len(self._logs) > LOGS_KEPT:
-                self._logs.popitem(last=False)
-            return log
+        return self._opened.get_or_make(ref, lambda: self._open(ref)).log
 
     def _timeline(self, ref: TableRef) -> TableTimeline:
-        log = self._log(ref)
-        with self._lock:
-            kept = self._timelines.get(ref.uri)
-            if kept is None or kept[0] is not log:
-                kept = (log, TableTimeline(log, self._settings.health, self._timeline_store))
-                self._timelines[ref.uri] = kept
-        return kept[1]
+        return self._opened.get_or_make(ref, lambda: self._open(ref)).timeline
+
+    def _open(self, ref: TableRef) -> _Opened:
+        log = TableLog(ref, self._storage.folder(ref.uri), self._storage.roots, poll_s=self._poll_s)
+        return _Opened(log, TableTimeline(log, self._settings.health, self._timeline_store))
 
     def _make_card(self, ref: TableRef) -> TableCard:
         snapshot, totals = self.snapshot(ref), self._timeline(ref).newest()

@@ -391,7 +391,7 @@ def test_a_column_called_as_the_number_of_a_file(root: Path, open_lake: Callable
 def test_the_question_that_was_asked_longest_ago_is_forgotten_first() -> None:
     judged = JudgedFiles(most=5)
     first, second = (Question("t", "id", text, "") for text in ("a", "b"))
-    for question, names in ((first, ["x", "y"]), (second, ["x", "y", "z"]), (first, ["z"])):
+    for question, names in ((first, ["x", "y"]), (second, ["x", "y"]), (second, ["z", "w"])):
         judged.put(question, pa.array(names), np.full((len(names), 3), 7))
     keys = pa.array(["z", "n", "x"])
     unknown, given = judged.look_up(second, keys)

@@ -1,10 +1,9 @@
-"""Commits read and kept: parsed once, forgotten oldest first when their files grow too many.
+"""Commits that were read, in three caches: with their files, without them, and as people see them.
 
-Rule: a version never changes, so what was read of it is kept; one that could not be read is tried again, it may have
-been half written.
+Rule: a version never changes, so it is parsed once. One that could not be read is tried again: it may have been half
+written.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -14,6 +13,7 @@ from backend.lake.log.commits import CommitRecord, CommitSlice, commit_name, par
 from backend.lake.log.listing import LOG, Step
 from backend.lake.model import Commit
 from backend.lake.storage.storage import Folder
+from backend.lru import Lru
 
 READ_AT_ONCE = 512
 MOST_ACTIONS = 400_000
@@ -25,19 +25,18 @@ class CommitCache:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._slices: OrderedDict[Step, CommitSlice] = OrderedDict()
-        self._actions = 0
-        self._records: OrderedDict[int, CommitRecord] = OrderedDict()
-        self._history: OrderedDict[int, Commit] = OrderedDict()
+        self._slices: Lru[Step, CommitSlice] = Lru(MOST_ACTIONS, lambda commit: commit.length)
+        self._records: Lru[int, CommitRecord] = Lru(MOST_COMMITS)
+        self._history: Lru[int, Commit] = Lru(MOST_COMMITS)
 
     def read(self, steps: Iterable[Step]) -> list[CommitSlice]:
         """Commits and log compactions in the order asked for; raises `VersionNotFoundError` when one is gone."""
         wanted = list(steps)
         found: dict[Step, CommitSlice] = {}
         for start in range(0, len(wanted), READ_AT_ONCE):
-            part = wanted[start : start + READ_AT_ONCE]
-            missing = [step for step in part if step not in self._slices or self._slices[step].record.problem]
-            found |= {step: self._slices[step] for step in part if step in self._slices}
+            batch = wanted[start : start + READ_AT_ONCE]
+            found |= self._slices.find(batch)
+            missing = [step for step in batch if step not in found or found[step].record.problem]
             if missing:
                 found |= self._load(missing)
         return [found[step] for step in wanted]
@@ -45,26 +44,24 @@ class CommitCache:
     def records(self, versions: Iterable[int]) -> list[CommitRecord]:
         """What commits say beside their files, in the order asked for; raises as `read` does."""
         wanted = list(versions)
-        known = {v: self._slices[step].record for v in wanted if (step := Step(v, v)) in self._slices}
-        known |= {v: self._records[v] for v in wanted if v in self._records and v not in known}
-        missing = [v for v in wanted if v not in known or known[v].problem]
-        for version, _, content in self._contents([Step(v, v) for v in missing]):
-            known[version] = self._records[version] = parse_record(version, content)
-        while len(self._records) > MOST_COMMITS:
-            self._records.popitem(last=False)
+        parsed = self._slices.find(Step(v, v) for v in wanted)
+        known = self._records.find(wanted) | {step.last: commit.record for step, commit in parsed.items()}
+        missing = [Step(v, v) for v in wanted if v not in known or known[v].problem]
+        for version, _, content in self._contents(missing):
+            known[version] = parse_record(version, content)
+            self._records.put(version, known[version])
         return [known[v] for v in wanted]
 
     def commits(self, versions: Iterable[int]) -> list[Commit]:
         """Commits for people, in the order asked for; raises as `read` does."""
         wanted = list(versions)
-        missing = [v for v in wanted if v not in self._history or self._history[v].problem]
+        known = self._history.find(wanted)
+        missing = [v for v in wanted if v not in known or known[v].problem]
         for record in self.records(missing):
             modified_at = None if committed_at(record.commit_info) else self.modified_at(record.version)
-            self._history[record.version] = read_commit(record, modified_at)
-        found = [self._history[v] for v in wanted]
-        while len(self._history) > MOST_COMMITS:
-            self._history.popitem(last=False)
-        return found
+            known[record.version] = read_commit(record, modified_at)
+            self._history.put(record.version, known[record.version])
+        return [known[v] for v in wanted]
 
     def modified_at(self, version: int) -> datetime | None:
         """The commit file's own time: all there is where a writer left none."""
@@ -73,12 +70,7 @@ class CommitCache:
 
     def _load(self, steps: Sequence[Step]) -> dict[Step, CommitSlice]:
         loaded = dict(zip(steps, parse_commits(self._contents(steps)), strict=True))
-        for step, commit in loaded.items():
-            earlier = self._slices.pop(step, None)
-            self._actions += commit.length - (earlier.length if earlier else 0)
-            self._slices[step] = commit
-        while self._actions > MOST_ACTIONS and len(self._slices) > len(loaded):
-            self._actions -= self._slices.popitem(last=False)[1].length
+        self._slices.put_all(loaded)
         return loaded
 
     def _contents(self, steps: Sequence[Step]) -> list[tuple[int, str, bytes]]:

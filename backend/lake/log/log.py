@@ -5,7 +5,6 @@ was made anew under the same path, everything is forgotten.
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,12 +33,11 @@ from backend.lake.log.replay import LogState, check_readable, file_actions, name
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.storage.paths import check_paths, is_remote
 from backend.lake.storage.storage import Folder
+from backend.lru import Lru
 
-STATES_KEPT = 24
-BASES_KEPT = 2
+MOST_STATES = 24
+MOST_BASES = 2  # each may hold the columns of a million files
 
-Key = TypeVar("Key")
-Kept = TypeVar("Kept")
 Answer = TypeVar("Answer")
 
 
@@ -83,19 +81,21 @@ class TableLog:
         """The log's state at a version; see `Lake.snapshot` for what it raises."""
         with self._lock:
             self._head()
-            if version not in self._states or self._is_gone(self._states[version]):
-                _keep(self._states, version, self._reconstruct(version), STATES_KEPT)
-            self._states.move_to_end(version)
-            return self._states[version]
+            state = self._states.get(version)
+            if state is None or self._is_gone(state):
+                state = self._reconstruct(version)
+                self._states.put(version, state)
+            return state
 
     def snapshot(self, version: int | None) -> Snapshot:
         with self._lock:
             latest = self.latest()
             version = latest if version is None else version
             state = self.state(version)
-            if version not in self._snapshots or self._snapshots[version].file_set is not state.files:
+            snapshot = self._snapshots.get(version)
+            if snapshot is None or snapshot.file_set is not state.files:
                 check_readable(state.protocol)
-                built = Snapshot(
+                snapshot = Snapshot(
                     self.ref,
                     version,
                     self.committed_at(version),
@@ -105,9 +105,8 @@ class TableLog:
                     state.small_actions,
                     lambda: self._findings(state),
                 )
-                _keep(self._snapshots, version, built, STATES_KEPT)
-            self._snapshots.move_to_end(version)
-            return self._snapshots[version]
+                self._snapshots.put(version, snapshot)
+            return snapshot
 
     def history(self, *, limit: int | None, low: int, high: int | None) -> list[Commit]:
         """Commits for people, newest first, both ends included; those cleaned away are not there."""
@@ -159,9 +158,7 @@ class TableLog:
                 return None
             if version > head.latest:
                 return None
-            if version not in self._checksums:
-                _keep(self._checksums, version, self._read_checksum(version), STATES_KEPT)
-            return self._checksums[version][1]
+            return self._checksums.get_or_make(version, lambda: self._read_checksum(version))[1]
 
     def _head(self) -> LogListing:
         with self._lock:
@@ -173,10 +170,10 @@ class TableLog:
     def _forget(self) -> None:
         self._generation = self._names.generation
         self._commits = CommitCache(self._folder)
-        self._bases: OrderedDict[Checkpoint, CheckpointState] = OrderedDict()
-        self._states: OrderedDict[int, LogState] = OrderedDict()
-        self._snapshots: OrderedDict[int, Snapshot] = OrderedDict()
-        self._checksums: OrderedDict[int, tuple[bool, Checksum | None]] = OrderedDict()
+        self._bases: Lru[Checkpoint, CheckpointState] = Lru(MOST_BASES)
+        self._states: Lru[int, LogState] = Lru(MOST_STATES)
+        self._snapshots: Lru[int, Snapshot] = Lru(MOST_STATES)
+        self._checksums: Lru[int, tuple[bool, Checksum | None]] = Lru(MOST_STATES)
 
     def _read(self, steps: Sequence[Step]) -> list[CommitSlice]:
         with self._stale_names():
@@ -267,10 +264,7 @@ class TableLog:
         if checkpoint is None:
             return None
         with self._lock:
-            if checkpoint not in self._bases:
-                _keep(self._bases, checkpoint, CheckpointState(self._folder, checkpoint, self._allowed), BASES_KEPT)
-            self._bases.move_to_end(checkpoint)
-            return self._bases[checkpoint]
+            return self._bases.get_or_make(checkpoint, lambda: CheckpointState(self._folder, checkpoint, self._allowed))
 
     def _read_checksum(self, version: int) -> tuple[bool, Checksum | None]:
         """Whether there is a file, and what it says."""
@@ -288,7 +282,7 @@ class TableLog:
     def _disagreement(self, state: LogState) -> tuple[str, ...]:
         said = self.checksum(state.version)
         if said is None:
-            is_there = self._checksums.get(state.version, (False, None))[0]
+            is_there, _ = self._checksums.get(state.version) or (False, None)
             return (f"checksum {state.version:020d}.crc cannot be read",) if is_there else ()
         words = said.disagreement(
             state.files.num_files, state.files.total("size_bytes")[0], state.protocol, state.metadata
@@ -325,9 +319,3 @@ def _likely(head: LogListing, limit: int | None, low: int, newest: int) -> range
     if limit is None and head.complete_from > oldest:
         return None
     return wanted if all(v in head.commits or v < head.complete_from for v in wanted) else None
-
-
-def _keep(cache: "OrderedDict[Key, Kept]", key: Key, value: Kept, most: int) -> None:
-    cache[key] = value
-    while len(cache) > most:
-        cache.popitem(last=False)

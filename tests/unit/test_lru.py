@@ -1,0 +1,149 @@
+"""The bounded cache: what stays, what goes, and how often a value is made."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from backend.lru import Lru
+
+
+def test_what_was_used_longest_ago_goes_first():
+    cache: Lru[str, int] = Lru(2)
+    cache.put("a", 1)
+    cache.put("b", 2)
+    assert cache.get("a") == 1  # now b was used longest ago
+    cache.put("c", 3)
+    assert cache.find("abc") == {"a": 1, "c": 3}
+    assert len(cache) == 2
+
+
+def test_a_value_put_again_is_the_newest_and_counts_once():
+    cache: Lru[str, int] = Lru(2)
+    for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
+        cache.put(key, value)
+    assert cache.find("abc") == {"a": 3, "c": 4}
+
+
+def test_a_bound_by_weight_is_kept():
+    cache: Lru[str, bytes] = Lru(10, len)
+    cache.put("a", b"x" * 4)
+    cache.put("b", b"x" * 4)
+    cache.put("c", b"x" * 6)
+    assert cache.find("abc").keys() == {"b", "c"}
+
+
+def test_what_was_put_last_stays_however_heavy_it_is():
+    cache: Lru[str, bytes] = Lru(10, len)
+    cache.put("a", b"x")
+    cache.put("b", b"x" * 99)
+    assert cache.find("ab").keys() == {"b"}
+    cache.put("c", b"x")
+    assert cache.find("bc").keys() == {"c"}
+
+
+def test_values_put_together_make_no_room_for_one_another():
+    cache: Lru[int, int] = Lru(3)
+    cache.put_all({1: 1, 2: 2})
+    cache.put_all({number: number for number in range(10, 15)})
+    assert cache.find(range(20)).keys() == set(range(10, 15))
+
+
+def test_the_weight_counted_is_that_of_the_moment_of_the_put():
+    cache: Lru[str, list[int]] = Lru(4, len)
+    growing = [1, 2]
+    cache.put("growing", growing)
+    growing += [3, 4, 5]
+    cache.put("growing", growing)
+    cache.put("b", [1])
+    assert cache.find(["growing", "b"]).keys() == {"b"}
+    cache.put("c", [1, 2, 3])
+    assert cache.find(["b", "c"]).keys() == {"b", "c"}
+
+
+def test_none_is_a_value_like_any_other():
+    cache: Lru[str, None] = Lru(2)
+    cache.put("a", None)
+    assert cache.find("ab") == {"a": None}
+
+
+def test_dropped_values_are_gone_and_leave_room():
+    cache: Lru[str, bytes] = Lru(4, len)
+    cache.put("a", b"xxx")
+    cache.drop("a")
+    cache.drop("a")
+    cache.put("b", b"xx")
+    cache.put("c", b"xx")
+    assert cache.find("abc").keys() == {"b", "c"}
+    cache.clear()
+    cache.put("d", b"xxxx")
+    assert cache.find("abcd").keys() == {"d"}
+
+
+def test_what_cannot_be_made_is_tried_again():
+    cache: Lru[str, int] = Lru(2)
+    with pytest.raises(ZeroDivisionError):
+        cache.get_or_make("a", lambda: 1 // 0)
+    assert cache.get_or_make("a", lambda: 7) == 7
+    assert cache.get_or_make("a", lambda: 1 // 0) == 7
+
+
+def test_a_value_is_made_once_however_many_ask_for_it():
+    cache: Lru[str, int] = Lru(2)
+    begun, may_end, made = threading.Event(), threading.Event(), []
+
+    def make() -> int:
+        made.append(threading.get_ident())
+        begun.set()
+        assert may_end.wait(10)
+        return 7
+
+    with ThreadPoolExecutor(8) as pool:
+        first = pool.submit(cache.get_or_make, "a", make)
+        assert begun.wait(10)
+        others = [pool.submit(cache.get_or_make, "a", make) for _ in range(7)]
+        assert cache.get_or_make("b", lambda: 8) == 8  # another key does not wait
+        may_end.set()
+        assert [each.result(10) for each in (first, *others)] == [7] * 8
+    assert len(made) == 1
+
+
+def test_whoever_waited_for_a_failure_tries_itself():
+    cache: Lru[str, int] = Lru(2)
+    begun, may_fail = threading.Event(), threading.Event()
+
+    def fail() -> int:
+        begun.set()
+        assert may_fail.wait(10)
+        raise ValueError
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cache.get_or_make, "a", fail)
+        assert begun.wait(10)
+        second = pool.submit(cache.get_or_make, "a", lambda: 7)
+        may_fail.set()
+        assert isinstance(first.exception(10), ValueError)
+        assert second.result(10) == 7
+
+
+def test_many_threads_at_once_keep_the_bound_and_mix_nothing_up():
+    cache: Lru[int, int] = Lru(100)
+    start = threading.Barrier(8)
+
+    def work(seed: int) -> None:
+        start.wait(10)
+        for step in range(1_000):
+            key = (seed * 7_919 + step * 31) % 200
+            assert cache.get_or_make(key, lambda key=key: key * 3 + 1) == key * 3 + 1
+            if step % 5 == 0:
+                cache.put(key, key * 3 + 1)
+            if step % 11 == 0:
+                cache.drop(key)
+
+    with ThreadPoolExecutor(8) as pool:
+        for each in [pool.submit(work, seed) for seed in range(8)]:
+            each.result(60)
+    left = cache.find(range(200))
+    assert 0 < len(left) == len(cache) <= 100
+    assert all(value == key * 3 + 1 for key, value in left.items())
+    assert all(cache.get_or_make(key, lambda key=key: key * 3 + 1) == key * 3 + 1 for key in range(200))
