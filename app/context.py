@@ -15,8 +15,7 @@ from backend.diff.cache import Differences
 from backend.diff.job_kept import DiffJobs
 from backend.diff.key_memory import key_memory
 from backend.lake.lake import Lake
-from backend.query.aggregate import Aggregates
-from backend.query.columns import ColumnNumbers
+from backend.query.numbers import Aggregates, ColumnNumbers
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 

@@ -12,8 +12,12 @@ from typing import Generic, Protocol, TypeVar
 Result = TypeVar("Result")
 
 
+class Stopped(Exception):
+    """The work was stopped from outside."""
+
+
 class Work(Generic[Result]):
-    """Starts at once. `stop` has to make `run` end soon."""
+    """Starts at once. `stop` has to make `run` end soon; leaving a `with` block calls it."""
 
     def __init__(self, run: Callable[[], Result], stop: Callable[[], None]) -> None:
         self._do, self._tell_to_stop = run, stop
@@ -22,6 +26,12 @@ class Work(Generic[Result]):
         self._started = time.monotonic()
         self._over = threading.Event()  # a join that Ctrl-C interrupts takes the thread for ended
         threading.Thread(target=self._run, daemon=True).start()
+
+    def __enter__(self) -> "Work[Result]":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.stop()
 
     @property
     def elapsed_s(self) -> float:

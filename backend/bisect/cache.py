@@ -1,4 +1,4 @@
-"""Searches for a first bad version that ended, and what each version was judged: kept, for versions never change.
+"""Searches for a first bad version that ended, and what each version was judged: both never change.
 
 Rule: a result is found again by table id, ends, condition and checks; what was not asked for is not in it.
 """
@@ -18,7 +18,7 @@ _Key = tuple[str, str, str, int | None, int, int]
 
 
 class Bisects:
-    """Searches, with verdicts by version and by file and finished results kept; shared by all viewers, thread-safe."""
+    """Searches, with a cache of verdicts by version and file, and of results; shared by all viewers, thread-safe."""
 
     def __init__(self) -> None:
         self._judged = Judged()
@@ -26,7 +26,7 @@ class Bisects:
 
     def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
         """Search, telling each step; close the iterator to cancel. Raises `QueryError` or `BisectError`."""
-        with closing(bisect(lake, ref, request, kept=self._judged)) as steps:
+        with closing(bisect(lake, ref, request, judged=self._judged)) as steps:
             for step in steps:
                 if step.result is not None:
                     self._keep(request, step.result)

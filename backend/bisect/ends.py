@@ -4,9 +4,8 @@ Rule: an end that somebody named is never replaced; one that nobody named is the
 """
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
 from decimal import Decimal
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from backend.bisect.condition import check_condition
 from backend.bisect.judge import JudgedLake
@@ -15,7 +14,8 @@ from backend.diff.versions import VersionedLake, resolve_version
 from backend.errors import BisectError, LakehouseError, QueryError
 from backend.lake.model import TableRef
 from backend.lake.retention.reachability import FilesSeen
-from backend.query.over_versions import over_versions
+from backend.query.over_versions import still_runs
+from backend.work import Work
 
 
 class BisectLake(JudgedLake, VersionedLake, Protocol):
@@ -83,36 +83,11 @@ def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int) -> Generator[D
 
 def _aside(doing: Doing, ask: Callable[[], Found]) -> Generator[Doing, None, Found]:
     """What `ask` gives or raises, asked in a thread that whoever waits can leave."""
-    task = _Asked(ask)
-    with closing(over_versions([doing[1]], lambda _: task)) as steps:
-        for step in steps:
-            if step.values:
-                break
+    with Work(ask, lambda: None) as work:  # the log is read in one go, with nobody waiting any more
+        yield doing
+        while still_runs(work, doing[1]):
             yield doing
-    if task.failure is not None:
-        raise task.failure
-    return task.found[0]
-
-
-class _Asked(Generic[Found]):
-    """One question as a task of `over_versions`."""
-
-    rows_read = 0
-
-    def __init__(self, ask: Callable[[], Found]) -> None:
-        self._ask = ask
-        self.found: list[Found] = []
-        self.failure: LakehouseError | None = None
-
-    def stop(self) -> None:
-        """The log is read in one go; whoever waits has left already."""
-
-    def run(self) -> None:
-        try:
-            self.found.append(self._ask())
-        except LakehouseError as exc:
-            self.failure = exc
-            raise
+    return work.result()
 
 
 def _can_be_judged(lake: BisectLake, ref: TableRef, text: str, version: int) -> bool:

@@ -35,10 +35,10 @@ from backend.lake.files.file_difference import FilesApart
 from backend.lake.model import FILE_COLUMNS, FileReader, Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import fields
-from backend.query.aggregate import narrowest, rows_of
 from backend.query.expression import require_truth
-from backend.query.over_versions import Stopped
-from backend.query.version_task import Kept, ScannedLake, VersionTask
+from backend.query.numbers import narrowest, rows_of
+from backend.query.over_versions import ScannedLake, VersionCache, VersionTask
+from backend.work import Stopped
 
 EXAMPLES = 5
 EXAMPLE_COLUMNS = 8  # so many of the table's, if the condition itself does not name more
@@ -56,7 +56,7 @@ class Judged:
     """What was judged before: versions, and files by what they were asked."""
 
     def __init__(self) -> None:
-        self.versions = Kept()
+        self.versions = VersionCache()
         self.files = JudgedFiles()
 
 
@@ -74,7 +74,7 @@ class Judgement(VersionTask[Verdict]):
         judged: Judged,
         neighbours: Sequence[int] = (),
     ) -> None:
-        super().__init__(lake, ref, version, kept=judged.versions, what=f"condition {text.strip()}")
+        super().__init__(lake, ref, version, cache=judged.versions, what=f"condition {text.strip()}")
         self._judged_lake, self._text = lake, text
         self._files = _FileJudge(lake, judged.files, self)
         self._neighbours = sorted(neighbours, key=lambda other: abs(other - version))[:_NEIGHBOURS]
@@ -113,7 +113,7 @@ class Judgement(VersionTask[Verdict]):
 
     def _beside(self, condition: Condition, snapshot: Snapshot) -> Counts | None:
         """From a version that was judged, less the files that it alone has, and those that it lacks."""
-        for known in self._kept.of(snapshot, self._what, self._neighbours):
+        for known in self._cache.known(snapshot, self._what, self._neighbours):
             base = self._lake.snapshot(self._ref, known.version)
             if not self._files.are_asked_alike(condition, base, snapshot):
                 continue
@@ -211,7 +211,7 @@ class ExampleRows(VersionTask[Examples]):
     """The first few rows of a version that break a condition on rows, out of the files that are known to have some."""
 
     def __init__(self, lake: JudgedLake, ref: TableRef, version: int, *, text: str, judged: Judged) -> None:
-        super().__init__(lake, ref, version, kept=judged.versions, what=f"examples {text.strip()}")
+        super().__init__(lake, ref, version, cache=judged.versions, what=f"examples {text.strip()}")
         self._judged_lake, self._judged, self._text = lake, judged.files, text
 
     def compute(self, snapshot: Snapshot) -> Examples:

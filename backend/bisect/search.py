@@ -7,7 +7,6 @@ no row is believed until a probe beside the answer disagrees; nothing is claimed
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -26,7 +25,7 @@ from backend.bisect.model import (
 )
 from backend.errors import BisectError, LakehouseError
 from backend.lake.model import Commit, TableRef
-from backend.query.over_versions import over_versions
+from backend.query.over_versions import begin, still_runs
 
 MOST_SKIPPED = 64  # then the answer is the range that is left
 _PAGE = 500  # commits read at once
@@ -45,7 +44,7 @@ _SAME_ROWS = (
 Steps = Generator[BisectProgress, None, None]
 
 
-def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Judged | None = None) -> Steps:
+def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judged: Judged | None = None) -> Steps:
     """Search, telling each step; the last one has the result. Close the iterator to cancel: it ends within a second.
 
     Raises `QueryError` for a condition that is refused, `BisectError` for ends that are not as they were said to be,
@@ -53,18 +52,18 @@ def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, kept: Jud
     """
     yield BisectProgress((), "looking for the two ends")
     good, bad = yield from _ends(lake, ref, request)
-    yield from _Search(lake, ref, request, ends=(good, bad), kept=kept or Judged()).run()
+    yield from _Search(lake, ref, request, ends=(good, bad), judged=judged or Judged()).run()
 
 
 def _ends(lake: BisectLake, ref: TableRef, request: BisectRequest) -> Generator[BisectProgress, None, tuple[int, int]]:
-    with closing(find_ends(lake, ref, request.condition, (request.good, request.bad))) as ends:
-        while True:
-            try:
-                doing, version = next(ends)
-            except StopIteration as found:
-                good, bad = found.value
-                return good, bad
-            yield BisectProgress((), doing, version)
+    ends = find_ends(lake, ref, request.condition, (request.good, request.bad))
+    while True:
+        try:
+            doing, version = next(ends)
+        except StopIteration as found:
+            good, bad = found.value
+            return good, bad
+        yield BisectProgress((), doing, version)
 
 
 class _Search:
@@ -72,9 +71,9 @@ class _Search:
     opposite."""
 
     def __init__(
-        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], kept: Judged
+        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], judged: Judged
     ) -> None:
-        self._lake, self._ref, self._request, self._kept = lake, ref, request, kept
+        self._lake, self._ref, self._request, self._judged = lake, ref, request, judged
         self._good, self._bad = ends
         self._low, self._high = min(ends), max(ends)
         self._before = Outcome.GOOD if self._good < self._bad else Outcome.BAD
@@ -189,19 +188,18 @@ class _Search:
     def _probe(self, version: int, purpose: Purpose) -> Generator[BisectProgress, None, Probe]:
         task = self._judgement(version)
         commit, started_s = self._commit(version), time.monotonic()
-        left, verdict, reason = self._at_most_left(purpose), None, None
-        with closing(over_versions([version], lambda _: task)) as steps:
-            for step in steps:
-                if step.values:
-                    verdict, reason = step.values[0].value, step.values[0].problem
-                    break
+        left = self._at_most_left(purpose)
+        with begin(version, task) as work:
+            yield self._told(f"judging v{version}", version, left, task)
+            while still_runs(work, version):
                 yield self._told(f"judging v{version}", version, left, task)
+        found = work.result()
         probe = Probe(
             version,
-            _outcome(verdict),
+            _outcome(found.value),
             purpose,
-            verdict,
-            reason,
+            found.value,
+            found.problem,
             committed_at=commit.committed_at if commit else None,
             operation=commit.operation if commit else None,
             source=task.source,
@@ -221,7 +219,7 @@ class _Search:
             self._ref,
             version,
             text=self._request.condition,
-            judged=self._kept,
+            judged=self._judged,
             neighbours=tuple(self._outcomes),
         )
 
@@ -306,15 +304,12 @@ class _Search:
         )
 
     def _examples(self, version: int) -> Generator[BisectProgress, None, Examples]:
-        task = ExampleRows(self._lake, self._ref, version, text=self._request.condition, judged=self._kept)
-        found = None
-        with closing(over_versions([version], lambda _: task)) as steps:
-            for step in steps:
-                if step.values:
-                    found = step.values[0].value
-                    break
+        task = ExampleRows(self._lake, self._ref, version, text=self._request.condition, judged=self._judged)
+        with begin(version, task) as work:
+            yield self._told(f"reading rows of v{version} that break it", version, 0)
+            while still_runs(work, version):
                 yield self._told(f"reading rows of v{version} that break it", version, 0)
-        return found or Examples()
+        return work.result().value or Examples()
 
 
 def may_change_rows(commit: Commit | None) -> bool:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from backend.errors import LakehouseError, QueryError
-from backend.query.over_versions import Stopped
-from backend.work import Interruptible
+from backend.work import Interruptible, Stopped
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -66,10 +66,10 @@ class StoryLake:
     """Answers from a `Story`; every verdict is known beforehand, so that only the search itself works."""
 
     def __init__(self, story: Story, snapshot: Snapshot) -> None:
-        self.story, self._snapshot, self.kept = story, snapshot, Judged()
+        self.story, self._snapshot, self.judged = story, snapshot, Judged()
         for version, is_good in enumerate(story.good):
             if version not in story.gone:
-                self.kept.versions.put(
+                self.judged.versions.put(
                     replace(snapshot, version=version), f"condition {CONDITION}", Verdict(is_good, is_good)
                 )
 
@@ -118,7 +118,7 @@ def told(story: Story, blank: Snapshot, **named: Any) -> tuple[list[BisectProgre
     ends = {"good": story.good.index(True, 0) if story.good[0] else len(story.good) - 1}
     ends["bad"] = len(story.good) - 1 if story.good[0] else 0
     request = BisectRequest(CONDITION, **{**ends, **named})
-    steps = list(bisect(lake, blank.ref, request, kept=lake.kept))  # type: ignore[arg-type]
+    steps = list(bisect(lake, blank.ref, request, judged=lake.judged))  # type: ignore[arg-type]
     result = steps[-1].result
     assert result is not None
     return steps, result

@@ -24,7 +24,7 @@ from backend.bisect.search import bisect
 from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.query.aggregate import Aggregates
+from backend.query.numbers import Aggregates
 from backend.settings import load_settings
 from tests import builders, vectors
 from tests.object_store import delete_objects, list_keys, make_bucket, server_url, storage_options
@@ -297,7 +297,7 @@ def _definition(lake: Any, ref: TableRef, version: int, text: str) -> str:
 
 
 def found_by(lake: Any, ref: TableRef, text: str = "amount >= 0", *, judged: Judged | None = None) -> Bisection:
-    *_, last = bisect(lake, ref, BisectRequest(text), kept=judged)
+    *_, last = bisect(lake, ref, BisectRequest(text), judged=judged)
     assert last.result is not None
     return last.result
 

@@ -16,7 +16,8 @@ from backend.errors import DataFileMissingError, QueryError
 from backend.query import engine
 from backend.query.engine import Computation
 from backend.query.expression import check_expression
-from backend.query.over_versions import Stopped, spread
+from backend.query.over_versions import spread
+from backend.work import Stopped
 
 COLUMNS = ["id", "amount", "status", "Customer", "odd name", "address", "ts", "body"]
 ROWS = pa.table(

@@ -1,6 +1,6 @@
-"""One aggregate over chosen versions of a table: read, summed up, and kept.
+"""Numbers of chosen versions of a table: an SQL aggregate over its rows, or a column's statistics in the log.
 
-Rule: only the columns that the expression names are read.
+Rule: an aggregate reads only the columns that it names; a column's numbers open no data file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,20 +9,28 @@ from typing import Any
 import pyarrow as pa
 
 from backend.errors import QueryError
+from backend.lake.files.stats import ColumnTotals, column_totals
 from backend.lake.model import FILE_COLUMNS, Snapshot, TableRef
 from backend.lake.table.schema import fields
 from backend.query.expression import Expression, check_expression
-from backend.query.over_versions import Progress, VersionValue, over_versions
-from backend.query.version_task import Kept, ScannedLake, VersionTask
+from backend.query.over_versions import (
+    Progress,
+    ScannedLake,
+    SnapshotLake,
+    VersionCache,
+    VersionTask,
+    VersionValue,
+    over_versions,
+)
 
 FILES_AT_ONCE = 512
 
 
 class Aggregates:
-    """Values of expressions by version, computed when asked for and kept."""
+    """Values of expressions by version, each computed once."""
 
     def __init__(self) -> None:
-        self._kept = Kept()
+        self._cache = VersionCache()
 
     def over(self, lake: ScannedLake, ref: TableRef, text: str, versions: Sequence[int]) -> Iterator[Progress]:
         """Compute `text` at each version; close the iterator to cancel.
@@ -32,18 +40,34 @@ class Aggregates:
         wanted = sorted(set(versions))
         if wanted:
             checked(lake.snapshot(ref, wanted[-1]), text)
-        return over_versions(wanted, lambda version: _Aggregate(self._kept, lake, ref, version, text.strip()))
+        return over_versions(wanted, lambda version: _Aggregate(self._cache, lake, ref, version, text.strip()))
 
     def known(self, snapshot: Snapshot, text: str, versions: Sequence[int]) -> tuple[VersionValue, ...]:
         """What was computed before, without computing anything."""
-        return self._kept.of(snapshot, text.strip(), versions)
+        return self._cache.known(snapshot, text.strip(), versions)
+
+
+class ColumnNumbers:
+    """`ColumnTotals` by version, each read once."""
+
+    def __init__(self) -> None:
+        self._cache = VersionCache()
+
+    def over(self, lake: SnapshotLake, ref: TableRef, column: str, versions: Sequence[int]) -> Iterator[Progress]:
+        """Read a column's totals at each version; close the iterator to cancel."""
+        wanted = sorted(set(versions))
+        return over_versions(wanted, lambda version: _Column(lake, ref, version, cache=self._cache, what=column))
+
+    def known(self, snapshot: Snapshot, column: str, versions: Sequence[int]) -> tuple[VersionValue, ...]:
+        """What was read before, without reading anything."""
+        return self._cache.known(snapshot, column, versions)
 
 
 class _Aggregate(VersionTask[Any]):
     """The aggregate at one version."""
 
-    def __init__(self, kept: Kept, lake: ScannedLake, ref: TableRef, version: int, text: str) -> None:
-        super().__init__(lake, ref, version, kept=kept, what=text)
+    def __init__(self, cache: VersionCache, lake: ScannedLake, ref: TableRef, version: int, text: str) -> None:
+        super().__init__(lake, ref, version, cache=cache, what=text)
         self._rows = lake
 
     def compute(self, snapshot: Snapshot) -> Any:
@@ -55,14 +79,21 @@ class _Aggregate(VersionTask[Any]):
         return value
 
 
+class _Column(VersionTask[ColumnTotals]):
+    """One column at one version."""
+
+    def compute(self, snapshot: Snapshot) -> ColumnTotals:
+        return column_totals(snapshot, [self._what])[0]
+
+
 def checked(snapshot: Snapshot, text: str) -> Expression:
     """The expression against the columns of a version; raises `QueryError`."""
     return check_expression(text, [field.path for field in fields(snapshot.metadata) if field.depth == 0])
 
 
 def rows_of(lake: ScannedLake, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
-    """Every row of a version, some columns. Where types were widened deltalake (1.6.6, tried) refuses the table, and
-    reads its files well: some at a time."""
+    """Every row of a version, some columns."""
+    # deltalake (1.6.6, tried) refuses a table with widened types, but reads its files: some at a time
     if not any(feature.startswith("typeWidening") for feature in snapshot.protocol.reader_features):
         return lake.scan(snapshot, columns)
     files = snapshot.columns(FILE_COLUMNS)
