@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.lake.files.file_sizes import Bucket, distribute
+from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, TableRef
+from backend.lake.model import Bucket, Commit, TableRef
 from backend.settings import Settings, load_settings
 from bench.measure import Watch
 from bench.tables import append_commit

@@ -13,8 +13,8 @@ from app.ui.figures import figure_row
 from app.ui.format import bytes_exact, bytes_text, count_exact, count_text, markdown_safe, percent
 from app.ui.frame import OpenTable
 from backend.lake.files.clustering import Overlap, clustering_columns, overlap, sorted_first
-from backend.lake.files.file_sizes import Bucket, FileChoice, FileDistribution
-from backend.lake.model import Snapshot
+from backend.lake.files.file_sizes import FileChoice, FileDistribution
+from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
 
 VIEWS = ["Largest", "Smallest", "By partition", "Deleted rows", "Clustering"]

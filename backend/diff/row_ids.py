@@ -16,7 +16,8 @@ from backend.diff.model import DiffMethod, KeyChoice, KeySource, RowChange
 from backend.diff.read_stream import Sides
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import Snapshot
-from backend.lake.rows.local_files import LocalFiles, is_row_tracked
+from backend.lake.rows.local_files import LocalFiles
+from backend.lake.table.properties import is_row_tracked
 
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 ROW_ID = "_row_id"  # the ids as a column of the rows compared

@@ -15,8 +15,9 @@ from backend.errors import LakehouseError, StorageError, TableNotFoundError
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
 from backend.lake.model import Commit, TableCard, TableRef, UnreadableTable
+from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote
-from backend.lake.storage.storage import Folder, Storage
+from backend.lake.storage.storage import Storage
 
 RETRY_S = 60.0
 

@@ -16,8 +16,9 @@ from typing import TypeVar
 from backend.errors import LakehouseError, PathRefusedError, StorageError, TableNotFoundError
 from backend.lake.log.listing import LOG
 from backend.lake.model import TableRef, UnreadableTable
+from backend.lake.storage.folder import Entry, Folder
 from backend.lake.storage.paths import is_remote
-from backend.lake.storage.storage import Entry, Folder, Storage
+from backend.lake.storage.storage import Storage
 
 LAYERS = ("bronze", "silver", "gold")
 MAX_DEPTH = 8

@@ -263,6 +263,16 @@ FILE_COLUMNS = ("path", "size_bytes", "partition", "dv_id", "deleted_rows")  # w
 
 
 @dataclass(frozen=True, slots=True)
+class Bucket:
+    """Files with `from_bytes <= size < to_bytes`."""
+
+    from_bytes: int
+    to_bytes: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaField:
     """One column or nested field. `path` is dotted ("address.city"); `type` is Spark's simple string."""
 

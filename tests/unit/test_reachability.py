@@ -17,7 +17,7 @@ from backend.lake.retention.reachability import (
     retention_of,
     with_missing,
 )
-from backend.lake.table.intervals import interval_text, parse_interval
+from backend.lake.table.property_values import interval_text, parse_interval
 
 T0 = datetime(2026, 11, 1, 10, 30, tzinfo=UTC)
 DAY = timedelta(days=1)

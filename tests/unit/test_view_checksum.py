@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from app.files.view import checksum as view
-from backend.lake.files.file_sizes import Bucket, FileDistribution, TargetSize, histogram
+from backend.lake.files.file_sizes import FileDistribution, TargetSize, histogram
 from backend.lake.log.checksum import Checksum
+from backend.lake.model import Bucket
 
 SIZES = [10, 5_000, 9_000, 20_000_000]
 COUNTED = FileDistribution(

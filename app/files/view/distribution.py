@@ -14,7 +14,8 @@ from app.ui.axes import count_axis
 from app.ui.format import bytes_exact, bytes_text, count_text, percent, things, utc_text
 from app.ui.theme import SURFACES, Mode, categories, state_style, template_name
 from backend.lake.files.clustering import Overlap
-from backend.lake.files.file_sizes import HEAVY_SHARE, Bucket, FileDistribution, PartitionFiles
+from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles
+from backend.lake.model import Bucket
 
 MOST_TICKS = 6
 

@@ -16,7 +16,7 @@ from app.ui.format import UNKNOWN, ago, things
 from app.ui.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
 from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
 from backend.lake.retention.reachability import DataFiles, LogFacts, Reachability, Run
-from backend.lake.table.intervals import interval_text
+from backend.lake.table.property_values import interval_text
 
 _SOON = timedelta(days=6)
 

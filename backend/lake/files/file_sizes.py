@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.model import Snapshot
+from backend.lake.model import Bucket, Snapshot
+from backend.lake.table.property_values import parse_size
 from backend.settings import HealthSettings
 
 MB = 1_000_000
@@ -23,7 +24,6 @@ SMALL_TABLE, LARGE_TABLE = 2_560_000 * MB, 10 * TB
 HEAVY_SHARE = 0.05  # OPTIMIZE rewrites files with more deleted rows than this
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_UNITS = {unit + end: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) for end in ("", "b")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,6 @@ class TargetSize:
 
     bytes: int
     source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Files with `from_bytes <= size < to_bytes`."""
-
-    from_bytes: int
-    to_bytes: int
-    files: int
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +106,6 @@ def target_for(configuration: Mapping[str, str], size_bytes: int, health: Health
         return TargetSize(health.target_file_bytes, "setting health.target_file_bytes")
     share = min(1.0, max(0.0, (size_bytes - SMALL_TABLE) / (LARGE_TABLE - SMALL_TABLE)))
     return TargetSize(round(SMALL_TARGET + share * (LARGE_TARGET - SMALL_TARGET)), "table size")
-
-
-def parse_size(text: str) -> int | None:
-    """Bytes from `134217728` or `128mb` (1024-based, as Spark reads it); None when it is neither."""
-    text = text.strip().lower()
-    digits = text.rstrip("kmgtb ")
-    unit = text[len(digits) :].strip()
-    if not digits.isascii() or not digits.isdigit() or unit not in _UNITS:
-        return None
-    return int(digits) * _UNITS[unit] or None
 
 
 def small_limit(target: TargetSize, ratio: float) -> int:

@@ -18,7 +18,7 @@ from backend.errors import ColumnNotFoundError
 from backend.lake.files.stats_text import FileStats, bound_value, read_stats, stat_kind, value_type
 from backend.lake.files.stats_text import StatKind as StatKind
 from backend.lake.model import Metadata, Snapshot
-from backend.lake.table.partitions import NULL_PARTITION
+from backend.lake.table.partitions import partition_values
 from backend.lake.table.schema import Column, columns
 
 FILES_AT_ONCE = 65_536
@@ -172,23 +172,11 @@ def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[Column]) -> lis
 def _partition_stats(texts: pa.Array, rows: pa.Array, column: Column, metadata: Metadata) -> FileStats:
     """A partition column has one value a file, and no statistics; each distinct partition is read once."""
     codes = texts.dictionary_encode()
-    place = metadata.partition_columns.index(column.path)
-    values = [_partition_values(text, metadata.partition_columns)[place] for text in codes.dictionary.to_pylist()]
+    values = [partition_values(text, metadata)[column.path] for text in codes.dictionary.to_pylist()]
     typed = pa.array([_partition_value(value, column) for value in values], value_type(column))
     is_null = pa.array([value is None for value in values], pa.bool_()).take(codes.indices)
     found = typed.take(codes.indices)
     return FileStats(found, found, pc.if_else(is_null, rows, pa.scalar(0, pa.int64())))
-
-
-def _partition_values(text: str, names: Sequence[str]) -> list[str | None]:
-    """The values in "day=2026-01-01/country=NL", in the order of `names`; None is null or not readable."""
-    values: list[str | None] = []
-    for name in names:
-        head = f"{name}="
-        value, _, text = text.removeprefix(head).partition("/") if text.startswith(head) else ("", "", text)
-        value = value.replace("%2F", "/").replace("%25", "%")
-        values.append(value if value and value != NULL_PARTITION else None)
-    return values
 
 
 def _partition_value(text: str | None, column: Column) -> Any:

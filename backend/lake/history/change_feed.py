@@ -13,9 +13,10 @@ from backend.errors import DataFileMissingError, DiffError, LakehouseError
 from backend.lake.log.actions import Kind
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
-from backend.lake.model import Metadata, Snapshot
+from backend.lake.model import Snapshot
 from backend.lake.storage.paths import is_remote, is_within, resolve_log_path
 from backend.lake.storage.storage import Storage
+from backend.lake.table.property_values import is_on
 
 FEED = "delta.enableChangeDataFeed"
 MAPPING = "delta.columnMapping.mode"
@@ -63,7 +64,7 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
 
 def require_feed(log: TableLog, version: int) -> None:
     """Raise `DiffError` when the feed was off at a commit, `VersionNotFoundError` when it is not there."""
-    if not _is_on(log.state(version).metadata):
+    if not is_on(log.state(version).metadata.configuration, FEED):
         raise DiffError(f"the change feed was off at version {version}", hint=f"set {FEED}=true to record changes")
 
 
@@ -128,7 +129,7 @@ def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | No
     try:
         metadata = log.state(to_version).metadata
         for version in range(to_version, from_version, -1):
-            if not _is_on(metadata):
+            if not is_on(metadata.configuration, FEED):
                 break
             changed = log.commits([version])[0].record.metadata is not None
             found = version
@@ -136,7 +137,3 @@ def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | No
     except LakehouseError:  # a commit or a state before it cannot be had: not from there
         return found
     return found
-
-
-def _is_on(metadata: Metadata) -> bool:
-    return metadata.configuration.get(FEED, "").lower() == "true"

@@ -31,8 +31,8 @@ from backend.lake.log.commits import domain, parse_commit, transaction
 from backend.lake.log.key_index import Array, KeyIndex, Places, exact_places, hashes_of
 from backend.lake.log.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
+from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import check_paths, is_remote, refused, resolve_log_path
-from backend.lake.storage.storage import Folder
 from backend.lake.table.partitions import physical_names
 
 SIDECARS = f"{LOG}/_sidecars"

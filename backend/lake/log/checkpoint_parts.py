@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.log.actions import BadActionError
+from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote
-from backend.lake.storage.storage import Folder
 
 BATCH_ROWS = 65_536
 BUFFER_BYTES = 65_536

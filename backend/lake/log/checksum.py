@@ -11,9 +11,8 @@ from typing import Any
 
 import orjson
 
-from backend.lake.files.file_sizes import Bucket
 from backend.lake.log.actions import BadActionError, read_metadata, read_protocol
-from backend.lake.model import Metadata, Protocol
+from backend.lake.model import Bucket, Metadata, Protocol
 
 MAX_BYTES = 2**63 - 1
 

@@ -12,7 +12,7 @@ from backend.lake.log.commit_info import committed_at, read_commit
 from backend.lake.log.commits import CommitRecord, CommitSlice, commit_name, parse_commits, parse_record
 from backend.lake.log.listing import LOG, Step
 from backend.lake.model import Commit
-from backend.lake.storage.storage import Folder
+from backend.lake.storage.folder import Folder
 from backend.lru import Lru
 
 READ_AT_ONCE = 512

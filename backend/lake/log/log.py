@@ -31,8 +31,8 @@ from backend.lake.log.listing import LOG, Checkpoint, LogListing, Segment, Step
 from backend.lake.log.log_names import LogNames
 from backend.lake.log.replay import LogState, check_readable, file_actions, named_last
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
+from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import check_paths, is_remote
-from backend.lake.storage.storage import Folder
 from backend.lru import Lru
 
 MOST_STATES = 24

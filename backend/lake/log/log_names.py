@@ -12,8 +12,8 @@ import orjson
 from backend.errors import ObjectMissingError, TableNotFoundError
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG, LogListing, read_listing
+from backend.lake.storage.folder import Entry, Folder
 from backend.lake.storage.paths import is_remote
-from backend.lake.storage.storage import Entry, Folder
 
 RELIST_AFTER = 20  # commits found by probing; then the folder is listed again, for its newer checkpoints
 HINT = f"{LOG}/_last_checkpoint"

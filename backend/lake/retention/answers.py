@@ -18,7 +18,7 @@ from backend.lake.retention.reachability import (
     Reachability,
     Run,
 )
-from backend.lake.table.intervals import interval_text
+from backend.lake.table.property_values import interval_text
 
 _DAY = timedelta(days=1)
 _SUGGESTED_DAYS = (14, 30, 60, 90, 180, 365, 730)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from backend.errors import LakehouseError
+from backend.lake.history.change_feed import FEED
 from backend.lake.log.actions import epoch_ms, utc_from_ms
 from backend.lake.log.commits import CommitRecord, commit_name
 from backend.lake.log.listing import LOG, LogListing
@@ -23,11 +24,11 @@ from backend.lake.retention.reachability import (
     retention_of,
 )
 from backend.lake.storage.paths import is_remote
+from backend.lake.table.property_values import is_on
 
 if TYPE_CHECKING:
     from backend.lake.storage.folder import Folder
 
-FEED = "delta.enableChangeDataFeed"
 IN_COMMIT = "delta.enableInCommitTimestamps"
 _AT_ONCE = 512
 
@@ -51,7 +52,7 @@ def read_facts(log: TableLog, folder: "Folder") -> LogFacts:
         log_retention=retention_of(configuration, LOG_RETENTION),
         cleanup=configuration.get(LOG_CLEANUP, "true").strip().lower() != "false",
         vacuums=tuple(walk.vacuums),
-        in_commit_timestamps=_is_on(configuration, IN_COMMIT),
+        in_commit_timestamps=is_on(configuration, IN_COMMIT),
         problems=tuple(walk.problems),
     )
 
@@ -123,11 +124,11 @@ class _Walk:
             self.problems.append(record.problem)
         if record.metadata is not None:
             self.configuration = record.metadata.configuration
-        self._note_feed(version, None if self.configuration is None else _is_on(self.configuration, FEED))
+        self._note_feed(version, None if self.configuration is None else is_on(self.configuration, FEED))
         info = record.commit_info
         if not isinstance(info, Mapping):
             return
-        if self.configuration is not None and _is_on(self.configuration, IN_COMMIT):
+        if self.configuration is not None and is_on(self.configuration, IN_COMMIT):
             millis = epoch_ms(info.get("inCommitTimestamp"))
             if millis is not None:
                 self.times[version] = utc_from_ms(millis)
@@ -188,10 +189,6 @@ def _sound(listing: LogListing, broken: Sequence[int]) -> tuple[tuple[int, int],
                 kept.append((after, last))
         spans = kept
     return tuple(spans)
-
-
-def _is_on(configuration: Mapping[str, str], key: str) -> bool:
-    return configuration.get(key, "").strip().lower() == "true"
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backend.errors import TableCorruptError
-from backend.lake.table.intervals import interval_text, parse_interval
+from backend.lake.table.property_values import interval_text, parse_interval
 
 DELETED_FILES = "delta.deletedFileRetentionDuration"
 LOG_RETENTION = "delta.logRetentionDuration"

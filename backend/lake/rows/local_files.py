@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.footer import parquet_errors
-from backend.lake.model import Metadata, Snapshot
+from backend.lake.model import Snapshot
 from backend.lake.rows import scan
-from backend.lake.rows.log_subset import excerpt_log, local_paths, partition_values
+from backend.lake.rows.log_subset import excerpt_log, local_paths
 from backend.lake.storage.paths import is_remote, resolve_log_path
 from backend.lake.storage.storage import Storage
+from backend.lake.table.partitions import partition_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,6 @@ class LocalFiles:
         new = pc.index_in(self.deleted["file"], value_set=old).cast(pa.int64())
         deleted = pa.table({"file": new, "position": self.deleted["position"]})
         return LocalFiles(self.files.take(old), deleted.filter(pc.is_valid(new)))
-
-
-def is_row_tracked(metadata: Metadata) -> bool:
-    """Whether rows have ids at this version (PROTOCOL.md, "Row Tracking")."""
-    return metadata.configuration.get("delta.enableRowTracking", "").lower() == "true"
 
 
 def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:

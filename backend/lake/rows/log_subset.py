@@ -21,9 +21,10 @@ from backend.errors import DataFileMissingError, ObjectMissingError, TableCorrup
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.actions import UUID_CHARS
 from backend.lake.model import Metadata, Protocol, Snapshot
+from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote, is_within, resolve_log_path
-from backend.lake.storage.storage import Folder, Storage
-from backend.lake.table.partitions import NULL_PARTITION, physical_names
+from backend.lake.storage.storage import Storage
+from backend.lake.table.partitions import partition_values, physical_names
 
 _OFFSET = re.compile(r"@(\d+)$")
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
@@ -64,17 +65,6 @@ def local_paths(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[s
     """Where files (column `path`) of a table on this machine lie; raises `DataFileMissingError`, `PathRefusedError`."""
     places = _Places(storage, snapshot.ref.uri, Path())
     return [places.found(path) for path in files["path"].to_pylist()]
-
-
-def partition_values(shown: str, metadata: Metadata) -> dict[str, str | None]:
-    """The values behind a partition's text (`FILES_SCHEMA`), by the table's column names; None is null."""
-    values: dict[str, str | None] = {}
-    rest = shown
-    for column in metadata.partition_columns:
-        value, _, after = rest.removeprefix(f"{column}=").partition("/")
-        rest = after
-        values[column] = None if value == NULL_PARTITION else value.replace("%2F", "/").replace("%25", "%")
-    return values
 
 
 def _adds(places: "_Places", snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import COMPARISONS, All, Column, Node, Not, Test
 from backend.lake.rows.literals import Literal, from_log
-from backend.lake.rows.log_subset import partition_values
+from backend.lake.table.partitions import partition_values
 
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,

@@ -6,14 +6,12 @@ here as `StorageError`, `ObjectMissingError` or `PathRefusedError`. Local folder
 """
 
 from backend.errors import PathRefusedError
-from backend.lake.storage.folder import Entry, Folder
+from backend.lake.storage.folder import Folder
 from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.object_folder import ObjectFolder
 from backend.lake.storage.object_store import check_address
 from backend.lake.storage.paths import is_remote, is_within, normal_uri
 from backend.settings import Settings
-
-__all__ = ["Entry", "Folder", "LocalFolder", "ObjectFolder", "Storage"]
 
 
 class Storage:

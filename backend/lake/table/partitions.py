@@ -66,6 +66,16 @@ def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str]
     )
 
 
+def partition_values(shown: str, metadata: Metadata) -> dict[str, str | None]:
+    """The values in `day=2026-01-01/country=NL`, by the table's column names; None is null."""
+    values: dict[str, str | None] = {}
+    for column in metadata.partition_columns:
+        head = f"{column}="
+        value, _, shown = shown.removeprefix(head).partition("/") if shown.startswith(head) else ("", "", shown)
+        values[column] = value.replace("%2F", "/").replace("%25", "%") if value not in ("", NULL_PARTITION) else None
+    return values
+
+
 def physical_names(metadata: Metadata) -> dict[str, str]:
     """Each top-level column's name in files and partition values (differs under column mapping)."""
     try:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backend.lake.files.file_sizes import parse_size
 from backend.lake.model import Metadata, Protocol
+from backend.lake.table.property_values import is_on, parse_size
 
 ON_OFF = re.compile(r"^(true|false)$", re.IGNORECASE)
 COUNT = re.compile(r"^-?\d+$")
@@ -236,6 +236,11 @@ def meaning_of_property(key: str) -> str:
 def meaning_of_feature(name: str) -> str:
     """One line on a table feature."""
     return FEATURES.get(name) or FEATURES.get(name.removesuffix("-preview"), "A feature that Weir does not know.")
+
+
+def is_row_tracked(metadata: Metadata) -> bool:
+    """Whether rows have ids at this version (PROTOCOL.md, "Row Tracking")."""
+    return is_on(metadata.configuration, "delta.enableRowTracking")
 
 
 def ownership(metadata: Metadata) -> Ownership:

@@ -1,10 +1,11 @@
-"""Durations as Delta's table properties write them: `interval 1 week`, `2 days 3 hours`.
+"""Values of table properties as Delta and Spark write them: `interval 1 week`, `128mb`, `true`.
 
 Rule: pure; what Delta itself would refuse (months, years, a negative sum, any other word) is None, never a guess.
 Source: Spark's CalendarInterval texts and Delta's `DeltaConfigs.isValidIntervalConfigValue`.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 
 _PART = re.compile(
@@ -19,6 +20,22 @@ _UNITS = {
     "millisecond": timedelta(milliseconds=1),
     "microsecond": timedelta(microseconds=1),
 }
+_BYTES = {unit + end: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) for end in ("", "b")}
+
+
+def is_on(configuration: Mapping[str, str], key: str) -> bool:
+    """Whether a property that is off by default is on."""
+    return configuration.get(key, "").strip().lower() == "true"
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes from `134217728` or `128mb` (1024-based, as Spark reads it); None when it is neither."""
+    text = text.strip().lower()
+    digits = text.rstrip("kmgtb ")
+    unit = text[len(digits) :].strip()
+    if not digits.isascii() or not digits.isdigit() or unit not in _BYTES:
+        return None
+    return int(digits) * _BYTES[unit] or None
 
 
 def parse_interval(text: str) -> timedelta | None:
