@@ -20,11 +20,11 @@ from backend.lake.cards import Cards, Table
 from backend.lake.files.file_difference import FilesApart, files_apart
 from backend.lake.files.file_sizes import TargetSize, target_size
 from backend.lake.files.footer import FileFooter, read_footer
-from backend.lake.history.change_counts import count_changes
 from backend.lake.history.change_feed import (
     ChangeFeedSupport,
     change_feed_support,
     change_files,
+    count_changes,
     require_feed,
     require_files,
 )

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backend.lake.retention.answers import Verdict, judge_version, missing_words
-from backend.lake.retention.file_check import vector_file
 from backend.lake.retention.reachability import (
     DELETED_FILES,
     LOG_RETENTION,
@@ -201,13 +200,3 @@ def test_missing_files_cut_the_runs() -> None:
     found = with_missing(judge(facts(), NOW), ((3, 6),))
     states = {run.from_version: run.data_files for run in found.runs}
     assert states == {0: "present", 3: "missing", 5: "missing", 7: "present", 14: "present"}
-
-
-def test_a_deletion_vectors_file_is_named_by_its_uuid() -> None:
-    """The example of PROTOCOL.md, and one in a folder, one absolute, one inline, one broken."""
-    assert (
-        vector_file("u" + "ab^-aqEH.-t@S}K{vb[*k^@1") == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    )
-    assert vector_file("u^-aqEH.-t@S}K{vb[*k^") == "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    assert vector_file("ps3://b/t/x.bin@7") == "s3://b/t/x.bin"
-    assert vector_file("iabc") is None and vector_file("u~~~~~aqEH.-t@S}K{vb") is None

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backend.errors import DataFileMissingError, ObjectMissingError, TableCorruptError, TableError
+from backend.errors import DataFileMissingError, TableCorruptError, TableError
 from backend.lake.model import Snapshot
-from backend.lake.storage.paths import is_within, resolve_log_path
 from backend.lake.storage.storage import Storage
+from backend.lake.storage.table_files import TableFiles
 from backend.lake.table.partitions import physical_names
 
 MOST_GROUPS = 500
@@ -85,13 +85,13 @@ class FileFooter:
 
 def logged_file(snapshot: Snapshot, path: str) -> LoggedFile:
     """What the log of the version says of a file; raises `DataFileMissingError` when it names no such file."""
-    places = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path))
-    if not len(places):
+    found = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path))
+    if not len(found):
         raise DataFileMissingError(
             f"version {snapshot.version} of {snapshot.ref.name} holds no file {path}",
             hint="it may belong to another version: files come and go with commits",
         )
-    index = int(places[0].as_py())
+    index = int(found[0].as_py())
     row = snapshot.rows_at([index]).to_pylist()[0]
     stats = snapshot.columns(["stats"])["stats"][index].as_py() if _has_stats(snapshot) else None
     return LoggedFile(
@@ -110,14 +110,8 @@ def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
     `PathRefusedError`, `TableCorruptError` or a `StorageError`."""
     logged = logged_file(snapshot, path)
     table = snapshot.ref.uri
-    place = resolve_log_path(path, table, storage.roots)
-    folder = storage.folder(table if is_within(place, table) else storage.root_of(place))
-    try:
-        with folder.open(place.removeprefix(folder.uri).lstrip("/")) as file, parquet_errors(path, table):
-            meta = pq.ParquetFile(file).metadata
-            return _footer(path, logged, meta, snapshot)
-    except ObjectMissingError as exc:
-        raise DataFileMissingError(f"{path} of {table} is gone", hint="it was vacuumed or deleted by hand") from exc
+    with TableFiles(storage, table).open(path) as file, parquet_errors(path, table):
+        return _footer(path, logged, pq.ParquetFile(file).metadata, snapshot)
 
 
 @contextmanager

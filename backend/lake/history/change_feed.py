@@ -1,25 +1,38 @@
-"""Whether the change data feed can answer for a range of versions, and are its files there.
+"""The change data feed: does it cover a range of versions, are its files there, how many rows did a commit change.
 
-Rule: everything is checked before deltalake is asked, because its errors do not say which version or file.
+Rule: everything is checked before deltalake is asked, because its errors do not say which version or file. Rows are
+counted without reading them: of a change file only `_change_type` is decoded, and where its statistics know one value
+not even that. A commit without change files is counted from the files that it names, as the protocol says its feed is
+to be read.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from backend.errors import DataFileMissingError, DiffError, LakehouseError
+from backend.errors import DiffError, LakehouseError, TableCorruptError
+from backend.lake.files.footer import parquet_errors
 from backend.lake.log.actions import Kind
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Snapshot
-from backend.lake.storage.paths import is_remote, is_within, resolve_log_path
+from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
+from backend.lake.storage.table_files import TableFiles
 from backend.lake.table.property_values import is_on
 
 FEED = "delta.enableChangeDataFeed"
 MAPPING = "delta.columnMapping.mode"
+CHANGE_TYPE = "_change_type"
+AT_ONCE = 2
+_BATCH_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +125,11 @@ def _has_lone_vector(files: pa.Table) -> bool:
 
 def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
     """Raise `PathRefusedError` for a local file whose symlink leads outside, `DataFileMissingError` for one gone."""
-    table = snapshot.ref.uri
-    here = storage.folder(table)
+    files = TableFiles(storage, snapshot.ref.uri)
     for path in paths:
-        place = resolve_log_path(path, table, storage.roots)
-        if is_remote(place):
-            continue
-        folder = here if is_within(place, table) else storage.folder(storage.root_of(place))
-        if folder.stat(place.removeprefix(folder.uri).lstrip("/")) is None:
-            raise DataFileMissingError(f"{path} of {table} is gone", hint="it was vacuumed or deleted by hand")
+        file = files.locate(path)
+        if not is_remote(file.uri) and file.folder.stat(file.path) is None:
+            raise files.gone(path)
 
 
 def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | None:
@@ -137,3 +146,76 @@ def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | No
     except LakehouseError:  # a commit or a state before it cannot be had: not from there
         return found
     return found
+
+
+# rows by change type ---------------------------------------------------------------------------------------------
+
+
+def count_changes(storage: Storage, uri: str, commit: CommitSlice) -> Mapping[str, int]:
+    """Rows per change type of one commit of a table whose feed is on; raises `DataFileMissingError`,
+    `TableCorruptError`, and `DiffError` where rows would have to be looked at."""
+    actions, files = commit.actions, TableFiles(storage, uri)
+    change_files = actions.filter(pc.equal(actions["kind"], int(Kind.CDC)))["path"].to_pylist()
+    if change_files:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return sum(pool.map(partial(_in_change_file, files, uri), change_files), Counter())
+    return sum(_in_data_files(files, uri, commit), Counter())
+
+
+def _in_data_files(files: TableFiles, uri: str, commit: CommitSlice) -> Iterator[Counter[str]]:
+    """Added files are inserts, removed ones deletes; the same file twice has another deletion vector."""
+    actions = commit.actions.filter(commit.actions["data_change"])
+    actions = actions.select(["kind", "path", "num_records", "deleted_rows"])
+    added = {row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(Kind.ADD))).to_pylist()}
+    removed = {row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE))).to_pylist()}
+    for path in added.keys() & removed.keys():
+        more = added[path]["deleted_rows"] - removed[path]["deleted_rows"]
+        if more < 0 or _operation(commit) == "RESTORE":
+            raise DiffError(f"commit {commit.record.version} brings back rows of {path}: which, only reading tells")
+        yield Counter(delete=more)
+    for kind, own, others in (("insert", added, removed), ("delete", removed, added)):
+        for path in own.keys() - others.keys():
+            known = own[path]["num_records"]
+            rows = _rows_of(files, uri, path) if known is None else known
+            yield Counter({kind: rows - own[path]["deleted_rows"]})
+
+
+def _operation(commit: CommitSlice) -> str:
+    said = commit.record.commit_info
+    return str(said.get("operation", "")).upper() if isinstance(said, Mapping) else ""
+
+
+def _in_change_file(files: TableFiles, uri: str, path: str) -> Counter[str]:
+    with files.open(path) as file, parquet_errors(path, uri):
+        return _types(pq.ParquetFile(file, read_dictionary=[CHANGE_TYPE], pre_buffer=False), path)
+
+
+def _types(file: pq.ParquetFile, path: str) -> Counter[str]:
+    if CHANGE_TYPE not in file.schema_arrow.names:
+        raise TableCorruptError(f"{path} has no column {CHANGE_TYPE}", hint="it is no change file")
+    column = next(i for i in range(file.metadata.num_columns) if file.schema.column(i).path == CHANGE_TYPE)
+    found: Counter[str] = Counter()
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        known = group.column(column).statistics
+        if known is not None and known.has_min_max and known.min == known.max and known.null_count == 0:
+            found[known.min] += group.num_rows
+            continue
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=[CHANGE_TYPE], use_threads=False):
+            found += _counted(batch.column(0), path)
+    return found
+
+
+def _counted(column: pa.DictionaryArray, path: str) -> Counter[str]:
+    if column.null_count:
+        raise TableCorruptError(f"{path} holds rows without a change type", hint="its writer's feed is not whole")
+    counts = np.bincount(column.indices.to_numpy(), minlength=len(column.dictionary))
+    found: Counter[str] = Counter()
+    for name, rows in zip(column.dictionary.to_pylist(), counts.tolist(), strict=True):
+        found[name] += rows
+    return +found
+
+
+def _rows_of(files: TableFiles, uri: str, path: str) -> int:
+    with files.open(path) as file, parquet_errors(path, uri):
+        return int(pq.ParquetFile(file).metadata.num_rows)

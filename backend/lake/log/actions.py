@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
+from backend.lake.log.vector_id import UUID_CHARS
 from backend.lake.model import Metadata, Protocol
 from backend.lake.table.partitions import encode_partition
 
@@ -54,7 +55,6 @@ ACTIONS = pa.schema(
     )
 )
 _CODES = {kind: int(kind) for kind in Kind}
-UUID_CHARS = 20  # a deletion vector's file is named by a base85 uuid of this length, behind an optional folder
 
 
 class BadActionError(ValueError):

@@ -12,7 +12,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.log.actions import NUM_RECORDS, UUID_CHARS, stats_rows
+from backend.lake.log.actions import NUM_RECORDS, stats_rows
+from backend.lake.log.vector_id import UUID_CHARS
 from backend.lake.storage.paths import holds
 from backend.lake.table.partitions import encode_partitions
 

@@ -4,7 +4,7 @@ Rule: what was looked at is what is claimed; every step reports how far it is, a
 Nothing outside the table and the allowed roots is looked for.
 """
 
-import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,18 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.log.actions import UUID_CHARS, Kind
+from backend.lake.log.actions import Kind
 from backend.lake.log.log import TableLog
+from backend.lake.log.vector_id import read_vector_id
 from backend.lake.model import Snapshot
 from backend.lake.retention.reachability import FilesSeen
-from backend.lake.storage.paths import is_remote, is_within, resolve_log_path
+from backend.lake.storage.paths import is_remote, is_within
 from backend.lake.storage.storage import Storage
+from backend.lake.storage.table_files import TableFile, TableFiles
 
 SAMPLE = 200
 EXAMPLES = 5
 _BATCH = 256
 _LIST_FROM = 64  # files of one folder in one batch: from here on one listing is cheaper than single requests
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +55,31 @@ class Finder:
     """Looks for the files of one table."""
 
     def __init__(self, storage: Storage, table: str) -> None:
-        self._storage = storage
+        self._files = TableFiles(storage, table)
         self._table = table
-        self._here = storage.folder(table)
 
     def present(self, paths: Sequence[str]) -> list[bool]:
         """Whether each path of the log (decoded) has a file; raises `PathRefusedError` or `StorageError`."""
-        places = [resolve_log_path(path, self._table, self._storage.roots) for path in paths]
-        known = self._listed(places) if is_remote(self._table) else set()
-        inside = [place for place in places if place not in known and is_within(place, self._table)]
-        entries = self._here.stat_many([place.removeprefix(self._here.uri).lstrip("/") for place in inside])
-        known |= {place for place, entry in zip(inside, entries, strict=True) if entry is not None}
-        return [place in known or (not is_within(place, self._table) and self._is_there(place)) for place in places]
+        files = [self._files.locate(path) for path in paths]
+        known = self._listed(files) if is_remote(self._table) else set()
+        by_folder: dict[str, list[TableFile]] = {}
+        for file in files:
+            if file.uri not in known:
+                by_folder.setdefault(file.folder.uri, []).append(file)
+        for asked in by_folder.values():
+            entries = asked[0].folder.stat_many([file.path for file in asked])
+            known |= {file.uri for file, entry in zip(asked, entries, strict=True) if entry is not None}
+        return [file.uri in known for file in files]
 
-    def _is_there(self, place: str) -> bool:
-        """Of a file outside the table, which a shallow clone has."""
-        folder = self._storage.folder(self._storage.root_of(place))
-        return folder.stat(place.removeprefix(folder.uri).lstrip("/")) is not None
-
-    def _listed(self, places: Sequence[str]) -> set[str]:
-        """The places that a listing of the fullest folders shows to be there; the others are asked one by one."""
-        folders: dict[str, int] = {}
-        for place in places:
-            if is_within(place, self._table):
-                parent = place.rpartition("/")[0]
-                folders[parent] = folders.get(parent, 0) + 1
+    def _listed(self, files: Sequence[TableFile]) -> set[str]:
+        """The files that a listing of the table's fullest folders shows; the others are asked for one by one."""
+        inside = [file for file in files if is_within(file.uri, self._table)]
         found: set[str] = set()
-        for parent, count in folders.items():
+        for parent, count in Counter(file.path.rpartition("/")[0] for file in inside).items():
             if count >= _LIST_FROM:
-                inner = parent.removeprefix(self._here.uri).strip("/")
-                found |= {f"{parent}/{entry.name}" for entry in self._here.list(inner) if not entry.is_folder}
+                folder = inside[0].folder
+                names = {entry.name for entry in folder.list(parent) if not entry.is_folder}
+                found |= {f"{folder.uri}/{parent}/{name}" if parent else f"{folder.uri}/{name}" for name in names}
         return found
 
 
@@ -131,7 +127,9 @@ def _paths(snapshot: Snapshot) -> pa.Array:
     """Data files and deletion-vector files of a version, each once."""
     table = snapshot.columns(["path", "dv_id"])
     paths = table["path"].unique()
-    vectors = sorted({v for text in table["dv_id"].drop_null().unique().to_pylist() if (v := vector_file(text))})
+    vectors = sorted(
+        {v for text in table["dv_id"].drop_null().unique().to_pylist() if (v := read_vector_id(text).file)}
+    )
     return pa.concat_arrays([_array(paths), pa.array(vectors, pa.string())])
 
 
@@ -149,35 +147,6 @@ def _spread(values: pa.Array, most: int) -> pa.Array:
     if len(values) <= most:
         return values
     return values.take(pa.array(np.linspace(0, len(values) - 1, most).round().astype(np.int64)))
-
-
-def vector_file(dv_id: str) -> str | None:
-    """The file of a deletion vector's unique id, None where it lies in the log itself (PROTOCOL.md, "Deletion
-    Vectors")."""
-    kind, text = dv_id[:1], dv_id[1:]
-    body, at, offset = text.rpartition("@")
-    text = body if at and offset.isdigit() else text
-    if kind == "p":
-        return text
-    if kind != "u" or len(text) < UUID_CHARS:
-        return None
-    name = _uuid_of(text[-UUID_CHARS:])
-    prefix = text[:-UUID_CHARS]
-    return None if name is None else f"{prefix + '/' if prefix else ''}deletion_vector_{name}.bin"
-
-
-def _uuid_of(text: str) -> uuid.UUID | None:
-    """A uuid in base85 with ZeroMQ's alphabet."""
-    raw = b""
-    for start in range(0, UUID_CHARS, 5):
-        digits = [_Z85.find(char) for char in text[start : start + 5]]
-        number = 0
-        for digit in digits:
-            number = number * 85 + digit
-        if min(digits) < 0 or number >= 1 << 32:
-            return None
-        raw += number.to_bytes(4, "big")
-    return uuid.UUID(bytes=raw)
 
 
 def _lives(log: TableLog, spans: Sequence[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
@@ -202,7 +171,7 @@ def _lives(log: TableLog, spans: Sequence[tuple[int, int]]) -> dict[str, list[tu
 
 def _close(lives: dict[str, list[tuple[int, int]]], path: str, dv_id: str | None, life: tuple[int, int]) -> None:
     lives.setdefault(path, []).append(life)
-    vector = vector_file(dv_id) if dv_id else None
+    vector = read_vector_id(dv_id).file if dv_id else None
     if vector is not None:
         lives.setdefault(vector, []).append(life)
 

@@ -5,7 +5,6 @@ deletion vector are named by their absolute place, and only after they were foun
 """
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,18 +16,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backend.errors import DataFileMissingError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
+from backend.errors import ObjectMissingError, TableCorruptError, UnsupportedFeatureError
 from backend.lake.files.footer import parquet_errors
-from backend.lake.log.actions import UUID_CHARS
+from backend.lake.log.vector_id import read_vector_id
 from backend.lake.model import Metadata, Protocol, Snapshot
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote, is_within, resolve_log_path
+from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
+from backend.lake.storage.table_files import TableFile, TableFiles
 from backend.lake.table.partitions import partition_values, physical_names
 
-_OFFSET = re.compile(r"@(\d+)$")
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
 @contextmanager
@@ -51,9 +48,9 @@ def excerpt_log(
     metadata = _metadata(schema.metadata) if numbered is None else _numbered(_metadata(schema.metadata), numbered)
     actions: list[Any] = [{"protocol": _protocol(schema.protocol)}, {"metaData": metadata}]
     with tempfile.TemporaryDirectory(prefix="weir-rows-") as folder:
-        adds = _adds(_Places(storage, snapshot.ref.uri, Path(folder)), snapshot, files)
-        for place, add in enumerate(adds if numbered else ()):
-            add["add"]["partitionValues"][numbered] = str(place)
+        adds = _adds(_OnDisk(storage, snapshot.ref.uri, Path(folder)), snapshot, files)
+        for number, add in enumerate(adds if numbered else ()):
+            add["add"]["partitionValues"][numbered] = str(number)
         log = Path(folder) / "_delta_log"
         log.mkdir()
         lines = b"\n".join(orjson.dumps(action) for action in [*actions, *adds])
@@ -63,68 +60,63 @@ def excerpt_log(
 
 def local_paths(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[str]:
     """Where files (column `path`) of a table on this machine lie; raises `DataFileMissingError`, `PathRefusedError`."""
-    places = _Places(storage, snapshot.ref.uri, Path())
-    return [places.found(path) for path in files["path"].to_pylist()]
+    on_disk = _OnDisk(storage, snapshot.ref.uri, Path())
+    return [on_disk.path_of(path) for path in files["path"].to_pylist()]
 
 
-def _adds(places: "_Places", snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
+def _adds(on_disk: "_OnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
     physical = physical_names(snapshot.metadata)
     by_id = snapshot.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id"
     names = set(physical.values())
     adds = []
     for row in files.to_pylist():
         if by_id:
-            places.check_names(row["path"], names)
+            on_disk.check_names(row["path"], names)
         values = partition_values(row["partition"], snapshot.metadata)
         add: dict[str, Any] = {
-            "path": _file_url(places.found(row["path"])),
+            "path": _file_url(on_disk.path_of(row["path"])),
             "partitionValues": {physical.get(name, name): value for name, value in values.items()},
             "size": row["size_bytes"],
             "modificationTime": 0,
             "dataChange": False,
         }
         if row["dv_id"] is not None:
-            add["deletionVector"] = _vector(places, row["dv_id"], row["deleted_rows"])
+            add["deletionVector"] = _vector(on_disk, row["dv_id"], row["deleted_rows"])
         if (num_records := row.get("num_records")) is not None:
             add["stats"] = orjson.dumps({"numRecords": num_records}).decode()
         adds.append({"add": add})
     return adds
 
 
-class _Places:
-    """Where the files of one table are, each looked up on the disk before it is handed to a reader."""
+class _OnDisk:
+    """The files of one table on this machine, each seen to be there, or fetched, before a reader is told of it."""
 
     def __init__(self, storage: Storage, table: str, fetched: Path) -> None:
-        self._storage, self._table, self._fetched = storage, table, fetched
-        self._folders: dict[str, Folder] = {}
+        self._files, self._table, self._fetched = TableFiles(storage, table), table, fetched
         self._copies: dict[str, str] = {}
 
-    def found(self, path: str) -> str:
+    def path_of(self, path: str) -> str:
         """The absolute path on this machine of a file that is there and may be read."""
-        place, folder, inside = self._resolved(path)
-        if is_remote(place):
-            return self._copy(path, place, folder, inside)
-        if folder.stat(inside) is None:
-            raise self._gone(path)
-        return place
+        file = self._files.locate(path)
+        if is_remote(file.uri):
+            return self._copy(path, file)
+        if file.folder.stat(file.path) is None:
+            raise self._files.gone(path)
+        return file.uri
 
-    def _copy(self, path: str, place: str, folder: Folder, inside: str) -> str:
-        if place not in self._copies:
-            copy = self._fetched / f"{len(self._copies)}{Path(inside).suffix}"
+    def _copy(self, path: str, file: TableFile) -> str:
+        if file.uri not in self._copies:
+            copy = self._fetched / f"{len(self._copies)}{Path(file.path).suffix}"
             try:
-                copy.write_bytes(folder.read(inside))
+                copy.write_bytes(file.folder.read(file.path))
             except ObjectMissingError as exc:
-                raise self._gone(path) from exc
-            self._copies[place] = str(copy)
-        return self._copies[place]
-
-    def _gone(self, path: str) -> DataFileMissingError:
-        return DataFileMissingError(f"{path} of {self._table} is gone", hint="it was vacuumed or deleted by hand")
+                raise self._files.gone(path) from exc
+            self._copies[file.uri] = str(copy)
+        return self._copies[file.uri]
 
     def vector_bytes(self, path: str, offset: int) -> int:
         """The length that a deletion vector's file states at an offset."""
-        _, folder, inside = self._resolved(path)
-        with folder.open(inside) as file:
+        with self._files.open(path) as file:
             file.seek(offset)
             head = file.read(_VECTOR_HEAD)
         if len(head) < _VECTOR_HEAD:
@@ -134,10 +126,10 @@ class _Places:
     def check_names(self, path: str, names: set[str]) -> None:
         """Raise `UnsupportedFeatureError` for a file whose columns go by their id alone: deltalake (1.6.6, tried) gives
         nulls for them and no error."""
-        _, folder, inside = self._resolved(path)
-        if folder.stat(inside) is None:
+        located = self._files.locate(path)
+        if located.folder.stat(located.path) is None:
             return
-        with folder.open(inside) as file, parquet_errors(path, self._table):
+        with located.folder.open(located.path) as file, parquet_errors(path, self._table):
             schema = pq.read_schema(file)
         strange = [
             field.name for field in schema if field.name not in names and b"PARQUET:field_id" in (field.metadata or {})
@@ -148,51 +140,26 @@ class _Places:
                 hint="the log's numbers still hold; Spark can read these rows",
             )
 
-    def _resolved(self, path: str) -> tuple[str, Folder, str]:
-        place = resolve_log_path(path, self._table, self._storage.roots)
-        home = self._table if is_within(place, self._table) else self._storage.root_of(place)
-        folder = self._folders.get(home) or self._storage.folder(home)
-        self._folders[home] = folder
-        return place, folder, place.removeprefix(folder.uri).lstrip("/")
 
-
-def _vector(places: _Places, dv_id: str, deleted_rows: int) -> dict[str, Any]:
-    """A deletion vector from its unique id (PROTOCOL.md, "Deletion Vectors"), a file named by its absolute place."""
-    kind, text = dv_id[0], dv_id[1:]
-    if kind == "i":
-        text = text if len(text) % 5 == 0 else _OFFSET.sub("", text)
-        size = len(text) // 5 * 4
-        return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": size, "cardinality": deleted_rows}
-    match = _OFFSET.search(text)
-    offset = int(match.group(1)) if match else 0
-    path = _OFFSET.sub("", text)
-    named = _vector_path(path) if kind == "u" else path
+def _vector(on_disk: _OnDisk, dv_id: str, deleted_rows: int) -> dict[str, Any]:
+    """A deletion vector as an action names it, with the absolute path of its file."""
+    vector = read_vector_id(dv_id)
+    if vector.kind == "i":
+        size = len(vector.text) // 5 * 4
+        return {"storageType": "i", "pathOrInlineDv": vector.text, "sizeInBytes": size, "cardinality": deleted_rows}
+    if vector.file is None:
+        raise TableCorruptError(f"{vector.text!r} names no deletion vector", hint="the log is damaged there")
     return {
         "storageType": "p",
-        "pathOrInlineDv": _file_url(places.found(named)),
-        "offset": offset,
-        "sizeInBytes": places.vector_bytes(named, offset),
+        "pathOrInlineDv": _file_url(on_disk.path_of(vector.file)),
+        "offset": vector.offset,
+        "sizeInBytes": on_disk.vector_bytes(vector.file, vector.offset),
         "cardinality": deleted_rows,
     }
 
 
-def _vector_path(text: str) -> str:
-    """The file of a relative vector: its folder, and the name that the base85 uuid stands for."""
-    folder, uuid = text[:-UUID_CHARS], text[-UUID_CHARS:]
-    try:
-        digits = [_Z85.index(char) for char in uuid]
-        words = [
-            sum(digit * 85 ** (4 - place) for place, digit in enumerate(digits[n : n + 5])) for n in (0, 5, 10, 15)
-        ]
-        plain = b"".join(word.to_bytes(4, "big") for word in words).hex()
-    except (ValueError, OverflowError) as exc:
-        raise TableCorruptError(f"{text!r} names no deletion vector", hint="the log is damaged there") from exc
-    name = "-".join((plain[:8], plain[8:12], plain[12:16], plain[16:20], plain[20:]))
-    return f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
-
-
-def _file_url(place: str) -> str:
-    return "file://" + quote(os.path.abspath(place))  # noqa: PTH100  text alone: nothing is followed
+def _file_url(path: str) -> str:
+    return "file://" + quote(os.path.abspath(path))  # noqa: PTH100  text alone: nothing is followed
 
 
 def _protocol(protocol: Protocol) -> Mapping[str, Any]:
