@@ -10,7 +10,7 @@ from datetime import datetime
 import streamlit as st
 
 from app import context
-from app.tables.reading import LakeReader, LakeReading
+from app.ui.lake import LakeReader, LakeReading
 from backend.errors import LakehouseError
 from backend.health.health import table_health
 from backend.health.model import TableHealth
@@ -61,6 +61,13 @@ def _streams_reading() -> StreamsReading:
     now, store = context.now(), context.store()
     found = statuses(store, now=now, heartbeat_stale_s=context.settings().host.heartbeat_stale_s)
     return StreamsReading(tuple(found), tuple(store.hosts()), now)
+
+
+def stream_names() -> dict[str, str]:
+    """The stream of each query id that hosts last saw."""
+    streams = streams_reading().streams
+    seen = ((stream.observed.query_id, stream.declaration.name) for stream in streams if stream.observed)
+    return {query_id: name for query_id, name in seen if query_id}
 
 
 def forget_streams() -> None:

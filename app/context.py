@@ -3,13 +3,14 @@
 Rule: pages and routes get their services here and nowhere else; a service that cannot be opened raises its own error.
 """
 
+import getpass
 import ipaddress
 from datetime import UTC, datetime
+from typing import Literal
 
 import streamlit as st
 from streamlit.logger import set_log_level
 
-from app.ui.theme import Mode
 from backend.bisect.cache import Bisects
 from backend.diff.cache import Differences
 from backend.diff.job_kept import DiffJobs
@@ -76,7 +77,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def mode() -> Mode:
+def mode() -> Literal["light", "dark"]:
     """Whether this viewer looks at the light or the dark theme."""
     return "dark" if st.context.theme.type == "dark" else "light"
 
@@ -84,6 +85,20 @@ def mode() -> Mode:
 def timezone() -> str | None:
     """The viewer's time zone, None when the browser did not say."""
     return st.context.timezone
+
+
+def actor() -> str:
+    """Who acts: the login, else the address, else the user of this machine."""
+    user = st.user.to_dict()
+    if user.get("is_logged_in") and user.get("email"):
+        return str(user["email"])
+    address = st.context.ip_address
+    if address is None:
+        try:
+            address = getpass.getuser()
+        except (KeyError, OSError):  # a container may run as a user without a name
+            address = "local"
+    return f"{address} (browser)"
 
 
 def read_only_reason() -> str | None:

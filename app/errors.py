@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import streamlit as st
 import structlog
 
-from app.ui.format import markdown_safe
+from app.ui.words import markdown_safe, sentence
 from backend import errors
 from backend.logs import redact_text
 
@@ -60,15 +60,6 @@ def show(exc: errors.LakehouseError) -> None:
             st.code(
                 f"{type(exc).__name__}: {redact_text(exc.message)}\ncaused by {_cause(exc.__cause__)}", language=None
             )
-
-
-def sentence(text: str) -> str:
-    """Text with a capital first letter (a name keeps its own) and a full stop."""
-    text = text.strip()
-    first = text.split(" ", 1)[0]
-    if first.isalpha() and first.islower():
-        text = text[:1].upper() + text[1:]
-    return text if not text or text[-1] in ".!?…`" else f"{text}."
 
 
 def report_bug(exc: Exception) -> bool:

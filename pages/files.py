@@ -1,13 +1,12 @@
 """Files: why is it slow, where are the small files? Sizes as a distribution, then partitions or single files."""
 
-from app import errors
-from app.files import file_sizes
+from app.errors import boundary
 from app.files import widgets as files
 from app.ui.frame import table_header
 
 opened = table_header("files")
-with errors.boundary():
-    found = file_sizes.counted(opened)
+with boundary():
+    found = files.counted(opened)
     files.key_figures(found)
     if found.num_files:
         files.explore(opened, found)

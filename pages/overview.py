@@ -7,9 +7,11 @@ import streamlit as st
 from app import cache, context, errors, navigation
 from app.overview import view
 from app.overview import widgets as overview
-from app.tables import widgets as catalog
 from app.ui import lists
+from app.ui.figures import key_figures
 from app.ui.frame import empty_lake
+from app.ui.lake import Table, lake_totals, totals_sentence
+from app.ui.live import live_lake, reading_progress
 from backend.errors import LakehouseError
 from backend.health.attention import AttentionRules, attention
 from backend.health.model import AttentionItem
@@ -21,14 +23,14 @@ def region() -> None:
     now, streams = context.now(), cache.streams_reading()
     try:
         reading, lake_error = cache.lake_reading(), None
-        catalog.progress(reading)
+        reading_progress(reading)
     except LakehouseError as exc:
         reading, lake_error = None, exc
     tables = view.by_layer(reading.tables) if reading else []
     partial = reading is not None and not reading.is_complete
     rules = AttentionRules.of(context.settings())
     items = attention(tables, streams.streams, streams.hosts, now=now, rules=rules)
-    overview.key_figures(view.lake_totals(tables), streams.streams)
+    key_figures(view.key_figures(lake_totals(tables), streams.streams), key="overview_figures")
     if lake_error:
         errors.show(lake_error)
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
@@ -44,8 +46,8 @@ def region() -> None:
     stream_list(streams)
 
 
-def table_list(tables: list[view.Table], items: Sequence[AttentionItem]) -> None:
-    totals = view.totals_sentence(view.lake_totals(tables))
+def table_list(tables: list[Table], items: Sequence[AttentionItem]) -> None:
+    totals = totals_sentence(lake_totals(tables))
     if len(tables) > MOST_TABLES:
         tables = view.most_troubled(tables, items, MOST_TABLES)
         cut = f"Here {MOST_TABLES} of them: those in trouble, then the stalest."
@@ -78,4 +80,4 @@ def stream_list(reading: cache.StreamsReading) -> None:
 
 
 st.title("Overview", anchor=False)
-catalog.live_lake(region)
+live_lake(region)

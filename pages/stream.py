@@ -7,8 +7,8 @@ from app.errors import boundary, show
 from app.streams.controls import act_dialog
 from app.streams.widgets import stream_panel
 from app.ui.badges import layer_badge
-from app.ui.format import markdown_safe
 from app.ui.live import live
+from app.ui.words import markdown_safe
 from backend.errors import StreamNotFoundError
 
 with boundary():

@@ -4,13 +4,14 @@ import streamlit as st
 
 from app import navigation
 from app.errors import boundary
-from app.tables import widgets as catalog
+from app.tables.widgets import table_list
+from app.ui.live import live_lake
 
 
 def region() -> None:
     with boundary():
-        catalog.table_list()
+        table_list()
 
 
 st.title(navigation.title("tables"), anchor=False)
-catalog.live_lake(region)
+live_lake(region)

@@ -14,13 +14,12 @@ from streamlit.delta_generator import DeltaGenerator
 from app import cache, context, navigation, state
 from app.bisect.view import probes as view
 from app.bisect.view.words import commit_text, disagreement, headline, means_text, notes
-from app.errors import boundary, sentence
-from app.streams.view.streams import names_by_query
+from app.errors import boundary
 from app.ui import lists, work
-from app.ui.format import markdown_safe
+from app.ui.figures import chart
 from app.ui.frame import OpenTable
-from app.ui.live import chart
 from app.ui.version_range import CHOICES, picker
+from app.ui.words import markdown_safe, sentence
 from backend.bisect.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.errors import LakehouseError, QueryError
 
@@ -135,7 +134,7 @@ def _shown(steps: Iterator[BisectProgress], place: DeltaGenerator) -> Iterator[B
 
 def result(opened: OpenTable, found: Bisection) -> None:
     """One sentence, what stands beside it, where to go on, and every probe."""
-    streams = names_by_query(cache.streams_reading().streams)
+    streams = cache.stream_names()
     st.subheader(markdown_safe(f"{headline(found, streams)}."), anchor=False)
     with boundary():
         _links(opened, found)

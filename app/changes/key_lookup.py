@@ -11,13 +11,14 @@ import streamlit as st
 
 from app import context, state
 from app.changes.view.rows import RowTable, build_step_table, style
-from app.errors import boundary, sentence
+from app.errors import boundary
 from app.ui import work
-from app.ui.format import UNKNOWN, markdown_safe
+from app.ui.words import markdown_safe, sentence
 from backend.diff.key_history import Key, KeyHistory, KeyProgress, key_history
 from backend.diff.model import RowChange, VersionDiff
 from backend.diff.values import json_value
 from backend.errors import LakehouseError
+from backend.format import UNKNOWN
 
 KEY_OF = "key_of"  # query parameter: the key as JSON
 _FOUND = "_key_history"

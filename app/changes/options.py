@@ -7,9 +7,8 @@ import streamlit as st
 
 from app import cache, context, state
 from app.changes.view import frames as view
-from app.errors import sentence
-from app.ui.format import markdown_safe
 from app.ui.frame import OpenTable
+from app.ui.words import markdown_safe, sentence
 from backend.diff.cache import LogPart
 from backend.diff.key_memory import key_memory
 from backend.diff.model import DiffMethod

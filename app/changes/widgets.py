@@ -10,20 +10,18 @@ from dataclasses import replace
 import streamlit as st
 
 from app import cache, context, state
-from app.changes import job as diff_job
-from app.changes import run as diff_run
+from app.changes import here, on_host
 from app.changes.options import OptionsPopover, asked_options, left_out
 from app.changes.rows import changed_rows
 from app.changes.view import frames as view
 from app.changes.view import sentence as words
 from app.changes.view.summary import to_markdown
-from app.errors import sentence
-from app.streams.view.streams import names_by_query
 from app.ui import lists
-from app.ui.format import markdown_safe
+from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable
-from app.ui.live import chart, key_figures
+from app.ui.theme import operation_text
 from app.ui.version_range import VersionRange, choose_range
+from app.ui.words import markdown_safe, sentence
 from backend.diff.cache import DiffQuestion, LogPart
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.errors import DiffError, LakehouseError
@@ -46,7 +44,7 @@ ROWS, BY_COMMIT, METADATA, FILES, HOW = VIEWS = ("Rows", "Commits", "Schema and 
 def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover) -> None:
     """The whole answer to "what changed?"."""
     question, part = _asked(opened, against, chosen, how)
-    runner = diff_job if question.options.on_host else diff_run
+    runner = on_host if question.options.on_host else here
     found = runner.known(question, part)
     st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
     place = st.container(key="work")
@@ -54,15 +52,15 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
     shown = found or part.outline
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)
-        diff_run.too_large(part)
-        diff_job.too_large(part, view_of_rows=ROWS)
+        here.too_large(part)
+        on_host.too_large(part, view_of_rows=ROWS)
     elif shown.method is not DiffMethod.SAME_VERSION:
         _counts(shown, is_pending=found is None)
         if question.options.on_host and found is not None:
-            diff_job.say_who(found)
+            on_host.say_who(found)
     _view(part, found)
     if waits:
-        diff_run.compare(question, place)
+        here.compare(question, place)
 
 
 def _asked(
@@ -174,7 +172,7 @@ def _commits(diff: VersionDiff) -> None:
     figure = view.build_commit_figure(diff, mode=context.mode())
     if figure:
         chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
-    streams = names_by_query(cache.streams_reading().streams)
+    streams = cache.stream_names()
     frame = view.build_commit_frame(diff.commits, now=context.now(), streams=streams)
     st.caption(
         f"Rows are gross, {words.gross_source_text(diff.commits)}. "
@@ -192,7 +190,7 @@ def _commit(diff: VersionDiff, version: int) -> None:
     """One commit of the range: its condition in full, and the way to its own difference."""
     commit = next(each.commit for each in diff.commits if each.commit.version == version)
     with st.container(border=True, key="one_commit"):
-        st.markdown(f"**v{version}** {markdown_safe(view.operation_text(commit))}")
+        st.markdown(f"**v{version}** {markdown_safe(operation_text(commit.operation))}")
         if predicate := words.predicate_text(commit):
             st.code(predicate, language="sql", wrap_lines=True)
         if commit.user_metadata:

@@ -12,11 +12,11 @@ from app.cli import documents
 from app.cli.documents import Document
 from app.cli.lake import opened
 from app.cli.output import one_line, print_json, print_table, say
-from app.ui.format import utc_text
 from backend.bisect.model import Bisection, BisectRequest, Probe
 from backend.bisect.search import bisect as search
 from backend.diff.values import json_value
 from backend.errors import BisectError
+from backend.format import utc_text
 
 SHOWN = 20  # commits of a range on a terminal
 WIDEST = 60  # characters of a cell; --json has them all

@@ -17,7 +17,6 @@ from app.cli.diff_here import compared as compared_here
 from app.cli.errors import fail
 from app.cli.lake import opened, services
 from app.cli.output import one_line, print_json, print_table, say
-from app.ui.format import bytes_text, count_text, things, utc_text
 from backend.diff.answer import diff as compare
 from backend.diff.export import WRITERS, ChangedBatches, fetched
 from backend.diff.key import parse_names
@@ -28,6 +27,7 @@ from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
 from backend.duckdb_session import Watch
 from backend.errors import DiffError, StorageError
+from backend.format import bytes_text, count_text, things, utc_text
 
 CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal

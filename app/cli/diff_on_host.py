@@ -7,7 +7,7 @@ may leave a part of the answer, and only leaves one that somebody else did.
 import time
 from typing import TYPE_CHECKING
 
-from app.changes.view.jobs import job_words
+from app.changes.view.progress import job_words
 from app.cli.output import now, one_line, say
 from app.cli.streams import actor, control_store
 from backend.diff.host_job import job_request, read_answer, results_lake

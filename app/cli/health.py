@@ -9,8 +9,8 @@ from app.cli import documents
 from app.cli.lake import opened, services
 from app.cli.output import now, one_line, print_json, print_table, say
 from app.cli.streams import known_streams, query_names
-from app.ui.format import ago, bytes_text, count_text, percent
 from backend.errors import LakehouseError
+from backend.format import ago, bytes_text, count_text, percent
 from backend.health.attention import AttentionRules, attention
 from backend.health.health import table_health
 from backend.health.model import AttentionItem, MaintenanceRun, Severity, TableHealth

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from app.cli import documents
 from app.cli.lake import opened
 from app.cli.output import now, print_json, print_table, say
-from app.history.view.change_words import changes_text
 from app.history.view.filters import moment_of
-from app.ui.format import bytes_text, count_text, utc_text
+from app.ui.table_changes import changes_text
+from backend.format import bytes_text, count_text, utc_text
 from backend.lake.history.history_filter import HistoryFilter, look_back, newest_until, stream_of
 from backend.lake.history.metadata_changes import TableChange, load_changes
 from backend.lake.lake import Lake

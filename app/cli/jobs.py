@@ -3,13 +3,13 @@
 Rule: as for streams: an act is the wish of a named person with a reason; a store that does not exist is not made.
 """
 
-from app.changes.view.jobs import job_words
+from app.changes.view.progress import job_words
 from app.cli import documents
 from app.cli.lake import services
 from app.cli.output import now, one_line, print_json, print_table, say
 from app.cli.streams import actor, control_store
-from app.ui.format import ago
 from backend.errors import JobNotFoundError
+from backend.format import ago
 from backend.jobs.host_liveness import is_orphan
 from backend.jobs.model import Job, JobState
 from backend.settings import Settings

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from app.cli import documents
 from app.cli.output import now, one_line, print_json, print_table, say
-from app.ui.format import ago, bytes_text, count_text, percent, utc_text
 from backend.diff.versions import resolve_version
+from backend.format import ago, bytes_text, count_text, percent, utc_text
 from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable

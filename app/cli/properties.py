@@ -10,7 +10,7 @@ from typing import Any
 from app.cli import documents
 from app.cli.lake import at_version
 from app.cli.output import print_json, print_table, say
-from app.history.view.change_words import change_text, changes_sentence, meaning
+from app.ui.table_changes import change_text, changes_sentence, meaning
 from backend.lake.history.metadata_changes import InForce, TableChange, compare
 from backend.lake.model import Snapshot
 from backend.lake.table.properties import PropertyRow, explain_features, explain_properties, ownership

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from app.cli import documents
 from app.cli.lake import services
 from app.cli.output import now, one_line, print_json, print_table, say
-from app.ui.format import ago, rate_text, utc_text
 from backend.errors import StreamNotFoundError
+from backend.format import ago, rate_text, utc_text
 from backend.settings import Settings
 from backend.streams.model import HostHeartbeat, StreamStatus
 

@@ -6,9 +6,9 @@ Rule: a broken table is an answer, not a failure; nothing is claimed of files th
 from app.cli.documents import Document
 from app.cli.lake import opened
 from app.cli.output import now, one_line, print_json, print_table, say
-from app.ui.format import ago, utc_text
 from app.versions.view.reachability import answer_text, file_words, run_words
 from backend.diff.versions import resolve_version
+from backend.format import ago, utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words

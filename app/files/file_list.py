@@ -9,8 +9,8 @@ from app import cache, context, state
 from app.files.view import distribution as files_view
 from app.files.view import footer as view
 from app.ui import lists
-from app.ui.figures import figure_row
-from app.ui.format import bytes_exact, bytes_text, count_exact, count_text, markdown_safe
+from app.ui.figures import key_figures
+from app.ui.words import markdown_safe
 from backend.lake.files.file_sizes import FileChoice
 from backend.lake.files.footer import FileFooter
 from backend.lake.model import Snapshot
@@ -79,15 +79,7 @@ def _one(snapshot: Snapshot, path: str) -> None:
 
 
 def _footer(footer: FileFooter) -> None:
-    with figure_row("one_file_figures"):
-        for label, value, help_text in (
-            ("Rows", count_text(footer.num_rows), count_exact(footer.num_rows)),
-            ("Deleted", count_text(footer.logged.deleted_rows), "Rows that the deletion vector marks."),
-            ("Size", bytes_text(footer.logged.size_bytes), bytes_exact(footer.logged.size_bytes)),
-            ("Row groups", count_text(footer.num_groups), "Readers skip whole row groups by their bounds."),
-            ("Columns", count_text(footer.num_columns), "Leaf columns, fields of nested ones each."),
-        ):
-            st.metric(label, value, help=help_text, border=True)
+    key_figures(view.key_figures(footer), key="one_file_figures")
     st.markdown(markdown_safe(view.footer_sentence(footer)))
     lists.show(view.columns_frame(footer), COLUMNS, key="footer_columns")
     with st.expander("Row groups"):

@@ -1,19 +1,21 @@
 """Widgets of the files page: key figures, the distribution, and lists of files and partitions.
 
-Rule: never the whole list of files or partitions: one page of either.
+Rule: never the whole list of files or partitions, one page of either. The writer's checksum and Weir's own count never
+stand beside each other; where they disagree the page says so.
 """
 
 import streamlit as st
 
 from app import cache, context, state
 from app.files import file_list
+from app.files.view import checksum
 from app.files.view import distribution as view
-from app.ui import lists
-from app.ui.figures import figure_row
-from app.ui.format import bytes_exact, bytes_text, count_exact, count_text, markdown_safe, percent
+from app.ui import figures, lists
 from app.ui.frame import OpenTable
+from app.ui.words import markdown_safe
 from backend.lake.files.clustering import Overlap, clustering_columns, overlap, sorted_first
 from backend.lake.files.file_sizes import FileChoice, FileDistribution
+from backend.lake.log.checksum import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
 
@@ -24,10 +26,12 @@ ORDERS = {
     "deleted": "those with the largest share of deleted rows first",
 }
 CLUSTERING_COMMITS = 200
+MANY_FILES = 100_000  # below, counting is as fast as drawing
 PARTITION = "partition"  # query parameter: the partition whose files are listed
 BUCKET = "bucket"  # query parameter: the lower edge of the chosen bar, in bytes
 _CHART = "files_chart"
 _OVERLAP = "_files_overlap"
+_COUNTED = "_files_counted"  # what this viewer saw counted last: it comes at once, and needs no preview
 
 PARTITIONS = lists.Look(
     formats={
@@ -46,24 +50,38 @@ PARTITIONS = lists.Look(
 )
 
 
+def counted(opened: OpenTable) -> FileDistribution:
+    """The distribution of the version, exact; while it is counted the page shows what the checksum says."""
+    snapshot = opened.snapshot
+    said = context.lake().checksum(opened.ref, snapshot.version)
+    if said is None or said.buckets is None:
+        return cache.distribution(snapshot)
+    key = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version)
+    place = st.empty()
+    if said.num_files >= MANY_FILES and st.session_state.get(_COUNTED) != key:
+        with place.container(key="files_preview"):
+            _preview(said, opened)
+    found = cache.distribution(snapshot)
+    place.empty()
+    st.session_state[_COUNTED] = key
+    words = checksum.disagreement(said, found, snapshot.version)
+    if words:
+        st.warning(markdown_safe(words), icon=":material/warning:")
+    return found
+
+
+def _preview(said: Checksum, opened: OpenTable) -> None:
+    found = checksum.as_distribution(said, opened.snapshot, context.settings().health)
+    figures.key_figures(view.key_figures(found)[:2], key="preview_figures", columns=5)
+    figure = view.distribution_figure(found, mode=context.mode(), title=checksum.preview_title(said))
+    figures.chart(figure, key="preview_chart")
+    source = checksum.source_sentence(opened.snapshot.version)
+    st.caption(f"{source} Partitions and small files come with the count of the log …")
+
+
 def key_figures(found: FileDistribution) -> None:
     """Files, size, median file, small files and the target they are judged by."""
-    share = percent(found.small_files / found.num_files) if found.num_files else "–"
-    small = f"{count_exact(found.small_files)} of {count_exact(found.num_files)} files"
-    figures = (
-        ("Files", count_text(found.num_files), f"{count_exact(found.num_files)} files"),
-        ("Size", bytes_text(found.size_bytes), bytes_exact(found.size_bytes)),
-        ("Median file", bytes_text(found.median_bytes), bytes_exact(found.median_bytes)),
-        ("Small files", share, small),
-        (
-            "Target size",
-            bytes_text(found.target.bytes),
-            f"{bytes_exact(found.target.bytes)}, from {found.target.source}",
-        ),
-    )
-    with figure_row("files_figures"):
-        for label, value, help_text in figures:
-            st.metric(label, value, help=help_text, border=True)
+    figures.key_figures(view.key_figures(found), key="files_figures")
 
 
 def nothing(opened: OpenTable) -> None:
@@ -92,15 +110,7 @@ def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:
     """The distribution with its rule; returns the bucket that was clicked."""
     bucket = view.find_bucket(found.buckets, state.whole(BUCKET))
     figure = view.distribution_figure(found, mode=context.mode(), selected=bucket.from_bytes if bucket else None)
-    st.plotly_chart(
-        figure,
-        theme=None,
-        key=_CHART,
-        on_select=_on_chart,
-        selection_mode="points",
-        config={"displayModeBar": False},
-        alt=figure.layout.title.text,
-    )
+    figures.chart(figure, key=_CHART, on_select=_on_chart)
     rule = view.rule_sentence(found, ratio=health.small_file_ratio, min_files=health.min_files)
     st.caption(f"{rule} Click a bar for its files.")
     return bucket
@@ -187,9 +197,7 @@ def clustering(opened: OpenTable) -> None:
     found = _overlap(snapshot, column)
     st.markdown(markdown_safe(view.overlap_sentence(found, is_chosen_by_table=column in preferred)))
     if found.profile:
-        figure = view.overlap_figure(found, mode=context.mode())
-        config = {"displayModeBar": False}
-        st.plotly_chart(figure, theme=None, key="overlap_chart", config=config, alt=figure.layout.title.text)
+        figures.chart(view.overlap_figure(found, mode=context.mode()), key="overlap_chart")
 
 
 def _overlap(snapshot: Snapshot, column: str) -> Overlap:

@@ -11,10 +11,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.streams.view.streams import ages
-from app.ui.format import ago, bytes_text, count_text, duration_text, percent, things, utc_text
-from app.ui.key_figure import KeyFigure
+from app.ui.frames import ages
 from app.ui.theme import Mode, categories, operation_family, operation_style, template_name
+from app.ui.words import KeyFigure
+from backend.format import ago, bytes_text, count_text, duration_text, percent, things, utc_text
 from backend.health.model import MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
 
 BLUE, ORANGE = 0, 1  # places in the palette
@@ -78,6 +78,13 @@ def build_lake_frame(
 def judgement_text(severity: Severity) -> str:
     """Glyph and word, so that the judgement is never colour alone."""
     return f"{GLYPHS[severity]} {severity.value}"
+
+
+def with_names(text: str, streams: Mapping[str, str]) -> str:
+    """A sentence with the names of streams instead of their query ids."""
+    for query_id, name in streams.items():
+        text = text.replace(query_id, name)
+    return text
 
 
 def key_figures(health: TableHealth, *, now: datetime) -> list[KeyFigure]:

@@ -9,12 +9,11 @@ import streamlit as st
 
 from app import cache, context, state
 from app.health import view
-from app.streams.view.streams import names_by_query, with_names
-from app.ui.format import markdown_safe
+from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable, empty_lake
 from app.ui.lists import Look, choose, show
-from app.ui.live import chart, key_figures
 from app.ui.theme import state_style
+from app.ui.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.health.model import Recommendation, TableHealth
 from backend.lake.model import UnreadableTable
@@ -80,7 +79,7 @@ def table_health(opened: OpenTable) -> None:
     now = context.now()
     with st.spinner("Reading the history …", show_time=True):
         health = cache.health(opened.ref, opened.latest_version)
-    streams = names_by_query(cache.streams_reading().streams)
+    streams = cache.stream_names()
     for number, item in enumerate(health.recommendations):
         _recommendation(item, streams, key=f"advice_{number}")
     key_figures(view.key_figures(health, now=now), key="health_figures")
@@ -94,7 +93,7 @@ def table_health(opened: OpenTable) -> None:
 def _recommendation(item: Recommendation, streams: Mapping[str, str], *, key: str) -> None:
     look = state_style(item.severity.value)
     badge = f":{look.badge}-badge[{look.icon} {item.severity.value.capitalize()}]"
-    finding, next_step = (markdown_safe(with_names(text, streams)) for text in (item.finding, item.next_step))
+    finding, next_step = (markdown_safe(view.with_names(text, streams)) for text in (item.finding, item.next_step))
     with st.container(border=True, key=key, gap=None):
         st.markdown(f"{badge} **{item.subject.capitalize()}.** {finding}")
         st.markdown(f":material/arrow_forward: {next_step}")

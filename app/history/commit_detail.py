@@ -11,11 +11,12 @@ import streamlit as st
 from app import cache, context, errors, navigation, state
 from app.history.choice import choose
 from app.history.view import commits as view
-from app.history.view.change_words import changes_sentence
-from app.history.view.table_changes import changes_frame
 from app.ui import lists
-from app.ui.format import UNKNOWN, ago, count_text, markdown_safe, moment_help, things
+from app.ui.frames import changes_frame
+from app.ui.table_changes import changes_sentence
 from app.ui.theme import operation_style
+from app.ui.words import markdown_safe
+from backend.format import UNKNOWN, ago, count_text, moment_help, things
 from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import TableChange, load_changes
 from backend.lake.model import Commit, TableRef

@@ -17,8 +17,7 @@ from app.history.commit_detail import chosen_commits
 from app.history.filters import LogRange
 from app.history.view import commits as view
 from app.history.view.figure import FIGURES, HEIGHT_PX, drawn_sentence, history_figure
-from app.streams.view.streams import names_by_query
-from app.ui import lists
+from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.theme import SURFACES
 from backend.lake.history.metadata_changes import load_changes
@@ -68,15 +67,8 @@ def chart(opened: OpenTable) -> None:
     with place, st.spinner("Reading every version …", show_time=True):
         timeline = context.lake().timeline(opened.ref)
     figure = history_figure(timeline, FIGURES[chosen or "Rows"], mode=context.mode(), zone=context.timezone())
-    place.plotly_chart(
-        figure,
-        theme=None,
-        key=_CHART,
-        on_select=_on_chart,
-        selection_mode="points",
-        config={"displayModeBar": False},
-        alt=figure.layout.title.text,
-    )
+    with place:
+        figures.chart(figure, key=_CHART, on_select=_on_chart)
     note = drawn_sentence(timeline)
     if note:
         st.caption(note)
@@ -102,7 +94,7 @@ def log_range(ref: TableRef, latest: int) -> LogRange:
 
 def list_commits(log: LogRange) -> None:
     """Needs the log alone: a table whose state cannot be read still has its history."""
-    streams = names_by_query(cache.streams_reading().streams)
+    streams = cache.stream_names()
     above = st.container(key="commit_list")
     with above:
         chosen_commits(log.ref, chosen_versions(), streams)

@@ -9,58 +9,33 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.ui.format import UNKNOWN, ago, bytes_text, count_text, percent, things, utc_text
+from app.ui.lake import LakeTotals, Table
+from app.ui.words import KeyFigure
+from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
 from backend.health.model import AttentionItem, Severity
-from backend.lake.model import TableCard, UnreadableTable
+from backend.lake.model import UnreadableTable
 from backend.streams.model import StreamState, StreamStatus
 
-Table = TableCard | UnreadableTable
 LAYER_ORDER = ("bronze", "silver", "gold")
 
 
-@dataclass(frozen=True, slots=True)
-class LakeTotals:
-    """The whole lake in figures. `num_rows` counts only tables that know their rows."""
-
-    num_tables: int
-    unreadable: int
-    num_rows: int
-    rows_unknown_in: int
-    num_files: int
-    size_bytes: int
-    small_files: int
-
-    @property
-    def small_share(self) -> float | None:
-        return self.small_files / self.num_files if self.num_files else None
-
-
-def lake_totals(tables: Iterable[Table]) -> LakeTotals:
-    """Adds up what the cards know."""
-    found = list(tables)
-    cards = [table for table in found if isinstance(table, TableCard)]
-    return LakeTotals(
-        num_tables=len(found),
-        unreadable=len(found) - len(cards),
-        num_rows=sum(card.num_rows or 0 for card in cards),
-        rows_unknown_in=sum(card.num_rows is None for card in cards),
-        num_files=sum(card.num_files for card in cards),
-        size_bytes=sum(card.size_bytes for card in cards),
-        small_files=sum(card.small_files for card in cards),
-    )
-
-
-def totals_sentence(totals: LakeTotals) -> str:
-    """ "7 tables · 1.2 M rows · 1,204 files · 38.2 MB · 92 % small files"."""
-    rows = f"{count_text(totals.num_rows)} rows"
+def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> list[KeyFigure]:
+    """Tables, rows, files, size and running streams."""
+    running = sum(status.state is StreamState.RUNNING for status in streams)
+    readable = totals.num_tables - totals.unreadable
+    rows_help = f"{count_exact(totals.num_rows)} rows."
     if totals.rows_unknown_in:
-        rows = f"{rows} (unknown in {things(totals.rows_unknown_in, 'table')})"
-    parts = [things(totals.num_tables, "table"), rows, things(totals.num_files, "file"), bytes_text(totals.size_bytes)]
-    if totals.small_files:
-        parts.append(f"{percent(totals.small_share)} small files")
-    if totals.unreadable:
-        parts.append(f"{count_text(totals.unreadable)} unreadable")
-    return " · ".join(parts)
+        rows_help += f" Unknown in {things(totals.rows_unknown_in, 'table')} whose files lack statistics."
+    size_help = f"{bytes_exact(totals.size_bytes)} in data files of the latest versions."
+    return [
+        KeyFigure("Tables", count_text(totals.num_tables), f"{count_exact(readable)} can be read."),
+        KeyFigure("Rows", count_text(totals.num_rows) if readable else UNKNOWN, rows_help),
+        KeyFigure("Files", count_text(totals.num_files), f"{percent(totals.small_share)} of them are small."),
+        KeyFigure("Size", bytes_text(totals.size_bytes), size_help),
+        KeyFigure(
+            "Streams running", f"{running} of {len(streams)}" if streams else UNKNOWN, "Observed by a live host."
+        ),
+    ]
 
 
 def by_layer(tables: Iterable[Table]) -> list[Table]:
@@ -95,7 +70,7 @@ def _table_row(table: Table, now: datetime) -> dict[str, object]:
             "Layer": table.ref.layer,
             "Table": table.ref.name,
             "State": "⚠ unreadable",
-            "Last commit": _age_s(table.last_commit_at, now),
+            "Last commit": _since_s(table.last_commit_at, now),
             "By": table.last_operation or UNKNOWN,
             "Committed at": utc_text(table.last_commit_at),
         }
@@ -106,7 +81,7 @@ def _table_row(table: Table, now: datetime) -> dict[str, object]:
         "Files": table.num_files,
         "Size": table.size_bytes,
         "Small files": table.small_files / table.num_files if table.num_files else None,
-        "Last commit": _age_s(table.last_commit_at, now),
+        "Last commit": _since_s(table.last_commit_at, now),
         "By": table.last_operation or UNKNOWN,
         "State": f"v{table.version}",
         "Committed at": utc_text(table.last_commit_at),
@@ -129,7 +104,7 @@ def _stream_row(status: StreamStatus, now: datetime) -> dict[str, object]:
         "State": status.state.value,
         "Wanted": status.desired.state.value if status.desired else UNKNOWN,
         "Rows in": progress.input_rows_per_s if progress and status.state is StreamState.RUNNING else None,
-        "Last batch": _age_s(progress.progressed_at if progress else None, now),
+        "Last batch": _since_s(progress.progressed_at if progress else None, now),
         "Batch": progress.batch_id if progress else None,
         "Because": status.because,
     }
@@ -175,27 +150,22 @@ def judged_sentence(num_tables: int, num_streams: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a row leads: a page and its one parameter."""
+    """Where a row leads: a page, for one table or one stream."""
 
     page: str
     label: str
-    parameter: str | None = None
-    value: str | None = None
-
-    @property
-    def params(self) -> dict[str, str]:
-        return {self.parameter: self.value} if self.parameter and self.value else {}
+    table: str | None = None
+    stream: str | None = None
 
 
 def attention_destination(item: AttentionItem) -> Destination:
     """The page that helps with an item: the stream, the table's health, or the streams for a host."""
     if item.kind == "stream":
-        return Destination("stream", "Open stream", "stream", item.subject)
+        return Destination("stream", "Open stream", stream=item.subject)
+    if item.kind == "table" and item.severity is Severity.CRITICAL:
+        return Destination("table", "Open table", table=item.subject)
     if item.kind == "table":
-        broken = item.severity is Severity.CRITICAL
-        return Destination(
-            "table" if broken else "health", "Open table" if broken else "Open health", "table", item.subject
-        )
+        return Destination("health", "Open health", table=item.subject)
     return Destination("streams", "Open streams")
 
 
@@ -211,5 +181,6 @@ def since_text(item: AttentionItem, now: datetime) -> str:
     return f" · {ago(item.since, now)}" if item.since and item.kind != "table" else ""
 
 
-def _age_s(moment: datetime | None, now: datetime) -> float | None:
+def _since_s(moment: datetime | None, now: datetime) -> float | None:
+    """Seconds since a moment; one ahead of this clock is now."""
     return max(0.0, (now - moment).total_seconds()) if moment else None

@@ -1,6 +1,6 @@
-"""Widgets of the overview: key figures, and the list of what needs attention.
+"""Widgets of the overview: the looks of its lists, and what needs attention.
 
-Rule: at most five figures; every item of the list leads to the page that helps.
+Rule: every item of the list leads to the page that helps.
 """
 
 from collections.abc import Sequence
@@ -8,23 +8,13 @@ from datetime import datetime
 
 import streamlit as st
 
-from app import context, errors, navigation
-from app.overview.view import LakeTotals, attention_destination, item_words, since_text
+from app import context, navigation
+from app.overview.view import attention_destination, item_words, since_text
 from app.ui.badges import state_mark
-from app.ui.figures import figure_row
-from app.ui.format import (
-    bytes_exact,
-    bytes_text,
-    count_exact,
-    count_text,
-    markdown_safe,
-    moment_help,
-    percent,
-    things,
-)
 from app.ui.lists import Look
+from app.ui.words import markdown_safe, sentence
+from backend.format import count_text, moment_help, things
 from backend.health.model import AttentionItem
-from backend.streams.model import StreamState, StreamStatus
 
 MOST_ITEMS = 6
 MOST_FOLDED = 24
@@ -58,29 +48,6 @@ STREAMS = Look(
 )
 
 
-def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> None:
-    """Five figures: tables, rows, files, size, streams."""
-    running = sum(status.state is StreamState.RUNNING for status in streams)
-    readable = totals.num_tables - totals.unreadable
-    unknown = f" Unknown in {things(totals.rows_unknown_in, 'table')} whose files lack statistics." * bool(
-        totals.rows_unknown_in
-    )
-    figures = (
-        ("Tables", count_text(totals.num_tables), f"{count_exact(readable)} can be read."),
-        ("Rows", count_text(totals.num_rows) if readable else "–", f"{count_exact(totals.num_rows)} rows.{unknown}"),
-        ("Files", count_text(totals.num_files), f"{percent(totals.small_share)} of them are small."),
-        (
-            "Size",
-            bytes_text(totals.size_bytes),
-            f"{bytes_exact(totals.size_bytes)} in data files of the latest versions.",
-        ),
-        ("Streams running", f"{running} of {len(streams)}" if streams else "–", "Observed by a live host."),
-    )
-    with figure_row("overview_figures"):
-        for label, value, help_text in figures:
-            st.metric(label, value, help=help_text, border=True)
-
-
 def attention_list(items: Sequence[AttentionItem], now: datetime, *, judged: str) -> None:
     """What needs a person, most urgent first, each with its next step and a link. `judged`: what was looked at."""
     if not items and judged:
@@ -108,6 +75,6 @@ def _item(item: AttentionItem, now: datetime) -> None:
                 f"{markdown_safe(what)}{since_text(item, now)}",
                 help=moment_help(item.since, context.timezone()) if item.since else None,
             )
-            st.caption(markdown_safe(errors.sentence(item.next_step)))
+            st.caption(markdown_safe(sentence(item.next_step)))
         with link:
             navigation.page_link(destination.page, destination.label, **destination.params)

@@ -6,12 +6,13 @@ Rule: the other version is in the URL as the viewer wrote it; it reads from the 
 import streamlit as st
 
 from app import context, navigation, state
-from app.history.view.change_words import changes_sentence
-from app.history.view.table_changes import changes_frame
 from app.ui import lists
-from app.ui.format import markdown_safe, things
 from app.ui.frame import OpenTable
+from app.ui.frames import changes_frame
+from app.ui.table_changes import changes_sentence
+from app.ui.words import markdown_safe
 from backend.diff.versions import resolve_version
+from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
 from backend.lake.model import Snapshot
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from app.ui.format import UNKNOWN, count_text, things
+from backend.format import UNKNOWN, count_text, things
 from backend.lake.table.properties import FeatureRow, Ownership, PropertyRow
 
 # The subject of a property: the first entry one of whose words the key holds.

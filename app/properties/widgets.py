@@ -7,7 +7,8 @@ import streamlit as st
 
 from app.properties import view
 from app.ui import lists
-from app.ui.format import markdown_safe, things
+from app.ui.words import markdown_safe
+from backend.format import things
 from backend.lake.model import Metadata, Protocol
 from backend.lake.table.properties import explain_features, explain_properties, ownership
 

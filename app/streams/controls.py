@@ -4,7 +4,6 @@ Rule: a click writes a desired state and never touches a stream. The dialog is o
 live region; `Pending` in the session keeps it open over reruns until it is sent or dismissed.
 """
 
-import getpass
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +11,8 @@ import streamlit as st
 
 from app import cache, context, errors
 from app.streams.view.streams import acts, acts_on_all, allowed, build_operation_log, host_sentence
-from app.ui.format import markdown_safe
 from app.ui.lists import Look, show
+from app.ui.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.store.store import Action
 from backend.streams.model import StreamStatus
@@ -106,7 +105,7 @@ def _send(pending: Pending, reason: str) -> None:
     said: list[str] = st.session_state.setdefault(_SAID, [])
     for name in pending.names:
         try:
-            context.store().request(name, pending.action, reason=reason, actor=actor(), now=context.now())
+            context.store().request(name, pending.action, reason=reason, actor=context.actor(), now=context.now())
         except LakehouseError as exc:
             errors.show(exc)
             return
@@ -118,18 +117,3 @@ def _send(pending: Pending, reason: str) -> None:
 
 def _forget() -> None:
     st.session_state.pop(_PENDING, None)
-
-
-def actor() -> str:
-    """Who acts: the login, else the address, else the user of this machine."""
-    user = st.user.to_dict()
-    if user.get("is_logged_in") and user.get("email"):
-        return str(user["email"])
-    return f"{st.context.ip_address or _local_user()} (browser)"
-
-
-def _local_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "local"

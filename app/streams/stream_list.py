@@ -18,8 +18,8 @@ from app.streams.view.streams import (
     in_order,
     summary_sentence,
 )
-from app.ui.format import UNKNOWN
 from app.ui.lists import Look, height, styled
+from backend.format import UNKNOWN
 from backend.streams.model import StreamStatus
 
 RECENT_S = 300

@@ -10,16 +10,16 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, context, navigation
-from app.errors import sentence
 from app.streams.controls import act_buttons, blocked_caption, operation_log
 from app.streams.view import figures
 from app.streams.view import stream as view
 from app.streams.view.batches import Bin, bin_progress, expectation_totals, runs_of
 from app.streams.view.streams import host_sentence
 from app.ui.badges import state_badge
-from app.ui.format import markdown_safe, utc_text
+from app.ui.figures import chart, key_figures
 from app.ui.lists import Look, show
-from app.ui.live import chart, key_figures
+from app.ui.words import markdown_safe, sentence
+from backend.format import utc_text
 from backend.streams.model import Progress, StreamState, StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}

@@ -8,8 +8,9 @@ import streamlit as st
 from app import context, state
 from app.summary.view import data as view
 from app.ui import lists
-from app.ui.format import markdown_safe, things
 from app.ui.frame import OpenTable
+from app.ui.words import markdown_safe
+from backend.format import things
 from backend.lake.rows.filters import parse_filter
 from backend.lake.rows.rows import SEARCH_FILES, RowQuery
 from backend.lake.table.schema import fields

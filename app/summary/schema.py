@@ -10,8 +10,8 @@ import streamlit as st
 from app import cache
 from app.summary.view import schema as view
 from app.ui import lists
-from app.ui.format import things
 from app.ui.frame import OpenTable
+from backend.format import things
 from backend.lake.files.stats import ColumnTotals, columns_with_stats
 from backend.lake.model import Snapshot
 from backend.lake.table.schema import Column, columns, constraints

@@ -9,9 +9,8 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.overview.view import Table, lake_totals, totals_sentence
-from app.tables.reading import LakeReading
-from app.ui.format import UNKNOWN, count_text, things, utc_text
+from app.ui.lake import LakeReading, Table, lake_totals, totals_sentence
+from backend.format import UNKNOWN, age_s, count_text, things, utc_text
 from backend.lake.model import TableCard, UnreadableTable
 
 LAYERS = ("bronze", "silver", "gold", "no layer")
@@ -53,14 +52,10 @@ def small_share(table: Table) -> float | None:
     return table.small_files / table.num_files if isinstance(table, TableCard) and table.num_files else None
 
 
-def _age_s(table: Table, now: datetime) -> float | None:
-    return None if table.last_commit_at is None else (now - table.last_commit_at).total_seconds()
-
-
 # name of an order → the number by which the largest comes first
 _ORDERS: dict[str, Callable[[Table, datetime], float | None]] = {
-    "Stalest": _age_s,
-    "Newest commit": lambda table, now: None if (age := _age_s(table, now)) is None else -age,
+    "Stalest": lambda table, now: age_s(table.last_commit_at, now),
+    "Newest commit": lambda table, now: None if (age := age_s(table.last_commit_at, now)) is None else -age,
     "Size": lambda table, _: table.size_bytes if isinstance(table, TableCard) else None,
     "Files": lambda table, _: table.num_files if isinstance(table, TableCard) else None,
     "Rows": lambda table, _: table.num_rows if isinstance(table, TableCard) else None,
@@ -82,7 +77,7 @@ def select(tables: Iterable[Table], query: Query, limits: Limits) -> list[Table]
 
 
 def is_stale(table: Table, limits: Limits) -> bool:
-    age = _age_s(table, limits.now)
+    age = age_s(table.last_commit_at, limits.now)
     return age is not None and age > limits.stale_after_s
 
 
@@ -120,17 +115,6 @@ def owners(tables: Iterable[Table], chosen: Iterable[str] = ()) -> list[str]:
 
 
 # words -----------------------------------------------------------------------------------------------------------
-
-
-def progress_sentence(reading: LakeReading) -> str:
-    """ "412 of 2,300 tables read": while a reading is under way."""
-    if not reading.is_listed:
-        return "Looking for tables below the roots …"
-    return f"{count_text(reading.num_read)} of {things(reading.num_found, 'table')} read …"
-
-
-def progress_share(reading: LakeReading) -> float:
-    return reading.num_read / reading.num_found if reading.num_found else 0.0
 
 
 def found_sentence(found: Sequence[Table], reading: LakeReading, query: Query) -> str:
@@ -187,7 +171,7 @@ def catalog_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
 
 
 def _row(table: Table, now: datetime) -> dict[str, object]:
-    age = _age_s(table, now)
+    age = age_s(table.last_commit_at, now)
     row: dict[str, object] = {
         "Layer": table.ref.layer,
         "Table": table.ref.name,

@@ -1,25 +1,20 @@
-"""Widgets of the list of all tables: search and filters, how far the reading is, the list, its pages.
+"""Widgets of the list of all tables: search and filters, the list, its pages.
 
 Rule: everything chosen is in the URL; tables are shown as they arrive and nothing waits for the rest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 
 from app import cache, context, navigation
-from app.overview.view import Table
 from app.tables import view
-from app.tables.reading import LakeReading
 from app.ui import lists
 from app.ui.frame import empty_lake
-from app.ui.live import STEADY
-from backend.errors import LakehouseError
+from app.ui.lake import Table
+from app.ui.live import reading_progress
 
-EVERY_S = 5.0
-ARRIVING_S = 1.0
 _LAYER, _OWNER, _PAGE = "layer", "owner", "page"
-_LIVE = "lake_live"
 
 _SMALL = st.column_config.ProgressColumn(
     "Small files", format="percent", width=110, min_value=0, max_value=1,
@@ -47,34 +42,6 @@ TABLES = lists.Look(
 )  # fmt: skip
 
 
-def live_lake(region: Callable[[], None]) -> None:
-    """Draws `region` now and again: each second while tables arrive, then each few."""
-    arriving = is_arriving()
-
-    def run() -> None:
-        if arriving and not is_arriving():
-            st.rerun()
-        with st.container(key=_LIVE):
-            region()
-
-    st.html(STEADY.format(key=_LIVE))
-    st.fragment(run, run_every=ARRIVING_S if arriving else EVERY_S)()
-
-
-def is_arriving() -> bool:
-    try:
-        return not cache.lake_reading().is_complete
-    except LakehouseError:  # the region shows it
-        return False
-
-
-def progress(reading: LakeReading) -> None:
-    """How far the reading is, while it is under way; always one element, so that nothing below moves its identity."""
-    place = st.empty()
-    if not reading.is_complete:
-        place.progress(view.progress_share(reading), view.progress_sentence(reading))
-
-
 def table_list() -> None:
     """Filters, totals in words, one page of the list."""
     reading = cache.lake_reading()
@@ -82,7 +49,7 @@ def table_list() -> None:
         empty_lake()
         return
     query = _filters(reading.tables)
-    progress(reading)
+    reading_progress(reading)
     settings = context.settings().health
     limits = view.Limits(context.now(), settings.stale_after_s, settings.min_files)
     found = view.select(reading.tables, query, limits)

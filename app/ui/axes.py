@@ -6,6 +6,7 @@ Rule: pure; ticks never say "800m" of a row, nor half a version.
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 FEW = 6  # up to here each whole number has its tick
 LEAST_SPAN = timedelta(seconds=60)
@@ -37,3 +38,11 @@ def time_range(moments: Sequence[datetime]) -> list[datetime] | None:
         return None
     middle = min(moments) + (max(moments) - min(moments)) / 2
     return [middle - LEAST_SPAN / 2, middle + LEAST_SPAN / 2]
+
+
+def wall_clock(moment: datetime, zone: str | None) -> datetime:
+    """The moment on the viewer's clock, without a zone: Plotly draws what it is given."""
+    try:
+        return moment.astimezone(ZoneInfo(zone or "UTC")).replace(tzinfo=None)
+    except (ZoneInfoNotFoundError, ValueError):
+        return moment.astimezone(ZoneInfo("UTC")).replace(tzinfo=None)

@@ -1,14 +1,46 @@
-"""Key figures: a row of at most five that wraps where the window is narrow.
+"""What pages draw: key figures side by side, and charts in Weir's own template.
 
-Rule: a figure without data shows a dash, and its help says why.
+Rule: a figure without data shows a dash, and its help says why; a chart says in words what it shows.
 """
 
+from collections.abc import Callable, Sequence
+
+import plotly.graph_objects as go
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
-MOST, NARROWEST_PX = 5, 150
+from app.ui.words import KeyFigure
+
+NARROWEST_PX = 150  # two beside each other on a telephone
+CHART_CONFIG = {"displayModeBar": False, "responsive": True}
 
 
-def figure_row(key: str) -> DeltaGenerator:
-    """The row to put `metric`s in; two beside each other on a telephone."""
-    return st.grid(MOST, min_column_width=NARROWEST_PX, key=key)
+def key_figures(figures: Sequence[KeyFigure], *, key: str, columns: int | None = None) -> None:
+    """Bordered figures in a row, as many columns as figures unless told; the row wraps in a narrow window."""
+    with st.grid(columns or len(figures), min_column_width=NARROWEST_PX, key=key):
+        for figure in figures:
+            changes = figure.change is not None
+            st.metric(
+                figure.label,
+                figure.value,
+                delta=figure.change if changes else figure.note or None,
+                delta_color="primary" if changes else "off",
+                delta_arrow="auto" if changes else "off",
+                delta_description="in 24 h" if changes else None,
+                help=figure.help,
+                chart_data=list(figure.trend) if len(figure.trend) > 1 else None,
+                border=True,
+                height="stretch",
+            )
+
+
+def chart(figure: go.Figure, *, key: str, alt: str | None = None, on_select: Callable[[], None] | None = None) -> None:
+    """A chart; `alt` says what it shows where its title does not. `on_select` is called for a click on a point."""
+    st.plotly_chart(
+        figure,
+        theme=None,
+        key=key,
+        on_select=on_select or "ignore",
+        selection_mode="points",
+        config=CHART_CONFIG,
+        alt=alt or figure.layout.title.text,
+    )

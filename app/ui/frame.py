@@ -11,9 +11,9 @@ import streamlit as st
 
 from app import cache, context, errors, navigation, state
 from app.ui.badges import classification_badge, layer_badge
-from app.ui.format import ago, bytes_text, moment_help, things
-from app.ui.frame_words import HostFreshness, LakeFreshness, place, state_line, version_label
+from app.ui.words import HostFreshness, LakeFreshness, place, state_line, version_label
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError
+from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
 

@@ -10,17 +10,9 @@ from typing import Any, Literal
 import pandas as pd
 import streamlit as st
 
-from app.ui.format import (
-    UNKNOWN,
-    bytes_text,
-    count_exact,
-    count_text,
-    duration_text,
-    markdown_safe,
-    percent,
-    rate_text,
-)
 from app.ui.theme import LAYER_COLOURS
+from app.ui.words import markdown_safe
+from backend.format import UNKNOWN, bytes_text, count_exact, count_text, duration_text, percent, rate_text
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
 ROW_PX = 35

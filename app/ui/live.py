@@ -6,16 +6,18 @@ elements in the same order each time, so that values change and nothing flickers
 
 from collections.abc import Callable
 
-import plotly.graph_objects as go
 import streamlit as st
 
-from app import context
+from app import cache, context
 from app.errors import boundary
-from app.ui.key_figure import KeyFigure
+from app.ui.lake import LakeReading
+from backend.errors import LakehouseError
 
+LAKE_EVERY_S = 5.0
+ARRIVING_EVERY_S = 1.0  # while tables are still being read
+_LAKE = "lake_live"
 # Streamlit fades what waits for a rerun; in a region that reruns all the time that is a flicker.
-STEADY = "<style>.st-key-{key} [data-stale=true] {{ opacity: 1 !important; transition: none !important; }}</style>"
-CHART_CONFIG = {"displayModeBar": False, "responsive": True}
+_STEADY = "<style>.st-key-{key} [data-stale=true] {{ opacity: 1 !important; transition: none !important; }}</style>"
 
 
 def live(region: Callable[[], None], *, key: str) -> None:
@@ -25,27 +27,33 @@ def live(region: Callable[[], None], *, key: str) -> None:
         with st.container(key=key), boundary():
             region()
 
-    st.html(STEADY.format(key=key))
+    st.html(_STEADY.format(key=key))
     st.fragment(run, run_every=context.settings().ui.live_interval_s)()
 
 
-def chart(figure: go.Figure, *, key: str, alt: str) -> None:
-    """A figure in Weir's own template. `alt` says in words what it shows."""
-    st.plotly_chart(figure, theme=None, key=key, config=CHART_CONFIG, alt=alt)
+def live_lake(region: Callable[[], None]) -> None:
+    """Draws `region` now and again: each second while tables arrive, then each few."""
+    arriving = _is_arriving()
+
+    def run() -> None:
+        if arriving and not _is_arriving():
+            st.rerun()
+        with st.container(key=_LAKE):
+            region()
+
+    st.html(_STEADY.format(key=_LAKE))
+    st.fragment(run, run_every=ARRIVING_EVERY_S if arriving else LAKE_EVERY_S)()
 
 
-def key_figures(figures: list[KeyFigure], *, key: str) -> None:
-    """Bordered metrics side by side, wrapping on narrow screens."""
-    with st.container(horizontal=True, key=key):
-        for figure in figures:
-            st.metric(
-                figure.label,
-                figure.value,
-                delta=figure.note or None,
-                delta_color="off",
-                delta_arrow="off",
-                help=figure.help,
-                border=True,
-                width="stretch",
-                height="stretch",
-            )
+def _is_arriving() -> bool:
+    try:
+        return not cache.lake_reading().is_complete
+    except LakehouseError:  # the region shows it
+        return False
+
+
+def reading_progress(reading: LakeReading) -> None:
+    """How far the reading is, while it is under way; always one element, so that nothing below moves its identity."""
+    place = st.empty()
+    if not reading.is_complete:
+        place.progress(reading.share_read, reading.progress_sentence)

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 import plotly.graph_objects as go
 import plotly.io as pio
 
+from backend.format import cut
+
 Mode = Literal["light", "dark"]
 MAX_POINTS = 2_000  # a figure above this is binned or thinned before it is drawn
 
@@ -118,6 +120,11 @@ def operation_style(operation: str | None, mode: Mode = "light") -> OperationSty
     """Colour and glyph of a commit's operation."""
     light, dark, glyph, symbol = _OPERATION_FAMILIES[operation_family(operation)]
     return OperationStyle(light if mode == "light" else dark, glyph, symbol)
+
+
+def operation_text(operation: str | None) -> str:
+    """Glyph and name of an operation, for lists."""
+    return f"{operation_style(operation).glyph} {cut(operation or 'unnamed')}"
 
 
 def state_style(state: str, mode: Mode = "light") -> StateStyle:

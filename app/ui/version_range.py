@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app import context, state
-from app.changes.view.frames import operation_text
 from app.ui.frame import OpenTable
+from app.ui.theme import operation_text
 from backend.diff.versions import resolve_version
 from backend.lake.model import Commit
 
@@ -81,7 +81,7 @@ def _label(version: str, commits: Mapping[str, Commit]) -> str:
     if commit is None:
         return version
     at = f" · {commit.committed_at:%Y-%m-%d %H:%M} UTC" if commit.committed_at else ""
-    return f"v{version} · {operation_text(commit)}{at}"
+    return f"v{version} · {operation_text(commit.operation)}{at}"
 
 
 def _picked(key: str) -> None:

@@ -10,13 +10,14 @@ from dataclasses import replace
 import streamlit as st
 
 from app import context
-from app.errors import boundary, sentence
+from app.errors import boundary
 from app.ui import lists, work
-from app.ui.format import markdown_safe, things
+from app.ui.figures import chart
 from app.ui.frame import OpenTable
-from app.ui.live import chart
+from app.ui.words import markdown_safe, sentence
 from app.versions.view import numbers as view
 from backend.errors import LakehouseError, QueryError
+from backend.format import things
 from backend.lake.files.stats import columns_with_stats
 from backend.lake.model import VersionTotals
 from backend.lake.retention.reachability import Reachability
@@ -67,7 +68,7 @@ def _draw(points: Sequence[view.Point], totals: Sequence[VersionTotals], number:
     if not view.can_be_drawn(points):
         return
     figure = view.number_figure(points, totals, number, by_time=by_time, mode=context.mode(), zone=context.timezone())
-    chart(figure, key="number_chart", alt=figure.layout.title.text)
+    chart(figure, key="number_chart")
 
 
 def _note(points: Sequence[view.Point], wanted: int, of: int) -> None:

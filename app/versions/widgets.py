@@ -6,11 +6,11 @@ Rule: the chosen version is in the URL (`at`); files are looked for on request, 
 import streamlit as st
 
 from app import context, navigation, state
-from app.errors import sentence
 from app.ui import work
-from app.ui.format import ago, markdown_safe, moment_help, things
-from app.ui.live import CHART_CONFIG
+from app.ui.figures import chart
+from app.ui.words import markdown_safe, sentence
 from app.versions.view import reachability as view
+from backend.format import ago, moment_help, things
 from backend.lake.model import TableRef
 from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.file_check import SAMPLE, LogSeen
@@ -42,15 +42,8 @@ def strip(found: Reachability) -> int:
     """The strip and the choice of a version; returns the chosen one."""
     chosen = _chosen(found)
     figure = view.strip_figure(found, chosen=chosen, mode=context.mode())
-    st.plotly_chart(
-        figure,
-        theme=None,
-        key=_CHART,
-        on_select=_on_chart,
-        selection_mode="points",
-        config=CHART_CONFIG,
-        alt=f"{figure.layout.title.text}. {view.legend_sentence(found)}",
-    )
+    alt = f"{figure.layout.title.text}. {view.legend_sentence(found)}"
+    chart(figure, key=_CHART, alt=alt, on_select=_on_chart)
     binned = " Neighbouring versions are drawn together." if view.is_binned(found) else ""
     st.caption(f"{markdown_safe(view.legend_sentence(found))} Click a bar for its last version.{binned}")
     return chosen

@@ -11,6 +11,7 @@ from typing import Protocol
 from backend.diff.key import KeyFound
 from backend.diff.model import DiffMethod, KeyChoice, KeySource
 from backend.errors import DiffError
+from backend.format import bytes_text
 
 
 class FeedSupport(Protocol):
@@ -198,20 +199,13 @@ def _no_files(request: DiffRequest, facts: DiffFacts) -> str | None:
     if facts.files is None:
         return "the data files are not known"
     if facts.files.problem is None and request.method is None and _too_large(request, facts.files):
-        return f"{_size(facts.files.size_bytes)} of data files differ, more than {_size(request.max_bytes or 0)}"
+        limit = bytes_text(request.max_bytes)
+        return f"{bytes_text(facts.files.size_bytes)} of data files differ, more than {limit}"
     return facts.files.problem
 
 
 def _too_large(request: DiffRequest, files: FilesFacts) -> bool:
     return not request.on_host and request.max_bytes is not None and files.size_bytes > request.max_bytes
-
-
-def _size(size_bytes: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size_bytes < 1_000:
-            return f"{size_bytes:,.1f} {unit}"
-        size_bytes /= 1_000
-    return f"{size_bytes:,.1f} GB"
 
 
 def _never(_: DiffRequest, __: DiffFacts) -> str | None:

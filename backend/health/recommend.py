@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from backend.format import bytes_text
 from backend.health.model import LogState, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
-from backend.health.words import age, count, percent, size
+from backend.health.words import age, count, percent
 
 MANY_SMALL = 0.5
 SOME_SMALL = 0.2
@@ -65,7 +66,7 @@ def _small_files(e: Evidence) -> Iterator[Recommendation]:
     severity = Severity.WARNING if share >= MANY_SMALL else Severity.NOTE
     finding = (
         f"{e.small_files:,} of {count(e.num_files, 'file')} ({percent(share)}) are under "
-        f"{size(e.rule.small_limit_bytes)}; {_optimize_words(e)}."
+        f"{bytes_text(e.rule.small_limit_bytes)}; {_optimize_words(e)}."
     )
     gain = f"OPTIMIZE would leave about {count(e.files_after_optimize, 'file')} of {e.num_files:,}."
     yield Recommendation("small files", severity, finding, f"{gain}{_cause(e)}")
@@ -84,7 +85,7 @@ def _cause(e: Evidence) -> str:
     if not writers:
         return ""
     top = max(writers, key=lambda o: o.small_files)
-    average = f" of {size(top.average_bytes)} on average" if top.average_bytes is not None else ""
+    average = f" of {bytes_text(top.average_bytes)} on average" if top.average_bytes is not None else ""
     said = f" Most come from {'the stream ' if top.kind == 'stream' else ''}{top.name}{average}"
     if top.kind == "stream":
         return f"{said}: a longer trigger interval, or delta.autoOptimize.autoCompact = true, would write fewer."
@@ -100,7 +101,7 @@ def _partitioning(e: Evidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "partitioning",
         Severity.NOTE,
-        f"{e.num_partitions:,} partitions by {', '.join(e.partition_columns)} hold {size(average)} on average; "
+        f"{e.num_partitions:,} partitions by {', '.join(e.partition_columns)} hold {bytes_text(average)} on average; "
         "under 1 TB a table is usually faster without partitions, and a partition should hold 1 GB.",
         "Leave it if queries always filter by it; otherwise write the table anew without, or with coarser partitions.",
     )

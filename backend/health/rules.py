@@ -6,8 +6,8 @@ Rule: pure; "small" is `backend.lake.files.file_sizes`' definition and no second
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from backend.format import bytes_text
 from backend.health.model import MaintenanceRun, Offender, SmallFileRule, TrendPoint
-from backend.health.words import size
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.model import Commit, Timeline, VersionTotals
 from backend.settings import HealthSettings
@@ -21,8 +21,8 @@ def small_file_rule(target: TargetSize, settings: HealthSettings) -> SmallFileRu
     """The rule in numbers and in one sentence."""
     limit = int(target.bytes * settings.small_file_ratio)
     text = (
-        f"A file is small below {size(limit)}, {100 * settings.small_file_ratio:.0f} % of the target of "
-        f"{size(target.bytes)} (from {target.source}), in partitions of at least {settings.min_files} files."
+        f"A file is small below {bytes_text(limit)}, {100 * settings.small_file_ratio:.0f} % of the target of "
+        f"{bytes_text(target.bytes)} (from {target.source}), in partitions of at least {settings.min_files} files."
     )
     return SmallFileRule(target.bytes, target.source, settings.small_file_ratio, limit, settings.min_files, text)
 

@@ -1,17 +1,7 @@
-"""Sizes, counts and ages as health sentences say them.
+"""Shares, counts and ages as health sentences say them: coarser than on pages, in whole units.
 
-Rule: three significant digits at most, 1000-based units, never a bare float. The domain's own, as it knows no screen.
+Rule: never a bare float. Sizes come from `backend.format`.
 """
-
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-
-
-def size(num_bytes: float) -> str:
-    """38.2 MB"""
-    value, unit = float(num_bytes), 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1_000, unit + 1
-    return f"{value:.3g} {_UNITS[unit]}"
 
 
 def percent(share: float) -> str:

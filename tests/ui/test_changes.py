@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from app import context
-from app.changes.run import _mark
+from app.changes.here import _mark
 from app.changes.view import frames as view
 from backend.diff import answer as diff
 from backend.diff import compare as net

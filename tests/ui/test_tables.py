@@ -9,8 +9,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import cache, context
-from app.tables.reading import LakeReader
 from app.tables.view import PAGE_ROWS
+from app.ui.lake import LakeReader
 from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef
 from tests import builders

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from backend.format import bytes_text
 from backend.health.health import table_health
 from backend.health.model import LogState, MaintenanceRun, Offender, Recommendation, Severity
 from backend.health.recommend import Evidence, recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
-from backend.health.words import age, percent, size
+from backend.health.words import age, percent
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, Timeline, VersionTotals
@@ -197,7 +198,7 @@ def test_a_long_trend_is_thinned_and_keeps_its_end() -> None:
 
 
 def test_words() -> None:
-    assert [size(n) for n in (0, 999, 38_214_551, 999_950)] == ["0 B", "999 B", "38.2 MB", "1 MB"]
+    assert [bytes_text(n) for n in (0, 999, 38_214_551, 999_950)] == ["0 B", "999 B", "38.2 MB", "1 MB"]
     assert [percent(s) for s in (0, 0.001, 0.924)] == ["0 %", "under 1 %", "92 %"]
     assert [age(s) for s in (5, 150, 7_200, 5 * 86_400)] == ["5 seconds", "2 minutes", "2 hours", "5 days"]
 

@@ -10,11 +10,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from app.bisect.view.words import cut, outcome_text, read_text
-from app.streams.view.streams import ages
-from app.ui.format import things, utc_text
+from app.ui.frames import ages
 from app.ui.theme import SURFACES, Mode, operation_style, state_style, template_name
 from backend.bisect.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose
 from backend.diff.values import json_value
+from backend.format import things, utc_text
 
 SIGNS = {Outcome.GOOD: "✓ good", Outcome.BAD: "✕ bad", Outcome.SKIPPED: "○ skipped"}
 _PURPOSES = {Purpose.END: "an end", Purpose.SEARCH: "search", Purpose.CHECK: "check"}

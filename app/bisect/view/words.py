@@ -6,9 +6,9 @@ Rule: pure, and free of pandas, which the terminal does without; a sentence clai
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from app.ui.format import UNKNOWN, bytes_text, count_text, duration_text, things, utc_text
 from backend.bisect.ends import gave
 from backend.bisect.model import Bisection, BisectProgress, Outcome, Probe, Source
+from backend.format import UNKNOWN, bytes_text, count_text, duration_text, things, utc_text
 from backend.lake.history.history_filter import stream_of
 from backend.lake.model import Commit
 

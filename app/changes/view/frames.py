@@ -11,15 +11,13 @@ import plotly.graph_objects as go
 
 from app.changes.view.rows import cell_text
 from app.changes.view.sentence import METHOD_WORDS, changed_share, predicate_text, rewrites, writer_text
-from app.history.view.change_words import cut
-from app.streams.view.streams import ages
-from app.ui.format import bytes_text, count_text, percent, signed, signed_bytes, things, utc_text
-from app.ui.key_figure import KeyFigure
-from app.ui.theme import Mode, categories, operation_style, template_name
+from app.ui.frames import ages
+from app.ui.theme import Mode, categories, operation_text, template_name
+from app.ui.words import KeyFigure
 from backend.diff.cache import LogPart
 from backend.diff.model import CommitChanges, DiffMethod, RowChange, VersionDiff
 from backend.diff.plan import METHOD_NAMES
-from backend.lake.model import Commit
+from backend.format import bytes_text, count_text, cut, percent, signed, signed_bytes, things, utc_text
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 
 MAX_BARS = 200
@@ -88,7 +86,7 @@ def build_commit_frame(
         {
             "Version": [each.commit.version for each in listed],
             "When": ages([each.commit.committed_at for each in listed], now),
-            "Operation": [operation_text(each.commit) for each in listed],
+            "Operation": [operation_text(each.commit.operation) for each in listed],
             "By": [cut(writer_text(each.commit, streams or {})) for each in listed],
             "Condition": [cut(predicate_text(each.commit)) or "–" for each in listed],
             "Inserted": pd.array([each.inserted for each in listed], dtype="Int64"),
@@ -99,11 +97,6 @@ def build_commit_frame(
             "At": [utc_text(each.commit.committed_at) for each in listed],
         }
     )
-
-
-def operation_text(commit: Commit) -> str:
-    """Glyph and name of the operation."""
-    return f"{operation_style(commit.operation).glyph} {cut(commit.operation or 'unnamed')}"
 
 
 def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure | None:
@@ -180,7 +173,7 @@ def build_rewrite_frame(diff: VersionDiff) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "Version": [each.commit.version for each in found],
-            "Operation": [operation_text(each.commit) for each in found],
+            "Operation": [operation_text(each.commit.operation) for each in found],
             "Files removed": pd.array([each.files_removed for each in metrics], dtype="Int64"),
             "Files added": pd.array([each.files_added for each in metrics], dtype="Int64"),
             "Bytes": [signed_bytes(_less(each.bytes_added, each.bytes_removed)) for each in metrics],

@@ -1,10 +1,13 @@
-"""How far a comparison of rows is, in words.
+"""How far a comparison of rows is, in words: one that runs here, or a job on the stream host.
 
-Rule: pure, and free of pandas, which the terminal does without.
+Rule: pure, and free of pandas, which the terminal does without; what is not known is not shown as 0.
 """
 
-from app.ui.format import count_text, duration_text, things
-from backend.diff.cache import DiffProgress
+from datetime import datetime
+
+from backend.diff.cache import DiffProgress, LogPart
+from backend.format import bytes_text, count_text, duration_text, things
+from backend.jobs.model import Job, JobState
 
 
 def progress_text(step: DiffProgress) -> tuple[float, str]:
@@ -18,3 +21,50 @@ def progress_text(step: DiffProgress) -> tuple[float, str]:
         return 0.0, f"{things(step.rows_read, 'row')} read · {took}"
     share = step.rows_read / step.rows_total if step.rows_total else 1.0
     return share, f"{count_text(step.rows_read)} of {count_text(step.rows_total)} rows read · {took}"
+
+
+# jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def job_share(job: Job) -> float:
+    """From 0 to 1, of the tasks of the phase that runs."""
+    progress = job.progress
+    return min(1.0, progress.done / progress.total) if progress.total else 0.0
+
+
+def job_words(job: Job, *, now: datetime, is_orphan: bool = False) -> str:
+    """What is going on, as one line."""
+    if job.state is JobState.QUEUED:
+        return f"Waiting for a stream host · asked for by {job.actor} {_seconds(job.requested_at, now)} s ago"
+    if is_orphan:
+        return f"{job.host_id} does not answer any more: another host takes over, or the job fails"
+    if job.cancel_requested:
+        return "Being cancelled"
+    progress = job.progress
+    words = [f"Spark on {job.host_id}: {progress.phase or 'starting'}"]
+    if progress.total:
+        words.append(f"{count_text(progress.done)} of {count_text(progress.total)} tasks")
+    if job.started_at is not None:
+        words.append(f"{_seconds(job.started_at, now)} s")
+    return " · ".join(words)
+
+
+def _seconds(since: datetime, now: datetime) -> int:
+    return max(0, round((now - since).total_seconds()))
+
+
+def ended_words(job: Job) -> str:
+    """Why there is no answer."""
+    if job.state is JobState.CANCELLED and job.result_uri is None:
+        return "Cancelled: no row was compared."
+    if job.state is JobState.FAILED:
+        return f"The stream host could not compare: {job.error}"
+    return f"The result of job {job.job_id} is gone: it was deleted, or lies where this page cannot read it."
+
+
+def cost_words(part: LogPart) -> str:
+    """What the job would read."""
+    size = part.plan.bytes_to_read
+    if size is None:
+        return "Spark reads the changes of the commits in between there. The rest is known."
+    return f"Spark reads {bytes_text(size)} there. The rest is known."

@@ -14,10 +14,10 @@ import pyarrow as pa
 from pandas.io.formats.style import Styler
 
 from app.changes.view.sentence import writer_text
-from app.ui.format import UNKNOWN, utc_text
 from backend.diff.key_history import KeyStep
 from backend.diff.model import RowChange, RowKind, VersionDiff
 from backend.diff.values import json_value
+from backend.format import UNKNOWN, utc_text
 from backend.lake.model import Commit
 
 PAGE_ROWS = 200

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
 
-from app.ui.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
 from backend.bisect.search import may_change_rows
 from backend.diff.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
 from backend.lake.model import Commit
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 

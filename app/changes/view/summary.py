@@ -16,8 +16,8 @@ from app.changes.view.sentence import (
     predicate_text,
     writer_text,
 )
-from app.ui.format import count_text, utc_text
 from backend.diff.model import CommitChanges, DiffMethod, VersionDiff
+from backend.format import count_text, utc_text
 
 MOST_COMMITS = 20
 MOST_LINES = 20

@@ -3,7 +3,7 @@
 Rule: pure; the log has the last word, a disagreement is named with both numbers.
 """
 
-from app.ui.format import bytes_exact, bytes_text, things
+from backend.format import bytes_exact, bytes_text, things
 from backend.lake.files.file_sizes import FileDistribution, small_limit, target_for
 from backend.lake.log.checksum import Checksum
 from backend.lake.model import Bucket, Snapshot

@@ -11,8 +11,9 @@ import plotly.graph_objects as go
 import pyarrow as pa
 
 from app.ui.axes import count_axis
-from app.ui.format import bytes_exact, bytes_text, count_text, percent, things, utc_text
 from app.ui.theme import SURFACES, Mode, categories, state_style, template_name
+from app.ui.words import KeyFigure
+from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles
 from backend.lake.model import Bucket
@@ -30,6 +31,20 @@ def files_finding(found: FileDistribution) -> str:
     verb = "is" if found.small_files == 1 else "are"
     share = percent(found.small_files / found.num_files)
     return f"{share} of {things(found.num_files, 'file')} {verb} small (under {limit})"
+
+
+def key_figures(found: FileDistribution) -> list[KeyFigure]:
+    """Files, size, median file, small files and the target they are judged by."""
+    share = percent(found.small_files / found.num_files) if found.num_files else UNKNOWN
+    small = f"{count_exact(found.small_files)} of {count_exact(found.num_files)} files"
+    target = f"{bytes_exact(found.target.bytes)}, from {found.target.source}"
+    return [
+        KeyFigure("Files", count_text(found.num_files), f"{count_exact(found.num_files)} files"),
+        KeyFigure("Size", bytes_text(found.size_bytes), bytes_exact(found.size_bytes)),
+        KeyFigure("Median file", bytes_text(found.median_bytes), bytes_exact(found.median_bytes)),
+        KeyFigure("Small files", share, small),
+        KeyFigure("Target size", bytes_text(found.target.bytes), target),
+    ]
 
 
 def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> str:

@@ -7,12 +7,25 @@ import json
 
 import pandas as pd
 
-from app.ui.format import UNKNOWN, bytes_text, percent, things
+from app.ui.words import KeyFigure
+from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.lake.files.footer import FileFooter, LoggedFile, log_statistics
 
 MOST_COLUMNS = 300
 MOST_GROUPS = 200
 MOST_STATISTICS = 20_000
+
+
+def key_figures(footer: FileFooter) -> list[KeyFigure]:
+    """Rows, deleted rows, size, row groups and columns."""
+    logged = footer.logged
+    return [
+        KeyFigure("Rows", count_text(footer.num_rows), count_exact(footer.num_rows)),
+        KeyFigure("Deleted", count_text(logged.deleted_rows), "Rows that the deletion vector marks."),
+        KeyFigure("Size", bytes_text(logged.size_bytes), bytes_exact(logged.size_bytes)),
+        KeyFigure("Row groups", count_text(footer.num_groups), "Readers skip whole row groups by their bounds."),
+        KeyFigure("Columns", count_text(footer.num_columns), "Leaf columns, fields of nested ones each."),
+    ]
 
 
 def footer_sentence(footer: FileFooter) -> str:

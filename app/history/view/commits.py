@@ -12,18 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from app.history.view.change_words import changes_text
-from app.ui.format import (
-    UNKNOWN,
-    bytes_exact,
-    bytes_text,
-    count_exact,
-    count_text,
-    duration_text,
-    things,
-    utc_text,
-)
+from app.ui.table_changes import changes_text
 from app.ui.theme import operation_style
+from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, duration_text, things, utc_text
 from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import TableChange
 from backend.lake.model import Commit, OperationMetrics

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import plotly.graph_objects as go
 
-from app.ui.axes import count_axis, time_range, version_axis
-from app.ui.format import bytes_exact, bytes_text, count_exact, count_text, things, utc_text
+from app.ui.axes import count_axis, time_range, version_axis, wall_clock
 from app.ui.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
+from backend.format import bytes_exact, bytes_text, count_exact, count_text, things, utc_text
 from backend.lake.model import Timeline, VersionTotals
 
 MOST_GLYPHS = MAX_POINTS // 2
@@ -133,14 +132,6 @@ class _Axis:
         if not self.by_time or totals.committed_at is None:
             return totals.version
         return wall_clock(totals.committed_at, self.zone)
-
-
-def wall_clock(moment: datetime, zone: str | None) -> datetime:
-    """The moment on the viewer's clock, without a zone: Plotly draws what it is given."""
-    try:
-        return moment.astimezone(ZoneInfo(zone or "UTC")).replace(tzinfo=None)
-    except (ZoneInfoNotFoundError, ValueError):
-        return moment.astimezone(ZoneInfo("UTC")).replace(tzinfo=None)
 
 
 def _step_line(totals: Sequence[VersionTotals], figure: Figure, x_of: _Axis, mode: Mode) -> go.Scatter:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from app.ui.format import count_text
 from backend.errors import VersionFormatError
+from backend.format import count_text
 from backend.lake.history.history_filter import HistoryFilter
 
 LOOK = 2_000  # commits at a time

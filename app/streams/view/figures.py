@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 
 from app.streams.view.batches import WORK_PHASE, Bin
 from app.streams.view.stream import ms_text
-from app.ui.format import count_text, duration_text, percent, rate_text, utc_text
 from app.ui.theme import SURFACES, Mode, categories, template_name
+from backend.format import count_text, duration_text, percent, rate_text, utc_text
 
 CHART_HEIGHT = 260
 FEW_BINS = 60  # up to here each one gets a dot

@@ -9,9 +9,10 @@ from datetime import datetime
 import pandas as pd
 
 from app.streams.view.batches import Bin, ExpectationTotal, Run, sum_known
-from app.streams.view.streams import ages, last_batch_at
-from app.ui.format import ago, bytes_text, count_text, duration_text, percent, rate_text, utc_text
-from app.ui.key_figure import KeyFigure
+from app.streams.view.streams import last_batch_at
+from app.ui.frames import ages
+from app.ui.words import KeyFigure
+from backend.format import ago, bytes_text, count_text, duration_text, percent, rate_text, utc_text
 from backend.streams.model import Progress, StreamStatus
 
 

@@ -10,8 +10,9 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.ui.format import ago, rate_text, utc_text
+from app.ui.frames import ages
 from app.ui.theme import Mode, state_style
+from backend.format import ago, rate_text, utc_text
 from backend.streams.model import (
     AuditEntry,
     Desired,
@@ -137,24 +138,6 @@ def build_stream_frame(
             "Last batch at": [utc_text(moment) for moment in ended],
         }
     )
-
-
-def ages(moments: Iterable[datetime | None], now: datetime) -> pd.Series:
-    """Seconds since each moment, so that sorting goes by age; unknown stays missing."""
-    return pd.Series([(now - moment).total_seconds() if moment else None for moment in moments], dtype="Float64")
-
-
-def names_by_query(statuses: Iterable[StreamStatus]) -> dict[str, str]:
-    """The stream of each query id that hosts last saw."""
-    seen = ((status.observed.query_id, status.declaration.name) for status in statuses if status.observed)
-    return {query_id: name for query_id, name in seen if query_id}
-
-
-def with_names(text: str, streams: Mapping[str, str]) -> str:
-    """A sentence with the names of streams instead of their query ids."""
-    for query_id, name in streams.items():
-        text = text.replace(query_id, name)
-    return text
 
 
 def summary_sentence(statuses: Sequence[StreamStatus]) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from app.ui.format import count_text, things
+from backend.format import count_text, things
 from backend.lake.rows.rows import FoundRows
 
 EXACT_INTEGER = 2**53  # beyond, a browser's number loses digits

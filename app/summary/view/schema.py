@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.ui.format import UNKNOWN, count_text, percent, things
+from backend.format import UNKNOWN, count_text, percent, things
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.table.schema import Column, Constraint, Identity, TypeChange
 

@@ -5,10 +5,11 @@ Rule: pure; what the log does not say is not made up.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from app.ui.format import count_text, percent, things
+from app.ui.words import KeyFigure
+from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, signed, signed_bytes, things
 from backend.lake.model import Commit, Snapshot, Timeline, VersionTotals
 
 SPARK_POINTS = 60
@@ -23,6 +24,37 @@ class Trend:
 
     points: tuple[int, ...]
     change: int | None
+
+
+def key_figures(snapshot: Snapshot, small_files: int, timeline: Timeline | None, now: datetime) -> list[KeyFigure]:
+    """Rows, files, size and small files; with a timeline also their trend and what changed in 24 h."""
+    files = snapshot.num_files
+    rows_help = "Not known: at least one file has no statistics, and Weir does not count rows by reading them all."
+    if snapshot.num_rows is not None:
+        rows = f"{count_exact(snapshot.num_rows)} rows"
+        rows_help = f"{rows}, by the statistics of every file less rows deleted by deletion vectors."
+    share = percent(small_files / files) if files else "no files"
+    small_help = f"{count_exact(small_files)} of {count_exact(files)} files are small."
+    known = (
+        ("num_rows", KeyFigure("Rows", count_text(snapshot.num_rows), rows_help)),
+        ("num_files", KeyFigure("Files", count_text(files), f"{count_exact(files)} files")),
+        ("size_bytes", KeyFigure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes))),
+        (
+            "small_files",
+            KeyFigure("Small files", share, small_help),
+        ),
+    )
+    if timeline is None:
+        return [figure for _, figure in known]
+    return [_with_trend(figure, trend(timeline, field, now), field) for field, figure in known]
+
+
+def _with_trend(figure: KeyFigure, found: Trend, field: str) -> KeyFigure:
+    change: str | int | None = found.change
+    if found.change:  # Streamlit reads an ASCII sign, and a 0 as unchanged
+        words = signed_bytes(found.change) if field == "size_bytes" else signed(found.change)
+        change = words.replace("−", "-")
+    return replace(figure, change=change, trend=found.points)
 
 
 def trend(timeline: Timeline, figure: str, now: datetime) -> Trend:
@@ -78,8 +110,3 @@ def facts(snapshot: Snapshot) -> dict[str, str]:
         else "not known: files lack statistics",
     }
     return {key: value for key, value in rows.items() if value}
-
-
-def small_share_text(small_files: int, num_files: int) -> str:
-    """The share of small files, with "no files" instead of a division by nothing."""
-    return percent(small_files / num_files) if num_files else "no files"

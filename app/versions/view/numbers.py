@@ -13,10 +13,9 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.history.view.figure import wall_clock
-from app.ui.axes import count_axis, time_range, value_axis, version_axis
-from app.ui.format import bytes_exact, bytes_text, count_text, things, utc_text
+from app.ui.axes import count_axis, time_range, value_axis, version_axis, wall_clock
 from app.ui.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
+from backend.format import bytes_exact, bytes_text, count_text, things, utc_text
 from backend.lake.model import VersionTotals
 from backend.query.over_versions import VersionValue
 

@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import plotly.graph_objects as go
 
 from app.ui.axes import version_axis
-from app.ui.format import UNKNOWN, ago, things
 from app.ui.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
+from backend.format import UNKNOWN, ago, things
 from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
 from backend.lake.retention.reachability import DataFiles, LogFacts, Reachability, Run
 from backend.lake.table.property_values import interval_text

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.tables.reading import SMALL_LAKE, LakeReader, LakeReading
+from app.ui.lake import SMALL_LAKE, LakeReader, LakeReading
 from backend.errors import StorageError
 from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef, UnreadableTable

@@ -1,4 +1,4 @@
-"""Numbers and times as people read them.
+"""Numbers and times as people read them, on pages, in the terminal and in sentences of the domain.
 
 Rule: pure, units always, at most three significant digits in prose, an unknown value is "–" and never 0.
 """
@@ -145,13 +145,11 @@ def moment_help(moment: datetime | None, zone: str | None = None) -> str:
     return exact if local == exact else f"{exact} · {local}"
 
 
-def markdown_safe(text: str) -> str:
-    """Text of a user or a log, shown literally where Markdown is read; `code` between backticks stays code."""
-    parts = text.replace("\n", " ").split("`")
-    if len(parts) % 2 == 0:  # a backtick without its pair
-        return _escaped(text.replace("\n", " "))
-    return "".join(f"`{part}`" if index % 2 else _escaped(part) for index, part in enumerate(parts))
+def age_s(moment: datetime | None, now: datetime) -> float | None:
+    """Seconds since a moment, for cells that sort by age."""
+    return (now - moment).total_seconds() if moment else None
 
 
-def _escaped(text: str) -> str:
-    return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:" else c for c in text)
+def cut(text: str, most: int = 60) -> str:
+    """A text short enough for a list or a sentence; what was cut ends with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -10,12 +10,11 @@ from streamlit.delta_generator import DeltaGenerator
 from app import context, state
 from app.changes.options import compare_on_host
 from app.changes.view import frames as view
-from app.changes.view.jobs import cost_words, ended_words, job_share, job_words
+from app.changes.view.progress import cost_words, ended_words, job_share, job_words
 from app.changes.view.sentence import METHOD_WORDS
-from app.errors import sentence, show
-from app.streams.controls import actor
-from app.ui.format import markdown_safe
+from app.errors import show
 from app.ui.live import live
+from app.ui.words import markdown_safe, sentence
 from backend.diff.cache import DiffQuestion, LogPart
 from backend.diff.host_job import COMPUTED
 from backend.diff.model import DiffMethod, VersionDiff
@@ -81,7 +80,7 @@ def _go(view_of_rows: str) -> None:
 
 def _job(question: DiffQuestion) -> Job | None:
     """The newest job that was asked this; raises `DiffError` where none can be."""
-    wanted = context.diff_jobs().request(question, actor=actor())
+    wanted = context.diff_jobs().request(question, actor=context.actor())
     return context.store().jobs.find(wanted.fingerprint)
 
 
@@ -94,7 +93,7 @@ def _offer(question: DiffQuestion, part: LogPart, before: Job | None, found: Ver
     if before is not None:
         _say_end(before, found)
     if why is None and (clicked or st.session_state.pop(_ASKED, False)):
-        wanted = context.diff_jobs().request(question, actor=actor(), reason="asked for on the Changes page")
+        wanted = context.diff_jobs().request(question, actor=context.actor(), reason="asked for on the Changes page")
         gone = before.job_id if before and before.state is JobState.DONE else None
         context.store().jobs.submit(wanted, now=context.now(), instead_of=gone)
         st.rerun()
@@ -135,7 +134,9 @@ def _words(job: Job) -> str:
 
 
 def _cancel(job_id: str) -> None:
-    context.store().jobs.cancel(job_id, actor=actor(), reason="cancelled on the Changes page", now=context.now())
+    context.store().jobs.cancel(
+        job_id, actor=context.actor(), reason="cancelled on the Changes page", now=context.now()
+    )
 
 
 def _why_not() -> str | None:

@@ -16,7 +16,7 @@ from backend.streams.model import (
     StreamStatus,
     Verdict,
 )
-from tests.unit.test_view_batches import event
+from tests.unit.app.test_streams_batches import event
 
 NOW = datetime(2026, 11, 20, 12, 3, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ import pytest
 
 from app.overview.view import attention_sentence, most_troubled
 from app.tables import view
-from app.tables.reading import LakeReading
+from app.ui.lake import LakeReading
 from backend.health.model import AttentionItem, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
@@ -60,9 +60,9 @@ def test_a_query_finds_and_orders_with_the_unknown_last(query: dict[str, object]
 
 def test_progress_and_totals_say_what_is_still_to_come() -> None:
     partial = LakeReading(TABLES[:2], NOW, ("a",) * 2_300)
-    assert view.progress_sentence(partial) == "2 of 2,300 tables read …"
+    assert partial.progress_sentence == "2 of 2,300 tables read …"
     assert view.found_sentence(TABLES[:2], partial, view.Query()).startswith("So far: 2 tables · ")
-    assert "Looking" in view.progress_sentence(replace(partial, is_listed=False))
+    assert "Looking" in replace(partial, is_listed=False).progress_sentence
     whole = LakeReading(TABLES, NOW, ("a",) * 4)
     narrow = view.found_sentence(TABLES[:1], whole, view.Query(words="orders"))
     assert narrow.startswith("1 of 4 tables match · ")

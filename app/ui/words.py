@@ -1,4 +1,4 @@
-"""The words of the frame: the state line at the foot of the sidebar, a table's place, and its version.
+"""Words that every page uses: text made safe for Markdown, key figures, and the words of the frame.
 
 Rule: pure; the clock is a parameter; whatever is stale is named with its reason and the next step.
 """
@@ -7,9 +7,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from app.ui.format import ago, duration_text, things, utc_text
+from backend.format import ago, duration_text, things, utc_text
 from backend.lake.model import TableRef
 from backend.streams.model import HostHeartbeat
+
+
+def markdown_safe(text: str) -> str:
+    """Text of a user or a log, shown literally where Markdown is read; `code` between backticks stays code."""
+    parts = text.replace("\n", " ").split("`")
+    if len(parts) % 2 == 0:  # a backtick without its pair
+        return _escaped(text.replace("\n", " "))
+    return "".join(f"`{part}`" if index % 2 else _escaped(part) for index, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:" else c for c in text)
+
+
+def sentence(text: str) -> str:
+    """Text with a capital first letter (a name keeps its own) and a full stop."""
+    text = text.strip()
+    first = text.split(" ", 1)[0]
+    if first.isalpha() and first.islower():
+        text = text[:1].upper() + text[1:]
+    return text if not text or text[-1] in ".!?…`" else f"{text}."
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigure:
+    """A figure with its meaning: `help` says what it is, or why it is "–".
+
+    Under the value stands `note`, or `change` against 24 h before: a text with its sign, 0 for none, None for unknown.
+    """
+
+    label: str
+    value: str
+    help: str
+    note: str = ""
+    change: str | int | None = None
+    trend: tuple[int, ...] = ()
+
+
+# the frame ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a commit changed of its table, in words: "delta.appendOnly false → true", "+ column discount decimal(10,2)".
+"""What a commit, or two versions, changed of a table: "delta.appendOnly false → true", "+ column discount".
 
 Rule: pure, and free of pandas, which the terminal does without; a sign or a word says whether something was added,
 removed or changed, and an unknown side is said.
@@ -6,12 +6,11 @@ removed or changed, and an unknown side is said.
 
 from collections.abc import Sequence
 
-from app.ui.format import things
+from backend.format import cut, things
 from backend.lake.history.metadata_changes import ChangeKind, TableChange
 from backend.lake.table.properties import meaning_of_feature, meaning_of_property
 
 MOST_IN_LIST = 3
-MOST_VALUE = 60  # characters of one value in a list
 _NOUNS = {ChangeKind.COLUMN: "column ", ChangeKind.CONSTRAINT: "constraint ", ChangeKind.FEATURE: "feature "}
 _NAMED = (ChangeKind.FEATURE, ChangeKind.TABLE)  # their value says nothing that the subject does not
 
@@ -63,11 +62,6 @@ def meaning(change: TableChange) -> str:
         case ChangeKind.UNKNOWN:
             return "What was in force before is not in the log any more."
     return ""
-
-
-def cut(text: str) -> str:
-    """A value short enough for a list."""
-    return text if len(text) <= MOST_VALUE else f"{text[: MOST_VALUE - 1]}…"
 
 
 def _trait_text(change: TableChange) -> str:

@@ -1,16 +1,17 @@
-"""The lake as far as it is read: one reading in the background, shared by every viewer of this process.
+"""The lake as far as it is read, and what its tables add up to: one reading in the background for all viewers.
 
 Rule: nobody waits for a big lake. A pass starts when someone looks and the last is old; whoever looks gets what has
-arrived and how much is still to come. The thread knows no Streamlit.
+arrived and how much is still to come. No Streamlit here; totals say what they could not count.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from backend.format import bytes_text, count_text, percent, things
 from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
@@ -53,6 +54,17 @@ class LakeReading:
     @property
     def is_complete(self) -> bool:
         return self.is_listed and self.num_read == self.num_found
+
+    @property
+    def share_read(self) -> float:
+        return self.num_read / self.num_found if self.num_found else 0.0
+
+    @property
+    def progress_sentence(self) -> str:
+        """ "412 of 2,300 tables read …"."""
+        if not self.is_listed:
+            return "Looking for tables below the roots …"
+        return f"{count_text(self.num_read)} of {things(self.num_found, 'table')} read …"
 
 
 class LakeReader:
@@ -120,3 +132,51 @@ class LakeReader:
             self._failure, self._running, self._made = failure, False, None
             self._due_s = started_s + took_s + max(self._refresh_s, REST * took_s if failure is None else 0)
             self._changed.notify_all()
+
+
+# totals --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTotals:
+    """The whole lake in figures. `num_rows` counts only tables that know their rows."""
+
+    num_tables: int
+    unreadable: int
+    num_rows: int
+    rows_unknown_in: int
+    num_files: int
+    size_bytes: int
+    small_files: int
+
+    @property
+    def small_share(self) -> float | None:
+        return self.small_files / self.num_files if self.num_files else None
+
+
+def lake_totals(tables: Iterable[Table]) -> LakeTotals:
+    """Adds up what the cards know."""
+    found = list(tables)
+    cards = [table for table in found if isinstance(table, TableCard)]
+    return LakeTotals(
+        num_tables=len(found),
+        unreadable=len(found) - len(cards),
+        num_rows=sum(card.num_rows or 0 for card in cards),
+        rows_unknown_in=sum(card.num_rows is None for card in cards),
+        num_files=sum(card.num_files for card in cards),
+        size_bytes=sum(card.size_bytes for card in cards),
+        small_files=sum(card.small_files for card in cards),
+    )
+
+
+def totals_sentence(totals: LakeTotals) -> str:
+    """ "7 tables · 1.2 M rows · 1,204 files · 38.2 MB · 92 % small files"."""
+    rows = f"{count_text(totals.num_rows)} rows"
+    if totals.rows_unknown_in:
+        rows = f"{rows} (unknown in {things(totals.rows_unknown_in, 'table')})"
+    parts = [things(totals.num_tables, "table"), rows, things(totals.num_files, "file"), bytes_text(totals.size_bytes)]
+    if totals.small_files:
+        parts.append(f"{percent(totals.small_share)} small files")
+    if totals.unreadable:
+        parts.append(f"{count_text(totals.unreadable)} unreadable")
+    return " · ".join(parts)

@@ -1,15 +1,21 @@
-"""What a commit, or two versions, changed of a table: one row a change.
+"""Frames that several subjects show: ages, and what was changed of a table.
 
 Rule: pure; before and after are whole, an unknown or absent side is a dash.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import pandas as pd
 
-from app.history.view.change_words import meaning, word
-from app.ui.format import UNKNOWN
+from app.ui.table_changes import meaning, word
+from backend.format import UNKNOWN, age_s
 from backend.lake.history.metadata_changes import TableChange
+
+
+def ages(moments: Iterable[datetime | None], now: datetime) -> pd.Series:
+    """Seconds since each moment, so that sorting goes by age; unknown stays missing."""
+    return pd.Series([age_s(moment, now) for moment in moments], dtype="Float64")
 
 
 def changes_frame(changes: Sequence[TableChange]) -> pd.DataFrame:

@@ -1,0 +1,57 @@
+"""Words that every page uses: the state line, the place of a table, text made safe for Markdown."""
+
+from datetime import timedelta
+
+import pytest
+
+from app.ui import words as frame
+from app.ui.words import markdown_safe
+from backend.lake.model import TableRef
+from backend.streams.model import HostHeartbeat
+from tests.unit.app.made import NOW, REF
+
+
+def beat(seconds_ago: float) -> HostHeartbeat:
+    return HostHeartbeat("h", "m", 1, NOW - timedelta(hours=3), NOW - timedelta(seconds=seconds_ago))
+
+
+def test_the_state_line_of_a_healthy_weir() -> None:
+    lake = frame.LakeFreshness(7, NOW - timedelta(seconds=2))
+    line = frame.state_line(lake, frame.HostFreshness([beat(1)], 6, 15), NOW)
+    assert line.text == "host up 3 h · 6 streams · 7 tables · lake read 2 s ago"
+    assert not line.is_amber
+
+
+@pytest.mark.parametrize(
+    ("lake", "host", "words"),
+    [
+        (frame.LakeFreshness(7, NOW), frame.HostFreshness([beat(60)], 6, 15), "No host since 2026-11-20 11:59:00 UTC"),
+        (frame.LakeFreshness(7, NOW), frame.HostFreshness([], 6, 15), "No stream host has reported"),
+        (
+            frame.LakeFreshness(7, NOW),
+            frame.HostFreshness([], 0, 15, "locked"),
+            "control store does not answer: locked",
+        ),
+        (frame.LakeFreshness(0, None, "denied"), frame.HostFreshness([beat(1)], 6, 15), "lake cannot be read: denied"),
+    ],
+)
+def test_the_state_line_is_amber_with_its_reason(
+    lake: frame.LakeFreshness, host: frame.HostFreshness, words: str
+) -> None:
+    line = frame.state_line(lake, host, NOW)
+    assert line.is_amber and words in " ".join(line.reasons)
+
+
+def test_a_lake_that_is_only_browsed_is_not_amber() -> None:
+    assert not frame.state_line(frame.LakeFreshness(2, NOW), frame.HostFreshness([], 0, 15), NOW).is_amber
+
+
+def test_the_place_of_a_table() -> None:
+    assert frame.place(REF) == ("lake / silver", "orders")
+    assert frame.place(TableRef("/data/lake/t", "lake/t", "/data/lake")) == ("lake", "t")
+
+
+def test_words_of_others_cannot_become_markdown() -> None:
+    assert markdown_safe("a_b *c* [d](http://e)\n# f") == r"a\_b \*c\* \[d\]\(http\://e\) \# f"
+    assert markdown_safe("run `weir up` now") == "run `weir up` now"
+    assert "`" not in markdown_safe("one ` alone").replace("\\`", "")
