@@ -10,6 +10,10 @@ from typing import NoReturn
 import streamlit as st
 from streamlit.navigation.page import Page
 
+from app import state
+
+Params = Mapping[str, state.Value]
+
 _FOLDER = Path(__file__).resolve().parents[1] / "pages"
 
 # group → (file, title, icon)
@@ -47,23 +51,23 @@ def title(name: str) -> str:
     return _entry(name)[1]
 
 
-def page_link(page: str, label: str, *, help: str | None = None, **params: str | int | None) -> None:
-    """A link to a page with its query parameters; None leaves one out."""
-    st.page_link(_page(page), label=label, help=help, query_params=_given(params))
+def page_link(page: str, label: str, params: Params | None = None) -> None:
+    """A link to a page with its query parameters, keys of `state`; None leaves one out."""
+    st.page_link(_page(page), label=label, query_params=_given(params or {}))
 
 
-def table_link(table: str, label: str | None = None, *, page: str = "table", **params: str | int | None) -> None:
+def table_link(table: str, label: str | None = None, params: Params | None = None, *, page: str = "table") -> None:
     """A link to a page of a table."""
-    page_link(page, label or table, table=table, **params)
+    page_link(page, label or table, {state.TABLE: table, **(params or {})})
 
 
-def go(page: str, **params: str | int | None) -> NoReturn:
+def go(page: str, params: Params | None = None) -> NoReturn:
     """Leaves for another page with its query parameters."""
-    st.switch_page(_page(page), query_params=_given(params))
+    st.switch_page(_page(page), query_params=_given(params or {}))
 
 
-def _given(params: Mapping[str, str | int | None]) -> dict[str, str]:
-    return {key.rstrip("_"): str(value) for key, value in params.items() if value is not None}
+def _given(params: Params) -> dict[str, str]:
+    return {key: str(value) for key, value in params.items() if value is not None}
 
 
 def _entry(name: str) -> tuple[str, str, str]:

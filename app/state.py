@@ -1,26 +1,89 @@
-"""What the viewer chose, kept in the URL: table, version, range, stream and view.
+"""What the viewer chose, kept in the URL: the key of every query parameter, and the table, version and stream.
 
-Rule: a URL that names a table is the whole truth about it; the session only remembers the table for a click on the
-navigation, which carries no parameters. `table` and `version` are never bound to widgets, so that links can set them.
+Rule: no other module names a key by its text. A URL that names a table is the whole truth about it; the session only
+remembers the table for a click on the navigation, which carries no parameters. `table` and `version` are never bound
+to widgets, so that links can set them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
+# Every key of a query parameter. Where two pages use one, it means the same on both.
 TABLE = "table"
 VERSION = "version"
-FROM = "from"
-TO = "to"
-GOOD = "good"
-BAD = "bad"
 STREAM = "stream"
 VIEW = "view"
+SHOW = "show"
+SEARCH = "q"
+FIND = "find"
+SORT = "sort"
+PAGE = "page"
+COLUMN = "column"
+# a range of versions, and how it is compared
+FROM = "from"
+TO = "to"
+AGAINST = "against"
+METHOD = "method"
+ON = "on"
+KEY = "key"
+WITHOUT = "without"
+TOLERANCE = "tolerance"
+ROWS_WHERE = "rows_where"
+KIND = "kind"
+KEY_OF = "key_of"
+# the search for the first bad version
+GOOD = "good"
+BAD = "bad"
+CONDITION = "condition"
+CHECK = "check"
+RUN = "run"
+# the list of tables
+LAYER = "layer"
+OWNER = "owner"
+# rows, schema and properties of a table
+WHERE = "where"
+COLUMNS = "columns"
+SEARCH_FILES = "search"
+STATISTICS = "statistics"
+SCHEMA_PAGE = "schema_page"
+COMPARE = "compare"
+# its history
+COMMIT = "commit"
+FIGURE = "figure"
+DIM = "dim"
+FILTER = "filter"
+LOOK = "look"
+SINCE = "since"
+UNTIL = "until"
+OPERATION = "operation"
+USER = "user"
+ENGINE = "engine"
+WRITTEN_BY = "written_by"
+# its files
+FILE = "file"
+PARTITION = "partition"
+BUCKET = "bucket"
+OVERLAP_COLUMN = "overlap_column"
+# its versions, and numbers over them
+AT = "at"
+NUMBER = "number"
+OVER = "over"
+MEASURE = "measure"
+SQL = "sql"
+FIRST = "first"
+LAST = "last"
+POINTS = "points"
+# one stream
+WINDOW = "window"
+BATCH = "batch"
 
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
-_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, "against", "method", "on", "key_of", "page")
-_EMPTY = {"key": list, "without": list, "column": list, "rows_where": str}
+_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, AGAINST, METHOD, ON, KEY_OF, PAGE)
+_EMPTY = {KEY: list, WITHOUT: list, COLUMN: list, ROWS_WHERE: str}
 _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}
+
+Value = str | int | None
 
 
 def text(key: str) -> str | None:
@@ -28,19 +91,33 @@ def text(key: str) -> str | None:
     return st.query_params.get(key) or None
 
 
+def texts(key: str) -> list[str]:
+    """A query parameter that may be there several times."""
+    return st.query_params.get_all(key)
+
+
 def whole(key: str) -> int | None:
     """A query parameter as a whole number ≥ 0; None when absent or not one."""
-    value = text(key)
-    return int(value) if value and value.isascii() and value.isdigit() and len(value) < 19 else None
+    return _whole(text(key) or "")
 
 
-def put(values: Mapping[str, str | int | None]) -> None:
-    """Sets query parameters, removing those that are None."""
+def wholes(key: str) -> list[int]:
+    """A query parameter that may be there several times, as whole numbers ≥ 0; what is none is left out."""
+    return [number for each in texts(key) if (number := _whole(each)) is not None]
+
+
+def _whole(value: str) -> int | None:
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
+
+
+def put(values: Mapping[str, Value | Sequence[Value]]) -> None:
+    """Sets query parameters, several times for a sequence; removes those that are None or empty."""
     for key, value in values.items():
-        if value is None:
+        wanted = [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each is not None]
+        if not wanted:
             st.query_params.pop(key, None)
-        elif st.query_params.get(key) != str(value):
-            st.query_params[key] = str(value)
+        elif st.query_params.get_all(key) != wanted:
+            st.query_params[key] = wanted if len(wanted) > 1 else wanted[0]
 
 
 def table() -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cache, context, errors, navigation
+from app import cache, context, errors, navigation, state
 from app.overview import view
 from app.overview import widgets as overview
 from app.ui import lists
@@ -59,7 +59,7 @@ def table_list(tables: list[Table], items: Sequence[AttentionItem]) -> None:
     if cut:
         navigation.page_link("tables", "All tables")
     if name is not None:
-        navigation.go("table", table=name)
+        navigation.go("table", {state.TABLE: name})
 
 
 def stream_list(reading: cache.StreamsReading) -> None:
@@ -72,7 +72,7 @@ def stream_list(reading: cache.StreamsReading) -> None:
         names = [status.declaration.name for status in reading.streams]
         name = lists.choose(frame, overview.STREAMS, key="overview_streams", names=names)
         if name is not None:
-            navigation.go("stream", stream=name)
+            navigation.go("stream", {state.STREAM: name})
     else:
         what = "**No stream is declared yet.** A stream host declares the streams it can run:"
         st.info(what, icon=":material/water:")

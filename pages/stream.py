@@ -26,7 +26,7 @@ with boundary():
         st.title(chosen, anchor=False)
         show(StreamNotFoundError(f"no stream is called {chosen!r}", hint="open one of these"))
         for name in sorted(declared):
-            navigation.page_link("stream", name, stream=name)
+            navigation.page_link("stream", name, {state.STREAM: name})
     else:
         state.choose_stream(chosen)
         declaration = declared[chosen]

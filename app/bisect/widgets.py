@@ -23,7 +23,6 @@ from app.ui.words import markdown_safe, sentence
 from backend.bisect.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.errors import LakehouseError, QueryError
 
-CONDITION, RUN, CHECK = "condition", "run", "check"
 MOST_CHECKS = 20
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
 PROBES = lists.Look(
@@ -41,7 +40,8 @@ _ROWS = lists.Look(alt="Rows that violate the condition")
 def form(opened: OpenTable) -> BisectRequest:
     """The condition and the two ends, as the URL has them."""
     condition = st.text_input(
-        "A good version satisfies", key=CONDITION, bind="query-params", placeholder="amount >= 0", max_chars=2_000,
+        "A good version satisfies", key=state.CONDITION, bind="query-params", placeholder="amount >= 0",
+        max_chars=2_000,
         help="SQL over one version's rows, in DuckDB's dialect. Without an aggregate every row has to satisfy it; "
         "with one, such as count(*) > 0, the version as a whole. Null passes, as in a CHECK constraint.",
     )  # fmt: skip
@@ -50,7 +50,7 @@ def form(opened: OpenTable) -> BisectRequest:
         picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits)
         picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits)
         check = st.number_input(
-            "Checks", 0, MOST_CHECKS, 2, key=CHECK, bind="query-params", width=120,
+            "Checks", 0, MOST_CHECKS, 2, key=state.CHECK, bind="query-params", width=120,
             help="So many versions on each side of what was found are judged as well: whether the condition changes "
             "more than once is only known where somebody looks.",
         )  # fmt: skip
@@ -80,8 +80,8 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         return
     mark = _mark(opened, asked)
     found = context.bisects().known(context.lake(), opened.snapshot, asked)
-    if state.text(RUN) == mark and found is None and not work.is_asked(mark):
-        state.put({RUN: None})  # so that Cancel ends it
+    if state.text(state.RUN) == mark and found is None and not work.is_asked(mark):
+        state.put({state.RUN: None})  # so that Cancel ends it
         work.ask(mark)
     if work.is_asked(mark):
         found = _search(opened, asked) or found
@@ -111,7 +111,7 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     if found is None:
         return None
     pinned = BisectRequest(asked.condition, str(found.good), str(found.bad), asked.check)
-    state.put({state.GOOD: found.good, state.BAD: found.bad, RUN: _mark(opened, pinned)})
+    state.put({state.GOOD: found.good, state.BAD: found.bad, state.RUN: _mark(opened, pinned)})
     st.rerun()
 
 
@@ -160,9 +160,11 @@ def _links(opened: OpenTable, found: Bisection) -> None:
     name, to = opened.ref.name, found.first_seen if found.culprit is None else found.culprit
     with st.container(horizontal=True, key="bisect_links"):
         label = f"What v{to} changed" if to == found.last + 1 else f"What changed from v{found.last} to v{to}"
-        navigation.table_link(name, label, page="changes", **{state.FROM: found.last, state.TO: to})
-        navigation.table_link(name, f"Table at v{found.good_seen}", version=found.good_seen)
-        navigation.table_link(name, f"Can v{found.good_seen} be restored?", page="versions", at=found.good_seen)
+        navigation.table_link(name, label, {state.FROM: found.last, state.TO: to}, page="changes")
+        navigation.table_link(name, f"Table at v{found.good_seen}", {state.VERSION: found.good_seen})
+        navigation.table_link(
+            name, f"Can v{found.good_seen} be restored?", {state.AT: found.good_seen}, page="versions"
+        )
 
 
 def _candidates(found: Bisection) -> None:

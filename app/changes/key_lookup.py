@@ -20,7 +20,6 @@ from backend.diff.values import json_value
 from backend.errors import LakehouseError
 from backend.format import UNKNOWN
 
-KEY_OF = "key_of"  # query parameter: the key as JSON
 _FOUND = "_key_history"
 
 
@@ -94,19 +93,19 @@ def _progress(step: KeyProgress) -> tuple[float, str]:
 
 
 def _look_up(diff: VersionDiff, key: Key) -> None:
-    state.put({KEY_OF: orjson.dumps(key).decode()})
+    state.put({state.KEY_OF: orjson.dumps(key).decode()})
     work.ask(_mark(diff, key))
 
 
 def _close() -> None:
-    state.put({KEY_OF: None})
+    state.put({state.KEY_OF: None})
     work.cancel()
 
 
 def _asked() -> Key:
     """The key that the URL names; what is none is as if there were none."""
     try:
-        found = orjson.loads(state.text(KEY_OF) or "{}")
+        found = orjson.loads(state.text(state.KEY_OF) or "{}")
     except orjson.JSONDecodeError:
         return {}
     is_key = isinstance(found, dict) and all(isinstance(value, str | int | float | bool) for value in found.values())

@@ -15,9 +15,7 @@ from backend.diff.model import DiffMethod
 from backend.diff.prepare import DiffOptions
 from backend.lake.table.metadata_diff import column_names
 
-AGAINST, METHOD, WHERE, ON = "against", "method", "rows_where", "on"
 HERE, HOST = "Here", "On the stream host"
-KEY, WITHOUT, TOLERANCE = "key", "without", "tolerance"
 METHOD_LABELS = {
     DiffMethod.CHANGE_FEED: "Change feed",
     DiffMethod.SPARK_CHANGES: "Spark's CHANGES",
@@ -30,7 +28,7 @@ METHOD_LABELS = {
 
 def other_table(opened: OpenTable) -> OpenTable | None:
     """The other table that the URL names; raises `TableNotFoundError` when it is not there."""
-    name = state.text(AGAINST)
+    name = state.text(state.AGAINST)
     if not name or name == opened.ref.name:
         return None
     lake = context.lake()
@@ -45,12 +43,12 @@ def options_popover(opened: OpenTable) -> "OptionsPopover":
     with box:
         _table_picker(opened)
         st.multiselect(
-            "Key: columns that name a row", names, key=KEY, bind="query-params", accept_new_options=True,
+            "Key: columns that name a row", names, key=state.KEY, bind="query-params", accept_new_options=True,
             placeholder="Declared, as MERGE finds its rows, or as given last",
         )  # fmt: skip
-        st.multiselect("Leave out columns", names, key=WITHOUT, bind="query-params", placeholder="None")
+        st.multiselect("Leave out columns", names, key=state.WITHOUT, bind="query-params", placeholder="None")
         st.number_input(
-            "Floats are equal within", min_value=0.0, value=0.0, step=0.001, format="%g", key=TOLERANCE,
+            "Floats are equal within", min_value=0.0, value=0.0, step=0.001, format="%g", key=state.TOLERANCE,
             bind="query-params", help="Only where rows are paired by a key; NaN equals NaN, null equals null.",
         )  # fmt: skip
         _place_picker()
@@ -83,7 +81,7 @@ class OptionsPopover:
 def where_input() -> None:
     """The condition on rows, above them."""
     st.text_input(
-        "Only rows with", key=WHERE, bind="query-params", placeholder="amount < 0", max_chars=2_000,
+        "Only rows with", key=state.ROWS_WHERE, bind="query-params", placeholder="amount < 0", max_chars=2_000,
         help="SQL over one row, in DuckDB's dialect: kept are changes whose row satisfies it before or after.",
     )  # fmt: skip
 
@@ -91,28 +89,28 @@ def where_input() -> None:
 def asked_options(opened: OpenTable, against: OpenTable | None) -> DiffOptions:
     """What the URL asks for, by the widgets that are drawn before; columns that are left out are in `left_out`."""
     limits = context.settings().lake
-    key = tuple(st.session_state.get(KEY) or ()) or None
+    key = tuple(st.session_state.get(state.KEY) or ()) or None
     return DiffOptions(
         key=key,
         remembered=None if key else _remembered_key(opened),
         row_limit=limits.diff_rows,
         method=_asked_method(),
         max_bytes=limits.diff_max_bytes,
-        tolerance=float(st.session_state.get(TOLERANCE) or 0.0),
+        tolerance=float(st.session_state.get(state.TOLERANCE) or 0.0),
         against=against.ref if against else None,
-        where=str(st.session_state.get(WHERE) or "").strip() or None,
+        where=str(st.session_state.get(state.ROWS_WHERE) or "").strip() or None,
         on_host=is_on_host(),
     )
 
 
 def is_on_host() -> bool:
     """Whether the URL asks for Spark on the stream host."""
-    return state.text(ON) == "host"
+    return state.text(state.ON) == "host"
 
 
 def compare_on_host() -> None:
     """Callback: from now on there."""
-    state.put({ON: "host"})
+    state.put({state.ON: "host"})
 
 
 def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
@@ -126,17 +124,17 @@ def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
 
 def left_out() -> tuple[str, ...]:
     """Columns that are not compared."""
-    return tuple(st.session_state.get(WITHOUT) or ())
+    return tuple(st.session_state.get(state.WITHOUT) or ())
 
 
 def choose_method(method: DiffMethod | None) -> None:
     """Callback: this method, or the best one."""
-    state.put({METHOD: method.value if method else None})
+    state.put({state.METHOD: method.value if method else None})
 
 
 def _asked_method() -> DiffMethod | None:
     """A method that the URL names; anything else is as if it named none."""
-    asked = state.text(METHOD)
+    asked = state.text(state.METHOD)
     return DiffMethod(asked) if asked in {method.value for method in METHOD_LABELS} else None
 
 
@@ -145,7 +143,7 @@ def _picked_method() -> None:
 
 
 def _table_picker(opened: OpenTable) -> None:
-    chosen = state.text(AGAINST)
+    chosen = state.text(state.AGAINST)
     names = [name for name in cache.lake_reading().names if name != opened.ref.name]
     if chosen and chosen not in names:
         names.append(chosen)
@@ -165,8 +163,9 @@ def _place_picker() -> None:
 
 
 def _picked_place() -> None:
-    state.put({ON: "host" if st.session_state["pick_on"] == HOST else None})
+    state.put({state.ON: "host" if st.session_state["pick_on"] == HOST else None})
 
 
 def _picked_table() -> None:
-    state.put({AGAINST: st.session_state["pick_against"], state.FROM: None, state.TO: None, METHOD: None, ON: None})
+    forgotten = dict.fromkeys((state.FROM, state.TO, state.METHOD, state.ON))
+    state.put({state.AGAINST: st.session_state["pick_against"], **forgotten})

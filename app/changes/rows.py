@@ -18,7 +18,6 @@ from backend.diff import export
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, count_text
 
-PAGE = "page"
 CELLS = lists.Look(
     formats={"Updates": "count"},
     config={
@@ -83,12 +82,16 @@ def _filtered(diff: VersionDiff) -> tuple[list[RowChange], list[RowChange]]:
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
         # No `format_func` on widgets bound to the URL: their link would carry the label.
         kinds = st.pills(
-            "Kind of change", [kind.value for kind in RowKind], selection_mode="multi", key="kind", bind="query-params"
+            "Kind of change",
+            [kind.value for kind in RowKind],
+            selection_mode="multi",
+            key=state.KIND,
+            bind="query-params",
         )
         columns = st.multiselect(
             "Changed column",
             list(diff.changed_cells),
-            key="column",
+            key=state.COLUMN,
             bind="query-params",
             placeholder="Any" if touched else "No update changes a column",
             disabled=not touched,
@@ -102,14 +105,14 @@ def _page(found: list[RowChange]) -> list[RowChange]:
     pages = -(-len(found) // PAGE_ROWS)
     if pages <= 1:
         return found
-    number = min(max(1, state.whole(PAGE) or 1), pages)
+    number = min(max(1, state.whole(state.PAGE) or 1), pages)
     st.session_state["rows_page"] = number
     st.number_input(f"Page (1 – {pages})", 1, pages, key="rows_page", width=160, on_change=_paged)
     return found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
 
 
 def _paged() -> None:
-    state.put({PAGE: st.session_state["rows_page"]})
+    state.put({state.PAGE: st.session_state["rows_page"]})
 
 
 def _exports(diff: VersionDiff) -> None:

@@ -105,7 +105,7 @@ def _view(part: LogPart, found: VersionDiff | None) -> None:
     shown = found or part.outline
     with st.container(horizontal=True, vertical_alignment="center", key="views"):
         chosen = st.segmented_control(
-            "View", VIEWS, default=ROWS if shown.is_available else BY_COMMIT, required=True, key="view",
+            "View", VIEWS, default=ROWS if shown.is_available else BY_COMMIT, required=True, key=state.VIEW,
             bind="query-params", label_visibility="collapsed",
         )  # fmt: skip
         st.space("stretch")

@@ -15,8 +15,6 @@ from backend.lake.files.file_sizes import FileChoice
 from backend.lake.files.footer import FileFooter
 from backend.lake.model import Snapshot
 
-FILE = "file"  # query parameter: the path of the opened file
-PAGE = "page"  # query parameter: the page of a list, from 1
 PER_PAGE = 50
 
 FILES = lists.Look(
@@ -42,11 +40,11 @@ def show(snapshot: Snapshot, choice: FileChoice, what: str) -> None:
         page.start,
         f"{files_view.shown_range(page.start, page.files.num_rows, page.total, 'file')}, {what}.",
     )
-    opened = state.text(FILE)
+    opened = state.text(state.FILE)
     paths = page.files["path"].to_pylist()
     chosen = lists.choose(files_view.files_frame(page.files), FILES, key=f"files_{page.start}_{opened}", names=paths)
     if chosen and chosen != opened:
-        state.put({FILE: chosen})
+        state.put({state.FILE: chosen})
         opened = chosen
     if opened:
         _one(snapshot, opened)
@@ -54,7 +52,7 @@ def show(snapshot: Snapshot, choice: FileChoice, what: str) -> None:
 
 def start() -> int:
     """Where the page in the URL begins, counted from 0."""
-    return (max(1, state.whole(PAGE) or 1) - 1) * PER_PAGE
+    return (max(1, state.whole(state.PAGE) or 1) - 1) * PER_PAGE
 
 
 def pager(total: int, begin: int, words: str) -> None:
@@ -67,14 +65,16 @@ def pager(total: int, begin: int, words: str) -> None:
                 ("Previous", number - 1, number == 1),
                 ("Next", number + 1, begin + PER_PAGE >= total),
             ):
-                st.button(label, key=f"page_{label}", disabled=is_end, on_click=state.put, args=({PAGE: to},))
+                st.button(label, key=f"page_{label}", disabled=is_end, on_click=state.put, args=({state.PAGE: to},))
 
 
 def _one(snapshot: Snapshot, path: str) -> None:
     with st.container(border=True, key="one_file"):
         with st.container(horizontal=True, vertical_alignment="center", key="one_file_head"):
             st.markdown(f"**{markdown_safe(path)}**", width="stretch")
-            st.button("Close", key="close_file", icon=":material/close:", on_click=state.put, args=({FILE: None},))
+            st.button(
+                "Close", key="close_file", icon=":material/close:", on_click=state.put, args=({state.FILE: None},)
+            )
         _footer(context.lake().footer(snapshot, path))
 
 

@@ -27,8 +27,6 @@ ORDERS = {
 }
 CLUSTERING_COMMITS = 200
 MANY_FILES = 100_000  # below, counting is as fast as drawing
-PARTITION = "partition"  # query parameter: the partition whose files are listed
-BUCKET = "bucket"  # query parameter: the lower edge of the chosen bar, in bytes
 _CHART = "files_chart"
 _OVERLAP = "_files_overlap"
 _COUNTED = "_files_counted"  # what this viewer saw counted last: it comes at once, and needs no preview
@@ -108,7 +106,7 @@ def explore(opened: OpenTable, found: FileDistribution) -> None:
 
 def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:
     """The distribution with its rule; returns the bucket that was clicked."""
-    bucket = view.find_bucket(found.buckets, state.whole(BUCKET))
+    bucket = view.find_bucket(found.buckets, state.whole(state.BUCKET))
     figure = view.distribution_figure(found, mode=context.mode(), selected=bucket.from_bytes if bucket else None)
     figures.chart(figure, key=_CHART, on_select=_on_chart)
     rule = view.rule_sentence(found, ratio=health.small_file_ratio, min_files=health.min_files)
@@ -119,11 +117,11 @@ def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:
 def _on_chart() -> None:
     points = st.session_state[_CHART].get("selection", {}).get("points", [])
     edges = [point["customdata"][0] for point in points if isinstance(point.get("customdata"), list | tuple)]
-    state.put({BUCKET: int(edges[0]) if edges else None, file_list.PAGE: None})
+    state.put({state.BUCKET: int(edges[0]) if edges else None, state.PAGE: None})
 
 
 def _close() -> None:
-    state.put({BUCKET: None, file_list.PAGE: None})
+    state.put({state.BUCKET: None, state.PAGE: None})
 
 
 def of_bucket(snapshot: Snapshot, bucket: Bucket) -> None:
@@ -143,14 +141,14 @@ def extremes(snapshot: Snapshot, *, order: str) -> None:
 def partitions(snapshot: Snapshot, found: FileDistribution) -> None:
     """Totals per partition, searched and sorted; a click lists the files of one."""
     st.caption(view.partitions_sentence(found))
-    chosen = state.text(PARTITION)
+    chosen = state.text(state.PARTITION)
     if chosen is not None:
         _of_partition(snapshot, chosen)
         return
     if len(found.partitions) > 1:
         with st.container(horizontal=True, key="partition_tools"):
-            text = st.text_input("Search", key="find", bind="query-params", on_change=_first_page)
-            by = st.selectbox("Sort by", list(view.SORTS), key="sort", bind="query-params", on_change=_first_page)
+            text = st.text_input("Search", key=state.FIND, bind="query-params", on_change=_first_page)
+            by = st.selectbox("Sort by", list(view.SORTS), key=state.SORT, bind="query-params", on_change=_first_page)
     else:
         text, by = "", next(iter(view.SORTS))
     ordered = view.ordered_partitions(found, text or "", by)
@@ -161,20 +159,20 @@ def partitions(snapshot: Snapshot, found: FileDistribution) -> None:
     frame = view.partitions_frame(part, with_vectors=bool(found.vectors.files))
     opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
     if opened:
-        state.put({PARTITION: opened, file_list.PAGE: None})
+        state.put({state.PARTITION: opened, state.PAGE: None})
         st.rerun()
 
 
 def _of_partition(snapshot: Snapshot, partition: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="partition_head"):
         st.markdown(f"**{markdown_safe(partition)}**", width="content")
-        none = {PARTITION: None, file_list.PAGE: None}
+        none = {state.PARTITION: None, state.PAGE: None}
         st.button("All partitions", key="close_partition", icon=":material/close:", on_click=state.put, args=(none,))
     file_list.show(snapshot, FileChoice(partition=partition, order="smallest"), ORDERS["smallest"])
 
 
 def _first_page() -> None:
-    state.put({file_list.PAGE: None})
+    state.put({state.PAGE: None})
 
 
 def vectors(snapshot: Snapshot, found: FileDistribution) -> None:
@@ -193,7 +191,7 @@ def clustering(opened: OpenTable) -> None:
     if not columns:
         st.caption("No column of this table can have statistics.")
         return
-    column = st.selectbox("Column", columns, key="overlap_column", bind="query-params")
+    column = st.selectbox("Column", columns, key=state.OVERLAP_COLUMN, bind="query-params")
     found = _overlap(snapshot, column)
     st.markdown(markdown_safe(view.overlap_sentence(found, is_chosen_by_table=column in preferred)))
     if found.profile:

@@ -1,6 +1,7 @@
-"""What the chosen commits lead to: the detail of one, the comparison of two.
+"""Which commits are chosen, and what they lead to: the detail of one, the comparison of two.
 
-Rule: what the writer left is shown beside what Weir makes of it, and never replaced by it.
+Rule: the choice lives in the URL, list and figure only write it there. What the writer left is shown beside what Weir
+makes of it, and never replaced by it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,6 @@ from typing import Any
 import streamlit as st
 
 from app import cache, context, errors, navigation, state
-from app.history.choice import choose
 from app.history.view import commits as view
 from app.ui import lists
 from app.ui.frames import changes_frame
@@ -27,6 +27,16 @@ CHANGES = lists.Look(
 )
 
 
+def chosen_versions() -> list[int]:
+    """The versions in the URL, lowest first, at most two."""
+    return sorted(set(state.wholes(state.COMMIT)))[:2]
+
+
+def choose(versions: Sequence[int]) -> None:
+    """Writes the chosen versions into the URL: the first and last of more than two."""
+    state.put({state.COMMIT: sorted({min(versions), max(versions)}) if versions else None})
+
+
 def chosen_commits(ref: TableRef, chosen: Sequence[int], streams: Mapping[str, str]) -> None:
     """Nothing, one commit in full, or the way to the difference of two."""
     if len(chosen) == 2:
@@ -40,8 +50,9 @@ def _comparison(ref: TableRef, older: int, newer: int) -> None:
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="comparison"):
         st.markdown(f"**v{older} → v{newer}**: {things(newer - older, 'commit')} apart.", width="content")
         label = f"Changes from v{older} to v{newer}"
-        navigation.table_link(ref.name, label, page="changes", **{state.FROM: older, state.TO: newer})
-        navigation.table_link(ref.name, "Properties of both", page="properties", version=newer, compare=older)
+        navigation.table_link(ref.name, label, {state.FROM: older, state.TO: newer}, page="changes")
+        params = {state.VERSION: newer, state.COMPARE: older}
+        navigation.table_link(ref.name, "Properties of both", params, page="properties")
         _close("Clear")
 
 
@@ -77,10 +88,10 @@ def _head(ref: TableRef, commit: Commit, streams: Mapping[str, str]) -> None:
         )
         st.space("stretch")
         _stream_link(commit, streams)
-        navigation.table_link(ref.name, f"Table at v{commit.version}", version=commit.version)
+        navigation.table_link(ref.name, f"Table at v{commit.version}", {state.VERSION: commit.version})
         if commit.version:
             params = {state.FROM: commit.version - 1, state.TO: commit.version}
-            navigation.table_link(ref.name, "What it changed", page="changes", **params)
+            navigation.table_link(ref.name, "What it changed", params, page="changes")
         _close("Close")
 
 
@@ -91,7 +102,7 @@ def _stream_link(commit: Commit, streams: Mapping[str, str]) -> None:
     if commit.origin and name in declared:
         batch = commit.origin.batch_id
         label = f"Stream {name}" + (f", batch {batch}" if batch is not None else "")
-        navigation.page_link("stream", label, stream=name, batch=batch)
+        navigation.page_link("stream", label, {state.STREAM: name, state.BATCH: batch})
 
 
 def _changes(changes: Sequence[TableChange]) -> None:

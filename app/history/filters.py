@@ -16,9 +16,8 @@ from backend.errors import VersionFormatError
 from backend.lake.history.history_filter import Choices, HistoryFilter, LookBack, choices, look_back, newest_until
 from backend.lake.model import Commit, TableRef
 
-PAGE = "page"  # of the list: another filter begins at its first
-LOOK, SINCE, UNTIL = "look", "since", "until"
-GROUPS = {"operation": "Operation", "user": "User", "engine": "Engine", "written_by": "Stream"}  # URL key → label
+# query parameter → label
+GROUPS = {state.OPERATION: "Operation", state.USER: "User", state.ENGINE: "Engine", state.WRITTEN_BY: "Stream"}
 MOST_LOOK = 1_000_000
 
 
@@ -45,10 +44,10 @@ class Filtered:
 
 def is_on() -> bool:
     """The switch; a link with a filter turns it on."""
-    filters = (*GROUPS, SINCE, UNTIL)
-    if "filter" not in st.session_state and any(state.text(key) for key in filters):
-        st.session_state["filter"] = True
-    return st.toggle("Filter", key="filter", bind="query-params", on_change=_first_page)
+    filters = (*GROUPS, state.SINCE, state.UNTIL)
+    if state.FILTER not in st.session_state and any(state.text(key) for key in filters):
+        st.session_state[state.FILTER] = True
+    return st.toggle("Filter", key=state.FILTER, bind="query-params", on_change=_first_page)
 
 
 def filtered(log: LogRange, streams: Mapping[str, str]) -> Filtered:
@@ -72,7 +71,7 @@ _FIELDS = ("operations", "users", "engines", "streams")
 
 def chosen(key: str) -> list[str]:
     """What the URL chooses in a group."""
-    return list(dict.fromkeys(text for text in st.query_params.get_all(key) if text))
+    return list(dict.fromkeys(text for text in state.texts(key) if text))
 
 
 def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tuple[LookBack, int]:
@@ -82,7 +81,7 @@ def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tupl
         newest = newest_until(lake, log.ref, until, first=log.first, latest=log.latest)
     if newest < log.first:
         return LookBack((), is_whole=True), 0
-    most = min(max(state.whole(LOOK) or 0, view.LOOK), MOST_LOOK)
+    most = min(max(state.whole(state.LOOK) or 0, view.LOOK), MOST_LOOK)
     bar = st.empty()
 
     def said(number: int) -> None:
@@ -96,7 +95,7 @@ def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tupl
 
 def _times() -> tuple[datetime | None, datetime | None]:
     now, found, help_text = context.now(), [], f"Write {view.FORMS}."
-    for key, label, is_end in ((SINCE, "Since", False), (UNTIL, "Until", True)):
+    for key, label, is_end in ((state.SINCE, "Since", False), (state.UNTIL, "Until", True)):
         text = st.text_input(
             label,
             key=key,
@@ -143,26 +142,22 @@ def _said(looked: view.Looked, wanted: HistoryFilter) -> None:
 
 
 def _picked(key: str) -> None:
-    values = st.session_state[f"pick_{key}"]
-    if values:
-        st.query_params[key] = values
-    else:
-        st.query_params.pop(key, None)
+    state.put({key: st.session_state[f"pick_{key}"]})
     _first_page()
 
 
 def _clear() -> None:
-    for key in GROUPS:
-        st.query_params.pop(key, None)
-    for key in (SINCE, UNTIL):
+    state.put(dict.fromkeys(GROUPS))
+    for key in (state.SINCE, state.UNTIL):
         st.session_state[key] = ""
     _first_page()
 
 
 def _look_further(most: int) -> None:
-    state.put({LOOK: most})
+    state.put({state.LOOK: most})
 
 
 def _first_page() -> None:
-    st.session_state.pop(PAGE, None)
-    st.query_params.pop(PAGE, None)
+    """Another filter begins at the list's first page."""
+    st.session_state.pop(state.PAGE, None)
+    state.put({state.PAGE: None})

@@ -10,10 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from app import cache, context
+from app import cache, context, state
 from app.history import filters as history_filters
-from app.history.choice import choose, chosen_versions
-from app.history.commit_detail import chosen_commits
+from app.history.commit_detail import choose, chosen_commits, chosen_versions
 from app.history.filters import LogRange
 from app.history.view import commits as view
 from app.history.view.figure import FIGURES, HEIGHT_PX, drawn_sentence, history_figure
@@ -60,7 +59,7 @@ def chart(opened: OpenTable) -> None:
         names,
         default="Rows",
         required=True,
-        key="figure",
+        key=state.FIGURE,
         bind="query-params",
     )
     place = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
@@ -103,7 +102,7 @@ def list_commits(log: LogRange) -> None:
             dimmed = st.toggle(
                 "Dim maintenance",
                 value=True,
-                key="dim",
+                key=state.DIM,
                 bind="query-params",
                 help="OPTIMIZE, VACUUM and the like step back: they change no row.",
             )
@@ -134,7 +133,7 @@ def _page(total: int) -> int:
     pages = max(1, -(-total // PAGE_SIZE))
     if pages == 1:
         return 1
-    return int(st.pagination(pages, key=history_filters.PAGE, bind="query-params"))
+    return int(st.pagination(pages, key=state.PAGE, bind="query-params"))
 
 
 def _say(listed: Listed, *, filtering: bool) -> None:

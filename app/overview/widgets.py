@@ -8,7 +8,7 @@ from datetime import datetime
 
 import streamlit as st
 
-from app import context, navigation
+from app import context, navigation, state
 from app.overview.view import attention_destination, item_words, since_text
 from app.ui.badges import state_mark
 from app.ui.lists import Look
@@ -61,7 +61,9 @@ def attention_list(items: Sequence[AttentionItem], now: datetime, *, judged: str
                 _item(item, now)
             if len(rest) > MOST_FOLDED:
                 left = count_text(len(rest) - MOST_FOLDED)
-                navigation.page_link("tables", f"{left} less urgent ones: all tables, stalest first", sort="Stalest")
+                navigation.page_link(
+                    "tables", f"{left} less urgent ones: all tables, stalest first", {state.SORT: "Stalest"}
+                )
 
 
 def _item(item: AttentionItem, now: datetime) -> None:
@@ -77,4 +79,5 @@ def _item(item: AttentionItem, now: datetime) -> None:
             )
             st.caption(markdown_safe(sentence(item.next_step)))
         with link:
-            navigation.page_link(destination.page, destination.label, **destination.params)
+            params = {state.TABLE: destination.table, state.STREAM: destination.stream}
+            navigation.page_link(destination.page, destination.label, params)

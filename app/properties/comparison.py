@@ -16,7 +16,6 @@ from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
 from backend.lake.model import Snapshot
 
-COMPARE = "compare"
 CHANGES = lists.Look(
     config={
         "Name": st.column_config.TextColumn(pinned=True, width=300),
@@ -30,7 +29,7 @@ def comparison(opened: OpenTable) -> None:
     """The field for the other version, and what differs; raises what `resolve_version` and the lake raise."""
     text = st.text_input(
         "Compare with version",
-        key=COMPARE,
+        key=state.COMPARE,
         bind="query-params",
         placeholder="118, -5, latest, a time",
         help="A version, `latest`, an offset such as `-5`, or a time such as `2026-11-20T10:00Z`.",
@@ -57,8 +56,8 @@ def _differences(name: str, old: Snapshot, new: Snapshot) -> None:
     _list(range_text, rest)
     if columns:
         st.caption(f"{things(len(columns), 'change')} of columns beside.")
-    params = {state.FROM: old.version, state.TO: new.version, "view": "Schema and properties"}
-    navigation.table_link(name, f"All that changed {markdown_safe(range_text)}", page="changes", **params)
+    params = {state.FROM: old.version, state.TO: new.version, state.VIEW: "Schema and properties"}
+    navigation.table_link(name, f"All that changed {markdown_safe(range_text)}", params, page="changes")
 
 
 def _list(range_text: str, changes: list[TableChange]) -> None:

@@ -5,6 +5,7 @@ Rule: what is set here is seen first; a default is shown as such.
 
 import streamlit as st
 
+from app import state
 from app.properties import view
 from app.ui import lists
 from app.ui.words import markdown_safe
@@ -45,11 +46,11 @@ def table(metadata: Metadata) -> None:
     st.caption(f"{view.properties_sentence(rows)}.")
     with st.container(horizontal=True, vertical_alignment="bottom", key="property_filters"):
         show = st.segmented_control(
-            "Show", ["All", "Set here"], default="All", required=True, key="show", bind="query-params"
+            "Show", ["All", "Set here"], default="All", required=True, key=state.SHOW, bind="query-params"
         )
         words = st.text_input(
             "Search",
-            key="q",
+            key=state.SEARCH,
             bind="query-params",
             placeholder="Name, value or meaning",
             icon=":material/search:",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import streamlit as st
 
-from app import cache, context, navigation
+from app import cache, context, navigation, state
 from app.streams.controls import act_buttons, blocked_caption
 from app.streams.view.streams import (
     build_stream_frame,
@@ -82,7 +82,7 @@ def _rows(statuses: Sequence[StreamStatus], *, now: datetime) -> None:
     ).selection
     if picked.cells:
         row, _ = picked.cells[0]
-        navigation.go("stream", stream=names[row])
+        navigation.go("stream", {state.STREAM: names[row]})
     chosen = [statuses[row] for row in picked.rows if row < len(statuses)]
     with st.container(horizontal=True, vertical_alignment="center", key="acts"):
         act_buttons(chosen, key="many")

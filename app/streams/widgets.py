@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pandas as pd
 import streamlit as st
 
-from app import cache, context, navigation
+from app import cache, context, navigation, state
 from app.streams.controls import act_buttons, blocked_caption, operation_log
 from app.streams.view import figures
 from app.streams.view import stream as view
@@ -50,7 +50,7 @@ def stream_panel(name: str) -> None:
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=stale_s)
     _trouble(status, silent)
     window = st.segmented_control(
-        "Window", list(WINDOWS_S), default="15 min", required=True, key="window", bind="query-params"
+        "Window", list(WINDOWS_S), default="15 min", required=True, key=state.WINDOW, bind="query-params"
     )
     window_s = WINDOWS_S[window or "15 min"]
     since = context.now() - timedelta(seconds=window_s)
@@ -131,7 +131,13 @@ def _charts(status: StreamStatus, bins: list[Bin]) -> None:
 
 def _lists(status: StreamStatus, events: list[Progress]) -> None:
     chosen = st.segmented_control(
-        "List", VIEWS, default=VIEWS[0], required=True, key="view", bind="query-params", label_visibility="collapsed"
+        "List",
+        VIEWS,
+        default=VIEWS[0],
+        required=True,
+        key=state.VIEW,
+        bind="query-params",
+        label_visibility="collapsed",
     )
     now = context.now()
     match chosen:

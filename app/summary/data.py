@@ -15,8 +15,6 @@ from backend.lake.rows.filters import parse_filter
 from backend.lake.rows.rows import SEARCH_FILES, RowQuery
 from backend.lake.table.schema import fields
 
-WHERE = "where"
-SEARCH = "search"  # query parameter: how many files one search may open
 _EXAMPLE = "amount >= 10 AND status IN ('new', 'paid') AND note IS NOT NULL"
 _HELP = (
     "Columns with = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined by AND, OR, NOT and brackets. "
@@ -31,16 +29,16 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     columns = [field.path for field in schema if field.depth == 0]
     shown = _columns(columns)
     text = st.text_input(
-        "Filter", key=WHERE, bind="query-params", placeholder=_EXAMPLE, help=_HELP, on_change=_forget_search
+        "Filter", key=state.WHERE, bind="query-params", placeholder=_EXAMPLE, help=_HELP, on_change=_forget_search
     )
     where = parse_filter(text or "", schema)
     chosen = tuple(shown or columns[: view.MOST_COLUMNS])
-    query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(SEARCH) or 0))
+    query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(state.SEARCH_FILES) or 0))
     with st.spinner(f"Reading rows of {opened.ref.name} v{snapshot.version} …", show_time=True):
         found = context.lake().find_rows(snapshot, query)
     st.caption(markdown_safe(view.found_sentence(found, snapshot.version, filtered=where is not None)))
     if found.files_left and where is not None and found.page.rows.num_rows < limit:
-        further = {SEARCH: 10 * (query.search_files or SEARCH_FILES)}
+        further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}
         st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
     if found.page.rows.num_rows:
         _list(opened, view.shown_rows(found.page.rows))
@@ -50,11 +48,11 @@ def _columns(columns: list[str]) -> list[str]:
     every = (
         f"All {things(len(columns), 'column')}" if len(columns) <= view.MOST_COLUMNS else f"First {view.MOST_COLUMNS}"
     )
-    return list(st.multiselect("Columns", columns, key="columns", bind="query-params", placeholder=every))
+    return list(st.multiselect("Columns", columns, key=state.COLUMNS, bind="query-params", placeholder=every))
 
 
 def _forget_search() -> None:
-    state.put({SEARCH: None})
+    state.put({state.SEARCH_FILES: None})
 
 
 def _list(opened: OpenTable, shown: view.ShownRows) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cache
+from app import cache, state
 from app.summary.view import schema as view
 from app.ui import lists
 from app.ui.frame import OpenTable
@@ -61,7 +61,7 @@ def _controls(snapshot: Snapshot, found: Sequence[Column]) -> tuple[str, bool]:
     with st.container(horizontal=True, vertical_alignment="bottom", key="schema_controls"):
         words = st.text_input(
             "Search columns",
-            key="find",
+            key=state.FIND,
             bind="query-params",
             placeholder=f"Name, type or comment among {len(found):,}",
             icon=":material/search:",
@@ -71,7 +71,7 @@ def _controls(snapshot: Snapshot, found: Sequence[Column]) -> tuple[str, bool]:
         shown = st.toggle(
             "Statistics",
             value=not many,
-            key="statistics",
+            key=state.STATISTICS,
             bind="query-params",
             help=f"Least and greatest value and nulls, from the log of {things(snapshot.num_files, 'file')}."
             + (" Takes some seconds for so many files." if many else ""),
@@ -81,7 +81,7 @@ def _controls(snapshot: Snapshot, found: Sequence[Column]) -> tuple[str, bool]:
 
 def _start(found: int) -> int:
     pages = -(-found // view.PAGE_ROWS)
-    page = int(st.pagination(pages, key="schema_page", bind="query-params")) if pages > 1 else 1
+    page = int(st.pagination(pages, key=state.SCHEMA_PAGE, bind="query-params")) if pages > 1 else 1
     return (page - 1) * view.PAGE_ROWS
 
 

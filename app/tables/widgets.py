@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cache, context, navigation
+from app import cache, context, navigation, state
 from app.tables import view
 from app.ui import lists
 from app.ui.frame import empty_lake
 from app.ui.lake import Table
 from app.ui.live import reading_progress
-
-_LAYER, _OWNER, _PAGE = "layer", "owner", "page"
 
 _SMALL = st.column_config.ProgressColumn(
     "Small files", format="percent", width=110, min_value=0, max_value=1,
@@ -64,21 +62,29 @@ def table_list() -> None:
 def _filters(tables: Sequence[Table]) -> view.Query:
     with st.container(horizontal=True, vertical_alignment="bottom", key="table_filters"):
         words = st.text_input(
-            "Search", key="q", bind="query-params", live="200ms", width=280, on_change=_first_page, type="search",
-            placeholder="Name, owner, layer, problem", icon=":material/search:",
+            "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=_first_page,
+            type="search", placeholder="Name, owner, layer, problem", icon=":material/search:",
         )  # fmt: skip
         layers = st.pills(
-            "Layer", view.LAYERS, selection_mode="multi", key=_LAYER, bind="query-params", on_change=_first_page
+            "Layer", view.LAYERS, selection_mode="multi", key=state.LAYER, bind="query-params", on_change=_first_page
         )
-        owners = view.owners(tables, st.query_params.get_all(_OWNER))
+        owners = view.owners(tables, state.texts(state.OWNER))
         chosen = st.multiselect(
-            "Owner", owners, key=_OWNER, bind="query-params", on_change=_first_page, width=240,
+            "Owner", owners, key=state.OWNER, bind="query-params", on_change=_first_page, width=240,
             placeholder="All owners" if owners else "No table names one",
         )  # fmt: skip
         shown = st.segmented_control(
-            "Show", view.SHOWN, default=view.ALL, required=True, key="show", bind="query-params", on_change=_first_page
+            "Show",
+            view.SHOWN,
+            default=view.ALL,
+            required=True,
+            key=state.SHOW,
+            bind="query-params",
+            on_change=_first_page,
         )
-        order = st.selectbox("Sort by", view.ORDERS, key="sort", bind="query-params", on_change=_first_page, width=190)
+        order = st.selectbox(
+            "Sort by", view.ORDERS, key=state.SORT, bind="query-params", on_change=_first_page, width=190
+        )
     return view.Query(words or "", tuple(layers), tuple(chosen), shown or view.ALL, order or view.ORDERS[0])
 
 
@@ -87,23 +93,23 @@ def _page(found: Sequence[Table], limits: view.Limits) -> None:
     place = st.container(key="table_list")
     page = 1
     if pages > 1:
-        if st.session_state.get(_PAGE, 1) > pages:  # fewer tables match than when the page was chosen
-            st.session_state[_PAGE] = pages
-        page = st.pagination(pages, key=_PAGE, bind="query-params")
+        if st.session_state.get(state.PAGE, 1) > pages:  # fewer tables match than when the page was chosen
+            st.session_state[state.PAGE] = pages
+        page = st.pagination(pages, key=state.PAGE, bind="query-params")
     rows = found[(page - 1) * view.PAGE_ROWS : page * view.PAGE_ROWS]
     with place:
         st.caption(f"{view.page_sentence(page, len(found))} Click a row to open the table.".strip())
         names = [table.ref.name for table in rows]
         name = lists.choose(view.catalog_frame(rows, limits.now), TABLES, key="catalog", names=names)
     if name is not None:
-        navigation.go("table", table=name)
+        navigation.go("table", {state.TABLE: name})
 
 
 def _first_page() -> None:
-    if _PAGE in st.session_state:
-        st.session_state[_PAGE] = 1
+    if state.PAGE in st.session_state:
+        st.session_state[state.PAGE] = 1
 
 
 def _clear() -> None:
-    for key, value in (("q", ""), (_LAYER, []), (_OWNER, []), ("show", view.ALL)):
+    for key, value in ((state.SEARCH, ""), (state.LAYER, []), (state.OWNER, []), (state.SHOW, view.ALL)):
         st.session_state[key] = value

@@ -49,7 +49,7 @@ def sidebar(*, on_table_page: bool) -> None:
         if reason:
             st.info(reason, icon=":material/lock:")
     if st.session_state.pop(_PICKED, False) and not on_table_page:
-        navigation.go("table", table=state.table())
+        navigation.go("table", {state.TABLE: state.table()})
 
 
 def _picker() -> None:
@@ -184,7 +184,7 @@ def _version_control(opened: OpenTable) -> None:
             f"{bytes_text(snapshot.size_bytes)}",
             help=moment_help(snapshot.committed_at, context.timezone()),
         )
-        navigation.table_link(opened.ref.name, "Choose from history", page="history", version=state.version())
+        navigation.table_link(opened.ref.name, "Choose from history", {state.VERSION: state.version()}, page="history")
 
 
 def _pinned_band(opened: OpenTable) -> None:

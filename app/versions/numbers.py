@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import context
+from app import context, state
 from app.errors import boundary
 from app.ui import lists, work
 from app.ui.figures import chart
@@ -38,9 +38,9 @@ def numbers(opened: OpenTable, found: Reachability) -> None:
     """The choice of a number, and the number over versions."""
     st.subheader("Numbers over versions", anchor=False)
     names = [*view.table_numbers(), COLUMN, SQL]
-    chosen = st.segmented_control("Number", names, default="Rows", required=True, key="number", bind="query-params")
+    chosen = st.segmented_control("Number", names, default="Rows", required=True, key=state.NUMBER, bind="query-params")
     over = st.segmented_control(
-        "Over", ["Time", "Versions"], default="Time", required=True, key="over", bind="query-params"
+        "Over", ["Time", "Versions"], default="Time", required=True, key=state.OVER, bind="query-params"
     )
     by_time = over == "Time"
     totals = _totals(opened)
@@ -90,9 +90,9 @@ def _column(opened: OpenTable, found: Reachability, totals: Sequence[VersionTota
         st.info("**No column that statistics can speak of.**", icon=":material/view_column:")
         return
     with st.container(horizontal=True, vertical_alignment="bottom", key="column_choice"):
-        column = st.selectbox("Column", names, key="column", bind="query-params")
+        column = st.selectbox("Column", names, key=state.COLUMN, bind="query-params")
         measure = st.segmented_control(
-            "Measure", list(MEASURES), default="Nulls", required=True, key="measure", bind="query-params"
+            "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"
         )
     wanted, known_of = spread(found.facts.spans, COUNTS[-1]), context.column_numbers()
     known = known_of.known(opened.snapshot, column, wanted)
@@ -123,14 +123,14 @@ def _column_number(column: str, measure: str) -> view.Number:
 def _sql(opened: OpenTable, found: Reachability, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
     latest = found.facts.latest
     text = st.text_input(
-        "Aggregate", key="sql", bind="query-params", placeholder="sum(amount)", max_chars=2_000,
+        "Aggregate", key=state.SQL, bind="query-params", placeholder="sum(amount)", max_chars=2_000,
         help="One SQL aggregate over the rows, such as count(*) FILTER (WHERE status = 'open') or "
         "count(DISTINCT customer_id). DuckDB's dialect; it sees the table's columns and nothing else.",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom", key="sql_versions"):
-        first = st.number_input("From version", 0, latest, 0, key="first", bind="query-params", width=150)
-        last = st.number_input("To version", 0, latest, latest, key="last", bind="query-params", width=150)
-        count = st.selectbox("At most", COUNTS, key="points", bind="query-params", width=120)
+        first = st.number_input("From version", 0, latest, 0, key=state.FIRST, bind="query-params", width=150)
+        last = st.number_input("To version", 0, latest, latest, key=state.LAST, bind="query-params", width=150)
+        count = st.selectbox("At most", COUNTS, key=state.POINTS, bind="query-params", width=120)
         wanted = spread(found.facts.spans, count, within=(min(first, last), max(first, last)))
         name = f"sql_{opened.ref.uri}_{text}"
         label, ready = f"Compute at {things(len(wanted), 'version')}", bool(text and wanted)

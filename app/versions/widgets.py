@@ -1,6 +1,6 @@
 """Widgets of the versions page: the strip over all versions, and what can be done with the chosen one.
 
-Rule: the chosen version is in the URL (`at`); files are looked for on request, and only what was looked at is said.
+Rule: the chosen version is in the URL; files are looked for on request, and only what was looked at is said.
 """
 
 import streamlit as st
@@ -16,7 +16,6 @@ from backend.lake.retention.answers import Answer, VersionAnswer, judge_version,
 from backend.lake.retention.file_check import SAMPLE, LogSeen
 from backend.lake.retention.reachability import FilesSeen, Reachability, judge, with_missing
 
-AT = "at"  # query parameter: the chosen version
 _CHART = "versions_strip"
 _SEEN = "_files_seen"  # by table, version: what looking found in this session
 _LOG = "_log_seen"
@@ -57,7 +56,7 @@ def problems(found: Reachability) -> None:
 
 def _chosen(found: Reachability) -> int:
     latest = found.facts.latest
-    asked = state.whole(AT)
+    asked = state.whole(state.AT)
     pinned = state.version()
     newest = latest if found.facts.is_reconstructable(latest) or not found.facts.spans else found.facts.spans[-1][1]
     at = next((v for v in (asked, pinned) if v is not None and v <= latest), newest)
@@ -70,13 +69,13 @@ def _chosen(found: Reachability) -> int:
 
 
 def _on_input() -> None:
-    state.put({AT: st.session_state["at_input"]})
+    state.put({state.AT: st.session_state["at_input"]})
 
 
 def _on_chart() -> None:
     points = st.session_state[_CHART].selection.points
     if points:
-        state.put({AT: int(points[0]["customdata"][1])})
+        state.put({state.AT: int(points[0]["customdata"][1])})
 
 
 # the chosen version ----------------------------------------------------------------------------------------------
@@ -112,10 +111,10 @@ def _links(ref: TableRef, found: Reachability, answer: VersionAnswer) -> None:
         return
     version, latest = answer.version, found.facts.latest
     with st.container(horizontal=True, key="version_links"):
-        navigation.table_link(ref.name, f"Open v{version}", page="table", version=version)
+        navigation.table_link(ref.name, f"Open v{version}", {state.VERSION: version})
         if version != latest and found.facts.is_reconstructable(latest):
             label = f"Changes from v{version} to v{latest}"
-            navigation.table_link(ref.name, label, page="changes", **{state.FROM: version, state.TO: latest})
+            navigation.table_link(ref.name, label, {state.FROM: version, state.TO: latest}, page="changes")
 
 
 # files -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from app import cache
-from app.files import file_sizes
+from app.files import widgets as files
 from backend.errors import StorageError
 from backend.lake.model import Snapshot
 from tests import builders
@@ -124,7 +124,7 @@ def summed(home: Path, *, files: int) -> None:
 
 def test_a_checksum_is_shown_until_the_count_is_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summed(home, files=3)
-    monkeypatch.setattr(file_sizes, "MANY_FILES", 1)
+    monkeypatch.setattr(files, "MANY_FILES", 1)
     app = open_page("files", table="summed")
     assert metrics(app)["Small files"] == "0 %" and "From the checksum" not in words(app)
     assert len(app.get("plotly_chart")) == 1 and not app.warning
