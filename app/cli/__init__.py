@@ -1,6 +1,7 @@
 """`weir …`: what the pages show and do, without a browser.
 
-Rule: this package knows words and exit codes; every answer comes from backend, and only answers go to stdout.
+Rule: this package knows words and exit codes; every answer comes from backend, and only answers go to stdout. stderr
+gets sentences, never a traceback: `PYTHONDEVMODE=1` shows it to whoever asks.
 """
 
 import io
@@ -8,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+USAGE = 2
 INTERRUPTED = 130  # what shells expect after Ctrl-C
 
 
@@ -42,14 +44,46 @@ def allow_pandas() -> None:
 
 def _guarded(args: Sequence[str]) -> int:
     try:
-        from app.cli.errors import run
-
-        return run(args)
+        return _run(args)
     except KeyboardInterrupt:
         sys.stderr.write("\nerror: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
         return _reader_gone()
+
+
+def _run(args: Sequence[str]) -> int:
+    """Run the command line; every failure leaves as words and a code."""
+    import typer  # late, so that Ctrl-C is heard from the first moment on
+
+    from app.cli.commands import app
+    from app.cli.output import fail
+    from backend.errors import LakehouseError
+
+    try:
+        result = typer.main.get_command(app).main(list(args), prog_name="weir", standalone_mode=False)
+    except LakehouseError as exc:
+        return fail(exc.message, exc.hint, exc.exit_code)
+    except (typer.Abort, EOFError) as exc:
+        raise KeyboardInterrupt from exc
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception as exc:  # the outermost boundary: a person at a terminal gets no traceback
+        if hasattr(exc, "format_message"):  # wrong usage; typer does not export the class
+            return fail(exc.format_message(), _usage_hint(exc), USAGE)
+        if sys.flags.dev_mode:
+            raise
+        first_line = (str(exc).strip() or "no message").splitlines()[0]
+        hint = "run it again with PYTHONDEVMODE=1 and report what it shows"
+        return fail(f"unexpected {type(exc).__name__}: {first_line}", hint)
+    if result == INTERRUPTED:  # typer's own reading of Ctrl-C
+        raise KeyboardInterrupt
+    return result if isinstance(result, int) else 0
+
+
+def _usage_hint(exc: Exception) -> str:
+    context = getattr(exc, "ctx", None)
+    return f"{context.command_path if context else 'weir'} --help"
 
 
 def _reader_gone() -> int:

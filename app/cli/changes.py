@@ -14,9 +14,8 @@ from app.changes.view.sentence import rewritten_text
 from app.changes.view.summary import to_markdown
 from app.cli import documents
 from app.cli.diff_here import compared as compared_here
-from app.cli.errors import fail
 from app.cli.lake import opened, services
-from app.cli.output import one_line, print_json, print_table, say
+from app.cli.output import fail, one_line, print_json, print_table, say
 from backend.diff.answer import diff as compare
 from backend.diff.export import WRITERS, ChangedBatches, fetched
 from backend.diff.key import parse_names

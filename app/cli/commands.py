@@ -3,15 +3,35 @@
 Rule: a command parses, calls, prints; what is behind it is imported when it runs, so that `weir` starts fast.
 """
 
+import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+from app.cli import USAGE
+
+
+class ByPanel(TyperGroup):
+    """Lists commands under the heading of their panel: typer does so only with rich, which takes 0.2 s to load."""
+
+    def format_commands(self, _ctx: object, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = str(getattr(command, "rich_help_panel", ""))
+            panels.setdefault(panel, []).append((name, command.help or ""))
+        for panel, lines in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(lines)
+
 
 app = typer.Typer(
     name="weir",
+    cls=ByPanel,
+    rich_markup_mode=None,
     help="See, explain and operate a Delta lakehouse.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -30,6 +50,7 @@ At = Annotated[str | None, typer.Option("--version", help="A version, `latest`, 
 
 @app.callback(invoke_without_command=True)
 def weir(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print Weir's version.", is_eager=True)] = False,
 ) -> None:
     if version:
@@ -37,6 +58,9 @@ def weir(
 
         typer.echo(f"weir {installed('weir')}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(USAGE)
 
 
 @app.command(rich_help_panel=READ)
@@ -244,30 +268,39 @@ def restart(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
 @app.command(rich_help_panel=RUN)
 def up() -> int:
     """UI, stream host and demo generator together."""
-    from app.cli import processes
+    from app.run.up import main
 
-    return processes.up()
+    return main()
 
 
 @app.command(rich_help_panel=RUN)
 def ui() -> int:
     """The UI alone."""
-    from app.cli import processes
+    from app.cli import allow_pandas
 
-    return processes.ui()
+    allow_pandas()
+    from app.server.asgi import main
+
+    return main()
 
 
 @app.command(rich_help_panel=RUN)
 def host() -> int:
     """The stream host alone (Spark)."""
-    from app.cli import processes
-
-    return processes.become("pipelines.host")
+    return _become("pipelines.host")
 
 
 @app.command(rich_help_panel=RUN)
 def demo() -> int:
     """The demo's generator alone."""
-    from app.cli import processes
+    return _become("pipelines.demo.generator")
 
-    return processes.become("pipelines.demo.generator")
+
+def _become(module: str) -> int:
+    """Replace this process by `python -m module`, so that signals reach it directly. Spark's side is another program
+    and never imported here; wrong settings are told before it starts."""
+    from backend.settings import load_settings
+
+    load_settings()
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module])

@@ -3,28 +3,32 @@
 Rule: pure; keys are a contract with scripts: add, never rename.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from backend.diff.export import row_document
-from backend.diff.model import CommitChanges, VersionDiff
 from backend.diff.values import json_value
-from backend.health.model import AttentionItem, TableHealth
-from backend.jobs.model import Job
-from backend.lake.files.file_sizes import FileDistribution
-from backend.lake.history.metadata_changes import TableChange
-from backend.lake.model import Commit, Protocol, Snapshot, TableCard, UnreadableTable
-from backend.lake.table.metadata_diff import FieldState
-from backend.lake.table.schema import Column, constraints
-from backend.streams.model import Progress, StreamFailure, StreamState, StreamStatus
+
+# Types alone: a command that prints a commit must not load what compares rows.
+if TYPE_CHECKING:
+    from backend.diff.model import CommitChanges, VersionDiff
+    from backend.health.model import AttentionItem, TableHealth
+    from backend.jobs.model import Job
+    from backend.lake.files.file_sizes import FileDistribution
+    from backend.lake.history.metadata_changes import TableChange
+    from backend.lake.model import Commit, Protocol, Snapshot, TableCard, UnreadableTable
+    from backend.lake.table.metadata_diff import FieldState
+    from backend.lake.table.schema import Column
+    from backend.streams.model import Progress, StreamFailure, StreamStatus
 
 Document = dict[str, Any]
 
-_TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)  # a stream that runs again has no error any more
-
 
 def card(value: TableCard | UnreadableTable) -> Document:
+    from backend.lake.model import UnreadableTable
+
     named = {"name": value.ref.name, "uri": value.ref.uri}
     if isinstance(value, UnreadableTable):
         return named | {
@@ -50,6 +54,8 @@ def card(value: TableCard | UnreadableTable) -> Document:
 
 
 def snapshot(value: Snapshot, schema: tuple[Column, ...]) -> Document:
+    from backend.lake.table.schema import constraints
+
     return {
         "name": value.ref.name,
         "uri": value.ref.uri,
@@ -163,6 +169,8 @@ def files(version: int, value: FileDistribution) -> Document:
 
 
 def diff(value: VersionDiff) -> Document:
+    from backend.diff.export import row_document
+
     return {
         "name": value.ref.name,
         "uri": value.ref.uri,
@@ -267,8 +275,12 @@ def attention_item(value: AttentionItem) -> Document:
 
 
 def stream(value: StreamStatus) -> Document:
+    from backend.streams.model import StreamState
+
     observed, progress = value.observed, value.progress
-    failure = observed.last_failure if observed and observed.state in _TROUBLED else None
+    # A stream that runs again has no error any more.
+    is_troubled = observed is not None and observed.state in (StreamState.FAILED, StreamState.BACKOFF)
+    failure = observed.last_failure if observed and is_troubled else None
     return {
         "name": value.declaration.name,
         "desired": value.desired.state.value if value.desired else None,

@@ -1,9 +1,10 @@
-"""One JSON document, or tables for people.
+"""How answers leave: one JSON document, or lines and tables for people; errors as sentences.
 
 Rule: JSON is plain data in snake_case: times ISO 8601 UTC, sizes integers, unknown and NaN null.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 def say(text: str = "", *, style: str = "", to_stderr: bool = False) -> None:
     """A line for people, literally (no markup)."""
     console(to_stderr=to_stderr).print(text, style=style or None, markup=False, soft_wrap=True)
+
+
+def fail(message: str, hint: str = "", code: int = 1) -> int:
+    """Say on stderr what is wrong and what to do; return the exit code."""
+    sys.stderr.write(f"error: {message}\n")
+    if hint:
+        sys.stderr.write(f"hint: {hint}\n")
+    return code
 
 
 def one_line(text: str) -> str:
