@@ -1,50 +1,67 @@
-"""DuckDB for one computation: bounded memory, spill to a folder of its own, no extension, no network, stopped from
-outside.
+"""One sandboxed DuckDB, for comparing rows and for SQL that a stranger wrote: bounded memory, no extension, no network,
+ended from outside.
 
-Rule: the only door to duckdb in the diff; its errors leave as `DiffError`, those of what it reads as they are.
+Rule: nothing else imports duckdb. Its errors leave as `DiffError` or `QueryError`, those of the rows that it reads as
+they are.
 """
 
+import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import orjson
 import pyarrow as pa
 
-from backend.diff.model import ended_words
-from backend.errors import DiffError, LakehouseError
+from backend.errors import DiffError, LakehouseError, QueryError
 from backend.query.quoting import quoted_text
-from backend.work import Interruptible
+from backend.work import Interruptible, Stopped
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    import duckdb
 
-MEMORY_LIMIT = "512MB"
+# duckdb is imported late, in functions: it is half a page load for whoever never compares.
+Connection: TypeAlias = "duckdb.DuckDBPyConnection"
+
+DIFF_BYTES = 640_000_000  # the least with which ten million rows are joined without much spilling
+SQL_LIMIT = "1GB"
 THREADS = 2
-_CONFIG = {
-    "memory_limit": MEMORY_LIMIT,
+_SANDBOX = {
     "threads": THREADS,
-    "async_threads": 0,  # of use for remote files alone, as prefetching is
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "python_enable_replacements": False,
+}
+_DIFF_CONFIG = _SANDBOX | {
+    "memory_limit": f"{DIFF_BYTES}B",
+    "async_threads": 0,  # of use for remote files alone, as prefetching is
     "preserve_insertion_order": False,
 }
-_SET_UP = (
+_SQL_CONFIG = _SANDBOX | {"temp_directory": ""}  # a stranger's SQL may not fill the disk
+_DIFF_SET_UP = (
     "SET TimeZone = 'UTC'; SET enable_progress_bar = true; SET enable_progress_bar_print = false; "
-    "SET disable_parquet_prefetching = true; "
+    "SET disable_parquet_prefetching = true; SET enable_profiling = 'no_output'; "
     "PRAGMA verify_parallelism"  # else one thread builds a join of less than a million rows
 )
 _LATE_S = 0.01  # a timer may be early, and the time must be over when it rings
+PIECE_ROWS, PIECE_BYTES = 16_384, 1 << 20
+SLICE_BYTES = 16 << 20  # DuckDB does not count a vector's own texts: what is handed in at once bounds them
+IDLE = 2  # locked connections kept
+_CARET = re.compile(r"^LINE \d+: (?P<shown>.*)\n(?P<blank> *)\^", re.MULTILINE)
 
 
-class DiffStopped(Exception):
-    """Nobody waits for the answer any more."""
+def ended_words(*, is_cancelled: bool, time_limit_s: float | None) -> str:
+    """What ended a comparison, for "… when so many rows were compared"."""
+    return "cancelled" if is_cancelled else f"stopped at the time limit of {time_limit_s:g} s"
 
 
-class Watch(Interruptible):
+class CancelToken(Interruptible):
     """What a computation tells of itself while it runs, and how another thread ends it. `rows_total` is None where it
     is not known before."""
 
@@ -66,10 +83,10 @@ class Watch(Interruptible):
         """Until the time limit; None without one."""
         return None if self.time_limit_s is None else self._started + self.time_limit_s - time.monotonic()
 
-    def ending(self) -> "DiffStopped | DiffError | None":
+    def ending(self) -> Stopped | DiffError | None:
         """Why it has to end now, None while it may go on."""
         if self.is_stopped:
-            return DiffStopped("cancelled")
+            return Stopped("cancelled")
         left = self.seconds_left
         if left is None or left > 0:
             return None
@@ -83,7 +100,7 @@ class Watch(Interruptible):
         return ended_words(is_cancelled=self.is_stopped, time_limit_s=self.time_limit_s)
 
     def check(self) -> None:
-        """Raise `DiffStopped`, or `DiffError` when the time is over."""
+        """Raise `Stopped`, or `DiffError` when the time is over."""
         if (ending := self.ending()) is not None:
             raise ending
 
@@ -105,7 +122,7 @@ class Watch(Interruptible):
             percent = self._connection.query_progress() if reading and self._connection is not None else 0.0
         return rows + int(reading * max(0.0, percent) / 100)
 
-    def watched(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    def counted(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """The same rows, counted; what breaks them is kept, since DuckDB would pass on no more than its text."""
         return pa.RecordBatchReader.from_batches(rows.schema, self._counted(rows))
 
@@ -119,39 +136,52 @@ class Watch(Interruptible):
             self._failure = exc
             raise
 
-    def take_failure(self) -> LakehouseError | None:
+    def why_broken(self) -> Exception | None:
+        """What the rows failed with, or why it has to end, where that is why DuckDB raised."""
         failure, self._failure = self._failure, None
-        return failure
+        return failure or self.ending()
 
 
-class _Databases:
+# comparing rows -------------------------------------------------------------------------------------------------------
+
+
+def _open() -> Connection:
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config=_DIFF_CONFIG)
+    connection.execute(_DIFF_SET_UP)
+    return connection
+
+
+class Databases:
     """Opens databases ahead and closes them behind, by a thread of its own: the log is read meanwhile, and an answer
     does not wait for memory to be given back."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_one: Callable[[], Connection] = _open) -> None:
+        self._open = open_one
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="diff-database")
         self._lock = threading.Lock()
-        self._ahead: Future[DuckDBPyConnection] | None = None
+        self._ahead: Future[Connection] | None = None
 
     def open_ahead(self) -> None:
         with self._lock:
-            self._ahead = self._ahead or self._thread.submit(_open)
+            self._ahead = self._ahead or self._thread.submit(self._open)
 
-    def take(self) -> "DuckDBPyConnection":
+    def take(self) -> Connection:
         """The one that was opened ahead, else a new one."""
         with self._lock:
             ahead, self._ahead = self._ahead, None
-        return ahead.result() if ahead else _open()
+        return ahead.result() if ahead else self._open()
 
-    def close(self, connection: "DuckDBPyConnection", spill: "tempfile.TemporaryDirectory[str]") -> None:
+    def close(self, connection: Connection, spill: "tempfile.TemporaryDirectory[str]") -> "Future[None]":
         def both() -> None:
             connection.close()
             spill.cleanup()
 
-        self._thread.submit(both)
+        return self._thread.submit(both)
 
 
-_databases = _Databases()
+_databases = Databases()
 
 
 def open_ahead() -> None:
@@ -160,61 +190,63 @@ def open_ahead() -> None:
 
 
 @contextmanager
-def engine(watch: Watch) -> Iterator["DuckDBPyConnection"]:
-    """A fresh in-memory database, gone with its spill files soon after the end; what runs is interrupted at the watch's
-    limit."""
-    import duckdb
-
-    with _timed(watch):
-        connection = _databases.take()
+def session(
+    token: CancelToken, *, memory_bytes: int = DIFF_BYTES, databases: Databases = _databases
+) -> Iterator[Connection]:
+    """A fresh in-memory database, gone with its spill files soon after the end; what runs is interrupted at the token's
+    limit. Raises `DiffError`, `Stopped`, and what the rows that it reads failed with."""
+    with _timed(token), _mapped(token, partial(_diff_error, memory_bytes)):
+        connection = databases.take()
         spill = tempfile.TemporaryDirectory(prefix="weir-diff-", ignore_cleanup_errors=True)
         try:
-            connection.execute(f"SET temp_directory = {quoted_text(spill.name)}")
-            watch.take(connection)
-            watch.check()
+            connection.execute(f"SET temp_directory = {quoted_text(spill.name)}; SET memory_limit = '{memory_bytes}B'")
+            token.take(connection)
+            token.check()
             yield connection
-        except duckdb.Error as exc:
-            raise _error(exc, watch, full=isinstance(exc, duckdb.OutOfMemoryException)) from exc
         finally:
-            watch.take(None)
-            _databases.close(connection, spill)
-
-
-def _open() -> "DuckDBPyConnection":
-    import duckdb  # late: half a page load for whoever never diffs
-
-    connection = duckdb.connect(":memory:", config=_CONFIG)
-    connection.execute(_SET_UP)
-    return connection
-
-
-def ended_within(watch: Watch, work: Callable[[], None]) -> bool:
-    """Whether the watch ended the work, which then raises nothing."""
-    import duckdb
-
-    try:
-        watch.check()
-        work()
-    except (DiffStopped, DiffError, duckdb.Error):  # a stream that ends itself is any error to DuckDB
-        if watch.ending() is None:
-            raise
-        return True
-    return False
+            token.take(None)
+            databases.close(connection, spill)
 
 
 @contextmanager
-def _timed(watch: Watch) -> Iterator[None]:
-    left = watch.seconds_left
+def _timed(token: CancelToken) -> Iterator[None]:
+    left = token.seconds_left
     if left is None:
         yield
         return
-    timer = threading.Timer(max(0.0, left) + _LATE_S, watch.interrupt)
+    timer = threading.Timer(max(0.0, left) + _LATE_S, token.interrupt)
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+
+
+def ended_within(token: CancelToken, work: Callable[[], None]) -> bool:
+    """Whether the token ended the work, which then raises nothing."""
+    import duckdb
+
+    try:
+        token.check()
+        work()
+    except (Stopped, DiffError, duckdb.Error):  # a stream that ends itself is any error to DuckDB
+        if token.ending() is None:
+            raise
+        return True
+    return False
+
+
+def rows_through_limit(connection: Connection) -> int | None:
+    """How many rows the LIMIT of the last statement let through, by its profile; None where its plan has none."""
+    profile = orjson.loads(connection.get_profiling_information(format="json"))
+    left = list(profile["operator"])
+    while left:
+        node = left.pop()
+        if node["type"].endswith("LIMIT"):
+            return int(node["intermediate_rows"])
+        left += node.get("children", ())
+    return None
 
 
 def engine_version() -> str:
@@ -224,19 +256,174 @@ def engine_version() -> str:
     return str(duckdb.__version__)
 
 
-def close_doors(connection: "DuckDBPyConnection") -> None:
+# SQL that a stranger wrote --------------------------------------------------------------------------------------------
+
+
+class Computation(CancelToken):
+    """One aggregate over one stream of rows; `stop` ends it from another thread."""
+
+    def __init__(self, memory_limit: str = SQL_LIMIT) -> None:
+        super().__init__()
+        self._memory_limit = memory_limit
+
+    def run(self, sql: str, rows: pa.RecordBatchReader) -> Any:
+        """The one value of `sql` over the table `rows`; raises `QueryError`, the stream's error, or `Stopped`."""
+        with _mapped(self, self._error), _lent(self._memory_limit) as connection:
+            self.take(connection)
+            try:
+                connection.register("rows", _handed(rows.schema, self._counted(rows)))
+                found = connection.execute(sql).fetchall()
+            finally:
+                self.take(None)
+            connection.unregister("rows")  # and with it whatever the stream holds
+        if len(found) != 1:
+            raise QueryError("the expression gives a value for each row", hint="use an aggregate such as sum(…)")
+        return found[0][0]
+
+    def _error(self, exc: Exception) -> LakehouseError:
+        import duckdb
+
+        if isinstance(exc, duckdb.OutOfMemoryException):
+            what = f"the expression needs more than {self._memory_limit} of memory"
+            return QueryError(what, hint="count fewer distinct values")
+        return _not_computed(exc, "the expression")
+
+
+def parse_tree(sql: str) -> str:
+    """DuckDB's own reading of a statement as JSON text; nothing is looked up or run."""
+    import duckdb
+
+    with _lent(SQL_LIMIT) as connection:
+        try:
+            found = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+        except duckdb.Error as exc:
+            raise QueryError(f"the expression cannot be read: {_first_line(exc)}") from exc
+    return str(found[0][0])
+
+
+def close_doors(connection: Connection) -> None:
     """Before SQL that a stranger wrote: no file, no network, no setting from here on."""
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
 
 
-def _error(exc: Exception, watch: Watch, *, full: bool) -> Exception:
-    if failure := watch.take_failure():
-        return failure
-    if (ending := watch.ending()) is not None:
-        return ending
-    if full:
-        what = f"the changes do not fit into {MEMORY_LIMIT} of memory and the disk"
+_idle: list[Connection] = []  # making one takes longer than most questions
+_lock = threading.Lock()
+
+
+@contextmanager
+def _lent(memory_limit: str) -> Iterator[Connection]:
+    """A locked connection that nobody else has; whoever fails with it does not give it back."""
+    import duckdb
+
+    with _lock:
+        connection = _idle.pop() if _idle and memory_limit == SQL_LIMIT else None
+    if connection is None:
+        connection = duckdb.connect(":memory:", config=_SQL_CONFIG | {"memory_limit": memory_limit})
+        connection.execute("SET TimeZone = 'UTC'")
+        close_doors(connection)
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    with _lock:
+        if len(_idle) < IDLE and memory_limit == SQL_LIMIT:
+            _idle.append(connection)
+            return
+    connection.close()
+
+
+def _handed(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """The rows in pieces that DuckDB takes well: neither few rows (each piece costs it most of a millisecond, and a
+    table of small files has one for each) nor many bytes."""
+    gathered = _gathered(batch for batch in batches if batch.num_rows)
+    return pa.RecordBatchReader.from_batches(schema, (piece for batch in gathered for piece in _slices(batch)))
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        is_large = batch.num_rows >= PIECE_ROWS or batch.nbytes >= PIECE_BYTES
+        if waiting and (is_large or rows >= PIECE_ROWS or size >= PIECE_BYTES):
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+        if is_large:
+            yield batch
+        else:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    step = max(1, SLICE_BYTES * batch.num_rows // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+# errors ---------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _mapped(token: CancelToken, error_of: Callable[[Exception], LakehouseError]) -> Iterator[None]:
+    """DuckDB's errors as what broke the rows, why the computation had to end, or else an error of Weir's."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as exc:
+        raise token.why_broken() or error_of(exc) from exc
+
+
+def _diff_error(memory_bytes: int, exc: Exception) -> DiffError:
+    import duckdb
+
+    if isinstance(exc, duckdb.OutOfMemoryException):
+        what = f"the changes do not fit into {memory_bytes // 10**6:,} MB of memory and the disk"
         return DiffError(what, hint="compare a shorter range or fewer columns")
-    first_line = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-    return DiffError(f"the changes could not be computed: {first_line}")
+    return DiffError(f"the changes could not be computed: {(str(exc) or type(exc).__name__).splitlines()[0]}")
+
+
+@contextmanager
+def row_errors() -> Iterator[None]:
+    """What types and values make impossible of a condition on rows, as `QueryError`; being ended, or memory, is not
+    its fault."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError) as exc:
+        raise _not_computed(exc, "the condition") from exc
+
+
+def _not_computed(exc: Exception, what: str) -> QueryError:
+    """What the rows or their types make impossible of SQL that may run, as DuckDB says it."""
+    return QueryError(f"{what} cannot be computed: {_first_line(exc)}", hint=_hint(exc), position=_caret(exc))
+
+
+def _first_line(exc: Exception) -> str:
+    line = (str(exc).strip() or type(exc).__name__).splitlines()[0]
+    return re.sub(r"^(?:\w+ ){1,4}Error: ", "", line)[:300]
+
+
+def _hint(exc: Exception) -> str:
+    """What helps against the mistakes that the rows or their types make of an expression that may run."""
+    import duckdb
+
+    if isinstance(exc, duckdb.ConversionException):
+        return "TRY_CAST(… AS …) gives null where a value does not fit"
+    if isinstance(exc, duckdb.OutOfRangeException):
+        return "cast to a wider type first, such as amount::DOUBLE"
+    if isinstance(exc, duckdb.BinderException):
+        return "look at the types: a value may have to be cast, such as id::VARCHAR or '2026-01-31'::DATE"
+    return "try a part of it by itself, or over fewer columns"
+
+
+def _caret(exc: Exception) -> int | None:
+    """Where DuckDB's caret points in the second line of the statement, which is the expression's first."""
+    match = _CARET.search(str(exc))
+    if match is None or not match[0].startswith("LINE 2: ") or "..." in match["shown"]:
+        return None
+    return max(0, len(match["blank"]) - len("LINE 2: "))

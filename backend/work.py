@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class Stopped(Exception):
-    """The work was stopped from outside."""
+    """The work was told to end: nobody waits for it any more."""
 
 
 class Work(Generic[Result]):

@@ -14,7 +14,7 @@ from backend.diff.answer import compare_rows
 from backend.diff.feed_summary import sum_up_feed
 from backend.diff.model import DiffMethod
 from backend.diff.prepare import DiffOptions, prepare
-from backend.duckdb_session import Watch as DiffWatch
+from backend.duckdb_session import CancelToken
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import Settings, load_settings
@@ -36,7 +36,7 @@ def our_diff(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, An
     settings, ref = _lake_of(uri)
     options = DiffOptions(row_limit=PAGE_ROWS, method=DiffMethod.KEY_JOIN)
     with watch:
-        found = compare_rows(prepare(Lake(settings), ref, first, second, options), DiffWatch())
+        found = compare_rows(prepare(Lake(settings), ref, first, second, options), CancelToken())
     assert found.method is DiffMethod.KEY_JOIN and found.exact and found.unchanged is not None
     net = found.net
     return {

@@ -24,7 +24,7 @@ from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
 from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError, StorageError
 from backend.format import bytes_text, count_text, things, utc_text
 
@@ -116,8 +116,8 @@ def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -
         from app.cli.diff_on_host import compared
 
         return compared(prepare(lake, ref, first, second, options), settings)
-    watch = Watch(settings.lake.diff_time_limit_s)
-    found = compared_here(lambda watch: compare(lake, ref, first, second, options, watch), watch)
+    token = CancelToken(settings.lake.diff_time_limit_s)
+    found = compared_here(lambda token: compare(lake, ref, first, second, options, token), token)
     keys.learn(found)
     return found
 

@@ -10,19 +10,19 @@ from app.changes.view.progress import progress_text
 from app.cli.output import console, say
 from backend.diff.cache import DiffProgress
 from backend.diff.model import VersionDiff
-from backend.duckdb_session import DiffStopped, Watch
-from backend.work import Work
+from backend.duckdb_session import CancelToken
+from backend.work import Stopped, Work
 
 _POLL_S = 0.1
 _SILENT_S = 1.0  # what is over sooner needs no word
 
 
-def compared(compute: Callable[[Watch], VersionDiff], watch: Watch) -> VersionDiff:
+def compared(compute: Callable[[CancelToken], VersionDiff], token: CancelToken) -> VersionDiff:
     """The answer, or what there is of it when it was interrupted; raises what `compute` raises, `KeyboardInterrupt`
     where there is nothing yet."""
-    work = Work(lambda: compute(watch), watch.stop)
+    work = Work(lambda: compute(token), token.stop)
     try:
-        with _told(work, watch) as tell:
+        with _told(work, token) as tell:
             while not work.ended(_POLL_S):
                 tell()
     except KeyboardInterrupt:
@@ -32,19 +32,19 @@ def compared(compute: Callable[[Watch], VersionDiff], watch: Watch) -> VersionDi
             pass
     try:
         return work.result()
-    except DiffStopped:
+    except Stopped:
         raise KeyboardInterrupt from None
 
 
 @contextmanager
-def _told(work: Work[VersionDiff], watch: Watch) -> Iterator[Callable[[], None]]:
+def _told(work: Work[VersionDiff], token: CancelToken) -> Iterator[Callable[[], None]]:
     """A function that says how far it is: one line of the terminal, gone at the end; nothing for a pipe."""
     if work.ended(_SILENT_S) or not (terminal := console(to_stderr=True)).is_terminal:
         yield lambda: None
         return
 
     def words() -> str:
-        return progress_text(DiffProgress(watch.rows_so_far(), watch.rows_total, work.elapsed_s))[1]
+        return progress_text(DiffProgress(token.rows_so_far(), token.rows_total, work.elapsed_s))[1]
 
     with terminal.status(words()) as line:
         yield lambda: line.update(words())

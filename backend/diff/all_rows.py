@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from backend.diff.export import ChangedBatches, change_schema
 from backend.diff.rows import APART, MANY_COLUMNS, ORDER, Bucket, Source
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError
 from backend.query.quoting import quoted_text
 
@@ -18,35 +18,37 @@ _BATCH_ROWS = 16_384
 _MOST_SORTED = 1_000_000
 
 
-def changed_batches(source: Source, rows: pa.Schema, buckets: Mapping[str, Bucket], watch: Watch) -> ChangedBatches:
+def changed_batches(
+    source: Source, rows: pa.Schema, buckets: Mapping[str, Bucket], token: CancelToken
+) -> ChangedBatches:
     """All rows of the buckets, read when they are asked for; `rows` is their schema."""
     keys = tuple(source.columns[i] for i in source.key)
-    return ChangedBatches(rows, keys, _batches(source, buckets, change_schema(rows), watch))
+    return ChangedBatches(rows, keys, _batches(source, buckets, change_schema(rows), token))
 
 
 def _batches(
-    source: Source, buckets: Mapping[str, Bucket], schema: pa.Schema, watch: Watch
+    source: Source, buckets: Mapping[str, Bucket], schema: pa.Schema, token: CancelToken
 ) -> Iterator[pa.RecordBatch]:
     for name in ORDER:
         if name not in buckets:
             continue
         rows = _updates(source) if name == "update" else _one_sided(source, name)
         query = f"{rows}{_order(source, name, buckets[name])}"
-        for batch in _watched(source.connection.sql(query).to_arrow_reader(_BATCH_ROWS), watch):
+        for batch in _watched(source.connection.sql(query).to_arrow_reader(_BATCH_ROWS), token):
             columns = [_as(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
             yield pa.record_batch(columns, schema)
 
 
-def _watched(reader: pa.RecordBatchReader, watch: Watch) -> Iterator[pa.RecordBatch]:
-    """The same, ended by the watch; DuckDB's own errors come through Arrow here."""
+def _watched(reader: pa.RecordBatchReader, token: CancelToken) -> Iterator[pa.RecordBatch]:
+    """The same, ended by the token; DuckDB's own errors come through Arrow here."""
     while True:
-        watch.check()
+        token.check()
         try:
             batch = reader.read_next_batch()
         except StopIteration:
             return
         except (OSError, pa.ArrowException) as exc:
-            watch.check()
+            token.check()
             raise DiffError(f"the changed rows cannot be written out: {str(exc).splitlines()[0]}") from exc
         yield batch
 

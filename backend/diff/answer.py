@@ -23,7 +23,7 @@ from backend.diff.read_local import signed_files, why_not_by_duckdb
 from backend.diff.read_stream import signed_rows
 from backend.diff.row_ids import BY_ROW_ID, ROW_ID, batches_named_by, named_by, row_id_key, with_row_ids
 from backend.diff.rows import MANY_COLUMNS
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
 from backend.lake.model import TableRef
@@ -41,23 +41,23 @@ def diff(
     from_version: int,
     to_version: int,
     options: DiffOptions = DiffOptions(),
-    watch: Watch | None = None,
+    token: CancelToken | None = None,
 ) -> VersionDiff:
     """The difference of two versions; from may be the newer one (what would going back change).
 
     Where rows cannot be compared the method is LOG_ONLY with its reasons. Raises `VersionNotFoundError` for a version
-    that is not there, `DiffError` for a key, a column or a method that is not, `DiffStopped`.
+    that is not there, `DiffError` for a key, a column or a method that is not, `Stopped`.
     """
-    return compare_rows(prepare(lake, ref, from_version, to_version, options), watch or Watch())
+    return compare_rows(prepare(lake, ref, from_version, to_version, options), token or CancelToken())
 
 
-def compare_rows(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
+def compare_rows(prepared: PreparedDiff, token: CancelToken) -> VersionDiff:
     """The whole answer: by the plan's method, or by the first below it that can; see `diff` for what it raises."""
     failed: dict[DiffMethod, str] = {}
     hint = ""
     for method in prepared.plan.methods:
         try:
-            found = _answered(prepared, method, watch, failed)
+            found = _answered(prepared, method, token, failed)
         except QueryError:  # the condition is wrong, whatever the method
             raise
         except TableError as exc:
@@ -66,11 +66,11 @@ def compare_rows(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
             failed[method], hint = exc.message, exc.hint
         else:
             return found if found.is_available else replace(found, hint=found.hint or hint)
-    return _answered(prepared, DiffMethod.LOG_ONLY, watch, failed)
+    return _answered(prepared, DiffMethod.LOG_ONLY, token, failed)
 
 
 def _answered(
-    prepared: PreparedDiff, method: DiffMethod, watch: Watch, failed: Mapping[DiffMethod, str]
+    prepared: PreparedDiff, method: DiffMethod, token: CancelToken, failed: Mapping[DiffMethod, str]
 ) -> VersionDiff:
     found = _without_rows(prepared, method, failed)
     if method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
@@ -79,14 +79,14 @@ def _answered(
     key = found.key.columns if found.key else ()
     query = NetQuery(key, options.row_limit, options.tolerance, options.where, options.take)
     if method is DiffMethod.CHANGE_FEED:
-        feed = _by_feed(prepared, query, watch)
+        feed = _by_feed(prepared, query, token)
         _require_complete(prepared, found, feed)
         return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
     read = _by_row_ids if method is DiffMethod.ROW_ID else _by_files
-    compared = with_answer(prepared, method, read(prepared, query, watch), failed=failed)
-    return compared if compared.partial or watch.ending() else with_commits(prepared, compared, watch)
+    compared = with_answer(prepared, method, read(prepared, query, token), failed=failed)
+    return compared if compared.partial or token.ending() else with_commits(prepared, compared, token)
 
 
 def with_answer(
@@ -114,19 +114,19 @@ def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[Di
     return replace(prepared.outline, method=method, key=key, reasons=reasons, num_rows=num_rows)
 
 
-def with_commits(prepared: PreparedDiff, found: VersionDiff, watch: Watch) -> VersionDiff:
+def with_commits(prepared: PreparedDiff, found: VersionDiff, token: CancelToken) -> VersionDiff:
     """The same with what each commit did, as the change feed counts it where there is one."""
     newer = prepared.sides.newer
     if not found.commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
         return found
     commits = [each.commit for each in found.commits]
-    return replace(found, commits=counted_by_feed(prepared.lake, newer.ref, commits, watch))
+    return replace(found, commits=counted_by_feed(prepared.lake, newer.ref, commits, token))
 
 
-def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
+def _by_files(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> NetAnswer:
     """By the rows of the files apart: read by DuckDB where it can, else, or when it refuses, by deltalake."""
     lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
-    watch.rows_total = sides.num_rows
+    token.rows_total = sides.num_rows
 
     def reading() -> pa.RecordBatchReader:
         return signed_rows(lake, sides, columns)
@@ -135,11 +135,11 @@ def _by_files(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswe
         try:
             if (files := _local_files(prepared)) is not None:
                 local = partial(signed_files, files=files, metadata=sides.newer.metadata, columns=columns)
-                return net_changes(reading, columns, query, watch, can_read_twice=True, local=local)
+                return net_changes(reading, columns, query, token, can_read_twice=True, local=local)
         except (DiffError, UnsupportedFeatureError):
-            watch.check()
-            watch.rows_total = sides.num_rows
-    return net_changes(reading, columns, query, watch, can_read_twice=True)
+            token.check()
+            token.rows_total = sides.num_rows
+    return net_changes(reading, columns, query, token, can_read_twice=True)
 
 
 def _local_files(prepared: PreparedDiff) -> tuple[LocalFiles, LocalFiles] | None:
@@ -147,9 +147,9 @@ def _local_files(prepared: PreparedDiff) -> tuple[LocalFiles, LocalFiles] | None
     return None if first is None or second is None else (first, second)
 
 
-def _by_row_ids(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAnswer:
+def _by_row_ids(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> NetAnswer:
     sides, columns = prepared.sides, prepared.columns
-    watch.rows_total = sides.num_rows
+    token.rows_total = sides.num_rows
     files = with_row_ids(sides, _local_files(prepared))
 
     def nothing() -> pa.RecordBatchReader:
@@ -162,7 +162,7 @@ def _by_row_ids(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> NetAns
 
     local = partial(signed_files, files=files, metadata=sides.newer.metadata, columns=columns, with_ids=True)
     by_id = replace(query, key=(ROW_ID,), take=query.take and named)
-    return net_changes(nothing, (*columns, ROW_ID), by_id, watch, local=local)
+    return net_changes(nothing, (*columns, ROW_ID), by_id, token, local=local)
 
 
 def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:
@@ -170,10 +170,10 @@ def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:
     return (f"only rows that satisfy {where} before or after are counted; commits count all",) if where else ()
 
 
-def _by_feed(prepared: PreparedDiff, query: NetQuery, watch: Watch) -> FeedAnswer:
+def _by_feed(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> FeedAnswer:
     sides = prepared.sides
     feed = prepared.lake.changes(sides.first.ref, sides.low, sides.high, columns=prepared.columns)
-    return sum_up(feed, query, watch, is_reverse=sides.is_reverse)
+    return sum_up(feed, query, token, is_reverse=sides.is_reverse)
 
 
 def _require_complete(prepared: PreparedDiff, found: VersionDiff, feed: FeedAnswer) -> None:

@@ -16,9 +16,9 @@ from backend.diff.answer import diff
 from backend.diff.model import VersionDiff
 from backend.diff.plan import DiffPlan
 from backend.diff.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
-from backend.duckdb_session import DiffStopped, Watch
+from backend.duckdb_session import CancelToken
 from backend.lake.model import TableRef
-from backend.work import Work
+from backend.work import Stopped, Work
 
 KEPT = 64  # answers, and as many log parts
 HEALS_AFTER_S = 30.0  # an answer without rows is tried again after so long
@@ -26,7 +26,7 @@ GRACE_S = 3.0  # a page that reruns leaves and comes back
 AT_ONCE = 2  # computations, each with its share of memory; more wait
 _POLL_S = 0.1
 Value = TypeVar("Value")
-Compute = Callable[[DiffLake, TableRef, int, int, DiffOptions, Watch], VersionDiff]
+Compute = Callable[[DiffLake, TableRef, int, int, DiffOptions, CancelToken], VersionDiff]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Differences:
             while not run.work.ended(_POLL_S):
                 yield run.progress()
             result = run.work.result()
-        except DiffStopped:
+        except Stopped:
             return
         finally:
             self._leave(question, run)
@@ -139,7 +139,7 @@ class Differences:
     def _join(self, lake: DiffLake, question: DiffQuestion) -> "_Run":
         with self._lock:
             run = self._running.get(question)
-            if run is None or run.watch.is_stopped or run.work.ended():
+            if run is None or run.token.is_stopped or run.work.ended():
                 run = _Run(lambda run: self._compute(lake, question, run))
                 self._running[question] = run
             run.viewers += 1
@@ -159,7 +159,7 @@ class Differences:
 
     def _stop_if_alone(self, run: "_Run") -> bool:
         with self._lock:
-            if not run.viewers and not run.watch.is_stopped:  # once: the next interrupt would meet its last words
+            if not run.viewers and not run.token.is_stopped:  # once: the next interrupt would meet its last words
                 run.work.stop()
             return not run.viewers
 
@@ -173,13 +173,13 @@ class Differences:
 
     def _computed(self, lake: DiffLake, question: DiffQuestion, run: "_Run") -> VersionDiff:
         while not self._turns.acquire(timeout=_POLL_S):
-            run.watch.check()
+            run.token.check()
         try:
             if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
                 return known
             run.begin(self._time_limit_s)
             found = self._diff(
-                lake, question.ref, question.from_version, question.to_version, question.options, run.watch
+                lake, question.ref, question.from_version, question.to_version, question.options, run.token
             )
         finally:
             self._turns.release()
@@ -199,18 +199,18 @@ class _Run:
 
     def __init__(self, compute: Callable[["_Run"], VersionDiff]) -> None:
         self.viewers = 0
-        self.watch = Watch()
+        self.token = CancelToken()
         self._is_waiting = True
-        self.work = Work(lambda: compute(self), self.watch.stop)
+        self.work = Work(lambda: compute(self), self.token.stop)
 
     def begin(self, time_limit_s: float | None) -> None:
         """Its turn: the limit counts from here."""
         self._is_waiting = False
-        self.watch.begin(time_limit_s)
+        self.token.begin(time_limit_s)
 
     def progress(self) -> DiffProgress:
-        watch = self.watch
-        return DiffProgress(watch.rows_so_far(), watch.rows_total, self.work.elapsed_s, self._is_waiting)
+        token = self.token
+        return DiffProgress(token.rows_so_far(), token.rows_total, self.work.elapsed_s, self._is_waiting)
 
 
 def _log_part(lake: DiffLake, question: DiffQuestion) -> LogPart:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from backend.diff.feed import Gross
 from backend.diff.feed_summary import CountingLake
 from backend.diff.model import CommitChanges
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import LakehouseError
 from backend.lake.model import Commit, TableRef
 
@@ -19,13 +19,13 @@ def commit_changes(commits: Iterable[Commit], gross: Gross | None) -> tuple[Comm
 
 
 def counted_by_feed(
-    lake: CountingLake, ref: TableRef, commits: Iterable[Commit], watch: Watch
+    lake: CountingLake, ref: TableRef, commits: Iterable[Commit], token: CancelToken
 ) -> tuple[CommitChanges, ...]:
     """By the change feed's counts where a commit has them, though the feed's rows may be beyond reach; else as
     reported."""
     found = []
     for commit in commits:
-        watch.check()
+        token.check()
         try:
             counts = lake.change_counts(ref, commit.version)
         except LakehouseError:

@@ -23,7 +23,7 @@ from backend.diff.maps import with_sorted_maps
 from backend.diff.model import WHOLE_ROWS, ApartCounts, CommonChange, NetCounts, Partial, RowChange
 from backend.diff.rows import MANY_COLUMNS, Bucket, fetch_rows
 from backend.diff.sieve import suspect_parts, suspects
-from backend.duckdb_session import Watch, ended_within, engine
+from backend.duckdb_session import CancelToken, ended_within, session
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -81,28 +81,28 @@ def net_changes(
     read: Reading,
     columns: Sequence[str],
     query: NetQuery,
-    watch: Watch,
+    token: CancelToken,
     *,
     can_read_twice: bool = False,
     local: "Callable[[DuckDBPyConnection], SignedRows | None] | None" = None,
 ) -> NetAnswer:
     """Reads the rows once; many of them twice, where that is possible, which bounds memory by what differs. `local`
-    gives the same rows where DuckDB can read their files itself. What was compared part by part when the watch ended it
+    gives the same rows where DuckDB can read their files itself. What was compared part by part when the token ended it
     is a partial answer, unless all rows are to be taken.
 
-    Raises `DiffError`, `DiffStopped`, and what reading the rows raises.
+    Raises `DiffError`, `Stopped`, and what reading the rows raises.
     """
-    with engine(watch) as connection:
+    with session(token) as connection:
         if len(columns) > MANY_COLUMNS:
             connection.execute("SET threads = 1")  # a batch of each thread is tens of megabytes
-        rows = _Rows(connection, watch, watch.rows_total, read, local(connection) if local is not None else None)
+        rows = _Rows(connection, token, token.rows_total, read, local(connection) if local is not None else None)
         found = _joined(rows, columns, query) or _summed_up(rows, columns, query, can_read_twice=can_read_twice)
         source, buckets = found.source, found.buckets
-        with watch.sheltered():  # all is compared: an end that comes now would lose it
+        with token.sheltered():  # all is compared: an end that comes now would lose it
             page = fetch_rows(source, buckets=buckets, limit=query.row_limit)
         if query.take is not None:
-            watch.check()  # a file holds all rows
-            query.take(changed_batches(source, page.arrow_schema, buckets, watch))
+            token.check()  # a file holds all rows
+            query.take(changed_batches(source, page.arrow_schema, buckets, token))
     return NetAnswer(
         count_net(buckets, has_key=bool(query.key), is_filtered=query.where is not None),
         count_apart(buckets),
@@ -120,7 +120,7 @@ class _Rows:
     """The rows to sum up, `total` of them, None where that is not known."""
 
     connection: "DuckDBPyConnection"
-    watch: Watch
+    token: CancelToken
     total: int | None
     read: Reading
     signed: SignedRows | None  # None: `read` gives them
@@ -132,13 +132,13 @@ class _Rows:
 
     def begin(self, *, times: int) -> None:
         """From here on all rows are read so many times."""
-        self.watch.rows_read, self.watch.rows_total = 0, None if self.total is None else self.total * times
+        self.token.rows_read, self.token.rows_total = 0, None if self.total is None else self.total * times
 
     @contextmanager
     def feed(self) -> Iterator[None]:
         """View `feed`, for a statement to read it once."""
         if self.signed is None:
-            rows = self.watch.watched(self.read())
+            rows = self.token.counted(self.read())
             self.connection.register("given", rows)
             values = [f"{with_sorted_maps(f.type, f.name) or f.name} AS {f.name}" for f in rows.schema]
             self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS SELECT {', '.join(values)} FROM given")
@@ -146,7 +146,7 @@ class _Rows:
             self.connection.unregister("given")
             return
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW feed AS {self.signed.query}")
-        with self.watch.reading(self.total):
+        with self.token.reading(self.total):
             yield
 
 
@@ -158,7 +158,7 @@ def _joined(rows: _Rows, columns: Sequence[str], query: NetQuery) -> Compared | 
     """The fast way, where it can be gone: files that DuckDB reads, and a key."""
     if rows.signed is None or len(columns) > MANY_COLUMNS or not query.key:
         return None
-    rows.watch.check()
+    rows.token.check()
     key, width = _places(columns, query), len(columns)
     parts, settled = _parts(rows, rows.signed, width, key)
     if not query.wants_all and settled is not None:
@@ -171,7 +171,7 @@ def _side_by_side(
 ) -> Compared | None:
     """What differs, by a join; None where the key names next to nothing."""
     key, connection = _places(columns, query), rows.connection
-    joined = join_sides(connection, parts, columns, key, rows.watch, settled)
+    joined = join_sides(connection, parts, columns, key, rows.token, settled)
     if joined is None:
         return None
     left_out = joined.partial
@@ -184,16 +184,16 @@ def _side_by_side(
 
 def _parts(rows: _Rows, signed: SignedRows, width: int, key: Sequence[int]) -> tuple[Sequence[Part], Settled | None]:
     """The rows to join, as many at once as memory holds, and what is known before where they were read to part them."""
-    watch, most_rows = rows.watch, max(1, MANY_VALUES // width)
+    token, most_rows = rows.token, max(1, MANY_VALUES // width)
     if rows.total is not None and rows.total <= most_rows:
         return [Part(signed.query, rows.total)], None
     if (parts := signed.parts(key, most_rows)) is not None:
-        rows.total = watch.rows_total = sum(part.num_rows for part in parts)
+        rows.total = token.rows_total = sum(part.num_rows for part in parts)
         return parts, None
     rows.begin(times=1)
     parts, settled = suspect_parts(rows.connection, rows.feed, width, key, most_rows)
-    rows.total = watch.rows_read = settled.num_rows
-    watch.rows_total = 2 * settled.num_rows - settled.same_rows
+    rows.total = token.rows_read = settled.num_rows
+    token.rows_total = 2 * settled.num_rows - settled.same_rows
     return parts, settled
 
 
@@ -209,7 +209,7 @@ def _summed_up(rows: _Rows, columns: Sequence[str], query: NetQuery, *, can_read
         _cancel(rows, len(columns))
     if query.where is not None:
         _keep_where(connection, columns, query)
-    num_rows = rows.watch.rows_read // (1 + is_sieved)
+    num_rows = rows.token.rows_read // (1 + is_sieved)
     if query.key and left_out is None and (found := _joined_net(rows, columns, query, num_rows)) is not None:
         return found
     source = summed_source(connection, columns, _places(columns, query), query.tolerance)
@@ -228,7 +228,7 @@ def _joined_net(rows: _Rows, columns: Sequence[str], query: NetQuery, num_rows: 
         return None
     parts = _net_parts(rows.connection, width, _places(columns, query))
     total = sum(part.num_rows for part in parts)
-    rows.watch.rows_total = rows.watch.rows_read + total
+    rows.token.rows_total = rows.token.rows_read + total
     settled = Settled(max(0, num_rows - total), num_rows, total if query.wants_all else None, WHOLE_ROWS)
     return _side_by_side(rows, columns, replace(query, where=None), parts, settled)  # it was asked of `net`
 
@@ -257,7 +257,7 @@ def _cancel(rows: _Rows, width: int, into: str = "CREATE TEMP TABLE net AS", sus
 
 def _cancel_suspects(rows: _Rows, width: int, query: NetQuery) -> Partial | None:
     """The same of many rows, in two passes: first which can differ at all, then only those. What the first one tells
-    where the watch ended the second; not where only some of what differs is wanted."""
+    where the token ended the second; not where only some of what differs is wanted."""
     names = ", ".join(column_name(i) for i in range(width))
 
     @contextmanager
@@ -273,9 +273,9 @@ def _cancel_suspects(rows: _Rows, width: int, query: NetQuery) -> Partial | None
     if settled.differing is None or not query.wants_all:
         second_pass()
         return None
-    if not ended_within(rows.watch, second_pass):
+    if not ended_within(rows.token, second_pass):
         return None
-    return Partial(rows.watch.ended(), settled.same_rows, settled.num_rows, settled.differing, WHOLE_ROWS)
+    return Partial(rows.token.ended(), settled.same_rows, settled.num_rows, settled.differing, WHOLE_ROWS)
 
 
 def _keep_where(connection: "DuckDBPyConnection", columns: Sequence[str], query: NetQuery) -> None:

@@ -5,20 +5,14 @@ table's own names, unknown is not satisfied. What rows make of it is a `QueryErr
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.duckdb_session import Watch, close_doors, engine
+from backend.duckdb_session import CancelToken, Connection, close_doors, row_errors, session
 from backend.errors import QueryError
-from backend.query.engine import not_computed
 from backend.query.expression import Expression, read_expression, require_truth
 from backend.query.quoting import quoted_name
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 
 def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
@@ -32,7 +26,7 @@ def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
 
 
 def matching_places(
-    connection: "DuckDBPyConnection", condition: Expression, columns: Mapping[str, str], source: str, place: str
+    connection: Connection, condition: Expression, columns: Mapping[str, str], source: str, place: str
 ) -> str:
     """A query for the `place` of every row of `source` that satisfies the condition; `columns` are those it names, in
     SQL over `source`. From here on the connection reads nothing else.
@@ -51,9 +45,7 @@ def matching_places(
     return f"SELECT {at} AS place FROM {rows} WHERE coalesce({wrapped}, false)"
 
 
-def find_matching(
-    connection: "DuckDBPyConnection", where: str, columns: Sequence[str], source: str, place: str
-) -> None:
+def find_matching(connection: Connection, where: str, columns: Sequence[str], source: str, place: str) -> None:
     """Table `matched`: the `place` of every row of `source` (c0, c1 … are these columns) that satisfies the condition.
     Raises `QueryError`."""
     condition = check_row_condition(where, columns)
@@ -61,18 +53,6 @@ def find_matching(
     places = matching_places(connection, condition, named, source, place)
     with row_errors():
         connection.execute(f"CREATE TEMP TABLE matched AS {places}")
-
-
-@contextmanager
-def row_errors() -> Iterator[None]:
-    """What types and values make impossible of a condition, as `QueryError`; being ended, or memory, is not its
-    fault."""
-    import duckdb  # late, as in `engine`
-
-    try:
-        yield
-    except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError) as exc:
-        raise not_computed(exc, "the condition") from exc
 
 
 def require_fit(condition: Expression, schema: pa.Schema) -> None:
@@ -85,7 +65,7 @@ def require_fit(condition: Expression, schema: pa.Schema) -> None:
 def satisfied(condition: Expression, batches: Iterable[pa.StructArray]) -> Iterator[pa.BooleanArray]:
     """Whether each row of each batch satisfies the condition; fields are the columns that it names, in its order."""
     columns = {name: f"c{i}" for i, name in enumerate(condition.columns)}
-    with engine(Watch()) as connection:
+    with session(CancelToken()) as connection:
         query = ""
         for rows in batches:
             if not query:

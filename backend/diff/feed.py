@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from backend.diff.compare import SIGN, NetAnswer, NetQuery, column_name, net_changes
 from backend.diff.model import NetCounts
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
@@ -63,7 +63,11 @@ class FeedAnswer(NetAnswer):
 
 
 def sum_up(
-    feed: pa.RecordBatchReader | pa.Table, query: NetQuery, watch: Watch | None = None, *, is_reverse: bool = False
+    feed: pa.RecordBatchReader | pa.Table,
+    query: NetQuery,
+    token: CancelToken | None = None,
+    *,
+    is_reverse: bool = False,
 ) -> FeedAnswer:
     """Reads the feed once; `query.key` names columns of the feed. `is_reverse`: what undoing it all would change.
 
@@ -73,7 +77,7 @@ def sum_up(
     columns = tuple(n for n in reader.schema.names if n not in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
     gross = Gross()
     found = net_changes(
-        lambda: _signed(reader, columns, gross, -1 if is_reverse else 1), columns, query, watch or Watch()
+        lambda: _signed(reader, columns, gross, -1 if is_reverse else 1), columns, query, token or CancelToken()
     )
     values = {name: getattr(found, name) for name in NetAnswer.__dataclass_fields__}
     if not query.key:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from backend.diff.feed import Gross
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.lake.model import TableRef
 
 
@@ -19,15 +19,15 @@ class CountingLake(Protocol):
 
 
 def sum_up_feed(
-    lake: CountingLake, ref: TableRef, from_version: int, to_version: int, watch: Watch | None = None
+    lake: CountingLake, ref: TableRef, from_version: int, to_version: int, token: CancelToken | None = None
 ) -> Gross:
     """Rows per commit and change type of the commits between two versions, in either direction; raises `DiffError`
-    where the feed does not cover them or rows would have to be read, `DataFileMissingError`, `DiffStopped`."""
+    where the feed does not cover them or rows would have to be read, `DataFileMissingError`, `Stopped`."""
     low, high = sorted((from_version, to_version))
     gross = Gross()
     for version in range(low + 1, high + 1):
-        if watch is not None:
-            watch.check()
+        if token is not None:
+            token.check()
         for kind, rows in lake.change_counts(ref, version).items():
             if rows:
                 gross.counts[version, kind] = rows

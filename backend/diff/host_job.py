@@ -30,7 +30,7 @@ from backend.diff.model import (
 from backend.diff.prepare import PreparedDiff
 from backend.diff.rows import APART, ORDER
 from backend.diff.values import same
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError, JobError, JobResultMissingError, ObjectMissingError, TableError
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.lake.lake import Lake
@@ -109,7 +109,7 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
     answer = replace(_answer(prepared, summary, rows), partial=_partial(job, summary))
     found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
     if gross is None and found.partial is None:
-        found = with_commits(prepared, found, Watch())
+        found = with_commits(prepared, found, CancelToken())
     return replace(found, reasons=(*found.reasons, f"{COMPUTED} {summary.by}"))
 
 

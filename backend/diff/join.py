@@ -14,7 +14,7 @@ from backend.diff.hashes import row_hash
 from backend.diff.keyed import buckets_of, is_null, is_unnamed, keep_apart, unnamed_keys
 from backend.diff.model import KEYS, Partial
 from backend.diff.rows import APART, Bucket, Source
-from backend.duckdb_session import Watch, ended_within
+from backend.duckdb_session import CancelToken, ended_within
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -49,7 +49,7 @@ class SignedRows:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Where the rows that differ are, and how many there are of each sort. `partial` where the watch ended it."""
+    """Where the rows that differ are, and how many there are of each sort. `partial` where the token ended it."""
 
     source: Source
     buckets: dict[str, Bucket]
@@ -59,7 +59,7 @@ class Compared:
 @dataclass(frozen=True, slots=True)
 class Joined:
     """Rows that differ are in table `both_sides`; `has_apart`: those of keys that name none are in table `apart`.
-    `partial` where the watch ended it."""
+    `partial` where the token ended it."""
 
     has_apart: bool
     partial: Partial | None = None
@@ -81,13 +81,13 @@ def join_sides(
     parts: Sequence[Part],
     columns: Sequence[str],
     key: Sequence[int],
-    watch: Watch,
+    token: CancelToken,
     settled: Settled | None = None,
 ) -> Joined | None:
     """The rows that differ, of as many parts as there was time for: b_c0 … before and a_c0 … after, `n` −1 and 1 where
     there is no after and no before, and the number of their `part`. None where the key names next to nothing. Raises
-    what ends the watch before anything can be told."""
-    join = _Join(connection, len(columns), key, watch)
+    what ends the token before anything can be told."""
+    join = _Join(connection, len(columns), key, token)
     try:
         left_out = join.all(parts, settled)
     except _NotByKey:
@@ -162,12 +162,12 @@ class _Join:
     connection: "DuckDBPyConnection"
     width: int
     key: Sequence[int]
-    watch: Watch
+    token: CancelToken
     has_apart: bool = False
     _key_hash: str = ""
 
     def all(self, parts: Sequence[Part], settled: Settled | None) -> Partial | None:
-        """What is left out where the watch ended it."""
+        """What is left out where the token ended it."""
         known = settled or Settled(0, 0, None)
         self._key_hash = row_hash(self.connection, f"({parts[0].query})", [f"c{i}" for i in self.key])
         begun = int(known.differing is None)  # until then nothing can be told
@@ -176,10 +176,10 @@ class _Join:
         else:
             self.connection.execute(f"CREATE TEMP TABLE both_sides AS {self._differing(parts[0].query, 0, at_most=0)}")
         for number, part in enumerate(parts[begun:], begun):
-            if ended_within(self.watch, partial(self._one, part, number, "INSERT INTO both_sides")):
+            if ended_within(self.token, partial(self._one, part, number, "INSERT INTO both_sides")):
                 self.connection.execute(f"DELETE FROM both_sides WHERE part = {number}")
                 read, total = (known.same_rows + sum(p.num_rows for p in some) for some in (parts[:number], parts))
-                return Partial(self.watch.ended(), read, total, known.differing, known.unit)
+                return Partial(self.token.ended(), read, total, known.differing, known.unit)
         return None
 
     def _one(self, part: Part, number: int, into: str) -> None:
@@ -187,7 +187,7 @@ class _Join:
         if is_apart := part.has_copies or sums.is_multiplied:
             self._find_unnamed(part)
             query = f"SELECT * FROM ({query}) WHERE NOT ({self._unnamed()})"
-        with self.watch.reading(part.num_rows):
+        with self.token.reading(part.num_rows):
             query = self._differing(query, number, at_most=sums.rows + 1)
             ((kept,),) = self.connection.execute(f"{into} {query}").fetchall()
         if kept > sums.rows:
@@ -198,15 +198,15 @@ class _Join:
             self.connection.execute(f"DELETE FROM both_sides WHERE part = {number} AND ({mine})")
             is_apart = True
         if is_apart:
-            with self.watch.reading(part.num_rows):
+            with self.token.reading(part.num_rows):
                 keep_apart(self.connection, part.query, self.width, self._unnamed())
             self.has_apart = True
 
     def _find_unnamed(self, part: Part) -> None:
         """Table `unnamed`, of a part's rows; they are read once more for it, and later those that are set apart."""
-        if self.watch.rows_total is not None:
-            self.watch.rows_total += 2 * part.num_rows
-        with self.watch.reading(part.num_rows):
+        if self.token.rows_total is not None:
+            self.token.rows_total += 2 * part.num_rows
+        with self.token.reading(part.num_rows):
             keys = unnamed_keys(self.key, f"({part.query})", "sign")
             self.connection.execute(f"CREATE OR REPLACE TEMP TABLE unnamed AS {keys}")
 

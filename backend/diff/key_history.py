@@ -18,7 +18,7 @@ from backend.diff.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.diff.model import RowChange, RowKind
 from backend.diff.plan import FeedSupport
 from backend.diff.values import same
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError
 from backend.lake.model import CommitReader, Snapshot, TableRef
 from backend.lake.rows.filters import Node, parse_filter
@@ -112,24 +112,24 @@ def _literal(value: str | int | float | bool, kind: str) -> str:
 
 
 def _by_feed(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key) -> Iterator[KeyProgress]:
-    watch = Watch()
-    work = Work(lambda: _feed_rows(lake.changes(ref, *versions), key, watch), watch.stop)
+    token = CancelToken()
+    work = Work(lambda: _feed_rows(lake.changes(ref, *versions), key, token), token.stop)
     try:
         while not work.ended(_POLL_S):
-            yield KeyProgress(watch.rows_read, 0, 0)
+            yield KeyProgress(token.rows_read, 0, 0)
     finally:
         work.stop()
     steps = tuple(_feed_steps(work.result(), key))
     note = f"from the change feed of v{versions[0] + 1} to v{versions[1]}"
-    yield KeyProgress(watch.rows_read, 0, 0, KeyHistory(key, steps, True, (note,)))
+    yield KeyProgress(token.rows_read, 0, 0, KeyHistory(key, steps, True, (note,)))
 
 
-def _feed_rows(feed: pa.RecordBatchReader, key: Key, watch: Watch) -> list[Row]:
+def _feed_rows(feed: pa.RecordBatchReader, key: Key, token: CancelToken) -> list[Row]:
     wanted = {name: _typed(value, feed.schema.field(name).type) for name, value in key.items()}
     rows: list[Row] = []
     for batch in feed:
-        watch.check()
-        watch.rows_read += batch.num_rows
+        token.check()
+        token.rows_read += batch.num_rows
         for name, value in wanted.items():
             batch = batch.filter(pc.equal(batch.column(name), value))
         rows += batch.to_pylist()

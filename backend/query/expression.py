@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backend.duckdb_session import parse_tree
 from backend.errors import QueryError
-from backend.query.engine import parse_tree
 
 MOST_CHARACTERS = 2_000
 MOST_JOINED = 8  # texts put together: their length multiplies the memory of a row

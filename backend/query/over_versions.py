@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from backend.duckdb_session import Computation
 from backend.errors import LakehouseError, QueryError
 from backend.lake.model import Snapshot, TableRef
 from backend.lru import Lru
-from backend.query.engine import Computation
 from backend.work import Stopped, Work
 
 TIME_LIMIT_S = 120.0  # a version

@@ -10,10 +10,11 @@ import pytest
 from deltalake import DeltaTable
 
 from backend.diff.feed_summary import sum_up_feed
-from backend.duckdb_session import DiffStopped, Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DataFileMissingError, DiffError, TableCorruptError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
+from backend.work import Stopped
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 from tests.lake.test_diff_methods import History
 
@@ -94,7 +95,7 @@ def test_what_is_missing_or_damaged_is_told(log: HandLog) -> None:
     (log.table / "_change_data" / "c").unlink()
     with pytest.raises(DataFileMissingError, match=r"_change_data/c .* is gone"):
         lake.change_counts(ref, 2)
-    watch = Watch()
-    watch.stop()
-    with pytest.raises(DiffStopped):
-        sum_up_feed(lake, ref, 0, 1, watch)
+    token = CancelToken()
+    token.stop()
+    with pytest.raises(Stopped):
+        sum_up_feed(lake, ref, 0, 1, token)

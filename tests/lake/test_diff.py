@@ -28,7 +28,7 @@ from backend.diff.model import (
     VersionDiff,
 )
 from backend.diff.prepare import DiffOptions
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
@@ -414,15 +414,15 @@ def test_what_was_known_of_a_change_feed_when_it_was_ended_is_told(
     orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commits are whole by then; of the rows, how many differ."""
-    whole, watch = compare(orders, 0, 5), Watch()
+    whole, token = compare(orders, 0, 5), CancelToken()
 
     def ended(*args: Any) -> Any:
-        watch.stop()
+        token.stop()
         return join_sides(*args)
 
     monkeypatch.setattr(net, "join_sides", ended)
     lake = lake_at(orders)
-    found = diff(lake, lake.find("orders"), 0, 5, DiffOptions(), watch)
+    found = diff(lake, lake.find("orders"), 0, 5, DiffOptions(), token)
     assert (found.method, found.commits, found.exact) == (DiffMethod.CHANGE_FEED, whole.commits, False)
     feed_rows = lake.changes(lake.find("orders"), 0, 5).read_all().num_rows
     assert found.partial == Partial("cancelled", feed_rows - 8, feed_rows, 8, WHOLE_ROWS)

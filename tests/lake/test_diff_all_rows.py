@@ -18,8 +18,9 @@ from backend.diff.answer import diff
 from backend.diff.export import WRITERS, ChangedBatches, Write, exported
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
-from backend.duckdb_session import DiffStopped, Watch
+from backend.duckdb_session import CancelToken
 from backend.lake.lake import Lake
+from backend.work import Stopped
 from tests.lake.test_diff_methods import History
 
 OpenLake = Callable[[], Lake]
@@ -129,14 +130,14 @@ def test_nothing_changed_is_a_file_without_rows(root: Path, open_lake: OpenLake)
 def test_writing_ends_when_it_is_cancelled(root: Path, open_lake: OpenLake) -> None:
     write_deltalake(root / "t", pa.table({"id": range(50)}))
     write_deltalake(root / "t", pa.table({"id": range(50)}), mode="append")
-    lake, watch, seen = open_lake(), Watch(), list[int]()
+    lake, token, seen = open_lake(), CancelToken(), list[int]()
     (ref,) = lake.tables()
 
     def take(changed: ChangedBatches) -> None:
         for batch in changed.batches:
             seen.append(batch.num_rows)
-            watch.stop()
+            token.stop()
 
-    with pytest.raises(DiffStopped):
-        diff(lake, ref, 0, 1, DiffOptions(take=take), watch)
+    with pytest.raises(Stopped):
+        diff(lake, ref, 0, 1, DiffOptions(take=take), token)
     assert seen == [2]

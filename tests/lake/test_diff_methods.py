@@ -19,10 +19,11 @@ from backend.diff.answer import diff
 from backend.diff.model import DiffMethod, FilesDiff, NetCounts, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
 from backend.diff.read_local import signed_files
-from backend.duckdb_session import DiffStopped, Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
+from backend.work import Stopped
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 
 FEED, KEY, ROWS = DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN, DiffMethod.MULTISET
@@ -376,12 +377,12 @@ def test_files_compared_part_by_part_give_what_they_give_at_once(tmp_path: Path,
 def test_a_computation_that_nobody_waits_for_ends(prices: Path) -> None:
     lake = lake_at(prices)
     (ref,) = lake.tables()
-    watch = Watch()
-    watch.stop()
-    with pytest.raises(DiffStopped):
-        diff(lake, ref, 0, 1, DiffOptions(key=("id",)), watch)
+    token = CancelToken()
+    token.stop()
+    with pytest.raises(Stopped):
+        diff(lake, ref, 0, 1, DiffOptions(key=("id",)), token)
     with pytest.raises(DiffError, match="longer than"):
-        diff(lake, ref, 0, 1, DiffOptions(key=("id",)), Watch(time_limit_s=0.0))
+        diff(lake, ref, 0, 1, DiffOptions(key=("id",)), CancelToken(time_limit_s=0.0))
 
 
 WIDE: dict[str, Callable[[], pa.Table]] = {

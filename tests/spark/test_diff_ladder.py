@@ -25,7 +25,7 @@ from backend.diff.answer import compare_rows, diff
 from backend.diff.feed_summary import sum_up_feed
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.spark.delta_tables import AT_ONCE, FEWER_TASKS, Step, make_table
@@ -497,10 +497,10 @@ def test_files_that_go_while_it_runs_lead_to_the_next_rung(made: Callable[[str],
     prepared = prepare(lake, lake.find(table.name), history.first, history.last)
     assert prepared.plan.method is FEED
     remove(change_files(folder))
-    found = compare_rows(prepared, Watch())
+    found = compare_rows(prepared, CancelToken())
     assert found.method is KEY and any("is gone" in reason for reason in found.reasons)
     remove(data_files(folder))
-    assert compare_rows(prepared, Watch()).method is LOG
+    assert compare_rows(prepared, CancelToken()).method is LOG
 
 
 def test_a_table_that_was_replaced_is_not_compared_row_by_row(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from backend.diff import compare as net
 from backend.diff.cache import DiffQuestion
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.prepare import DiffOptions, PreparedDiff
-from backend.duckdb_session import DiffStopped, Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError, StorageError
 from backend.lake.lake import Lake
+from backend.work import Stopped
 from tests import builders
 from tests.ui.frames import frame_with
 from tests.ui.opened import again, home, metrics, open_page, words
@@ -194,9 +195,9 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[DiffOptions]:
     begun: list[DiffOptions] = []
     own = diff.compare_rows
 
-    def watched(prepared: PreparedDiff, watch: Watch) -> VersionDiff:
+    def watched(prepared: PreparedDiff, token: CancelToken) -> VersionDiff:
         begun.append(prepared.options)
-        return own(prepared, watch)
+        return own(prepared, token)
 
     monkeypatch.setattr(diff, "compare_rows", watched)
     return begun
@@ -275,14 +276,14 @@ def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         )
     monkeypatch.setattr(net, "MANY_VALUES", 40)
     monkeypatch.setattr(view, "SMALL_BYTES", -1)
-    lasts, own = threading.Event(), Watch.ending
+    lasts, own = threading.Event(), CancelToken.ending
 
-    def ending(watch: Watch) -> DiffStopped | DiffError | None:
-        if watch.rows_read >= 40 and not lasts.is_set():
-            watch.time_limit_s = 0.0
-        return own(watch)
+    def ending(token: CancelToken) -> Stopped | DiffError | None:
+        if token.rows_read >= 40 and not lasts.is_set():
+            token.time_limit_s = 0.0
+        return own(token)
 
-    monkeypatch.setattr(Watch, "ending", ending)
+    monkeypatch.setattr(CancelToken, "ending", ending)
     return lasts
 
 
@@ -516,7 +517,7 @@ def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(
 ) -> None:
     ends_early.set()
     with monkeypatch.context() as patched:
-        patched.setattr(Watch, "begin", lambda watch, _: setattr(watch, "time_limit_s", 0.0))
+        patched.setattr(CancelToken, "begin", lambda token, _: setattr(token, "time_limit_s", 0.0))
         app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
         app.button(key="start").click()
         again(app)

@@ -11,7 +11,7 @@ import pytest
 from app.cli.diff_here import compared
 from backend.diff.answer import diff
 from backend.diff.model import Partial, VersionDiff
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
@@ -35,51 +35,51 @@ def press_ctrl_c(times: int = 1) -> None:
     threading.Thread(target=press, daemon=True).start()
 
 
-def wait_for_end(watch: Watch) -> None:
-    while watch.ending() is None:
+def wait_for_end(token: CancelToken) -> None:
+    while token.ending() is None:
         time.sleep(0.01)
 
 
 def test_ctrl_c_leaves_what_was_compared(whole: VersionDiff, capsys: pytest.CaptureFixture[str]) -> None:
-    def slow(watch: Watch) -> VersionDiff:
-        wait_for_end(watch)
-        return replace(whole, partial=Partial(watch.ended(), 1, 2))
+    def slow(token: CancelToken) -> VersionDiff:
+        wait_for_end(token)
+        return replace(whole, partial=Partial(token.ended(), 1, 2))
 
     press_ctrl_c()
-    assert compared(slow, Watch()).partial == Partial("cancelled", 1, 2)
+    assert compared(slow, CancelToken()).partial == Partial("cancelled", 1, 2)
     assert "Ctrl-C again leaves at once" in capsys.readouterr().err
 
 
 def test_ctrl_c_before_anything_was_compared_is_an_interruption() -> None:
-    def slow(watch: Watch) -> VersionDiff:
-        wait_for_end(watch)
-        watch.check()
+    def slow(token: CancelToken) -> VersionDiff:
+        wait_for_end(token)
+        token.check()
         raise AssertionError
 
     press_ctrl_c()
     with pytest.raises(KeyboardInterrupt):
-        compared(slow, Watch())
+        compared(slow, CancelToken())
 
 
 def test_a_second_ctrl_c_waits_for_nothing() -> None:
     released = threading.Event()
 
-    def deaf(watch: Watch) -> VersionDiff:
+    def deaf(token: CancelToken) -> VersionDiff:
         released.wait(30)
         raise AssertionError
 
     press_ctrl_c(times=2)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        compared(deaf, Watch())
+        compared(deaf, CancelToken())
     assert time.monotonic() - began < 10
     released.set()
 
 
 def test_an_answer_and_an_error_come_through(whole: VersionDiff) -> None:
-    def fails(watch: Watch) -> VersionDiff:
+    def fails(token: CancelToken) -> VersionDiff:
         raise DiffError("no")
 
-    assert compared(lambda _: whole, Watch()) is whole
+    assert compared(lambda _: whole, CancelToken()) is whole
     with pytest.raises(DiffError, match="no"):
-        compared(fails, Watch())
+        compared(fails, CancelToken())

@@ -7,7 +7,7 @@ import pytest
 
 from backend.diff.compare import NetQuery, net_changes
 from backend.diff.condition import check_row_condition, require_fit, satisfied
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import QueryError
 
 COLUMNS = pa.schema(
@@ -73,10 +73,10 @@ def test_an_error_does_not_depend_on_the_bounds_of_all_rows() -> None:
     rows = pa.table({"c0": [7, 8], "c1": ["x", "y"], "sign": pa.array([1, 1], pa.int8())})
     query = NetQuery(("id",), where="id >= 0 OR CAST(v AS INTEGER) > 1")
     with pytest.raises(QueryError, match="Could not convert string"):
-        net_changes(lambda: rows.to_reader(), ["id", "v"], query, Watch())
+        net_changes(lambda: rows.to_reader(), ["id", "v"], query, CancelToken())
 
 
 def test_a_column_called_as_the_rows_numbers_are_is_no_such_number() -> None:
     rows = pa.table({"c0": [7, 8, 9], "sign": pa.array([1, 1, 1], pa.int8())})
-    found = net_changes(lambda: rows.to_reader(), ["place"], NetQuery(("place",), where="place >= 8"), Watch())
+    found = net_changes(lambda: rows.to_reader(), ["place"], NetQuery(("place",), where="place >= 8"), CancelToken())
     assert [row.after for row in found.rows] == [{"place": 8}, {"place": 9}]

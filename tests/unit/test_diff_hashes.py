@@ -11,7 +11,7 @@ import pytest
 
 from backend.diff.compare import SIGN, NetQuery, net_changes
 from backend.diff.hashes import row_hash
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 
 NAN = float("nan")
 INTS = pa.list_(pa.int32())
@@ -76,9 +76,9 @@ def test_many_rows_are_sieved_and_no_change_is_overlooked(name: str, key: tuple[
         batches = [pa.record_batch([*rows, pa.array([n] * len(pairs), pa.int8())], schema=schema) for rows, n in sides]
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    watch = Watch()
-    watch.rows_total = 2 * len(pairs)
+    token = CancelToken()
+    token.rows_total = 2 * len(pairs)
     with patch("backend.diff.compare.MANY_ROWS", 0):
-        found = net_changes(read, ("id", "v"), NetQuery(key), watch, can_read_twice=True)
-    assert watch.rows_read >= 4 * len(pairs)  # that is, they were sieved
+        found = net_changes(read, ("id", "v"), NetQuery(key), token, can_read_twice=True)
+    assert token.rows_read >= 4 * len(pairs)  # that is, they were sieved
     assert (found.net.updated, found.net.deleted) == ((len(pairs), 0) if key else (None, len(pairs)))

@@ -28,10 +28,11 @@ from backend.diff.model import WHOLE_ROWS, ApartCounts, NetCounts, Partial
 from backend.diff.parts import FilesPart, KeyedFile, keyed_files, split
 from backend.diff.read_local import signed_files
 from backend.diff.rows import fetch_rows
-from backend.duckdb_session import DiffStopped, Watch, engine
+from backend.duckdb_session import CancelToken, session
 from backend.errors import DiffError
 from backend.lake.model import Metadata
 from backend.lake.rows.local_files import LocalFiles
+from backend.work import Stopped
 
 TYPES = {"id": "long", "part": "string", "v": "integer"}
 FIELDS = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in TYPES.items()]
@@ -77,11 +78,11 @@ def summed_up(sides: tuple[list[str], list[str]], query: NetQuery = QUERY) -> Ne
 
 
 def compared(
-    sides: tuple[list[str], list[str]], query: NetQuery = QUERY, *, at_once: int, watch: Watch | None = None
+    sides: tuple[list[str], list[str]], query: NetQuery = QUERY, *, at_once: int, token: CancelToken | None = None
 ) -> tuple[NetAnswer, list[int]]:
     """The answer with at most so many rows joined at once, and the rows of the parts that were joined."""
     joined: list[int] = []
-    watch = watch or Watch()
+    token = token or CancelToken()
 
     def spied(connection: Any, parts: Sequence[Part], *args: Any) -> Any:
         found = join_sides(connection, parts, *args)
@@ -93,7 +94,7 @@ def compared(
         patch("backend.diff.compare.MANY_VALUES", at_once * len(COLUMNS)),
     ):
         found = net_changes(
-            nothing, COLUMNS, query, watch,
+            nothing, COLUMNS, query, token,
             local=lambda connection: signed_files(connection, (laid(sides[0]), laid(sides[1])), METADATA, COLUMNS),
         )  # fmt: skip
     return found, joined
@@ -242,7 +243,7 @@ def test_without_statistics_nothing_is_split_and_files_without_rows_are_left_out
         assert keyed_files([[full, str(tmp_path / name)], []], "id") is None
 
 
-class EndsAfter(Watch):
+class EndsAfter(CancelToken):
     """Ended when so many rows were read."""
 
     def __init__(self, rows: int, *, is_stopped: bool) -> None:
@@ -262,8 +263,8 @@ class EndsAfter(Watch):
 def test_what_was_compared_when_it_was_ended_is_told_as_that(
     sides: tuple[list[str], list[str]], is_stopped: bool
 ) -> None:
-    watch = EndsAfter(40, is_stopped=is_stopped)
-    found, _ = compared(sides, at_once=22, watch=watch)
+    token = EndsAfter(40, is_stopped=is_stopped)
+    found, _ = compared(sides, at_once=22, token=token)
     ended = "cancelled" if is_stopped else "stopped at the time limit of 0 s"
     assert found.partial == Partial(ended, 40, 82)
     assert found.net == NetCounts(0, 2, 0)
@@ -308,8 +309,8 @@ def test_of_null_and_repeated_keys_no_more_is_told_than_what_was_compared_whole(
     paths = written(folder / "a", both[0]), written(folder / "b", both[1])
     sizes = [len(one) + len(two) for one, two in zip(*both, strict=True)]
     try:
-        found, _ = compared(paths, at_once=max(sizes), watch=EndsAfter(read, is_stopped=True))
-    except DiffStopped:
+        found, _ = compared(paths, at_once=max(sizes), token=EndsAfter(read, is_stopped=True))
+    except Stopped:
         assert read <= max(sizes) * 3  # nothing was compared: a part is read up to three times
         return
     if found.partial is None:
@@ -329,7 +330,7 @@ def test_of_a_null_key_what_cancels_it_may_be_still_to_come(tmp_path: Path) -> N
     before = [[(1, "a", 0), (None, "a", 5)], [(101, "a", 0)], [(201, "a", 0)]]
     after = [[(1, "a", 1)], [(101, "a", 0), (None, "a", 5)], [(201, "a", 0)]]
     sides = written(tmp_path / "a", before), written(tmp_path / "b", after)
-    found, _ = compared(sides, at_once=3, watch=EndsAfter(9, is_stopped=True))
+    found, _ = compared(sides, at_once=3, token=EndsAfter(9, is_stopped=True))
     assert (found.net, found.apart) == (NetCounts(0, 1, 0), ApartCounts())
     assert found.partial == Partial("cancelled", 3, 8, null_keys=1)
     found, _ = compared(sides, at_once=3)
@@ -338,14 +339,14 @@ def test_of_a_null_key_what_cancels_it_may_be_still_to_come(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_when_all_is_compared_an_end_loses_nothing(sides: tuple[list[str], list[str]], is_stopped: bool) -> None:
-    whole, watch, is_over = str(compared(sides, at_once=22)[0]), Watch(60.0), threading.Event()
+    whole, token, is_over = str(compared(sides, at_once=22)[0]), CancelToken(60.0), threading.Event()
 
     def end() -> None:
         while not is_over.is_set():
-            (watch.stop if is_stopped else watch.interrupt)()
+            (token.stop if is_stopped else token.interrupt)()
 
     def ended(*args: Any, **options: Any) -> Any:
-        watch.begin(60.0 if is_stopped else 0.0)
+        token.begin(60.0 if is_stopped else 0.0)
         ending = threading.Thread(target=end)
         ending.start()
         try:
@@ -353,10 +354,10 @@ def test_when_all_is_compared_an_end_loses_nothing(sides: tuple[list[str], list[
         finally:
             is_over.set()
             ending.join()
-            assert watch.ending() is not None
+            assert token.ending() is not None
 
     with patch("backend.diff.compare.fetch_rows", ended):
-        assert str(compared(sides, at_once=22, watch=watch)[0]) == whole
+        assert str(compared(sides, at_once=22, token=token)[0]) == whole
 
 
 @pytest.mark.parametrize(
@@ -370,17 +371,17 @@ def test_when_all_is_compared_an_end_loses_nothing(sides: tuple[list[str], list[
 def test_of_what_was_compared_only_what_is_wanted_is_told(
     sides: tuple[list[str], list[str]], query: NetQuery, net: NetCounts
 ) -> None:
-    found, _ = compared(sides, query, at_once=22, watch=EndsAfter(40, is_stopped=True))
+    found, _ = compared(sides, query, at_once=22, token=EndsAfter(40, is_stopped=True))
     assert (found.partial, found.net) == (Partial("cancelled", 40, 82), net)
     assert len(found.rows) == net.total
 
 
 def test_where_only_some_are_wanted_sums_do_not_tell_how_many(sides: tuple[list[str], list[str]]) -> None:
     query = replace(QUERY, where="v = 1")
-    with pytest.raises(DiffStopped):  # after the sums
-        compared(sides, query, at_once=3, watch=EndsAfter(82, is_stopped=True))
-    watch = EndsAfter(83, is_stopped=True)  # after the first part
-    partial = compared(sides, query, at_once=3, watch=watch)[0].partial
+    with pytest.raises(Stopped):  # after the sums
+        compared(sides, query, at_once=3, token=EndsAfter(82, is_stopped=True))
+    token = EndsAfter(83, is_stopped=True)  # after the first part
+    partial = compared(sides, query, at_once=3, token=token)[0].partial
     assert partial is not None and partial.differing is None and 72 < partial.rows_read < 82
 
 
@@ -394,7 +395,7 @@ def test_where_only_some_are_wanted_sums_do_not_tell_how_many(sides: tuple[list[
 def test_sums_tell_how_many_keys_differ_before_any_row_is_joined(
     sides: tuple[list[str], list[str]], read: int, net: NetCounts | None, compared_rows: int | None
 ) -> None:
-    found, _ = compared(sides, at_once=3, watch=EndsAfter(read, is_stopped=True))
+    found, _ = compared(sides, at_once=3, token=EndsAfter(read, is_stopped=True))
     partial = found.partial
     assert partial is not None and (partial.ended, partial.rows_total, partial.differing) == ("cancelled", 82, 6)
     assert net is None or (found.net, partial.rows_read) == (net, compared_rows)
@@ -421,10 +422,10 @@ def test_whole_rows_that_are_read_twice_leave_what_the_first_pass_told(
 
 def test_what_cannot_be_estimated_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for query in (NetQuery(("id",), 100, where="v > 1"), NetQuery(("id",), 100, tolerance=0.1)):
-        with pytest.raises(DiffStopped):
+        with pytest.raises(Stopped):
             read_rows(query, EndsAfter(10, is_stopped=True))
     monkeypatch.setattr(sieve, "PLACES", 2)
-    with pytest.raises(DiffStopped):
+    with pytest.raises(Stopped):
         read_rows(NetQuery((), 100), EndsAfter(10, is_stopped=True))
 
 
@@ -462,21 +463,21 @@ def test_of_rows_that_are_read_once_only_what_is_wanted_is_told() -> None:
     with patch("backend.diff.compare._MANY_NET_VALUES", 3):
         for wanted in ({"where": "id > 2"}, {"tolerance": 0.5}):
             query = NetQuery(("id",), 100, **wanted)
-            with pytest.raises(DiffStopped):  # before the first part
+            with pytest.raises(Stopped):  # before the first part
                 read_rows(query, EndsAfter(10, is_stopped=True), can_read_twice=False)
             partial = read_rows(query, EndsAfter(11, is_stopped=True), can_read_twice=False).partial
             assert partial is not None and partial.differing is None and partial.rows_read < 10
 
 
-def read_rows(query: NetQuery, watch: Watch, *, can_read_twice: bool = True) -> NetAnswer:
+def read_rows(query: NetQuery, token: CancelToken, *, can_read_twice: bool = True) -> NetAnswer:
     """Rows 0 and 1 are the same, 2 and 3 were updated, 4 and 5 came: 6 rows of either state differ."""
     rows = [(-1, i, "a", 0) for i in range(4)] + [(1, i, "a", int(i > 1)) for i in range(6)]
     table = pa.table(
         {"c0": [row[1] for row in rows], "c1": [row[2] for row in rows], "c2": [row[3] for row in rows]}
     ).append_column("sign", pa.array([row[0] for row in rows], pa.int8()))
-    watch.rows_total = len(rows)
+    token.rows_total = len(rows)
     with patch("backend.diff.compare.MANY_ROWS", 0):
-        return net_changes(lambda: table.to_reader(1), COLUMNS, query, watch, can_read_twice=can_read_twice)
+        return net_changes(lambda: table.to_reader(1), COLUMNS, query, token, can_read_twice=can_read_twice)
 
 
 def test_where_hardly_a_place_is_left_how_many_keys_differ_is_not_told() -> None:
@@ -489,10 +490,10 @@ def test_where_hardly_a_place_is_left_how_many_keys_differ_is_not_told() -> None
 @pytest.mark.parametrize("query", [QUERY, NetQuery(("id",), 100, take=lambda _: pytest.fail("not whole"))])
 def test_nothing_is_told_of_what_was_ended_too_early(sides: tuple[list[str], list[str]], query: NetQuery) -> None:
     rows = 0 if query.take is None else 40
-    with pytest.raises(DiffStopped):
-        compared(sides, query, at_once=22, watch=EndsAfter(rows, is_stopped=True))
+    with pytest.raises(Stopped):
+        compared(sides, query, at_once=22, token=EndsAfter(rows, is_stopped=True))
     with pytest.raises(DiffError, match="longer than"):
-        compared(sides, query, at_once=22, watch=EndsAfter(rows, is_stopped=False))
+        compared(sides, query, at_once=22, token=EndsAfter(rows, is_stopped=False))
 
 
 ENDLESS = "SELECT count(*) FROM range(10000000000) a(i) WHERE hash(i) = 1"
@@ -500,27 +501,27 @@ ENDLESS = "SELECT count(*) FROM range(10000000000) a(i) WHERE hash(i) = 1"
 
 def test_the_time_limit_ends_a_statement_that_runs() -> None:
     started = time.monotonic()
-    with pytest.raises(DiffError, match="longer than"), engine(Watch(time_limit_s=0.3)) as connection:
+    with pytest.raises(DiffError, match="longer than"), session(CancelToken(time_limit_s=0.3)) as connection:
         connection.execute(ENDLESS)
     assert time.monotonic() - started < 5
 
 
 def test_progress_is_told_while_a_statement_runs() -> None:
-    watch, seen = Watch(), list[int]()
+    token, seen = CancelToken(), list[int]()
 
     def look() -> None:
         while not seen or (seen[-1] < 1_000 and len(seen) < 500):
             time.sleep(0.01)
-            seen.append(watch.rows_so_far())
-        watch.stop()
+            seen.append(token.rows_so_far())
+        token.stop()
 
-    watch.rows_read = 7
-    with pytest.raises(DiffStopped), engine(watch) as connection:
+    token.rows_read = 7
+    with pytest.raises(Stopped), session(token) as connection:
         threading.Thread(target=look, daemon=True).start()
-        with watch.reading(10_000_000):
+        with token.reading(10_000_000):
             connection.execute(ENDLESS)
     assert 7 <= seen[0] <= seen[-1] and seen[-1] >= 1_000
-    assert watch.rows_so_far() == watch.rows_read == 7
+    assert token.rows_so_far() == token.rows_read == 7
 
 
 def test_rows_that_duckdb_reads_need_not_be_told_apart() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backend.diff.compare import NetAnswer, NetQuery, net_changes
 from backend.diff.join import SignedRows, _Join, join_sides
 from backend.diff.model import NetCounts
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 
 Row = tuple[Any, ...]
 COLUMNS = ("id", "part", "v", "f")
@@ -32,8 +32,8 @@ def compare(
     rows = [*(dict(zip(schema.names, row, strict=True)) for row in (*before, *after))]
     signs = pa.array([-1] * len(before) + [1] * len(after), pa.int8())
     table = pa.Table.from_pylist(rows, schema).append_column("sign", signs)
-    watch, gave = Watch(), []
-    watch.rows_total = len(rows)
+    token, gave = CancelToken(), []
+    token.rows_total = len(rows)
 
     def spied(*args: Any) -> Any:
         found = join_sides(*args)
@@ -46,7 +46,7 @@ def compare(
 
     columns = COLUMNS[: len(schema)]
     with patch("backend.diff.compare.join_sides", spied):
-        found = net_changes(lambda: table.to_reader(), columns, query, watch, local=local)
+        found = net_changes(lambda: table.to_reader(), columns, query, token, local=local)
     return found, gave[0] if gave else None
 
 

@@ -13,7 +13,7 @@ from backend.diff import cache as kept
 from backend.diff.cache import Differences, DiffProgress, DiffQuestion
 from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, VersionDiff
 from backend.diff.prepare import DiffOptions
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 from backend.errors import DiffError
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import SchemaDiff
@@ -37,17 +37,17 @@ class Slow:
     """A computation that ends when it is let go, or stopped."""
 
     def __init__(self, method: DiffMethod = DiffMethod.KEY_JOIN) -> None:
-        self.calls, self.watches = 0, list[Watch]()
+        self.calls, self.tokens = 0, list[CancelToken]()
         self.go = threading.Event()
         self._method = method
 
-    def __call__(self, lake: Any, ref: Any, first: int, second: int, options: Any, watch: Watch) -> VersionDiff:
+    def __call__(self, lake: Any, ref: Any, first: int, second: int, options: Any, token: CancelToken) -> VersionDiff:
         self.calls += 1
-        self.watches.append(watch)
-        watch.rows_total = 10
+        self.tokens.append(token)
+        token.rows_total = 10
         while not self.go.wait(0.005):
-            watch.check()
-            watch.rows_read = 4
+            token.check()
+            token.rows_read = 4
         return answer(self._method)
 
 
@@ -104,7 +104,7 @@ def test_what_is_not_there_soon_is_computed_on_for_who_comes_next_and_stopped_if
 
     slow.go.clear()
     assert differences.soon(NO_LAKE, question(3), 0.01) is None
-    until(lambda: slow.watches[-1].is_stopped)
+    until(lambda: slow.tokens[-1].is_stopped)
 
 
 def test_another_question_is_another_computation(slow: Slow) -> None:
@@ -123,10 +123,10 @@ def test_who_leaves_does_not_stop_it_for_others_but_the_last_one_does(slow: Slow
     next(first), next(second)
     first.close()
     time.sleep(kept.GRACE_S + 0.05)
-    assert not slow.watches[0].is_stopped
+    assert not slow.tokens[0].is_stopped
 
     second.close()
-    until(lambda: slow.watches[0].is_stopped)
+    until(lambda: slow.tokens[0].is_stopped)
 
     assert differences.known(question()) is None
 
@@ -137,12 +137,12 @@ def test_cancel_stops_at_once_what_nobody_else_waits_for(slow: Slow) -> None:
     next(first), next(second)
     first.close()
     differences.abandon(question())
-    assert not slow.watches[0].is_stopped
+    assert not slow.tokens[0].is_stopped
 
     second.close()
     differences.abandon(question())
 
-    assert slow.watches[0].is_stopped
+    assert slow.tokens[0].is_stopped
 
 
 def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> None:
@@ -150,9 +150,9 @@ def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> No
     some = replace(found_when_stopped, partial=Partial("cancelled", 4, 10))
 
     def compute(*given: Any) -> VersionDiff:
-        watch: Watch = given[-1]
+        token: CancelToken = given[-1]
         while not go.wait(0.005):
-            if watch.is_stopped:
+            if token.is_stopped:
                 return some
         return found_when_stopped
 

@@ -8,7 +8,7 @@ import pytest
 from backend.diff.compare import SIGN, NetAnswer, NetQuery, net_changes
 from backend.diff.maps import with_sorted_maps
 from backend.diff.model import NetCounts
-from backend.duckdb_session import Watch
+from backend.duckdb_session import CancelToken
 
 MAP = pa.map_(pa.string(), pa.int64())
 AB, BA, AC, NULL = [("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 1), ("b", 3)], [("a", 1), ("b", None)]
@@ -20,7 +20,7 @@ def compare(kind: pa.DataType, before: Any, after: Any, key: tuple[str, ...] = (
     schema = pa.schema([("c0", pa.int64()), ("c1", kind), SIGN])
     rows = [{"c0": 1, "c1": before, "sign": -1}, {"c0": 1, "c1": after, "sign": 1}]
     table = pa.Table.from_pylist(rows, schema)
-    return net_changes(lambda: table.to_reader(), ("id", "m"), NetQuery(key, 10), Watch())
+    return net_changes(lambda: table.to_reader(), ("id", "m"), NetQuery(key, 10), CancelToken())
 
 
 KINDS: dict[str, tuple[pa.DataType, Any]] = {

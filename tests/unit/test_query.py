@@ -7,14 +7,13 @@ import weakref
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from backend import duckdb_session
+from backend.duckdb_session import Computation
 from backend.errors import DataFileMissingError, QueryError
-from backend.query import engine
-from backend.query.engine import Computation
 from backend.query.expression import check_expression
 from backend.query.over_versions import spread
 from backend.work import Stopped
@@ -168,11 +167,9 @@ def test_the_connection_opens_no_file_and_changes_no_setting() -> None:
             Computation().run(sql, ROWS.to_reader())
 
 
-def test_a_connection_that_ended_well_serves_the_next_and_holds_nothing_of_the_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    idle: list[Any] = []
-    monkeypatch.setattr(engine, "_idle", idle)
+def test_a_connection_that_ended_well_serves_the_next_and_holds_nothing_of_the_last() -> None:
+    idle = duckdb_session._idle
+    idle.clear()
     compute("sum(id)")
     (kept,) = idle
     assert kept.execute("SELECT count(*) FROM duckdb_views() WHERE NOT internal").fetchall() == [(0,)]
@@ -190,8 +187,8 @@ def test_a_connection_that_ended_well_serves_the_next_and_holds_nothing_of_the_l
 def test_rows_of_many_small_files_are_handed_on_together_and_large_ones_in_pieces() -> None:
     small = [pa.record_batch({"id": [number]}) for number in range(1_000)]
     large = pa.record_batch({"id": list(range(3 << 20))})
-    handed = list(engine._handed(large.schema, iter([*small, large.slice(0, 0), large])))
-    assert [batch.num_rows for batch in handed] == [1_000, engine.SLICE_BYTES // 8, 1 << 20]
+    handed = list(duckdb_session._handed(large.schema, iter([*small, large.slice(0, 0), large])))
+    assert [batch.num_rows for batch in handed] == [1_000, duckdb_session.SLICE_BYTES // 8, 1 << 20]
     assert pa.Table.from_batches(handed).column("id").to_pylist() == [*range(1_000), *range(3 << 20)]
 
 
