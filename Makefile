@@ -14,6 +14,9 @@ help: ## show this list
 run: setup ## set up what is missing, then start the demo lake, the streams and the page
 	@$(BIN)/weir up
 
+# Else every process that a test starts compiles all that it imports, where the environment forbids to keep it.
+test test-fast soak: export PYTHONDONTWRITEBYTECODE =
+
 test: setup-test ## run the whole suite on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
 

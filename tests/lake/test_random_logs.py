@@ -1,7 +1,7 @@
 """Random logs read equal to a simple replay that shares no code with the reader, and equal to deltalake.
 
-Rule: one seed, one log; a failure names its seeds. `WEIR_TEST_RANDOM_LOGS=10000` tries that many,
-`WEIR_TEST_RANDOM_SEED=7` that one alone.
+Rule: one seed, one log; a failure names its seeds. `make soak` tries ten thousand more than the hundred that are always
+tried, `WEIR_TEST_RANDOM_SEED=7` that one alone.
 """
 
 import os
@@ -40,10 +40,7 @@ from tests.replay import (
     rows_of,
 )
 
-COUNT = int(os.environ.get("WEIR_TEST_RANDOM_LOGS", "400"))
 ONE_SEED = os.environ.get("WEIR_TEST_RANDOM_SEED")
-SEEDS = range(int(ONE_SEED), int(ONE_SEED) + 1) if ONE_SEED else range(COUNT)
-AT_ONCE = 100  # logs below one root, read by one lake
 MIN_FILES, TARGET, RATIO = 2, 5000, 0.5
 SIZES = {"200": 200, "1kb": 1024, "128mb": 128 * 2**20}  # what tests.logs sets as delta.targetFileSize
 
@@ -316,21 +313,27 @@ def in_each(seeds: range, attempt: Any) -> None:
         pytest.fail(f"{len(failed)} of {len(seeds)} seeds failed: {list(failed)[:20]}\nseed {first}: {failed[first]}")
 
 
-def portion(first: int) -> range:
-    return SEEDS[first : first + AT_ONCE]
+def portions(at_once: int, *, soak: int) -> list[Any]:
+    """Seeds of one test each: the first are always tried, `soak` more in `make soak`."""
+    if ONE_SEED:
+        return [range(int(ONE_SEED), int(ONE_SEED) + 1)]
+    more = [range(first, first + at_once) for first in range(at_once, at_once + soak, at_once)]
+    each = [pytest.param(seeds, marks=pytest.mark.soak) for seeds in more]
+    return [range(at_once), *each]
 
 
-@pytest.mark.parametrize("first", range(0, len(SEEDS), AT_ONCE))
-def test_random_logs_read_as_a_simple_replay_reads_them(place: Path, first: int) -> None:
-    logs = {seed: random_log(seed, place) for seed in portion(first)}
+# A hundred below one root, read by one lake.
+@pytest.mark.parametrize("seeds", portions(100, soak=10_000), ids=str)
+def test_random_logs_read_as_a_simple_replay_reads_them(place: Path, seeds: range) -> None:
+    logs = {seed: random_log(seed, place) for seed in seeds}
     lake = open_lake(place)
     refs = {ref.name: ref for ref in lake.tables()}
-    in_each(portion(first), lambda seed: check(lake, refs[f"t{seed}"], logs[seed], Random(-seed)))
+    in_each(seeds, lambda seed: check(lake, refs[f"t{seed}"], logs[seed], Random(-seed)))
 
 
-@pytest.mark.parametrize("first", range(0, min(len(SEEDS) // 20, 200) or 1, 10))
-def test_a_lake_that_follows_a_log_reads_as_one_that_comes_late(place: Path, first: int) -> None:
-    in_each(SEEDS[first : first + 10], lambda seed: follow(seed, place))
+@pytest.mark.parametrize("seeds", portions(10, soak=200), ids=str)
+def test_a_lake_that_follows_a_log_reads_as_one_that_comes_late(place: Path, seeds: range) -> None:
+    in_each(seeds, lambda seed: follow(seed, place))
 
 
 def following_log(table: Path, random: Random) -> RandomLog:
@@ -363,10 +366,10 @@ def follow(seed: int, root: Path) -> None:
     check(lake, ref, log, Random(-seed))
 
 
-@pytest.mark.parametrize("first", range(0, min(len(SEEDS) // 10, 1000) or 1, 50))
-def test_random_logs_read_as_deltalake_reads_them(place: Path, first: int) -> None:
+@pytest.mark.parametrize("seeds", portions(40, soak=1_000), ids=str)
+def test_random_logs_read_as_deltalake_reads_them(place: Path, seeds: range) -> None:
     compared: list[int] = []
-    in_each(SEEDS[first : first + 50], lambda seed: compared.extend(compare_with_deltalake(seed, place)))
+    in_each(seeds, lambda seed: compared.extend(compare_with_deltalake(seed, place)))
     assert ONE_SEED or len(compared) > 25, "deltalake opened too few of them to compare"
 
 

@@ -8,12 +8,13 @@ from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
 from pipelines.session import open_session
+from tests.spark.delta_tables import FEWER_TASKS
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that every `Runtime` of this process shares; do not close a runtime in tests, cut its queries."""
     home: Path = tmp_path_factory.mktemp("jvm")
-    session = open_session(load_settings(home=home))
+    session = open_session(load_settings(home=home, spark={"conf": FEWER_TASKS}))
     yield session
     session.stop()

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 Step = str | Callable[[SparkSession, Path], object]
 
+# Of the whole session: tables of tests hold a few rows.
 FEWER_TASKS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
@@ -241,8 +242,6 @@ RECIPES: dict[str, Sequence[Step]] = {
 def make_table(spark: SparkSession, folder: Path, recipe: Sequence[Step]) -> None:
     """Run a recipe in a session of its own: settings of one table do not reach another."""
     session = spark.newSession()
-    for key, value in FEWER_TASKS.items():
-        session.conf.set(key, value)
     for step in recipe:
         if isinstance(step, str):
             session.sql(step.format(t=f"delta.`{folder}`"))

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from backend.store.store import ControlStore
 from backend.streams.model import Observed, StreamState
 from backend.streams.verdict import batch_end
 from pipelines.demo.ledger import Ledger
+from tests.processes import wait_until
 
 DEMO = (
     "bronze_events",
@@ -110,11 +110,7 @@ class World:
 
     def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = 300) -> float:
         """Waits until the condition holds; the seconds it took."""
-        began = time.monotonic()
-        while not condition():
-            assert time.monotonic() - began < limit_s, f"waited {limit_s} s for: {what}\n{self.describe()}"
-            time.sleep(0.1)
-        return time.monotonic() - began
+        return wait_until(condition, lambda: f"{what}\n{self.describe()}", limit_s=limit_s, pause_s=0.1)
 
     def until_state(self, state: StreamState, *names: str) -> None:
         wanted = dict.fromkeys(names or DEMO, state.value)

@@ -5,7 +5,6 @@ Rule: what a test expects comes from the ledger or from bronze, computed without
 
 import json
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from pipelines.demo.generator import generate
 from pipelines.demo.ledger import Ledger
 from pipelines.runtime import Runtime
 from pipelines.spec import Registry, StreamSpec, load_registry
+from tests.processes import wait_until
 
 PATIENCE_S = 240.0
 
@@ -66,9 +66,8 @@ class DemoLake:
             ended = self.runtime.await_end(name, timeout_s=PATIENCE_S)
             assert not ended.active, f"{name} did not end in {PATIENCE_S} s"
             assert ended.failure is None, ended.failure
-            deadline = time.monotonic() + 30
-            while run.run_id not in self.heard.ended and time.monotonic() < deadline:
-                time.sleep(0.02)  # the listener's bus is behind the query
+            # the listener's bus is behind the query
+            wait_until(lambda run=run: run.run_id in self.heard.ended, f"the listener heard all of {name}", limit_s=30)
 
     def rows(self, table: str) -> list[Row]:
         return self.runtime.session.read.format("delta").load(self.uri(table)).collect()

@@ -12,6 +12,8 @@ from pyspark.sql.dataframe import DataFrame
 from pipelines.jobs.sieve import row_hash, sieve
 from pipelines.jobs.states import SIGN
 
+pytestmark = pytest.mark.spark
+
 INTS = T.ArrayType(T.IntegerType())
 PAIR = T.StructType([T.StructField("a b", T.IntegerType()), T.StructField("c.d", T.IntegerType())])
 VALUES: dict[str, tuple[T.DataType, list[Any]]] = {

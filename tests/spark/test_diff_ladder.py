@@ -28,7 +28,7 @@ from backend.diff.prepare import DiffOptions, prepare
 from backend.duckdb_session import CancelToken
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from tests.spark.delta_tables import AT_ONCE, FEWER_TASKS, Step, make_table
+from tests.spark.delta_tables import AT_ONCE, Step, make_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -275,8 +275,6 @@ def _ask(spark: SparkSession, folder: Path, name: str) -> Made:
     history = HISTORIES[name]
     make_table(spark, folder, history.steps)
     session = spark.newSession()
-    for key, value in FEWER_TASKS.items():
-        session.conf.set(key, value)
     reader = session.read.format("delta")
     frames = {v: reader.option("versionAsOf", v).load(str(folder)) for v in (history.first, history.last)}
     if history.tracked:

@@ -37,15 +37,13 @@ def fake_java(folder: Path, says: str) -> Path:
     return folder
 
 
-def test_fetches_what_is_pinned_and_only_once(tmp_path: Path, repository: str) -> None:
-    assert resolve(tmp_path / "lib", repository=repository) is True
-    assert sorted(path.name for path in (tmp_path / "lib").iterdir()) == sorted(pinned_files())
-    assert resolve(tmp_path / "lib", repository="http://127.0.0.1:9/") is False  # complete: nobody is asked
-
-
-def test_finishes_what_an_interrupted_run_left(tmp_path: Path, repository: str) -> None:
+@pytest.mark.spark
+def test_fetches_what_is_pinned_once_and_finishes_what_an_interrupted_run_left(tmp_path: Path, repository: str) -> None:
     lib = tmp_path / "lib"
-    resolve(lib, repository=repository)
+    assert resolve(lib, repository=repository) is True
+    assert sorted(path.name for path in lib.iterdir()) == sorted(pinned_files())
+    assert resolve(lib, repository="http://127.0.0.1:9/") is False  # complete: nobody is asked
+
     first, second, *_ = pinned_files()
     (lib / first).write_bytes((lib / first).read_bytes()[:1_000])  # cut off
     (lib / second).unlink()
@@ -55,6 +53,7 @@ def test_finishes_what_an_interrupted_run_left(tmp_path: Path, repository: str) 
     assert missing_files(lib) == ()
 
 
+@pytest.mark.spark
 def test_no_network_is_one_sentence_and_leaves_nothing_half(tmp_path: Path) -> None:
     with pytest.raises(JarError, match=r"http://127\.0\.0\.1:9/ cannot be reached") as refused:
         resolve(tmp_path, repository="http://127.0.0.1:9/")

@@ -19,6 +19,7 @@ from pipelines.sinks import AppendSink, Target
 from pipelines.spec import StreamSpec
 from pipelines.tables import Column as TableColumn
 from pipelines.tables import TableSpec
+from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
@@ -52,11 +53,8 @@ def numbers(spark: SparkSession, tmp_path: Path) -> Callable[..., DemoLake]:
     return build
 
 
-def wait_until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def until(met: Callable[[], bool]) -> None:
+    wait_until(met, "the stream goes on", limit_s=PATIENCE_S)
 
 
 class SlowSink:
@@ -85,7 +83,7 @@ def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., Dem
     lake = numbers()
     assert lake.runtime.poll("numbers") == QueryState(active=False)
     first = lake.runtime.start("numbers")
-    wait_until(lambda: (lake.runtime.poll("numbers").batch_id or 0) > 0)
+    until(lambda: (lake.runtime.poll("numbers").batch_id or 0) > 0)
     assert lake.runtime.poll("numbers").active
     lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
     ended = lake.runtime.poll("numbers")
@@ -104,7 +102,7 @@ def test_a_graceful_stop_lets_the_batch_end(numbers: Callable[..., DemoLake]) ->
     )
     lake = numbers(sink=sink, trigger_interval_s=day)
     lake.runtime.start("numbers")
-    wait_until(lambda: sink.begun == [0])
+    until(lambda: sink.begun == [0])
     lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
     assert sink.ended == [0]
     assert (lake.settings.home / "checkpoints/numbers/commits/0").exists()
@@ -116,7 +114,7 @@ def test_a_graceful_stop_of_a_stream_that_is_always_behind_waits_for_one_batch(
     sink = SlowSink()
     lake = numbers(sink=sink, trigger_interval_s=0.2)  # each batch takes longer: the next one begins at once
     lake.runtime.start("numbers")
-    wait_until(lambda: len(sink.begun) == 3)
+    until(lambda: len(sink.begun) == 3)
     asked_at, running = time.monotonic(), sink.begun[-1]
     lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
     assert time.monotonic() - asked_at < 6
@@ -128,14 +126,14 @@ def test_a_cut_leaves_a_batch_done_or_to_be_replayed(numbers: Callable[..., Demo
     sink = SlowSink()
     lake = numbers(sink=sink)
     lake.runtime.start("numbers")
-    wait_until(lambda: sink.begun == [0])
+    until(lambda: sink.begun == [0])
     lake.runtime.cut("numbers")
     assert not lake.runtime.poll("numbers").active
     is_done = (lake.settings.home / "checkpoints/numbers/commits/0").exists()
     assert sink.ended == [0] or not is_done
     if not is_done:
         lake.runtime.start("numbers")
-        wait_until(lambda: sink.begun == [0, 0])
+        until(lambda: sink.begun == [0, 0])
         lake.runtime.cut("numbers")
 
 
