@@ -13,7 +13,8 @@ from pipelines.demo.ledger import GoldEvents, Order, OrdersOfStatus
 from pipelines.demo.producers import Kind
 from tests.spark.lakes import DemoLake, demo_lake
 
-pytestmark = pytest.mark.spark
+# The first test's set-up runs everything: half a minute on two idle cores, minutes on busy ones.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 EVENTS = ("bronze_events", "silver_events", "gold_events_hourly")
 ORDERS = ("bronze_orders", "silver_orders", "gold_orders_by_status")
