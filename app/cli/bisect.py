@@ -93,7 +93,7 @@ def _probe(probe: Probe) -> Document:
         "purpose": probe.purpose.value,
         "reason": probe.reason,
         "value": verdict.value if verdict else None,
-        "parts": dict(verdict.parts) if verdict else {},
+        "parts": dict(verdict.aggregates) if verdict else {},
         "violations": verdict.violations if verdict else None,
         "nulls": verdict.nulls if verdict else None,
         "rows": verdict.rows if verdict else None,

@@ -13,7 +13,7 @@ from app.history.view.filters import moment_of
 from app.ui.table_changes import changes_text
 from backend.format import bytes_text, count_text, utc_text
 from backend.lake.history.history_filter import HistoryFilter, look_back, newest_until, stream_of
-from backend.lake.history.metadata_changes import TableChange, load_changes
+from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, TableRef
 
@@ -66,7 +66,7 @@ def _find(lake: Lake, ref: TableRef, request: Request, limit: int | None) -> Fou
     wanted = HistoryFilter(**groups, since=since, until=until)  # type: ignore[arg-type]
     if wanted.is_empty:
         run = lake.history(ref, limit=limit)
-        return Found(run, load_changes(lake, ref, run))
+        return Found(run, load_metadata_changes(lake, ref, run))
     return _look(lake, ref, wanted, limit)
 
 
@@ -82,11 +82,11 @@ def _look(lake: Lake, ref: TableRef, wanted: HistoryFilter, limit: int | None) -
     while newest >= 0:
         look = look_back(lake, ref, newest=newest, most=most, since=wanted.since, progress=lambda _: None)
         run += look.looked_at
-        found += look.kept(wanted)
+        found += look.matching(wanted)
         if look.is_whole or (limit is not None and len(found) >= limit):
             break
         newest = run[-1].version - 1
-    return Found(found if limit is None else found[:limit], load_changes(lake, ref, run))
+    return Found(found if limit is None else found[:limit], load_metadata_changes(lake, ref, run))
 
 
 def _row(commit: Commit, changes: Sequence[TableChange]) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ from backend.format import ago, utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words
-from backend.lake.retention.reachability import FilesSeen, LogFacts, Reachability, Retention, Run, judge, with_missing
+from backend.lake.retention.runs import FilesSeen, LogFacts, Retention, RetentionRuns, Run, judge, with_missing
 
 
 def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
     lake, ref = opened(name)
     version = None if at is None else resolve_version(lake, ref, at)
-    found = judge(lake.reachability(ref), now())
+    found = judge(lake.retention_facts(ref), now())
     if check and version is None:
         found = _looked_for(lake, ref, found)
     answer = None
@@ -32,7 +32,7 @@ def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
     return 0
 
 
-def _looked_for(lake: Lake, ref: TableRef, found: Reachability) -> Reachability:
+def _looked_for(lake: Lake, ref: TableRef, found: RetentionRuns) -> RetentionRuns:
     *_, seen = lake.see_log(ref)
     return with_missing(found, seen.runs)
 
@@ -45,7 +45,7 @@ def _files(lake: Lake, ref: TableRef, version: int) -> FilesSeen:
 # JSON ------------------------------------------------------------------------------------------------------------
 
 
-def document(ref: TableRef, found: Reachability, answer: VersionAnswer | None) -> Document:
+def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) -> Document:
     facts = found.facts
     printed: Document = {
         "name": ref.name,
@@ -137,7 +137,7 @@ def _seen(value: FilesSeen) -> Document:
 # for people ------------------------------------------------------------------------------------------------------
 
 
-def _print(ref: TableRef, found: Reachability, answer: VersionAnswer | None) -> None:
+def _print(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) -> None:
     facts = found.facts
     say(f"{ref.name} · versions 0 – {facts.latest}", style="bold")
     for problem in facts.problems:

@@ -18,7 +18,7 @@ from app.ui.theme import operation_style
 from app.ui.words import markdown_safe
 from backend.format import UNKNOWN, ago, count_text, moment_help, things
 from backend.lake.history.history_filter import stream_of
-from backend.lake.history.metadata_changes import TableChange, load_changes
+from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
 from backend.lake.model import Commit, TableRef
 
 CHANGES = lists.Look(
@@ -65,7 +65,7 @@ def _detail(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
             return
         commit = found[0]
         _head(ref, commit, streams)
-        _changes(load_changes(context.lake(), ref, found).get(version, ()))
+        _changes(load_metadata_changes(context.lake(), ref, found).get(version, ()))
         left, right = st.columns(2)
         with left:
             lists.facts(view.commit_facts(commit))

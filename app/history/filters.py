@@ -61,7 +61,7 @@ def filtered(log: LogRange, streams: Mapping[str, str]) -> Filtered:
         _groups(found)
     groups: dict[str, Any] = {name: frozenset(chosen(key)) for key, name in zip(GROUPS, _FIELDS, strict=True)}
     wanted = HistoryFilter(since=since, until=until, names=streams, **groups)
-    kept = look.kept(wanted)
+    kept = look.matching(wanted)
     _said(view.Looked(len(kept), len(look.looked_at), total, look.is_whole), wanted)
     return Filtered(kept, look.looked_at)
 

@@ -19,7 +19,7 @@ from app.history.view.figure import FIGURES, HEIGHT_PX, drawn_sentence, history_
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.theme import SURFACES
-from backend.lake.history.metadata_changes import load_changes
+from backend.lake.history.metadata_changes import load_metadata_changes
 from backend.lake.model import Commit, TableRef
 
 PAGE_SIZE = 100
@@ -111,7 +111,7 @@ def list_commits(log: LogRange) -> None:
     with above:
         _say(listed, filtering=filtering)
         if listed.commits:
-            known = view.Known(streams, load_changes(context.lake(), log.ref, listed.run))
+            known = view.Known(streams, load_metadata_changes(context.lake(), log.ref, listed.run))
             _list(listed.commits, known, dimmed=dimmed)
 
 

@@ -20,7 +20,7 @@ from backend.errors import LakehouseError, QueryError
 from backend.format import things
 from backend.lake.files.stats import columns_with_stats
 from backend.lake.model import VersionTotals
-from backend.lake.retention.reachability import Reachability
+from backend.lake.retention.runs import RetentionRuns
 from backend.query.over_versions import Progress, VersionValue, spread
 
 COLUMN, SQL = "One column", "SQL aggregate"
@@ -34,7 +34,7 @@ _VALUES = lists.Look(
 )
 
 
-def numbers(opened: OpenTable, found: Reachability) -> None:
+def numbers(opened: OpenTable, found: RetentionRuns) -> None:
     """The choice of a number, and the number over versions."""
     st.subheader("Numbers over versions", anchor=False)
     names = [*view.table_numbers(), COLUMN, SQL]
@@ -77,14 +77,14 @@ def _note(points: Sequence[view.Point], wanted: int, of: int) -> None:
         st.caption(markdown_safe(note))
 
 
-def _readable(found: Reachability) -> int:
+def _readable(found: RetentionRuns) -> int:
     return sum(last - first + 1 for first, last in found.facts.spans)
 
 
 # a column --------------------------------------------------------------------------------------------------------
 
 
-def _column(opened: OpenTable, found: Reachability, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
+def _column(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
     names = columns_with_stats(opened.snapshot.metadata)
     if not names:
         st.info("**No column that statistics can speak of.**", icon=":material/view_column:")
@@ -120,7 +120,7 @@ def _column_number(column: str, measure: str) -> view.Number:
 # SQL -------------------------------------------------------------------------------------------------------------
 
 
-def _sql(opened: OpenTable, found: Reachability, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
+def _sql(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
     latest = found.facts.latest
     text = st.text_input(
         "Aggregate", key=state.SQL, bind="query-params", placeholder="sum(amount)", max_chars=2_000,
@@ -149,7 +149,7 @@ def _sql(opened: OpenTable, found: Reachability, totals: Sequence[VersionTotals]
               chosen=(len(known), of))  # fmt: skip
 
 
-def _within(found: Reachability, low: int, high: int) -> int:
+def _within(found: RetentionRuns, low: int, high: int) -> int:
     return sum(max(0, min(last, high) - max(first, low) + 1) for first, last in found.facts.spans)
 
 

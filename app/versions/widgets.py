@@ -14,17 +14,17 @@ from backend.format import ago, moment_help, things
 from backend.lake.model import TableRef
 from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.file_check import SAMPLE, LogSeen
-from backend.lake.retention.reachability import FilesSeen, Reachability, judge, with_missing
+from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge, with_missing
 
 _CHART = "versions_strip"
 _SEEN = "_files_seen"  # by table, version: what looking found in this session
 _LOG = "_log_seen"
 
 
-def judged(ref: TableRef) -> Reachability:
+def judged(ref: TableRef) -> RetentionRuns:
     """What is known of every version now, with the files that this viewer had looked for."""
     with st.spinner("Reading the log …", show_time=True):
-        found = judge(context.lake().reachability(ref), context.now())
+        found = judge(context.lake().retention_facts(ref), context.now())
     seen = st.session_state.get(_LOG, {}).get((ref.uri, found.facts.latest))
     return with_missing(found, seen.runs) if seen else found
 
@@ -37,7 +37,7 @@ def of_broken(ref: TableRef) -> None:
         answers(ref, found, strip(found))
 
 
-def strip(found: Reachability) -> int:
+def strip(found: RetentionRuns) -> int:
     """The strip and the choice of a version; returns the chosen one."""
     chosen = _chosen(found)
     figure = view.strip_figure(found, chosen=chosen, mode=context.mode())
@@ -48,13 +48,13 @@ def strip(found: Reachability) -> int:
     return chosen
 
 
-def problems(found: Reachability) -> None:
+def problems(found: RetentionRuns) -> None:
     """What the log could not say."""
     for problem in found.facts.problems[:3]:
         st.warning(markdown_safe(sentence(problem)), icon=":material/warning:")
 
 
-def _chosen(found: Reachability) -> int:
+def _chosen(found: RetentionRuns) -> int:
     latest = found.facts.latest
     asked = state.whole(state.AT)
     pinned = state.version()
@@ -81,7 +81,7 @@ def _on_chart() -> None:
 # the chosen version ----------------------------------------------------------------------------------------------
 
 
-def answers(ref: TableRef, found: Reachability, version: int) -> None:
+def answers(ref: TableRef, found: RetentionRuns, version: int) -> None:
     """What can be done with a version, until when and why."""
     now, zone = context.now(), context.timezone()
     answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
@@ -106,7 +106,7 @@ def _answer(label: str, answer: Answer) -> None:
     st.caption(markdown_safe(" ".join(line for line in lines if line)))
 
 
-def _links(ref: TableRef, found: Reachability, answer: VersionAnswer) -> None:
+def _links(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
     if answer.run is None or not answer.run.reconstructable:
         return
     version, latest = answer.version, found.facts.latest
@@ -120,7 +120,7 @@ def _links(ref: TableRef, found: Reachability, answer: VersionAnswer) -> None:
 # files -----------------------------------------------------------------------------------------------------------
 
 
-def _files(ref: TableRef, found: Reachability, answer: VersionAnswer) -> None:
+def _files(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
     """What is known of the version's files, and buttons that look for them."""
     run = answer.run
     if run is None or not run.reconstructable:

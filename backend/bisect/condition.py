@@ -16,7 +16,7 @@ from backend.lake.table.metadata_diff import column_names
 from backend.query.expression import read_expression, require_truth
 from backend.query.quoting import quoted_name
 
-_MOST_PARTS = 8
+_MOST_AGGREGATES = 8
 _EMPTY_HINT = "such as amount >= 0, or count(*) = count(DISTINCT id)"
 
 
@@ -27,13 +27,13 @@ _read = lru_cache(maxsize=256)(read_expression)  # each probe of a search asks f
 class Condition:
     """A checked condition. `by_row`: every row has to satisfy it; else it is about the version as a whole.
 
-    `parts` are its aggregates as written.
+    `aggregates` are its aggregates as written.
     """
 
     text: str
     by_row: bool
     columns: tuple[str, ...]
-    parts: tuple[str, ...]
+    aggregates: tuple[str, ...]
     sql: str
 
 
@@ -45,11 +45,11 @@ def check_condition(text: str, snapshot: Snapshot) -> Condition:
     by_row = not found.aggregates
     if by_row and not found.columns:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)
-    parts = () if by_row or "" in found.aggregates else found.aggregates[:_MOST_PARTS]
-    return Condition(found.text, by_row, found.columns, parts, _statement(found.text, parts, by_row=by_row))
+    aggregates = () if by_row or "" in found.aggregates else found.aggregates[:_MOST_AGGREGATES]
+    return Condition(found.text, by_row, found.columns, aggregates, _statement(found.text, aggregates, by_row=by_row))
 
 
-def _statement(text: str, parts: tuple[str, ...], *, by_row: bool) -> str:
+def _statement(text: str, aggregates: tuple[str, ...], *, by_row: bool) -> str:
     """One struct. The text begins the second line, where the engine finds the place of a mistake; its own
     parentheses keep an OR in it together."""
     wrapped = f"((\n{text}\n))"
@@ -59,7 +59,7 @@ def _statement(text: str, parts: tuple[str, ...], *, by_row: bool) -> str:
             f"violations := count(*) FILTER (WHERE NOT {wrapped}), nulls := count(*) FILTER (WHERE {wrapped} IS NULL)"
         )
         return f"SELECT struct_pack({counts}, total := count(*), {kind}) AS value FROM rows"
-    values = "".join(f", p{number} := (\n{part}\n)" for number, part in enumerate(parts))
+    values = "".join(f", p{number} := (\n{aggregate}\n)" for number, aggregate in enumerate(aggregates))
     return f"SELECT struct_pack(holds := {wrapped}, {kind}{values}) AS value FROM rows"
 
 
@@ -91,5 +91,5 @@ def read_verdict(condition: Condition, found: dict[str, Any]) -> Verdict:
     if condition.by_row:
         broken = int(found["violations"])
         return Verdict(broken == 0, None, broken, int(found["nulls"]), int(found["total"]))
-    parts = tuple((part, found[f"p{number}"]) for number, part in enumerate(condition.parts))
-    return Verdict(found["holds"] is not False, found["holds"], parts=parts)
+    aggregates = tuple((aggregate, found[f"p{number}"]) for number, aggregate in enumerate(condition.aggregates))
+    return Verdict(found["holds"] is not False, found["holds"], aggregates=aggregates)

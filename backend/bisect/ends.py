@@ -13,7 +13,7 @@ from backend.bisect.model import OLDEST, Outcome, Probe, Verdict
 from backend.diff.versions import VersionedLake, resolve_version
 from backend.errors import BisectError, LakehouseError, QueryError
 from backend.lake.model import TableRef
-from backend.lake.retention.reachability import FilesSeen
+from backend.lake.retention.runs import FilesSeen
 from backend.query.over_versions import still_runs
 from backend.work import Work
 
@@ -112,7 +112,7 @@ def require_judged(probe: Probe, name: Outcome, failure: LakehouseError | None) 
     raise BisectError(f"{end}, cannot be judged: {probe.reason}", hint=hint or f"name another {name} version")
 
 
-def require_apart(good: Probe, bad: Probe) -> None:
+def require_opposite(good: Probe, bad: Probe) -> None:
     """Raise when the good end breaks the condition, or the bad one satisfies it; says what each gave."""
     wrong_good, wrong_bad = good.outcome is Outcome.BAD, bad.outcome is Outcome.GOOD
     if wrong_good and wrong_bad:
@@ -142,13 +142,13 @@ def verdict_words(verdict: Verdict) -> str:
     """ "3 of 10 rows violate it", "min(amount) is -4.0"."""
     if verdict.violations is not None:
         does = "violates" if verdict.violations == 1 else "violate"
-        said = f"{verdict.violations:,} of {_rows(verdict.rows or 0)} {does} it"
+        broken = f"{verdict.violations:,} of {_rows(verdict.rows or 0)} {does} it"
         passing = "gives null and passes" if verdict.nulls == 1 else "give null and pass"
-        return f"{said}, {verdict.nulls:,} {passing}" if verdict.nulls else said
-    parts = [f"{part} is {'null' if value is None else _short(value)}" for part, value in verdict.parts]
+        return f"{broken}, {verdict.nulls:,} {passing}" if verdict.nulls else broken
+    said = [f"{text} is {'null' if value is None else _short(value)}" for text, value in verdict.aggregates]
     if verdict.value is None:
-        parts.append("it gives null, which passes")
-    return ", ".join(parts) or f"it is {str(verdict.value).lower()}"
+        said.append("it gives null, which passes")
+    return ", ".join(said) or f"it is {str(verdict.value).lower()}"
 
 
 def _rows(count: int) -> str:

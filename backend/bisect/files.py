@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.model import Places, Snapshot
+from backend.lake.model import FileNumbers, Snapshot
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
 from backend.lru import Lru
@@ -50,7 +50,7 @@ class Question(NamedTuple):
 
 @dataclass(slots=True)
 class _Judged:
-    """The files that answered one question: parts as they came, put together when they are looked through."""
+    """The files that answered one question: batches as they came, joined when they are looked through."""
 
     keys: list[pa.Array] = field(default_factory=list)
     counts: list[Numbers] = field(default_factory=list)
@@ -73,8 +73,8 @@ class JudgedFiles:
         self._lock = threading.Lock()  # of each question's files, which grow
         self._judged: Lru[Question, _Judged] = Lru(most, len)
 
-    def look_up(self, question: Question, keys: pa.Array) -> tuple[Places, Numbers]:
-        """The places of files that nobody judged, and what each file gave (zeros for those)."""
+    def look_up(self, question: Question, keys: pa.Array) -> tuple[FileNumbers, Numbers]:
+        """The numbers of files that nobody judged, and what each file gave (zeros for those)."""
         with self._lock:
             known, counts = (self._judged.get(question) or _Judged()).whole()
         found = pc.index_in(keys, value_set=known)
@@ -106,11 +106,11 @@ def file_keys(snapshot: Snapshot, files: pa.Table, columns: Sequence[str]) -> pa
     names = ["path", "dv_id"]
     if set(columns) & set(snapshot.metadata.partition_columns):
         names.append("partition")
-    parts = [pc.fill_null(_array(files[name]), "") for name in names]
-    return pc.binary_join_element_wise(*parts, "\x00")
+    texts = [pc.fill_null(_array(files[name]), "") for name in names]
+    return pc.binary_join_element_wise(*texts, "\x00")
 
 
-def in_parts(files: Places) -> Iterator[Places]:
+def in_batches(files: FileNumbers) -> Iterator[FileNumbers]:
     """So many files at a time; of none, nothing once: then the condition alone is tried."""
     for start in range(0, max(1, len(files)), FILES_AT_ONCE):
         yield files[start : start + FILES_AT_ONCE]

@@ -24,14 +24,14 @@ from backend.bisect.files import (
     can_be_fetched,
     file_keys,
     free_name,
-    in_parts,
+    in_batches,
     question_of,
     tabled,
     total,
 )
 from backend.bisect.model import Examples, Source, Verdict
 from backend.errors import DataFileMissingError, LakehouseError, QueryError
-from backend.lake.files.file_difference import FilesApart
+from backend.lake.files.file_difference import FileDifference
 from backend.lake.model import FILE_COLUMNS, FileReader, Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import fields
@@ -47,9 +47,9 @@ _BATCH = 1 << 20
 
 
 class JudgedLake(FileReader, ScannedLake, Protocol):
-    """The part of `backend.lake.lake.Lake` that judging needs."""
+    """The batch of `backend.lake.lake.Lake` that judging needs."""
 
-    def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
+    def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference: ...
 
 
 class Judged:
@@ -117,10 +117,10 @@ class Judgement(VersionTask[Verdict]):
             base = self._lake.snapshot(self._ref, known.version)
             if not self._files.are_asked_alike(condition, base, snapshot):
                 continue
-            apart = self._judged_lake.files_apart(self._ref, base.version, snapshot.version)
+            difference = self._judged_lake.file_difference(self._ref, base.version, snapshot.version)
             try:
-                lost = self._files.of_files(condition, base, apart.only_first)
-                gained = self._files.of_files(condition, snapshot, apart.only_second) if lost else None
+                lost = self._files.of_files(condition, base, difference.only_first)
+                gained = self._files.of_files(condition, snapshot, difference.only_second) if lost else None
             except DataFileMissingError:  # the scan says which one is missing, if it matters
                 continue
             verdict: Verdict = known.value
@@ -178,12 +178,12 @@ class _FileJudge:
         unknown, given = self._judged.look_up(question, keys)
         if not can_be_fetched(snapshot, files.take(pa.array(unknown))):
             return None
-        for part in in_parts(unknown) if len(unknown) or not snapshot.num_files else ():
+        for batch in in_batches(unknown) if len(unknown) or not snapshot.num_files else ():
             if self._task.computation.is_stopped:
                 raise Stopped
-            given[part] = tabled(self._ask(condition, snapshot, files.take(pa.array(part))), len(part))
-            self._judged.put(question, keys.take(pa.array(part)), given[part])
-            self._task.files_read += len(part)
+            given[batch] = tabled(self._ask(condition, snapshot, files.take(pa.array(batch))), len(batch))
+            self._judged.put(question, keys.take(pa.array(batch)), given[batch])
+            self._task.files_read += len(batch)
         return total(given)
 
     def are_asked_alike(self, condition: Condition, *snapshots: Snapshot) -> bool:

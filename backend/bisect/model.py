@@ -67,7 +67,7 @@ class Verdict:
     violations: int | None = None
     nulls: int | None = None
     rows: int | None = None
-    parts: tuple[tuple[str, Any], ...] = ()
+    aggregates: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

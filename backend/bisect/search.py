@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from backend.bisect.condition import check_condition
-from backend.bisect.ends import BisectLake, find_ends, require_apart, require_judged
+from backend.bisect.ends import BisectLake, find_ends, require_judged, require_opposite
 from backend.bisect.judge import ExampleRows, Judged, Judgement
 from backend.bisect.model import (
     Bisection,
@@ -93,7 +93,7 @@ class _Search:
             probe = yield from self._probe(version, Purpose.END)
             require_judged(probe, name, self._failure)
             ends.append(probe)
-        require_apart(*ends)
+        require_opposite(*ends)
         yield from self._read_commits()
         yield from self._search()
         yield from self._finish()
@@ -131,8 +131,8 @@ class _Search:
         """Whether it was not looked at and can be reconstructed."""
         if version in self._outcomes or version in self._skipped:
             return False
-        place = bisect_right(self._spans, version, key=lambda span: span[0]) - 1
-        return place >= 0 and version <= self._spans[place][1]
+        span = bisect_right(self._spans, version, key=lambda span: span[0]) - 1
+        return span >= 0 and version <= self._spans[span][1]
 
     def _stand_ins(self) -> Sequence[int]:
         """Versions with the rows of one that nobody could judge: a later OPTIMIZE may have written them anew."""

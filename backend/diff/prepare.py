@@ -23,7 +23,7 @@ from backend.diff.row_ids import why_no_changes, why_no_row_ids
 from backend.duckdb_session import open_ahead
 from backend.errors import DiffError, LakehouseError
 from backend.lake.files.clustering import declared_clustering
-from backend.lake.files.file_difference import FilesApart
+from backend.lake.files.file_difference import FileDifference
 from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
 from backend.lake.rows.local_files import LocalFiles
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
@@ -42,7 +42,7 @@ class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
         self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader | pa.Table: ...
 
-    def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart: ...
+    def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference: ...
 
     def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None: ...
 
@@ -102,7 +102,7 @@ def prepare(
 def _sides(lake: DiffLake, first: Snapshot, second: Snapshot) -> Sides:
     if first.ref != second.ref:
         return two_tables(first, second)
-    return two_versions(first, second, lake.files_apart(first.ref, first.version, second.version))
+    return two_versions(first, second, lake.file_difference(first.ref, first.version, second.version))
 
 
 def _facts(lake: DiffLake, sides: Sides, options: DiffOptions) -> DiffFacts:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from backend.diff.compare import SIGN, column_name
 from backend.errors import DiffError
-from backend.lake.files.file_difference import APART, FilesApart
+from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference
 from backend.lake.model import FileReader, Snapshot
 from backend.lake.table.metadata_diff import SchemaDiff, column_names, column_types, diff_schemas
 from backend.lake.table.partitions import physical_names
@@ -39,7 +39,7 @@ class Sides:
 
     first: Snapshot
     second: Snapshot
-    apart: FilesApart
+    apart: FileDifference
     as_of: Snapshot | None
     columns: tuple[str, ...]
     unfit: tuple[str, ...]
@@ -85,11 +85,11 @@ class Sides:
         return self.first.num_rows, after
 
     def parts(self) -> tuple[tuple[Snapshot, pa.Table], tuple[Snapshot, pa.Table]]:
-        """Each state with the files (`file_difference.APART`) that only it has."""
+        """Each state with the files (`file_difference.DIFFERENCE_COLUMNS`) that only it has."""
         return (self.first, self.apart.only_first), (self.second, self.apart.only_second)
 
 
-def two_versions(first: Snapshot, second: Snapshot, apart: FilesApart) -> Sides:
+def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> Sides:
     older, newer = sorted((first, second), key=lambda snapshot: snapshot.version)
     changes = diff_schemas(older.metadata, newer.metadata)
     types = [change for change in changes.changed if change.what == "type"]
@@ -103,7 +103,7 @@ def two_versions(first: Snapshot, second: Snapshot, apart: FilesApart) -> Sides:
 
 def two_tables(first: Snapshot, second: Snapshot) -> Sides:
     """Every file of both; columns go together by name and type."""
-    apart = FilesApart(first.columns(APART), second.columns(APART))
+    apart = FileDifference(first.columns(DIFFERENCE_COLUMNS), second.columns(DIFFERENCE_COLUMNS))
     other, kinds = column_types(first.metadata), column_types(second.metadata)
     fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind)
     unfit = tuple(name for name in kinds if name not in fit)

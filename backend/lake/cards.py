@@ -32,7 +32,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Known:
     """A table as last read, and the newest commit's file by which a change is noticed."""
 
     ref: TableRef
@@ -52,24 +52,24 @@ class Cards:
 
     def __init__(self, storage: Storage, reader: Reader, make: Callable[[TableRef], TableCard]) -> None:
         self._storage, self._reader, self._make = storage, reader, make
-        self._kept: dict[str, _Kept] = {}
+        self._known: dict[str, _Known] = {}
         self._lost: set[str] = set()
 
     def card(self, ref: TableRef) -> TableCard:
         """The card of a table at its latest version; raises `LakehouseError`."""
-        kept = self._kept.get(ref.uri)
-        if kept is not None and isinstance(kept.table, TableCard) and kept.still_holds(ref):
-            return kept.table
+        known = self._known.get(ref.uri)
+        if known is not None and isinstance(known.table, TableCard) and known.still_holds(ref):
+            return known.table
         card = self._make(ref)
-        self._keep(card, card.version)
+        self._remember(card, card.version)
         return card
 
     def read(self, ref: TableRef) -> Table:
         """The card of a table, or why there is none; raises nothing."""
-        kept = self._kept.get(ref.uri)
+        known = self._known.get(ref.uri)
         try:
-            if kept is not None and kept.still_holds(ref):
-                return kept.table
+            if known is not None and known.still_holds(ref):
+                return known.table
             return self.card(ref)
         except LakehouseError as exc:
             return self._reason(ref, exc)
@@ -78,8 +78,8 @@ class Cards:
 
     def forget(self, uris: Collection[str]) -> None:
         """Drops what is kept of all other tables."""
-        for uri in [uri for uri in self._kept if uri not in uris]:
-            self._kept.pop(uri, None)
+        for uri in [uri for uri in self._known if uri not in uris]:
+            self._known.pop(uri, None)
 
     def take_lost(self) -> set[str]:
         """Tables (URIs) that had no log when they were last read: each is named once."""
@@ -104,14 +104,14 @@ class Cards:
             newest.operation if newest else None,
         )
         if not isinstance(exc, StorageError):
-            self._keep(reason, version)
+            self._remember(reason, version)
         return reason
 
-    def _keep(self, table: Table, version: int) -> None:
+    def _remember(self, table: Table, version: int) -> None:
         folder = self._storage.folder(table.ref.uri)
         tag = newest_tag(folder, version)
         if tag is not None:
-            self._kept[table.ref.uri] = _Kept(table.ref, folder, table, version, tag, time.monotonic())
+            self._known[table.ref.uri] = _Known(table.ref, folder, table, version, tag, time.monotonic())
 
 
 def _unexpected(exc: Exception) -> tuple[str, str]:

@@ -37,7 +37,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Candidate:
     """A folder below a root that the walk has yet to look at."""
 
     folder: Folder
@@ -53,34 +53,34 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a look at one place found."""
+    """What a look at one folder found."""
 
-    place: _Place
+    candidate: _Candidate
     is_table: bool = False
-    below: tuple[_Place, ...] = ()
+    below: tuple[_Candidate, ...] = ()
     problems: tuple[UnreadableTable, ...] = ()
 
 
 def list_tables(storage: Storage, known: Collection[str] = ()) -> Listing:
     """Every table below every root, sorted by name. `known` names tables (URIs) that need no second look."""
     looks, problems = [], []
-    places: list[_Place] = []
+    candidates: list[_Candidate] = []
     for root in storage.roots:
         try:
-            places.append(_Place(storage.folder(root), root, ""))
+            candidates.append(_Candidate(storage.folder(root), root, ""))
         except LakehouseError as exc:
             problems.append(_problem(root, "", exc))
     look = partial(_look, known)
     if any(is_remote(root) for root in storage.roots):
         with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="walk") as pool:
-            looks = list(_walk(places, lambda level: pool.map(look, level)))
+            looks = list(_walk(candidates, lambda level: pool.map(look, level)))
     else:
-        looks = list(_walk(places, lambda level: map(look, level)))
-    tables = [look.place for look in looks if look.is_table]
+        looks = list(_walk(candidates, lambda level: map(look, level)))
+    tables = [look.candidate for look in looks if look.is_table]
     order = {root: number for number, root in enumerate(storage.roots)}
     found: dict[str, tuple[str, str]] = {}
-    for place in sorted(tables, key=lambda place: order[place.root]):  # under nested roots the first one names it
-        found.setdefault(place.uri, (place.root, place.path))
+    for table in sorted(tables, key=lambda table: order[table.root]):  # under nested roots the first one names it
+        found.setdefault(table.uri, (table.root, table.path))
     return Listing(_named(found), (*problems, *(problem for look in looks for problem in look.problems)))
 
 
@@ -101,7 +101,7 @@ def as_they_arrive(read: Callable[[Given], Made], given: Iterable[Given], at_onc
 
 def layer_of(path: str) -> str | None:
     """The medallion layer, from the nearest folder named after one."""
-    return next((part.lower() for part in reversed(path.split("/")) if part.lower() in LAYERS), None)
+    return next((name.lower() for name in reversed(path.split("/")) if name.lower() in LAYERS), None)
 
 
 def nearest_names(name: str, refs: Sequence[TableRef]) -> TableNotFoundError:
@@ -112,43 +112,43 @@ def nearest_names(name: str, refs: Sequence[TableRef]) -> TableNotFoundError:
     return TableNotFoundError(f"there is no table {name!r}", hint=hint)
 
 
-def _walk(places: Sequence[_Place], look: Callable[[Sequence[_Place]], Iterable[_Look]]) -> Iterator[_Look]:
+def _walk(candidates: Sequence[_Candidate], look: Callable[[Sequence[_Candidate]], Iterable[_Look]]) -> Iterator[_Look]:
     """Level by level, so that a whole level can be looked at together."""
-    level = list(places)
+    level = list(candidates)
     while level:
         looks = list(look(level))
         yield from looks
-        level = [place for each in looks for place in each.below]
+        level = [candidate for each in looks for candidate in each.below]
 
 
-def _look(known: Collection[str], place: _Place) -> _Look:
+def _look(known: Collection[str], candidate: _Candidate) -> _Look:
     """A table is not listed (it may hold a million files): only whether it has a log is asked."""
     try:
-        if place.uri in known or _has_log(place):
-            return _Look(place, is_table=True)
-        if place.depth >= MAX_DEPTH or place.is_link:
-            return _Look(place)
-        entries = place.folder.list(place.path)
+        if candidate.uri in known or _has_log(candidate):
+            return _Look(candidate, is_table=True)
+        if candidate.depth >= MAX_DEPTH or candidate.is_link:
+            return _Look(candidate)
+        entries = candidate.folder.list(candidate.path)
     except LakehouseError as exc:
-        return _Look(place, problems=(_problem(place.root, place.path, exc),))
-    problems = [_problem(place.root, place.path, _log_is_no_folder())] if _has_odd_log(entries) else []
+        return _Look(candidate, problems=(_problem(candidate.root, candidate.path, exc),))
+    problems = [_problem(candidate.root, candidate.path, _log_is_no_folder())] if _has_odd_log(entries) else []
     below = []
     for entry in entries:
         if not entry.is_folder:
             continue
-        path = f"{place.path}/{entry.name}" if place.path else entry.name
+        path = f"{candidate.path}/{entry.name}" if candidate.path else entry.name
         if not _is_text(entry.name):
-            problems.append(_problem(place.root, path.encode(errors="replace").decode(), _not_text()))
+            problems.append(_problem(candidate.root, path.encode(errors="replace").decode(), _not_text()))
         elif not entry.name.startswith("."):
-            below.append(_Place(place.folder, place.root, path, place.depth + 1, entry.is_link))
-    return _Look(place, below=tuple(below), problems=tuple(problems))
+            below.append(_Candidate(candidate.folder, candidate.root, path, candidate.depth + 1, entry.is_link))
+    return _Look(candidate, below=tuple(below), problems=tuple(problems))
 
 
-def _has_log(place: _Place) -> bool:
+def _has_log(candidate: _Candidate) -> bool:
     try:
-        return place.folder.holds(f"{place.path}/{LOG}" if place.path else LOG)
+        return candidate.folder.holds(f"{candidate.path}/{LOG}" if candidate.path else LOG)
     except PathRefusedError:
-        if place.is_link:
+        if candidate.is_link:
             raise
         return True  # a log that leads outside is a table's, whose row says so
 
@@ -172,11 +172,11 @@ def _log_is_no_folder() -> LakehouseError:
     return StorageError(f"its {LOG} is no folder that can be opened", hint=f"a table's {LOG} is a folder of commits")
 
 
-def _named(places: dict[str, tuple[str, str]]) -> tuple[TableRef, ...]:
-    short = {uri: path or root.rpartition("/")[2] for uri, (root, path) in places.items()}
+def _named(tables: dict[str, tuple[str, str]]) -> tuple[TableRef, ...]:
+    short = {uri: path or root.rpartition("/")[2] for uri, (root, path) in tables.items()}
     clashes = Counter(short.values())
     refs = [
-        TableRef(uri, name if clashes[name] == 1 else _joined(*places[uri]), places[uri][0], _layer(*places[uri]))
+        TableRef(uri, name if clashes[name] == 1 else _joined(*tables[uri]), tables[uri][0], _layer(*tables[uri]))
         for uri, name in short.items()
     ]
     return tuple(sorted(refs, key=lambda ref: ref.name))

@@ -17,7 +17,7 @@ from backend.errors import (
 )
 from backend.lake import catalog
 from backend.lake.cards import Cards, Table
-from backend.lake.files.file_difference import FilesApart, files_apart
+from backend.lake.files.file_difference import FileDifference, file_difference
 from backend.lake.files.file_sizes import TargetSize, target_size
 from backend.lake.files.footer import FileFooter, read_footer
 from backend.lake.history.change_feed import (
@@ -36,7 +36,7 @@ from backend.lake.log.log import TableLog
 from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.retention.facts import read_facts
 from backend.lake.retention.file_check import Finder, LogSeen, files_to_see, see_files, see_log
-from backend.lake.retention.reachability import FilesSeen, LogFacts
+from backend.lake.retention.runs import FilesSeen, LogFacts
 from backend.lake.rows import scan
 from backend.lake.rows.local_files import LocalFiles, local_files
 from backend.lake.rows.rows import FoundRows, RowQuery, find_rows, read_files
@@ -87,7 +87,7 @@ class Lake:
         return list(listing.refs)
 
     def find(self, name_or_uri: str) -> TableRef:
-        """The table of a name (or its last part, where only one has it) or of a URI below a root."""
+        """The table of a name (or of its end, where only one has it) or of a URI below a root."""
         if is_uri(name_or_uri):
             return self._find_uri(normal_uri(name_or_uri))
         for max_age_s in (self._settings.lake.refresh_s, 0.0):
@@ -176,18 +176,18 @@ class Lake:
         numbered: str | None = None,
     ) -> pa.RecordBatchReader:
         """Every row of files (`model.FILE_COLUMNS`) of a snapshot, with the schema of `as_of` where given and, in a
-        column `numbered` that the table does not have, the file's place in `files`; raises `DataFileMissingError` when
+        column `numbered` that the table does not have, the file's number in `files`; raises `DataFileMissingError` when
         one is gone."""
         return read_files(self._storage, snapshot, files, columns=columns, as_of=as_of, numbered=numbered)
 
     def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:
-        """Files (`file_difference.APART`) for a reader of parquet, with what the log says beside them; None where any
-        lies on an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
+        """Files (`DIFFERENCE_COLUMNS`) for a reader of parquet, with what the log says of them; None where any lies on
+        an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
         return local_files(self._storage, snapshot, files)
 
-    def files_apart(self, ref: TableRef, first: int, second: int) -> FilesApart:
+    def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference:
         """The files that only one of two versions has; costs what the commits in between changed."""
-        return files_apart(self._log(ref), first, second)
+        return file_difference(self._log(ref), first, second)
 
     def require_files(self, snapshot: Snapshot, files: pa.Table) -> None:
         """Raise `DataFileMissingError` when one of these files is gone (local tables; elsewhere reading tells)."""
@@ -203,8 +203,8 @@ class Lake:
         uri = snapshot.ref.uri
         return scan.scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
 
-    def reachability(self, ref: TableRef) -> LogFacts:
-        """What the log says of its versions, for `reachability.judge`; read again when its files changed."""
+    def retention_facts(self, ref: TableRef) -> LogFacts:
+        """What the log says of its versions, for `runs.judge`; read again when its files changed."""
         log = self._log(ref)
         listing = log.listing()
         known = self._facts.get(ref.uri)
@@ -220,7 +220,7 @@ class Lake:
 
     def see_log(self, ref: TableRef) -> Iterator[LogSeen]:
         """Look for every file of every version that can be reconstructed, each once, telling how far it is."""
-        return see_log(Finder(self._storage, ref.uri), self._log(ref), self.reachability(ref).spans)
+        return see_log(Finder(self._storage, ref.uri), self._log(ref), self.retention_facts(ref).spans)
 
     def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
         try:
@@ -271,14 +271,14 @@ class Lake:
         return TableRef(uri, name, root, catalog.layer_of(name))
 
     def _list(self, max_age_s: float) -> catalog.Listing:
-        kept = self._listing
-        if kept is None or time.monotonic() - kept[0] > max_age_s:
+        listed = self._listing
+        if listed is None or time.monotonic() - listed[0] > max_age_s:
             lost = self._cards.take_lost()
-            known = {ref.uri for ref in kept[1].refs} - lost if kept else set()
-            kept = (time.monotonic(), catalog.list_tables(self._storage, known))
-            self._listing = kept
-            self._cards.forget({ref.uri for ref in kept[1].refs})
-        return kept[1]
+            known = {ref.uri for ref in listed[1].refs} - lost if listed else set()
+            listed = (time.monotonic(), catalog.list_tables(self._storage, known))
+            self._listing = listed
+            self._cards.forget({ref.uri for ref in listed[1].refs})
+        return listed[1]
 
     def _log(self, ref: TableRef) -> TableLog:
         return self._opened.get_or_make(ref, lambda: self._open(ref)).log

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Places = npt.NDArray[np.int64]  # of files, in the order of a snapshot's columns
+FileNumbers = npt.NDArray[np.int64]  # positions of files in the order of a snapshot's columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Files(typing.Protocol):
     def column(self, name: str) -> pa.Array: ...
     def total(self, name: str) -> tuple[int, int]: ...
     def table(self, names: Sequence[str]) -> pa.Table: ...
-    def take(self, places: Places, names: Sequence[str]) -> pa.Table: ...
+    def take(self, numbers: FileNumbers, names: Sequence[str]) -> pa.Table: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +188,9 @@ class Snapshot:
         """The partition of each file, in the order of `columns`; dictionary-encoded where that is at hand."""
         return self.file_set.column("partition")
 
-    def rows_at(self, indices: Sequence[int] | Places, names: Sequence[str] | None = None) -> pa.Table:
-        """Some columns (as of `columns`; None: those of `FILES_SCHEMA`) of the files at places, in that order."""
-        return self.file_set.take(np.asarray(indices, np.int64), names or FILES_SCHEMA.names)
+    def rows_at(self, numbers: Sequence[int] | FileNumbers, names: Sequence[str] | None = None) -> pa.Table:
+        """Some columns (as of `columns`; None: those of `FILES_SCHEMA`) of these files, in that order."""
+        return self.file_set.take(np.asarray(numbers, np.int64), names or FILES_SCHEMA.names)
 
     @property
     def num_files(self) -> int:
@@ -230,6 +230,12 @@ class Snapshot:
     def domains(self) -> Mapping[str, str]:
         """Configuration per metadata domain, e.g. `delta.clustering` (JSON text)."""
         return self.small_actions()[1]
+
+
+class SnapshotReader(typing.Protocol):
+    """The part of `backend.lake.lake.Lake` that reads a table at one version."""
+
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
 
 
 class FileReader(typing.Protocol):

@@ -79,7 +79,7 @@ def require_truth(kind: str) -> None:
 
 
 def check_expression(text: str, columns: Sequence[str]) -> Expression:
-    """One aggregate over a table with these (top-level) columns; raises `QueryError` with the place it is about."""
+    """One aggregate over a table with these (top-level) columns; raises `QueryError` with the position it is about."""
     expression = read_expression(text, columns)
     if not expression.aggregates:
         raise QueryError(
@@ -89,7 +89,7 @@ def check_expression(text: str, columns: Sequence[str]) -> Expression:
 
 
 def read_expression(text: str, columns: Sequence[str]) -> Expression:
-    """An expression with or without aggregates, every part of it on a list; raises `QueryError` with the place."""
+    """An expression with or without aggregates, every node of it on a list; raises `QueryError` with a position."""
     text = text.strip()
     if not text:
         raise QueryError("there is no expression", hint=_HINT)
@@ -98,21 +98,21 @@ def read_expression(text: str, columns: Sequence[str]) -> Expression:
         raise QueryError(said, hint="say it shorter")
     if "\x00" in text:
         raise QueryError("the expression holds a null character", hint="type it anew")
-    node = _one_select(text)
+    tree = _one_select(text)
     found: dict[str, None] = {}
     aggregates: dict[int, str] = {}
     joined = 0
-    for part in _nodes(node):
-        _check_class(part, text)
-        if part["class"] == "FUNCTION":
-            if _check_function(part, text):
-                aggregates[int(part.get("query_location") or 0)] = _source(part, text)
-            joined += len(part["arguments"]) if part["function_name"] in ("||", "concat") else 0
-        elif part["class"] == "COLUMN_REF":
-            found[_column(part, columns, text)] = None
+    for node in _nodes(tree):
+        _check_class(node, text)
+        if node["class"] == "FUNCTION":
+            if _check_function(node, text):
+                aggregates[int(node.get("query_location") or 0)] = _source(node, text)
+            joined += len(node["arguments"]) if node["function_name"] in ("||", "concat") else 0
+        elif node["class"] == "COLUMN_REF":
+            found[_column(node, columns, text)] = None
     if joined > 2 * MOST_JOINED:
         raise QueryError(f"the expression puts more than {MOST_JOINED} texts together", hint="look at each by itself")
-    written = dict.fromkeys(aggregates[place] for place in sorted(aggregates))
+    written = dict.fromkeys(aggregates[at] for at in sorted(aggregates))
     return Expression(text, f"{_BEFORE}{text}{_AFTER}", tuple(found), tuple(written))
 
 
@@ -126,10 +126,10 @@ def _one_select(text: str) -> dict[str, Any]:
         raise _not_one()
     if tree.get("error"):
         position = tree.get("position")
-        place = _place(text, int(position)) if position is not None else None
+        at = _position(text, int(position)) if position is not None else None
         hint = 'a column whose name is a word of SQL is written in double quotes, such as "at"'
-        said = f"{_words(str(tree.get('error_message')))}{_at(place)}"
-        raise QueryError(said, hint=_ONE if '";"' in said else hint, position=place)
+        said = f"{_words(str(tree.get('error_message')))}{_at(at)}"
+        raise QueryError(said, hint=_ONE if '";"' in said else hint, position=at)
     statements = tree["statements"]
     node = statements[0]["node"] if len(statements) == 1 else {}
     table = node.get("from_table") or {}
@@ -155,67 +155,67 @@ def _nodes(root: Any) -> Iterator[dict[str, Any]]:
     """Every expression below a node, itself included, in no deeper recursion than one."""
     waiting = [root]
     while waiting:
-        part = waiting.pop()
-        if isinstance(part, list):
-            waiting += part
-        elif isinstance(part, dict):
-            if "class" in part:
-                yield part
-            waiting += part.values()
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            if "class" in node:
+                yield node
+            waiting += node.values()
 
 
-def _check_class(part: dict[str, Any], text: str) -> None:
-    kind = part["class"]
-    if kind not in _CLASSES or (kind == "OPERATOR" and part.get("type") not in _OPERATORS):
-        words = _CLASS_WORDS.get(kind, str(part.get("type") or kind).replace("_", " ").lower())
-        place = _place_of(part, text)
-        raise QueryError(f"{words} is not allowed here{_at(place)}", hint=_HINT, position=place)
+def _check_class(node: dict[str, Any], text: str) -> None:
+    kind = node["class"]
+    if kind not in _CLASSES or (kind == "OPERATOR" and node.get("type") not in _OPERATORS):
+        words = _CLASS_WORDS.get(kind, str(node.get("type") or kind).replace("_", " ").lower())
+        at = _position_of(node, text)
+        raise QueryError(f"{words} is not allowed here{_at(at)}", hint=_HINT, position=at)
 
 
-def _check_function(part: dict[str, Any], text: str) -> bool:
+def _check_function(node: dict[str, Any], text: str) -> bool:
     """Whether it is an aggregate; raises for a function that is on neither list."""
-    name = str(part.get("function_name")).lower()
-    if part.get("schema") or part.get("catalog") or name not in AGGREGATES | SCALARS:
-        place = _place_of(part, text)
+    name = str(node.get("function_name")).lower()
+    if node.get("schema") or node.get("catalog") or name not in AGGREGATES | SCALARS:
+        at = _position_of(node, text)
         near = difflib.get_close_matches(name, AGGREGATES | SCALARS, n=1, cutoff=0.75)
         hint = f"did you mean {near[0]}?" if near else _HINT
-        raise QueryError(f"the function {name!r} is not allowed here{_at(place)}", hint=hint, position=place)
+        raise QueryError(f"the function {name!r} is not allowed here{_at(at)}", hint=hint, position=at)
     return name in AGGREGATES
 
 
-def _column(part: dict[str, Any], columns: Sequence[str], text: str) -> str:
-    names = [str(name) for name in part["column_names"]]
+def _column(node: dict[str, Any], columns: Sequence[str], text: str) -> str:
+    names = [str(name) for name in node["column_names"]]
     if len(names) > 1 and names[0].lower() == "rows":
         names = names[1:]
     exact = [column for column in columns if column == names[0]]
     same = exact or [column for column in columns if column.lower() == names[0].lower()]
     if same:
         return same[0]
-    place = _place_of(part, text)
+    at = _position_of(node, text)
     near = difflib.get_close_matches(names[0].lower(), [c.lower() for c in columns], n=1)
     hint = f"did you mean {near[0]}?" if near else f"its columns are {', '.join(columns[:12])}"
-    raise QueryError(f"there is no column {names[0]!r}{_at(place)}", hint=hint, position=place)
+    raise QueryError(f"there is no column {names[0]!r}{_at(at)}", hint=hint, position=at)
 
 
-def _place_of(part: dict[str, Any], text: str) -> int | None:
-    location = part.get("query_location")
-    return _place(text, int(location)) if isinstance(location, int) and location < 1 << 32 else None
+def _position_of(node: dict[str, Any], text: str) -> int | None:
+    location = node.get("query_location")
+    return _position(text, int(location)) if isinstance(location, int) and location < 1 << 32 else None
 
 
-def _place(text: str, location: int) -> int:
+def _position(text: str, location: int) -> int:
     """The character of the expression at a byte of the statement."""
     offset = max(0, location - len(_BEFORE))
     return min(len(text.encode()[:offset].decode(errors="ignore")), len(text))
 
 
-def _source(part: dict[str, Any], text: str) -> str:
-    """A part as it was written; empty where the parser does not say where it is."""
-    start, length = (int(part.get(key) or 0) for key in ("query_location", "query_location_length"))
+def _source(node: dict[str, Any], text: str) -> str:
+    """A node as it was written; empty where the parser does not say where it is."""
+    start, length = (int(node.get(key) or 0) for key in ("query_location", "query_location_length"))
     return f"{_BEFORE}{text}".encode()[start : start + length].decode(errors="ignore")
 
 
-def _at(place: int | None) -> str:
-    return "" if place is None else f" (character {place + 1})"
+def _at(at: int | None) -> str:
+    return "" if at is None else f" (character {at + 1})"
 
 
 def _words(message: str) -> str:

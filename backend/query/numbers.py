@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from backend.errors import QueryError
 from backend.lake.files.stats import ColumnTotals, column_totals
-from backend.lake.model import FILE_COLUMNS, Snapshot, TableRef
+from backend.lake.model import FILE_COLUMNS, Snapshot, SnapshotReader, TableRef
 from backend.lake.table.schema import fields
 from backend.query.expression import Expression, check_expression
 from backend.query.over_versions import (
     Progress,
     ScannedLake,
-    SnapshotLake,
     VersionCache,
     VersionTask,
     VersionValue,
@@ -53,7 +52,7 @@ class ColumnNumbers:
     def __init__(self) -> None:
         self._cache = VersionCache()
 
-    def over(self, lake: SnapshotLake, ref: TableRef, column: str, versions: Sequence[int]) -> Iterator[Progress]:
+    def over(self, lake: SnapshotReader, ref: TableRef, column: str, versions: Sequence[int]) -> Iterator[Progress]:
         """Read a column's totals at each version; close the iterator to cancel."""
         wanted = sorted(set(versions))
         return over_versions(wanted, lambda version: _Column(lake, ref, version, cache=self._cache, what=column))

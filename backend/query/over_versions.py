@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from backend.duckdb_session import Computation
 from backend.errors import LakehouseError, QueryError
-from backend.lake.model import Snapshot, TableRef
+from backend.lake.model import Snapshot, SnapshotReader, TableRef
 from backend.lru import Lru
 from backend.work import Stopped, Work
 
@@ -26,14 +26,8 @@ Key = tuple[str, str, int, str]
 Value = TypeVar("Value")
 
 
-class SnapshotLake(Protocol):
-    """The part of `backend.lake.lake.Lake` that a version of a log needs."""
-
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-
-
-class ScannedLake(SnapshotLake, Protocol):
-    """The part of it that the rows of a version need."""
+class ScannedLake(SnapshotReader, Protocol):
+    """The part of `backend.lake.lake.Lake` that the rows of a version need."""
 
     def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader: ...
 
@@ -130,7 +124,7 @@ class VersionCache:
 class VersionTask(ABC, Generic[Value]):
     """One version's value, computed once. `stop` ends a computation; a log is read to its end, with nobody waiting."""
 
-    def __init__(self, lake: SnapshotLake, ref: TableRef, version: int, *, cache: VersionCache, what: str) -> None:
+    def __init__(self, lake: SnapshotReader, ref: TableRef, version: int, *, cache: VersionCache, what: str) -> None:
         self._lake, self._ref, self._version = lake, ref, version
         self._cache, self._what = cache, what
         self.computation = Computation()

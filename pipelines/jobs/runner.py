@@ -121,7 +121,7 @@ class SparkJobs:
         sides = (work.first, work.second)
         refs = [TableRef(side.uri, name, self._storage.root_of(side.uri)) for side in sides]
         if work.is_one_table:  # feeds are read from every commit in between
-            self._lake.files_apart(refs[0], work.first.version, work.second.version)
+            self._lake.file_difference(refs[0], work.first.version, work.second.version)
             return
         for ref, side in zip(refs, sides, strict=True):
             self._lake.snapshot(ref, side.version).columns(["path"])

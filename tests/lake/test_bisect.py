@@ -100,7 +100,7 @@ class StoryLake:
     def _never(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("every verdict was known")
 
-    scan = read_files = files_apart = _never
+    scan = read_files = file_difference = _never
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +324,7 @@ def test_the_culprit_its_commit_and_what_the_condition_gave(orders: Path, open_l
     found = found_by(lake, lake.find("orders"))
     assert (found.good, found.bad, found.culprit, found.last) == (0, 8, 6, 5)
     assert found.commit is not None and (found.commit.version, found.commit.operation) == (6, "WRITE")
-    values = [found.probe_of(v).verdict.parts for v in (5, 6)]  # type: ignore[union-attr]
+    values = [found.probe_of(v).verdict.aggregates for v in (5, 6)]  # type: ignore[union-attr]
     assert values == [(("min(amount)", 1.0),), (("min(amount)", -4.0),)]
     by_row = found_by(lake, lake.find("orders"), "amount >= 0")
     verdict = by_row.probe_of(6).verdict  # type: ignore[union-attr]

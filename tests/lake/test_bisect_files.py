@@ -259,7 +259,7 @@ def test_every_version_of_a_random_history_is_judged_as_a_recount_judges_it(
         below = sum(row["amount"] is not None and row["amount"] < 0 for row in rows)
         text = "count(*) FILTER (WHERE amount < 0) = 0"
         verdict = Judgement(lake, ref, version, text=text, judged=judged).run()
-        assert (verdict.holds, verdict.parts[0][1]) == (not below, below), version
+        assert (verdict.holds, verdict.aggregates[0][1]) == (not below, below), version
 
 
 @pytest.mark.parametrize(("seed", "most"), [(2, 0), (3, 0), (2, 1), (3, 1)])

@@ -107,7 +107,9 @@ def vacuum(path: Path) -> None:
         file.unlink()
 
 
-@pytest.mark.parametrize("moment", ["snapshot", "files_apart", "require_files", "history", "local_files", "read_files"])
+@pytest.mark.parametrize(
+    "moment", ["snapshot", "file_difference", "require_files", "history", "local_files", "read_files"]
+)
 def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
     prices: Path, open_lake: OpenLake, moment: str
 ) -> None:
@@ -158,7 +160,7 @@ def test_a_method_that_was_named_says_that_its_files_are_gone(
     assert "is gone" in said.value.message and "vacuumed" in said.value.hint
 
 
-@pytest.mark.parametrize("moment", ["snapshot", "history", "files_apart"])
+@pytest.mark.parametrize("moment", ["snapshot", "history", "file_difference"])
 def test_a_table_that_goes_while_it_runs_is_said(prices: Path, open_lake: OpenLake, moment: str) -> None:
     lake = open_lake()
     spoiled = Spoiled(lake, moment, lambda: shutil.rmtree(prices))

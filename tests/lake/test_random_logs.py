@@ -213,7 +213,7 @@ def check_files(snapshot: Snapshot, state: State) -> None:
 
 
 def check_files_apart(lake: Lake, ref: TableRef, log: RandomLog, pair: list[int], states: dict[int, State]) -> None:
-    apart = lake.files_apart(ref, *pair)
+    apart = lake.file_difference(ref, *pair)
     first, second = (states[version] for version in pair)
     for files, own, other in ((apart.only_first, first, second), (apart.only_second, second, first)):
         rows = {(row["path"], row["dv_id"]): row for row in files.to_pylist()}

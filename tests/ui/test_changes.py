@@ -364,7 +364,7 @@ def test_a_storage_that_is_down_is_said(orders: Path, monkeypatch: pytest.Monkey
     def down(*_: object) -> None:
         raise StorageError("the storage did not answer", hint="try again")
 
-    monkeypatch.setattr(Lake, "files_apart", down)
+    monkeypatch.setattr(Lake, "file_difference", down)
     app = open_page("changes", table=TABLE, from_=1, to=4)
 
     assert "The storage did not answer" in words(app)

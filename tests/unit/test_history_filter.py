@@ -44,7 +44,7 @@ def test_only_so_many_are_looked_at() -> None:
     assert [c.version for c in found.looked_at] == list(range(1999, 799, -1)) and not found.is_whole
     assert heard == [500, 1000, 1200] and log.read <= 1201
     rare = HistoryFilter(operations=frozenset({"OPTIMIZE"}))
-    assert [c.version for c in found.kept(rare)] == list(range(1900, 700, -100))
+    assert [c.version for c in found.matching(rare)] == list(range(1900, 700, -100))
 
 
 @pytest.mark.parametrize("most", [1995, 1996, 5000])
@@ -58,7 +58,7 @@ def test_nothing_older_than_asked_is_read() -> None:
     since = START + timedelta(minutes=1600)
     found, _ = look(log, 100_000, since=since)
     assert found.is_whole and log.read == 1000
-    kept = found.kept(HistoryFilter(since=since, until=START + timedelta(minutes=1602)))
+    kept = found.matching(HistoryFilter(since=since, until=START + timedelta(minutes=1602)))
     assert [c.version for c in kept] == [1602, 1601, 1600]
 
 

@@ -297,7 +297,7 @@ def overlap_figure(found: Overlap, *, mode: Mode = "light") -> go.Figure:
     """How many files hold each value, over the values in their order."""
     chart = go.Figure(
         go.Scatter(
-            x=[100 * point.place for point in found.profile],
+            x=[100 * point.quantile for point in found.profile],
             y=[point.files for point in found.profile],
             mode="lines",
             line={"shape": "hv", "color": categories(mode)[0], "width": 2},

@@ -1,4 +1,4 @@
-"""Reachability as people read it: the strip over all versions, and sentences for the chosen one.
+"""RetentionRuns as people read it: the strip over all versions, and sentences for the chosen one.
 
 Rule: pure; a state is a word and a pattern beside its colour; what was cut or binned says so; at most `MAX_POINTS`
 pieces are drawn, however many runs there are.
@@ -15,7 +15,7 @@ from app.ui.axes import version_axis
 from app.ui.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
 from backend.format import UNKNOWN, ago, things
 from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
-from backend.lake.retention.reachability import DataFiles, LogFacts, Reachability, Run
+from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, Run
 from backend.lake.table.property_values import interval_text
 
 _SOON = timedelta(days=6)
@@ -84,7 +84,7 @@ class _Piece:
 # the strip -------------------------------------------------------------------------------------------------------
 
 
-def strip_finding(found: Reachability) -> str:
+def strip_finding(found: RetentionRuns) -> str:
     """The strip's title: how many versions there are and how many can be read."""
     facts = found.facts
     readable = sum(r.to_version - r.from_version + 1 for r in found.runs if r.reconstructable and r.in_retention)
@@ -99,7 +99,7 @@ def strip_finding(found: Reachability) -> str:
     return f"{readable:,} of {total} can be read with Delta 4.1 and later, {rebuilt:,} with other readers"
 
 
-def strip_figure(found: Reachability, *, chosen: int | None, mode: Mode = "light") -> go.Figure:
+def strip_figure(found: RetentionRuns, *, chosen: int | None, mode: Mode = "light") -> go.Figure:
     """One bar a track over all versions; a piece's `customdata` is its first and last version."""
     chart = go.Figure()
     for track in reversed(TRACKS):
@@ -143,7 +143,7 @@ def _binned(pieces: Sequence[_Piece]) -> list[_Piece]:
     return bins
 
 
-def is_binned(found: Reachability) -> bool:
+def is_binned(found: RetentionRuns) -> bool:
     """Whether the strip shows mixed pieces."""
     return any(piece.look is _MIXED for track in TRACKS for piece in track_pieces(found.runs, track))
 
@@ -166,7 +166,7 @@ def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
     )  # fmt: skip
 
 
-def legend_sentence(found: Reachability) -> str:
+def legend_sentence(found: RetentionRuns) -> str:
     """What colours and patterns on this strip mean, in words."""
     looks = {piece.look for track in TRACKS for piece in track_pieces(found.runs, track)}
     plain = {"": "filled", "/": "hatched", "\\": "hatched", ".": "dotted", "x": "crossed"}

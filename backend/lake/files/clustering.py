@@ -28,9 +28,9 @@ Ranks = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """At a place among all bounds (0 to 1, by order) with its value as text: how many files hold it."""
+    """At a quantile of all bounds (0 to 1), with the value there as text: how many files hold it."""
 
-    place: float
+    quantile: float
     value: str
     files: int
 
@@ -104,21 +104,21 @@ def declared_clustering(snapshot: Snapshot) -> tuple[str, ...]:
     try:
         declared = json.loads(snapshot.domains.get("delta.clustering", "{}")).get("clusteringColumns", ())
         fields = json.loads(snapshot.metadata.schema_json).get("fields", ())
-        return tuple(".".join(_logical([str(part) for part in parts], fields)) for parts in declared)
+        return tuple(".".join(_logical([str(name) for name in names], fields)) for names in declared)
     except (ValueError, TypeError, AttributeError):
         return ("unreadable",)
 
 
-def _logical(parts: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A column's physical path by the names of the schema; a part that the schema does not have stays as it is."""
-    if not parts:
+def _logical(names: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A column's physical path by the names of the schema; a name that the schema does not have stays as it is."""
+    if not names:
         return []
     for field in fields:
-        if (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]) == parts[0]:
+        if (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]) == names[0]:
             kind = field["type"]
             inner = kind.get("fields", ()) if isinstance(kind, dict) else ()
-            return [str(field["name"]), *_logical(parts[1:], inner)]
-    return list(parts)
+            return [str(field["name"]), *_logical(names[1:], inner)]
+    return list(names)
 
 
 def sorted_first(snapshot: Snapshot, preferred: Sequence[str]) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def _depths(low: Ranks, high: Ranks, at: Ranks) -> Ranks:
 
 
 def _average_in_partition(low: Ranks, high: Ranks, codes: Ranks) -> float:
-    """The same with each partition apart: every range is moved into a stretch of its partition's own."""
+    """The same within each partition: every range is moved into a stretch of its partition's own."""
     dense = np.unique(np.concatenate([low, high]), return_inverse=True)[1].astype(np.int64)
     stretch = int(dense.max()) + 1
     low, high = dense[: len(low)] + codes * stretch, dense[len(low) :] + codes * stretch
@@ -173,12 +173,11 @@ def _average_in_partition(low: Ranks, high: Ranks, codes: Ranks) -> float:
 def _profile(ends: pa.Array, order: Ranks, depths: Ranks) -> tuple[DepthPoint, ...]:
     """Some of the ends in `order`, with the depth at each."""
     count = len(order)
-    places = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
-    chosen = order[places]
-    values = ends.take(pa.array(chosen)).cast(pa.string()).to_pylist()
+    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
+    values = ends.take(pa.array(order[chosen])).cast(pa.string()).to_pylist()
     return tuple(
-        DepthPoint(float(place) / max(1, count - 1), value, int(depths[place]))
-        for place, value in zip(places, values, strict=True)
+        DepthPoint(float(at) / max(1, count - 1), value, int(depths[at]))
+        for at, value in zip(chosen, values, strict=True)
     )
 
 

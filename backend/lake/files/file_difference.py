@@ -21,14 +21,14 @@ from backend.lake.model import Metadata
 from backend.lake.table.partitions import show_partitions
 from backend.lake.table.properties import is_row_tracked
 
-# What a file apart tells of itself: columns of `Snapshot.columns`.
-APART = ("path", "size_bytes", "num_records", "deleted_rows", "partition", "dv_id", "base_row_id")
+# What is told of a file that only one version has: columns of `Snapshot.columns`.
+DIFFERENCE_COLUMNS = ("path", "size_bytes", "num_records", "deleted_rows", "partition", "dv_id", "base_row_id")
 _NAMED = ("path", "dv_id")  # said by a file's key: a base keeps numbers, not texts
 
 
 @dataclass(frozen=True, slots=True)
-class FilesApart:
-    """Files (columns `APART`) that only the first and only the second state has.
+class FileDifference:
+    """Files (columns `DIFFERENCE_COLUMNS`) that only the first and only the second state has.
 
     `rewritten`: by version, how many files a commit in between replaced that says of all its files that no row changed
     (`dataChange` false); None where such a commit is gone.
@@ -39,7 +39,7 @@ class FilesApart:
     rewritten: Mapping[int, int] | None = None
 
 
-def files_apart(log: TableLog, first: int, second: int) -> FilesApart:
+def file_difference(log: TableLog, first: int, second: int) -> FileDifference:
     """Of two versions of one table; raises what reading the log raises."""
     low, high = sorted((first, second))
     try:
@@ -53,18 +53,19 @@ def files_apart(log: TableLog, first: int, second: int) -> FilesApart:
         actions = actions.filter(pc.not_equal(actions["kind"], int(Kind.CDC)))
         found = _said(log, low, high, actions) or _looked_up(log, low, high, actions)
         found = replace(found, rewritten=_rewritten(actions))
-    return found if first <= second else FilesApart(found.only_second, found.only_first, found.rewritten)
+    return found if first <= second else FileDifference(found.only_second, found.only_first, found.rewritten)
 
 
-def compared(first: FileSet, second: FileSet) -> FilesApart:
+def compared(first: FileSet, second: FileSet) -> FileDifference:
     """Of any two sets of files of one table's folder, file by file."""
     ours, theirs = plain_values(first.column("key")), plain_values(second.column("key"))
-    return FilesApart(
-        first.take(_places_without(ours, theirs), APART), second.take(_places_without(theirs, ours), APART)
+    return FileDifference(
+        first.take(_numbers_without(ours, theirs), DIFFERENCE_COLUMNS),
+        second.take(_numbers_without(theirs, ours), DIFFERENCE_COLUMNS),
     )
 
 
-def _said(log: TableLog, low: int, high: int, actions: pa.Table) -> FilesApart | None:
+def _said(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDifference | None:
     """By what the commits in between say of their files, whatever the size of the table; None where that does not have
     to be all: files may have been described anew, removes do not describe theirs, or no checksums bear it out."""
     before, after = log.checksum(low), log.checksum(high)
@@ -77,7 +78,7 @@ def _said(log: TableLog, low: int, high: int, actions: pa.Table) -> FilesApart |
     more = came.num_rows - gone.num_rows, _total(came) - _total(gone)
     if more != (after.num_files - before.num_files, after.size_bytes - before.size_bytes):
         return None
-    return FilesApart(_shown(gone, old), _shown(came, new))
+    return FileDifference(_shown(gone, old), _shown(came, new))
 
 
 def _may_describe_anew(actions: pa.Table) -> bool:
@@ -117,16 +118,16 @@ def _total(actions: pa.Table) -> int:
 
 def _shown(actions: pa.Table, metadata: Metadata) -> pa.Table:
     partition = plain_values(show_partitions(actions["encoded_partition"].combine_chunks(), metadata))
-    return actions.append_column("partition", partition).select(APART)
+    return actions.append_column("partition", partition).select(DIFFERENCE_COLUMNS)
 
 
-def _looked_up(log: TableLog, low: int, high: int, actions: pa.Table) -> FilesApart:
+def _looked_up(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDifference:
     after, before = log.state(high).files, log.state(low).files
     keys = actions["key"].unique().to_pylist()
     here, there = after.find(keys), before.find(keys)  # the later state's first: what it asks of a base is all there is
     gone = {key: row for key, row in there.items() if key not in here}
     came = {key: row for key, row in here.items() if key not in there}
-    return FilesApart(
+    return FileDifference(
         _described(actions, Kind.REMOVE, before, gone),
         _described(actions, Kind.ADD, after, came),
     )
@@ -142,15 +143,17 @@ def _described(actions: pa.Table, kind: Kind, files: FileSet, rows: Mapping[str,
 
 
 def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
-    """The files with these keys, which are at these places."""
+    """The files with these keys, which are these rows."""
     at = sorted(rows.items(), key=lambda item: item[1])
-    table = files.take(np.array([row for _, row in at], np.int64), [name for name in APART if name not in _NAMED])
+    table = files.take(
+        np.array([row for _, row in at], np.int64), [name for name in DIFFERENCE_COLUMNS if name not in _NAMED]
+    )
     said = [key.partition("\x00") for key, _ in at]
     named = {
         "path": pa.array([path for path, _, _ in said], pa.string()),
         "dv_id": pa.array([dv_id or None for _, _, dv_id in said], pa.string()),
     }
-    return pa.table({name: named[name] if name in named else table[name] for name in APART})
+    return pa.table({name: named[name] if name in named else table[name] for name in DIFFERENCE_COLUMNS})
 
 
 def _rewritten(actions: pa.Table) -> dict[int, int]:
@@ -160,6 +163,6 @@ def _rewritten(actions: pa.Table) -> dict[int, int]:
     return {version: files for version, files in removed.items() if version not in changing}
 
 
-def _places_without(keys: pa.Array, others: pa.Array) -> npt.NDArray[np.int64]:
+def _numbers_without(keys: pa.Array, others: pa.Array) -> npt.NDArray[np.int64]:
     found = pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
     return np.flatnonzero(~found).astype(np.int64)

@@ -88,7 +88,7 @@ class FileDistribution:
     @property
     def skew(self) -> float | None:
         """The largest partition against the median one, by bytes; None with fewer than two partitions."""
-        sizes = [part.size_bytes for part in self.partitions]
+        sizes = [each.size_bytes for each in self.partitions]
         middle = float(np.median(sizes)) if len(sizes) > 1 else 0.0
         return max(sizes) / middle if middle else None
 
@@ -120,7 +120,7 @@ def small_file_count(snapshot: Snapshot, target: TargetSize, *, ratio: float, mi
 def partition_files(
     snapshot: Snapshot, limit_bytes: int, *, min_files: int, with_rows: bool = True
 ) -> tuple[PartitionFiles, ...]:
-    """Totals per partition, largest first. Rows are in statistics, the largest part of a log: without them, and
+    """Totals per partition, largest first. Rows are in statistics, most of a log: without them, and
     without deletion vectors to compare them with, `num_rows` stays None."""
     files = snapshot.columns(["size_bytes", "deleted_rows"])
     codes, names = partition_codes(snapshot)
@@ -165,10 +165,10 @@ def distribute(
     middle = (len(sizes) - 1) // 2
     return FileDistribution(
         num_files=len(sizes),
-        size_bytes=sum(part.size_bytes for part in partitions),
+        size_bytes=sum(each.size_bytes for each in partitions),
         target=target,
         small_limit_bytes=limit,
-        small_files=sum(part.small_files for part in partitions),
+        small_files=sum(each.small_files for each in partitions),
         buckets=histogram(files["size_bytes"]),
         partitions=partitions,
         median_bytes=int(np.partition(sizes, middle)[middle]) if len(sizes) else None,
@@ -178,11 +178,11 @@ def distribute(
 
 def vector_load(snapshot: Snapshot, partitions: Sequence[PartitionFiles]) -> VectorLoad:
     """Deletion vectors of all files, from the partitions' totals; single files only where there are any."""
-    files = sum(part.files_with_vectors for part in partitions)
-    known = [part.num_rows for part in partitions]
+    files = sum(each.files_with_vectors for each in partitions)
+    known = [each.num_rows for each in partitions]
     num_rows = None if None in known else sum(rows for rows in known if rows is not None)
     heavy = int(np.count_nonzero(_deleted_shares(snapshot) > HEAVY_SHARE)) if files else 0
-    return VectorLoad(files, sum(part.deleted_rows for part in partitions), num_rows, heavy)
+    return VectorLoad(files, sum(each.deleted_rows for each in partitions), num_rows, heavy)
 
 
 def histogram(sizes: pa.ChunkedArray) -> tuple[Bucket, ...]:
@@ -221,7 +221,7 @@ class FilePage:
 
 
 def file_page(snapshot: Snapshot, choice: FileChoice, *, start: int = 0, length: int = 50) -> FilePage:
-    """A part of the chosen files in their order, ties in the log's; a start beyond the end gives the last part."""
+    """A page of the chosen files in their order, ties in the log's; a start beyond the end gives the last page."""
     sizes = integers(snapshot.columns(["size_bytes"])["size_bytes"])
     chosen = np.flatnonzero(_chosen(snapshot, choice, sizes)).astype(np.int64)
     start = max(0, min(start, (len(chosen) - 1) // length * length))
@@ -248,7 +248,7 @@ def _chosen(snapshot: Snapshot, choice: FileChoice, sizes: Integers) -> Mask:
 
 
 def _smallest(keys: Integers, start: int, end: int) -> Integers:
-    """Places of the keys that a stable sort would put at `start … end`, without sorting the rest."""
+    """Positions of the keys that a stable sort would put at `start … end`, without sorting the rest."""
     end = min(end, len(keys))
     if start >= end:
         return np.empty(0, np.int64)
@@ -281,8 +281,8 @@ def partition_codes(snapshot: Snapshot) -> tuple[Integers, list[str]]:
     coded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
     codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64)
     used = np.bincount(codes, minlength=len(coded.dictionary)) > 0
-    places: Integers = np.cumsum(used) - 1
-    return places[codes], coded.dictionary.filter(pa.array(used)).to_pylist()
+    dense: Integers = np.cumsum(used) - 1
+    return dense[codes], coded.dictionary.filter(pa.array(used)).to_pylist()
 
 
 def integers(column: pa.ChunkedArray) -> Integers:

@@ -97,11 +97,11 @@ class ColumnTotals:
 def column_stats(snapshot: Snapshot, column: str) -> ColumnStats:
     """One column (dotted path) over every file; raises `ColumnNotFoundError`, `TableCorruptError`."""
     wanted = _find(snapshot.metadata, [column])
-    parts = [part[0] for part in _chunks(snapshot, wanted)]
-    if not parts:
-        parts = _chunk(_empty(), snapshot.metadata, wanted)
-    whole = {name: _joined([getattr(part, name) for part in parts]) for name in _ARRAYS}
-    first = parts[0]
+    chunks = [chunk[0] for chunk in _chunks(snapshot, wanted)]
+    if not chunks:
+        chunks = _chunk(_empty(), snapshot.metadata, wanted)
+    whole = {name: _joined([getattr(chunk, name) for chunk in chunks]) for name in _ARRAYS}
+    first = chunks[0]
     return ColumnStats(first.column, first.type, first.kind, first.is_partition, **whole)
 
 
@@ -109,8 +109,8 @@ def column_totals(snapshot: Snapshot, names: Sequence[str]) -> tuple[ColumnTotal
     """Totals of several columns in one pass, in the order asked for; raises what `column_stats` raises."""
     wanted = _find(snapshot.metadata, names)
     totals: tuple[ColumnTotals, ...] | None = None
-    for part in _chunks(snapshot, wanted):
-        found = tuple(stats.totals for stats in part)
+    for chunk in _chunks(snapshot, wanted):
+        found = tuple(stats.totals for stats in chunk)
         totals = found if totals is None else tuple(a.plus(b) for a, b in zip(totals, found, strict=True))
     if totals is None:
         totals = tuple(stats.totals for stats in _chunk(_empty(), snapshot.metadata, wanted))
@@ -142,9 +142,9 @@ def _find(metadata: Metadata, names: Sequence[str]) -> list[Column]:
 def _chunks(snapshot: Snapshot, wanted: Sequence[Column]) -> Iterator[list[ColumnStats]]:
     files = snapshot.columns(_READ if snapshot.metadata.partition_columns else _READ[:3])
     step = max(1, min(FILES_AT_ONCE, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
-    parts = [files.slice(start, step) for start in range(0, files.num_rows, step)]
+    chunks = [files.slice(start, step) for start in range(0, files.num_rows, step)]
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
-        yield from pool.map(lambda part: _chunk(part, snapshot.metadata, wanted), parts)
+        yield from pool.map(lambda chunk: _chunk(chunk, snapshot.metadata, wanted), chunks)
 
 
 def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[Column]) -> list[ColumnStats]:

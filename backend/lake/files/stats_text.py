@@ -113,8 +113,8 @@ def _read_block(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileSt
     table = pj.read_json(pa.BufferReader(content), reading, options)
     if table.num_rows != len(texts):
         raise pa.ArrowInvalid("a text is no JSON object")
-    parts = {name: _one(table[name]) for name in schema.names}
-    return [_column_stats(column, parts) for column in columns], parts[_TIGHT]
+    sections = {name: _one(table[name]) for name in schema.names}
+    return [_column_stats(column, sections) for column in columns], sections[_TIGHT]
 
 
 def _lines(texts: pa.Array) -> bytes:
@@ -143,10 +143,10 @@ def _nested(leaves: dict[tuple[str, ...], pa.DataType]) -> pa.DataType:
     """A struct type from paths: {("a", "b"): int64} is struct<a: struct<b: int64>>."""
     tree: dict[str, Any] = {}
     for path, kind in leaves.items():
-        place = tree
+        node = tree
         for name in path[:-1]:
-            place = place.setdefault(name, {})
-        place[path[-1]] = kind
+            node = node.setdefault(name, {})
+        node[path[-1]] = kind
     return _struct_type(tree)
 
 
@@ -158,12 +158,12 @@ def _json_type(column: Column) -> pa.DataType:
     return pa.string() if stat_kind(column) in _AS_TEXT else value_type(column)
 
 
-def _column_stats(column: Column, parts: dict[str, pa.Array]) -> FileStats:
-    nulls = _leaf(parts[_NULLS], column.physical)
+def _column_stats(column: Column, sections: dict[str, pa.Array]) -> FileStats:
+    nulls = _leaf(sections[_NULLS], column.physical)
     if stat_kind(column) is StatKind.OTHER:
         nothing = pa.nulls(len(nulls))
         return FileStats(nothing, nothing, nulls)
-    low, high = (_typed(_leaf(parts[name], column.physical), column) for name in (_MIN, _MAX))
+    low, high = (_typed(_leaf(sections[name], column.physical), column) for name in (_MIN, _MAX))
     return FileStats(low, high, nulls)
 
 
@@ -213,10 +213,10 @@ def _document(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _dig(place: Any, path: tuple[str, ...]) -> Any:
+def _dig(node: Any, path: tuple[str, ...]) -> Any:
     for name in path:
-        place = place.get(name) if isinstance(place, dict) else None
-    return place
+        node = node.get(name) if isinstance(node, dict) else None
+    return node
 
 
 def _bound(document: dict[str, Any], section: str, column: Column) -> Any:
@@ -285,5 +285,5 @@ def _patched(fast: FileStats, slow: FileStats, odd: pa.Array) -> FileStats:
     )
 
 
-def _put(values: pa.Array, others: pa.Array, places: pa.Array) -> pa.Array:
-    return pc.replace_with_mask(values, places, others) if values.type != pa.null() else values
+def _put(values: pa.Array, others: pa.Array, mask: pa.Array) -> pa.Array:
+    return pc.replace_with_mask(values, mask, others) if values.type != pa.null() else values

@@ -57,7 +57,7 @@ class LookBack:
     looked_at: tuple[Commit, ...]
     is_whole: bool
 
-    def kept(self, chosen: HistoryFilter) -> list[Commit]:
+    def matching(self, chosen: HistoryFilter) -> list[Commit]:
         return [commit for commit in self.looked_at if chosen.keeps(commit)]
 
 

@@ -1,16 +1,15 @@
 """What commits changed of the table itself: properties, columns, constraints, partitioning, protocol and features.
 
-Rule: pure but for `load_changes`; each commit is compared with what was in force before it. Where that is not in the
-log any more, nothing is guessed: the change is said to be unknown. A damaged schema hides the columns alone.
+Rule: pure but for `load_metadata_changes`; each commit is compared with what was in force before it. Where that is not
+in the log any more, nothing is guessed: the change is said to be unknown. A damaged schema hides the columns alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol as Reader
 
 from backend.errors import LakehouseError, TableCorruptError
-from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
+from backend.lake.model import Commit, Metadata, Protocol, SnapshotReader, TableRef
 from backend.lake.table.metadata_diff import diff_schemas
 from backend.lake.table.schema import Column, columns
 
@@ -53,12 +52,12 @@ class InForce:
 
 
 def needs_before(commits: Sequence[Commit]) -> int | None:
-    """The version whose state `changes_of` needs, for a run of commits; None when it needs none."""
+    """The version whose state `metadata_changes` needs, for a run of commits; None when it needs none."""
     setting = [c.version for c in commits if c.metadata is not None or c.protocol is not None]
     return min(setting) - 1 if setting and min(setting) > 0 else None
 
 
-def changes_of(commits: Sequence[Commit], before: InForce | None) -> dict[int, tuple[TableChange, ...]]:
+def metadata_changes(commits: Sequence[Commit], before: InForce | None) -> dict[int, tuple[TableChange, ...]]:
     """The changes of an unbroken run of commits, by version; those that changed nothing are not in it.
 
     `before` is what held before the run's first commit that sets anything, None where that cannot be known.
@@ -67,7 +66,7 @@ def changes_of(commits: Sequence[Commit], before: InForce | None) -> dict[int, t
     for commit in sorted(commits, key=lambda c: c.version):
         if commit.metadata is None and commit.protocol is None:
             continue
-        changes = tuple(_commit_changes(commit, state))
+        changes = tuple(_changes_of_commit(commit, state))
         if changes:
             found[commit.version] = changes
         state = state.after(commit)
@@ -76,10 +75,13 @@ def changes_of(commits: Sequence[Commit], before: InForce | None) -> dict[int, t
 
 def compare(before: InForce, after: InForce) -> tuple[TableChange, ...]:
     """Everything that differs between two states of which both are known."""
-    return (*_metadata_changes(before.metadata, after.metadata), *_protocol_changes(before.protocol, after.protocol))
+    return (
+        *_changes_of_metadata(before.metadata, after.metadata),
+        *_changes_of_protocol(before.protocol, after.protocol),
+    )
 
 
-def _commit_changes(commit: Commit, state: InForce) -> Iterator[TableChange]:
+def _changes_of_commit(commit: Commit, state: InForce) -> Iterator[TableChange]:
     metadata, protocol = commit.metadata, commit.protocol
     if commit.version == 0 and metadata is not None:
         yield TableChange(ChangeKind.TABLE, metadata.id, None, _birth(metadata))
@@ -87,11 +89,11 @@ def _commit_changes(commit: Commit, state: InForce) -> Iterator[TableChange]:
     if metadata is not None and state.metadata is None:
         yield TableChange(ChangeKind.UNKNOWN, "schema and properties")
     elif metadata is not None:
-        yield from _metadata_changes(state.metadata, metadata)
+        yield from _changes_of_metadata(state.metadata, metadata)
     if protocol is not None and state.protocol is None:
         yield TableChange(ChangeKind.UNKNOWN, "protocol")
     elif protocol is not None:
-        yield from _protocol_changes(state.protocol, protocol)
+        yield from _changes_of_protocol(state.protocol, protocol)
 
 
 def _birth(metadata: Metadata) -> str:
@@ -109,7 +111,7 @@ def _birth(metadata: Metadata) -> str:
 # metadata --------------------------------------------------------------------------------------------------------
 
 
-def _metadata_changes(before: Metadata | None, after: Metadata | None) -> Iterator[TableChange]:
+def _changes_of_metadata(before: Metadata | None, after: Metadata | None) -> Iterator[TableChange]:
     if before is None or after is None:
         return
     if before.id != after.id:
@@ -176,11 +178,11 @@ def _trait_changes(
 def _outermost(paths: Sequence[str]) -> list[str]:
     """Without what lies inside of another: an added struct is one change."""
     known = set(paths)
-    return [path for path in paths if not any(path[:place] in known for place in _dots(path))]
+    return [path for path in paths if not any(path[:at] in known for at in _dots(path))]
 
 
 def _dots(path: str) -> list[int]:
-    return [place for place, character in enumerate(path) if character == "."]
+    return [at for at, character in enumerate(path) if character == "."]
 
 
 def _type_text(kind: str | None) -> str | None:
@@ -197,7 +199,7 @@ def _columns(metadata: Metadata) -> dict[str, Column]:
 # protocol --------------------------------------------------------------------------------------------------------
 
 
-def _protocol_changes(before: Protocol | None, after: Protocol | None) -> Iterator[TableChange]:
+def _changes_of_protocol(before: Protocol | None, after: Protocol | None) -> Iterator[TableChange]:
     if before is None or after is None:
         return
     for word, name in _NUMBERS:
@@ -212,19 +214,15 @@ def _protocol_changes(before: Protocol | None, after: Protocol | None) -> Iterat
 # reading ---------------------------------------------------------------------------------------------------------
 
 
-class SnapshotReader(Reader):
-    """The part of `Lake` that is asked for what held before a run of commits."""
-
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-
-
-def load_changes(lake: SnapshotReader, ref: TableRef, commits: Sequence[Commit]) -> dict[int, tuple[TableChange, ...]]:
-    """`changes_of` an unbroken run of commits; a state that is gone or cannot be read makes its change unknown."""
+def load_metadata_changes(
+    lake: SnapshotReader, ref: TableRef, commits: Sequence[Commit]
+) -> dict[int, tuple[TableChange, ...]]:
+    """`metadata_changes` of a run; a state before it that is gone or cannot be read makes its change unknown."""
     version = needs_before(commits)
     if version is None:
-        return changes_of(commits, None)
+        return metadata_changes(commits, None)
     try:
         before = lake.snapshot(ref, version)
     except LakehouseError:
-        return changes_of(commits, None)
-    return changes_of(commits, InForce(before.metadata, before.protocol))
+        return metadata_changes(commits, None)
+    return metadata_changes(commits, InForce(before.metadata, before.protocol))

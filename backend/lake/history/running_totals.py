@@ -148,7 +148,7 @@ class _BaseFiles:
         encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
         self._codes: np.ndarray[Any, Any] = encoded.indices.to_numpy()
         self._names: list[str] = encoded.dictionary.to_pylist()
-        self._order: np.ndarray[Any, Any] | None = None  # places by size, when first asked for
+        self._order: np.ndarray[Any, Any] | None = None  # rows by size, when first asked for
 
     def rows_total(self) -> tuple[int, int]:
         """Live rows of the files that say how many, and how many do not say it."""

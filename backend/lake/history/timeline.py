@@ -103,9 +103,9 @@ class TableTimeline:
         found: list[VersionTotals] = []
         there = self._log.listing().commits if len(versions) else frozenset()
         for start in range(versions.start, versions.stop, AT_ONCE):
-            part = range(start, min(versions.stop, start + AT_ONCE))
-            commits = {c.record.version: c for c in self._log.commits(v for v in part if v in there)}
-            for version in part:
+            batch = range(start, min(versions.stop, start + AT_ONCE))
+            commits = {c.record.version: c for c in self._log.commits(v for v in batch if v in there)}
+            for version in batch:
                 if version in commits:
                     running.apply(commits[version])
                 else:

@@ -6,7 +6,7 @@ Rule: only the columns asked for are read, batch by batch, into Arrow arrays; wh
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -28,7 +28,6 @@ from backend.lake.log.actions import (
 from backend.lake.log.checkpoint_columns import COLUMNS, FileColumn, file_columns, paths_of
 from backend.lake.log.checkpoint_parts import HINT, ParquetPart, Piece, corrupt_as, side_by_side
 from backend.lake.log.commits import domain, parse_commit, transaction
-from backend.lake.log.key_index import Array, KeyIndex, Places, exact_places, hashes_of
 from backend.lake.log.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
 from backend.lake.storage.folder import Folder
@@ -37,6 +36,9 @@ from backend.lake.table.partitions import physical_names
 
 SIDECARS = f"{LOG}/_sidecars"
 KEYS_KNOWN = 20_000  # a few megabytes; one search may go beyond
+
+Array = np.ndarray[Any, Any]
+Matches = tuple[Array, Array]  # positions among the keys asked for, rows of the checkpoint
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class _Pass:
     all keys (on an object store)."""
 
     mask: Array
-    places: Places
+    matches: Matches
     hashes: Array
 
 
@@ -79,7 +81,7 @@ class CheckpointState:
         self._live: dict[Piece, Array] | None = None  # of each piece, which of its rows are files
         self._columns: dict[str, pa.Array] = {}
         self._totals: dict[str, tuple[int, int]] = {}
-        self._index: KeyIndex | None = None
+        self._index: _KeyIndex | None = None
         self._known: dict[str, tuple[int, ...]] = {}  # rows of the keys looked for before
         self._small: tuple[Mapping[str, int], Mapping[str, str | None]] | None = None
 
@@ -96,7 +98,7 @@ class CheckpointState:
         special = {"size_bytes": self._sizes, "num_records": self._num_records}
         arrays = {name: special[name]()} if name in special else self._read(group)
         with self._lock:
-            if group.kept:
+            if group.cached:
                 self._columns.update(arrays)
         return arrays[name]
 
@@ -107,7 +109,7 @@ class CheckpointState:
             self._totals[name] = int(pc.sum(column).as_py() or 0), int(column.null_count)
         return self._totals[name]
 
-    def places(self, keys: pa.Array) -> Places:
+    def matches(self, keys: pa.Array) -> Matches:
         """Where the files with these keys are: positions in `keys` and rows of the checkpoint."""
         with self._lock:
             texts = keys.to_pylist()
@@ -123,16 +125,16 @@ class CheckpointState:
         for at, row in zip(*(each.tolist() for each in self._search(keys)), strict=True):
             self._known[texts[at]] += (row,)
 
-    def _search(self, keys: pa.Array) -> Places:
+    def _search(self, keys: pa.Array) -> Matches:
         """The first call compares texts while the paths stream past; a later one builds an index, for tables that are
         looked at again."""
         if self._live is None:
             return self._first_pass(keys)
         if self._index is None:
-            self._index = KeyIndex(np.concatenate([hashes_of(keys) for keys in self._key_batches()]))
+            self._index = _KeyIndex(np.concatenate([_hashes_of(keys) for keys in self._key_batches()]))
         if self._index.is_exact:
-            return self._index.places(keys)
-        return exact_places(self._key_batches(), keys)
+            return self._index.matches(keys)
+        return _exact_matches(self._key_batches(), keys)
 
     def check(self) -> None:
         """Read what must be right for any figure: sizes, and deletion vectors where there are some."""
@@ -173,7 +175,7 @@ class CheckpointState:
             assert self._live is not None
             return self._live
 
-    def _first_pass(self, keys: pa.Array) -> Places:
+    def _first_pass(self, keys: pa.Array) -> Matches:
         """The first look at all paths: which rows are files, do they stay inside, and where are these keys. What was
         fetched from an object store is indexed at once, to be fetched no second time."""
         pieces = [piece for part in self._top.parts if "path" in part.fields() for piece in part.pieces()]
@@ -181,14 +183,14 @@ class CheckpointState:
         check_paths(self._top.inline["path"], self._table, self._allowed)
         inline = _joined(self._top.inline["key"].chunks, pa.string())
         found, rows, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        last = _Pass(np.ones(len(inline), bool), exact_places([inline], keys), hashes_of(inline))
+        last = _Pass(np.ones(len(inline), bool), _exact_matches([inline], keys), _hashes_of(inline))
         for one in [*passes, last]:
-            found.append(one.places[0])
-            rows.append(one.places[1] + start)
+            found.append(one.matches[0])
+            rows.append(one.matches[1] + start)
             start += int(one.mask.sum())
         self._live = {piece: one.mask for piece, one in zip(pieces, passes, strict=True)}
         if is_remote(self._table):
-            self._index = KeyIndex(np.concatenate([one.hashes for one in (*passes, last)]))
+            self._index = _KeyIndex(np.concatenate([one.hashes for one in (*passes, last)]))
         return np.concatenate(found), np.concatenate(rows)
 
     def _pass(self, piece: Piece, keys: pa.Array) -> "_Pass":
@@ -204,11 +206,11 @@ class CheckpointState:
                     check_paths(paths_of(struct), self._table, self._allowed)
                     found = columns.decode(struct)["key"]
                 if is_remote(self._table):
-                    hashes.append(hashes_of(found))
+                    hashes.append(_hashes_of(found))
                 yield found
 
-        places = exact_places(batches(), keys)
-        return _Pass(np.concatenate(mask), places, np.concatenate(hashes))
+        matches = _exact_matches(batches(), keys)
+        return _Pass(np.concatenate(mask), matches, np.concatenate(hashes))
 
     def _read(self, group: FileColumn) -> dict[str, pa.Array]:
         pieces = [(piece, mask) for piece, mask in self._pieces().items() if mask.any()]
@@ -260,7 +262,7 @@ def _read_top(folder: Folder, checkpoint: Checkpoint) -> _Top:
             for action in part.values("metaData", most=1):
                 top.metadata = read_metadata(_with_maps(action))
             sidecars += [str(action.get("path")) for action in part.values("sidecar")]
-    top.parts += [ParquetPart(folder, _sidecar_place(folder.uri, sidecar)) for sidecar in sidecars]
+    top.parts += [ParquetPart(folder, _sidecar_path(folder.uri, sidecar)) for sidecar in sidecars]
     return top
 
 
@@ -271,7 +273,7 @@ def _read_json_top(folder: Folder, path: str, version: int) -> _Top:
         raise TableCorruptError(record.problem, hint=HINT)
     actions = action_table(rows)
     inline = actions.filter(pc.equal(actions["kind"], int(Kind.ADD)))
-    parts = [ParquetPart(folder, _sidecar_place(folder.uri, sidecar)) for sidecar in record.sidecars]
+    parts = [ParquetPart(folder, _sidecar_path(folder.uri, sidecar)) for sidecar in record.sidecars]
     return _Top(parts, inline, record.protocol, record.metadata, record.transactions, record.domains)
 
 
@@ -292,10 +294,46 @@ def _with_maps(action: Mapping[str, Any]) -> dict[str, Any]:
     return action
 
 
-def _sidecar_place(table: str, path: str) -> str:
+def _sidecar_path(table: str, path: str) -> str:
     """A sidecar's path relative to the table; raises `PathRefusedError` when it is not in `_sidecars`."""
     decoded = unquote(path)
-    place = resolve_log_path(decoded, f"{table}/{SIDECARS}", ())
-    if not place.startswith(f"{table}/{SIDECARS}/"):
+    uri = resolve_log_path(decoded, f"{table}/{SIDECARS}", ())
+    if not uri.startswith(f"{table}/{SIDECARS}/"):
         raise refused(path, table)
-    return place.removeprefix(f"{table}/")
+    return uri.removeprefix(f"{table}/")
+
+
+# keys ------------------------------------------------------------------------------------------------------------
+
+
+class _KeyIndex:
+    """Rows by key, as sorted 64-bit hashes (keyed anew in each process): 12 bytes a file."""
+
+    def __init__(self, hashes: Array) -> None:
+        self._rows = np.argsort(hashes).astype(np.int32)
+        self._hashes = hashes[self._rows]
+        self.is_exact = not bool((self._hashes[1:] == self._hashes[:-1]).any())
+
+    def matches(self, keys: pa.Array) -> Matches:
+        wanted = _hashes_of(keys)
+        at = np.searchsorted(self._hashes, wanted)
+        inside = np.flatnonzero(at < len(self._hashes))
+        found = inside[self._hashes[at[inside]] == wanted[inside]]
+        return found, self._rows[at[found]].astype(np.int64)
+
+
+def _hashes_of(keys: pa.Array) -> Array:
+    return np.fromiter(map(hash, keys.to_pylist()), np.int64, len(keys))
+
+
+def _exact_matches(batches: Iterable[pa.Array], keys: pa.Array) -> Matches:
+    found, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    start = 0
+    for batch in batches:
+        at = pc.index_in(batch, value_set=keys)
+        if at.null_count < len(at):
+            hits = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
+            rows.append(hits + start)
+            found.append(at.take(pa.array(hits)).to_numpy(zero_copy_only=False).astype(np.int64))
+        start += len(batch)
+    return np.concatenate(found), np.concatenate(rows)

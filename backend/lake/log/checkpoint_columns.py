@@ -35,11 +35,11 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """Columns that are decoded together. `kept`: small enough to stay in memory once read."""
+    """Columns that are decoded together. `cached`: small enough to stay in memory once read."""
 
     names: tuple[str, ...]
     build: Callable[[frozenset[str], tuple[str, ...]], Decoded]
-    kept: bool = True
+    cached: bool = True
 
 
 def file_columns(fields: frozenset[str], name: str, partition_names: tuple[str, ...]) -> Decoded:
@@ -159,13 +159,13 @@ def _vectors(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
 
 
 COLUMNS: Mapping[str, FileColumn] = {
-    "path": FileColumn(("path",), _path, kept=False),
-    "key": FileColumn(("key",), _key, kept=False),
+    "path": FileColumn(("path",), _path, cached=False),
+    "key": FileColumn(("key",), _key, cached=False),
     "size_bytes": FileColumn(("size_bytes",), _size),
     "num_records": FileColumn(("num_records",), _num_records),
     "modified_at": FileColumn(("modified_at",), _modified_at),
     "encoded_partition": FileColumn(("encoded_partition",), _partition),
-    "stats": FileColumn(("stats",), _stats, kept=False),
+    "stats": FileColumn(("stats",), _stats, cached=False),
     "base_row_id": FileColumn(("base_row_id",), _base_row_id),
 } | dict.fromkeys(("deleted_rows", "dv_id", "dv_path"), FileColumn(("deleted_rows", "dv_id", "dv_path"), _vectors))
 

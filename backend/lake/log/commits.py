@@ -24,7 +24,7 @@ from backend.lake.log.actions import (
 from backend.lake.model import Metadata, Protocol
 
 _FILE_ACTIONS = {"add": Kind.ADD, "remove": Kind.REMOVE, "cdc": Kind.CDC}
-_KIND, _SIZE = 1, 6  # places in a row of `ACTIONS`
+_KIND, _SIZE = 1, 6  # columns of a row of `ACTIONS`
 
 Row = tuple[Any, ...]
 

@@ -33,12 +33,12 @@ class Base(Protocol):
     def column(self, name: str) -> pa.Array: ...
     def total(self, name: str) -> tuple[int, int]: ...
     def check(self) -> None: ...
-    def places(self, keys: pa.Array) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]": ...
+    def matches(self, keys: pa.Array) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]": ...
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What a version's files are made of: a base without the rows `gone` (sorted), and those added after it
+class LiveFiles:
+    """The files of a version: those of a base without the rows `gone` (sorted), and those added after it
     (`actions.FILES`)."""
 
     base: Base | None
@@ -47,93 +47,93 @@ class Parts:
     finding: str | None = None  # why a better way to the version was not taken
 
     @property
-    def kept_files(self) -> int:
+    def num_base_files(self) -> int:
         return 0 if self.base is None else self.base.num_files - len(self.gone)
 
-    def kept(self, column: pa.Array) -> pa.Array:
+    def without_gone(self, column: pa.Array) -> pa.Array:
         """A column of the base without the rows that are gone."""
         if not len(self.gone):
             return column
-        live = np.ones(len(column), bool)
-        live[self.gone] = False
-        return column.filter(pa.array(live))
+        mask = np.ones(len(column), bool)
+        mask[self.gone] = False
+        return column.filter(pa.array(mask))
 
 
 @dataclass(slots=True)
 class FileSet:
-    """Thread-safe. `load` finds the parts; asked with True, it looks at the log's names again first."""
+    """Thread-safe. `load` finds them; asked with True, it looks at the log's names again first."""
 
     metadata: Metadata
-    load: Callable[[bool], Parts]
+    load: Callable[[bool], LiveFiles]
     lock: Lock = field(default_factory=threading.RLock)
     is_gone: bool = False  # a file that it stands on was cleaned away
-    _parts: Parts | None = None
-    _is_ordered: bool = False  # rows were handed out in the order of `_parts`
+    _live: LiveFiles | None = None
+    _is_ordered: bool = False  # rows were handed out in the order of `_live`
     _later: dict[str, int] | None = None
 
     @classmethod
     def of(cls, files: pa.Table, metadata: Metadata) -> "FileSet":
         """Files given as a table of `FILES_SCHEMA`, with `stats` if it is there."""
-        return _GivenFiles(metadata, lambda _: Parts(None, NO_ROWS, FILES.empty_table()), _files=files)
+        return _GivenFiles(metadata, lambda _: LiveFiles(None, NO_ROWS, FILES.empty_table()), _files=files)
 
     @property
     def num_files(self) -> int:
-        parts = self.resolve()
-        return parts.kept_files + int(parts.added.num_rows)
+        live = self.resolve()
+        return live.num_base_files + int(live.added.num_rows)
 
     @property
     def findings(self) -> tuple[str, ...]:
         """What was odd about the files that the state was read from, as far as it was read."""
-        return (self._parts.finding,) if self._parts is not None and self._parts.finding else ()
+        return (self._live.finding,) if self._live is not None and self._live.finding else ()
 
     def column(self, name: str) -> pa.Array:
         """A column of `FILES_SCHEMA` or of `actions.FILES`; raises what reading the log raises."""
         if name == "partition":
             return show_partitions(self.column("encoded_partition"), self.metadata)
-        return self._of_base(lambda parts: _column(parts, name))
+        return self._of_base(lambda live: _column(live, name))
 
     def total(self, name: str) -> tuple[int, int]:
         """The sum of a column of whole numbers, and how many files do not say it: at the price of the files that came
         or went since the base."""
-        return self._of_base(lambda parts: _total(parts, name))
+        return self._of_base(lambda live: _total(live, name))
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Columns of `FILES_SCHEMA` (or `stats`), one row a file."""
         return _tabled({name: self.column(name) for name in names})
 
-    def take(self, places: Rows, names: Sequence[str]) -> pa.Table:
-        """The same of the files at places, in that order: a column that the base keeps costs no more than these."""
-        return _tabled({name: self._taken(name, places) for name in names})
+    def take(self, numbers: Rows, names: Sequence[str]) -> pa.Table:
+        """The same of the files with these numbers, in that order: of a column that the base keeps, only theirs."""
+        return _tabled({name: self._taken(name, numbers) for name in names})
 
-    def _taken(self, name: str, places: Rows) -> pa.Array:
+    def _taken(self, name: str, numbers: Rows) -> pa.Array:
         if name == "partition":
-            return show_partitions(self._taken("encoded_partition", places), self.metadata)
-        return self._of_base(lambda parts: _taken(parts, name, places))
+            return show_partitions(self._taken("encoded_partition", numbers), self.metadata)
+        return self._of_base(lambda live: _taken(live, name, numbers))
 
     def find(self, keys: Sequence[str]) -> dict[str, int]:
         """The row of each key `(path, deletion vector)` that is live here."""
-        return self._of_base(lambda parts: self._find(parts, keys))
+        return self._of_base(lambda live: self._find(live, keys))
 
-    def _find(self, parts: Parts, keys: Sequence[str]) -> dict[str, int]:
+    def _find(self, live: LiveFiles, keys: Sequence[str]) -> dict[str, int]:
         if self._later is None:
-            self._later = {key: parts.kept_files + at for at, key in enumerate(parts.added["key"].to_pylist())}
+            self._later = {key: live.num_base_files + at for at, key in enumerate(live.added["key"].to_pylist())}
         found = {key: self._later[key] for key in keys if key in self._later}
-        if parts.base is not None:
+        if live.base is not None:
             wanted = list(dict.fromkeys(keys))
-            at, rows = parts.base.places(pa.array(wanted, pa.string()))
-            live = ~np.isin(rows, parts.gone)
-            at, rows = at[live], rows[live] - np.searchsorted(parts.gone, rows[live])
+            at, rows = live.base.matches(pa.array(wanted, pa.string()))
+            is_live = ~np.isin(rows, live.gone)
+            at, rows = at[is_live], rows[is_live] - np.searchsorted(live.gone, rows[is_live])
             found |= {wanted[key]: int(row) for key, row in zip(at, rows, strict=True)}
         return found
 
-    def resolve(self) -> Parts:
+    def resolve(self) -> LiveFiles:
         """Find out which files of the base are live; raises what reading the log raises."""
         with self.lock:
-            if self._parts is None:
-                self._parts = self.load(False)
-            return self._parts
+            if self._live is None:
+                self._live = self.load(False)
+            return self._live
 
-    def _of_base(self, read: Callable[[Parts], Answer]) -> Answer:
+    def _of_base(self, read: Callable[[LiveFiles], Answer]) -> Answer:
         try:
             found = read(self.resolve())
         except ObjectMissingError:
@@ -141,8 +141,8 @@ class FileSet:
                 if self._is_ordered:  # what another base gives would not stand beside what was given before
                     self.is_gone = True
                     raise
-                self._parts = self.load(True)
-            found = read(self._parts)
+                self._live = self.load(True)
+            found = read(self._live)
         self._is_ordered = True
         return found
 
@@ -158,8 +158,8 @@ class _GivenFiles(FileSet):
     def column(self, name: str) -> pa.Array:
         return _one(self._files[name].combine_chunks())
 
-    def _taken(self, name: str, places: Rows) -> pa.Array:
-        return self.column(name).take(pa.array(places))
+    def _taken(self, name: str, numbers: Rows) -> pa.Array:
+        return self.column(name).take(pa.array(numbers))
 
     def total(self, name: str) -> tuple[int, int]:
         return _sum(self._files[name])
@@ -176,22 +176,22 @@ def last_actions(actions: pa.Table) -> pa.Table:
     return actions.take(pa.array(np.sort(last)))
 
 
-def decide(base: Base | None, actions: pa.Table) -> Parts:
+def decide(base: Base | None, actions: pa.Table) -> LiveFiles:
     """Which rows of the base no later action (`ACTIONS`, in their order) names, and the files added last."""
     decided = last_actions(actions)
     added = decided.filter(pc.equal(decided["kind"], int(Kind.ADD))).select(FILES.names).combine_chunks()
     if base is None:
-        return Parts(None, NO_ROWS, added)
-    _, named = base.places(_one(decided["key"].combine_chunks()))
+        return LiveFiles(None, NO_ROWS, added)
+    _, named = base.matches(_one(decided["key"].combine_chunks()))
     base.check()
-    return Parts(base, np.unique(named), added)
+    return LiveFiles(base, np.unique(named), added)
 
 
-def _total(parts: Parts, name: str) -> tuple[int, int]:
-    added = _sum(parts.added[name])
-    if parts.base is None:
+def _total(live: LiveFiles, name: str) -> tuple[int, int]:
+    added = _sum(live.added[name])
+    if live.base is None:
         return added
-    whole, gone = parts.base.total(name), _sum(parts.base.column(name).take(pa.array(parts.gone)))
+    whole, gone = live.base.total(name), _sum(live.base.column(name).take(pa.array(live.gone)))
     return whole[0] - gone[0] + added[0], whole[1] - gone[1] + added[1]
 
 
@@ -199,11 +199,11 @@ def _sum(column: pa.Array | pa.ChunkedArray) -> tuple[int, int]:
     return int(pc.sum(column).as_py() or 0), int(column.null_count)
 
 
-def _column(parts: Parts, name: str) -> pa.Array:
-    added = _one(parts.added[name].combine_chunks())
-    if parts.base is None:
+def _column(live: LiveFiles, name: str) -> pa.Array:
+    added = _one(live.added[name].combine_chunks())
+    if live.base is None:
         return added
-    found = parts.kept(parts.base.column(name))
+    found = live.without_gone(live.base.column(name))
     if not len(added):
         return found
     if pa.types.is_dictionary(found.type):
@@ -212,14 +212,14 @@ def _column(parts: Parts, name: str) -> pa.Array:
     return pa.concat_arrays([found, added])
 
 
-def _taken(parts: Parts, name: str, places: Rows) -> pa.Array:
-    late = places >= parts.kept_files
-    added = _one(parts.added[name].take(pa.array(places[late] - parts.kept_files)))
-    if parts.base is None or late.all():
+def _taken(live: LiveFiles, name: str, numbers: Rows) -> pa.Array:
+    late = numbers >= live.num_base_files
+    added = _one(live.added[name].take(pa.array(numbers[late] - live.num_base_files)))
+    if live.base is None or late.all():
         return added
-    before_each = parts.gone - np.arange(len(parts.gone))  # places that are left before each row that is gone
-    rows = places[~late] + np.searchsorted(before_each, places[~late], side="right")
-    found = pa.concat_arrays([plain_values(parts.base.column(name).take(pa.array(rows))), added])
+    before_each = live.gone - np.arange(len(live.gone))  # rows that are left before each row that is gone
+    rows = numbers[~late] + np.searchsorted(before_each, numbers[~late], side="right")
+    found = pa.concat_arrays([plain_values(live.base.column(name).take(pa.array(rows))), added])
     order = np.argsort(np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)]))
     return found.take(pa.array(order))
 

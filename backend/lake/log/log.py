@@ -26,7 +26,7 @@ from backend.lake.log.checksum import Checksum, read_checksum
 from backend.lake.log.commit_cache import CommitCache
 from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice, commit_name
-from backend.lake.log.file_set import FileSet, Parts, decide
+from backend.lake.log.file_set import FileSet, LiveFiles, decide
 from backend.lake.log.listing import LOG, Checkpoint, LogListing, Segment, Step
 from backend.lake.log.log_names import LogNames
 from backend.lake.log.replay import LogState, check_readable, file_actions, named_last
@@ -69,7 +69,7 @@ class TableLog:
             return max(self._names.relist().checkpoints, default=None)
 
     def generation(self) -> int:
-        """Grows when the table at this place was found to be another one."""
+        """Grows when the table at this address was found to be another one."""
         return self._generation
 
     def commits(self, versions: Iterable[int]) -> list[CommitSlice]:
@@ -200,11 +200,11 @@ class TableLog:
 
     def _reconstruct(self, version: int) -> LogState:
         segment, (protocol, metadata), _ = self._first_readable(version, self._named)
-        files = FileSet(metadata, lambda again: self._parts(version, again=again), self._lock)
+        files = FileSet(metadata, lambda again: self._live_files(version, again=again), self._lock)
         return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment))
 
     def _is_gone(self, state: LogState) -> bool:
-        """Whether the checkpoint that a kept state is read from was cleaned away. An object store is not asked: there
+        """Whether the checkpoint that a cached state is read from was cleaned away. An object store is not asked: there
         the next column read tells."""
         checkpoint = state.segment.checkpoint
         if state.files.is_gone or checkpoint is None or is_remote(self._folder.uri):
@@ -217,13 +217,13 @@ class TableLog:
         self.file_actions(commits)
         return found
 
-    def _parts(self, version: int, *, again: bool) -> Parts:
+    def _live_files(self, version: int, *, again: bool) -> LiveFiles:
         if again:
             self._look_again()
-        _, parts, problem = self._first_readable(version, self._decided)
-        return replace(parts, finding=f"{problem.message}; read from an older state instead") if problem else parts
+        _, live, problem = self._first_readable(version, self._decided)
+        return replace(live, finding=f"{problem.message}; read from an older state instead") if problem else live
 
-    def _decided(self, segment: Segment) -> Parts:
+    def _decided(self, segment: Segment) -> LiveFiles:
         actions = self.file_actions(self._read(segment.steps))
         return decide(self._base(segment.checkpoint), actions)
 

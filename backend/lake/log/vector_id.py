@@ -1,7 +1,7 @@
 """The unique id of a deletion vector, read (PROTOCOL.md, "Deletion Vectors").
 
-Rule: pure; the log identifies a vector by kind, text and offset in one text, and this is the one place that takes it
-apart again.
+Rule: pure; the log identifies a vector by kind, text and offset in one text, and this module alone
+reads it again.
 """
 
 import re

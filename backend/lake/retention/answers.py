@@ -1,21 +1,21 @@
 """What can be done with one version: time travel, restore, change feed, until when and why.
 
-Rule: pure; the most decisive reason first; a file check never claims more than was looked at. See `reachability` for
-what Delta enforces.
+Rule: pure; the most decisive reason first; a file check never claims more than was looked at. See `runs` for what
+Delta enforces.
 """
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from backend.lake.retention.reachability import (
+from backend.lake.retention.runs import (
     DELETED_FILES,
     LOG_CLEANUP,
     LOG_RETENTION,
     DataFiles,
     FilesSeen,
     LogFacts,
-    Reachability,
+    RetentionRuns,
     Run,
 )
 from backend.lake.table.property_values import interval_text
@@ -68,7 +68,7 @@ class VersionAnswer:
     files: FilesSeen | None = None
 
 
-def judge_version(found: Reachability, version: int, files: FilesSeen | None = None) -> VersionAnswer:
+def judge_version(found: RetentionRuns, version: int, files: FilesSeen | None = None) -> VersionAnswer:
     """The answers for one version; `files` is what looking for its files found, None before anybody looked."""
     facts, run = found.facts, found.run_of(version)
     log_until, log_words = log_end(facts, version, found.now)
@@ -131,7 +131,7 @@ def _not_rebuilt(facts: LogFacts, version: int) -> str:
     return f"commit {version} is missing from the log"
 
 
-def _enforced(found: Reachability, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
+def _enforced(found: RetentionRuns, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
     """Time travel with Delta 4.1 and later."""
     facts, run = found.facts, found.run_of(version)
     if run is None or not run.reconstructable:
@@ -166,7 +166,7 @@ def _after(at: datetime, duration: timedelta) -> datetime:
 
 
 def _by_age(
-    found: Reachability, version: int, files: FilesSeen | None, until: datetime, log_until: datetime | None
+    found: RetentionRuns, version: int, files: FilesSeen | None, until: datetime, log_until: datetime | None
 ) -> Answer:
     facts, run = found.facts, found.run_of(version)
     assert run is not None
@@ -190,7 +190,7 @@ def _cleanable(facts: LogFacts, version: int) -> bool:
     return any(checkpoint > version for checkpoint in facts.checkpoints)
 
 
-def _extension(found: Reachability, version: int) -> Extension | None:
+def _extension(found: RetentionRuns, version: int) -> Extension | None:
     """The next longer retention that reaches beyond now, as people set them."""
     facts, at = found.facts, found.facts.times.get(version)
     current = facts.deleted_files.duration
@@ -220,7 +220,7 @@ def _restore(travel: Answer, is_latest: bool, files: FilesSeen | None) -> Answer
                   travel.extension)  # fmt: skip
 
 
-def _change_feed(found: Reachability, version: int, travel: Answer) -> Answer:
+def _change_feed(found: RetentionRuns, version: int, travel: Answer) -> Answer:
     """The changes that a commit made, read from the change feed beginning with it."""
     facts = found.facts
     if not facts.is_listed(version):
@@ -246,7 +246,7 @@ def _not_listed(facts: LogFacts, version: int) -> str:
     return f"there is no version {version}; the latest is {facts.latest}"
 
 
-def _elsewhere(found: Reachability, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
+def _elsewhere(found: RetentionRuns, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
     """Readers that enforce no retention need the log and the files, nothing else."""
     facts, run = found.facts, found.run_of(version)
     if run is None or not run.reconstructable:

@@ -1,6 +1,6 @@
-"""Reads from a log what reachability is judged by: commits, their times, retention, change feed, VACUUMs.
+"""What a log says of the retention of its versions: commits, their times, settings, change feed, VACUUMs.
 
-Rule: a broken commit hides no other: its versions are said to be out of reach, up to the next checkpoint.
+Rule: a broken commit hides no other. It takes along its own versions, up to the next checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from backend.lake.log.commits import CommitRecord, commit_name
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
 from backend.lake.model import Metadata
-from backend.lake.retention.reachability import (
+from backend.lake.retention.runs import (
     DELETED_FILES,
     LOG_CLEANUP,
     LOG_RETENTION,
@@ -178,16 +178,16 @@ def _sound(listing: LogListing, broken: Sequence[int]) -> tuple[tuple[int, int],
     checkpoints = sorted(listing.checkpoints)
     for version in broken:
         after = next((c for c in checkpoints if c >= version), None)
-        kept: list[tuple[int, int]] = []
+        left: list[tuple[int, int]] = []
         for first, last in spans:
             if not first <= version <= last:
-                kept.append((first, last))
+                left.append((first, last))
                 continue
             if first < version:
-                kept.append((first, version - 1))
+                left.append((first, version - 1))
             if after is not None and after <= last:
-                kept.append((after, last))
-        spans = kept
+                left.append((after, last))
+        spans = left
     return tuple(spans)
 
 

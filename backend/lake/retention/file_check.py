@@ -16,7 +16,7 @@ from backend.lake.log.actions import Kind
 from backend.lake.log.log import TableLog
 from backend.lake.log.vector_id import read_vector_id
 from backend.lake.model import Snapshot
-from backend.lake.retention.reachability import FilesSeen
+from backend.lake.retention.runs import FilesSeen
 from backend.lake.storage.paths import is_remote, is_within
 from backend.lake.storage.storage import Storage
 from backend.lake.storage.table_files import TableFile, TableFiles
@@ -88,11 +88,11 @@ def files_to_see(snapshot: Snapshot, latest: Snapshot | None, *, sample: int | N
     own = _paths(snapshot)
     if latest is None or latest.version == snapshot.version:
         gone = pa.array([], pa.string())
-        kept = own
+        live = own
     else:
         mask = pc.is_in(own, value_set=_paths(latest))
-        gone, kept = own.filter(pc.invert(mask)), own.filter(mask)
-    chosen = pa.concat_arrays([gone, kept]) if sample is None else _sample(gone, kept, sample)
+        gone, live = own.filter(pc.invert(mask)), own.filter(mask)
+    chosen = pa.concat_arrays([gone, live]) if sample is None else _sample(gone, live, sample)
     return FilesToSee(snapshot.version, chosen, len(own), len(gone))
 
 
@@ -137,10 +137,10 @@ def _array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).cast(pa.string())
 
 
-def _sample(gone: pa.Array, kept: pa.Array, most: int) -> pa.Array:
+def _sample(gone: pa.Array, live: pa.Array, most: int) -> pa.Array:
     """Removed files first, then live ones, each evenly spread."""
     first = _spread(gone, most)
-    return pa.concat_arrays([first, _spread(kept, most - len(first))])
+    return pa.concat_arrays([first, _spread(live, most - len(first))])
 
 
 def _spread(values: pa.Array, most: int) -> pa.Array:

@@ -39,17 +39,17 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    part: "Node"
+    operand: "Node"
 
 
 @dataclass(frozen=True, slots=True)
 class All:
-    parts: "tuple[Node, ...]"
+    operands: "tuple[Node, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    parts: "tuple[Node, ...]"
+    operands: "tuple[Node, ...]"
 
 
 Node = Test | Not | All | AnyOf
@@ -83,7 +83,7 @@ class _Token:
 
 
 def parse_filter(text: str, fields: Sequence[SchemaField]) -> Node | None:
-    """The filter over a table's columns, None for an empty text; raises `FilterError` with the place."""
+    """The filter over a table's columns, None for an empty text; raises `FilterError` that says where."""
     if not text.strip():
         return None
     if len(text) > MOST_CHARACTERS:
@@ -102,13 +102,13 @@ def _tokens(text: str) -> Iterator[_Token]:
         if match is None or match.lastgroup is None:
             start = at + len(text[at:]) - len(text[at:].lstrip())
             what = "a text without its closing '" if text[start] == "'" else f"{text[start]!r} is not understood"
-            raise FilterError(_placed(what, text, start), hint=HINT)
+            raise FilterError(_said_at(what, text, start), hint=HINT)
         yield _Token(match.lastgroup, match.group(match.lastgroup), match.start(match.lastgroup))
         at = match.end()
     yield _Token("end", "", len(text))
 
 
-def _placed(what: str, text: str, at: int) -> str:
+def _said_at(what: str, text: str, at: int) -> str:
     near = text[at : at + 20].strip()
     where = f"at character {at + 1}, near `{near.replace('`', ' ')}`" if near else "at its end"
     return f"the filter is not understood {where}: {what}"
@@ -125,7 +125,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def wrong(self, what: str, token: _Token, hint: str = HINT) -> FilterError:
-        return FilterError(_placed(what, self._text, token.at), hint=hint)
+        return FilterError(_said_at(what, self._text, token.at), hint=hint)
 
     def _take(self) -> _Token:
         token = self.next
@@ -146,16 +146,16 @@ class _Parser:
             raise self.wrong(f"expected {sign}", self.next)
 
     def any_of(self, depth: int) -> Node:
-        parts = [self._all(depth)]
+        operands = [self._all(depth)]
         while self._is("OR"):
-            parts.append(self._all(depth))
-        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
+            operands.append(self._all(depth))
+        return operands[0] if len(operands) == 1 else AnyOf(tuple(operands))
 
     def _all(self, depth: int) -> Node:
-        parts = [self._one(depth)]
+        operands = [self._one(depth)]
         while self._is("AND"):
-            parts.append(self._one(depth))
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+            operands.append(self._one(depth))
+        return operands[0] if len(operands) == 1 else All(tuple(operands))
 
     def _one(self, depth: int) -> Node:
         if depth > MOST_DEPTH:
@@ -281,10 +281,10 @@ def _family(kind: str) -> str:
 def predicate_sql(node: Node) -> str:
     """DataFusion's SQL of a filter, from quoted names and typed values alone."""
     if isinstance(node, Not):
-        return f"NOT ({predicate_sql(node.part)})"
+        return f"NOT ({predicate_sql(node.operand)})"
     if isinstance(node, All | AnyOf):
         word = " AND " if isinstance(node, All) else " OR "
-        return "(" + word.join(predicate_sql(part) for part in node.parts) + ")"
+        return "(" + word.join(predicate_sql(operand) for operand in node.operands) + ")"
     name = _column_sql(node.column)
     if node.operator == "IS NULL":
         return f"{name} IS NULL"
@@ -297,7 +297,7 @@ def predicate_sql(node: Node) -> str:
 
 def _column_sql(column: Column) -> str:
     head = '"' + column.path[0].replace('"', '""') + '"'
-    return head + "".join(f"[{_text_sql(part)}]" for part in column.path[1:])
+    return head + "".join(f"[{_text_sql(operand)}]" for operand in column.path[1:])
 
 
 def value_sql(value: Literal, kind: str) -> str:

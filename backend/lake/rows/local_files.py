@@ -1,7 +1,7 @@
 """Data files of this machine as they lie, with what the log says beside them: values of partition columns, where row
 ids begin, which rows are deleted.
 
-Rule: a row's place in its file counts the deleted ones too, so files are read as they are and the marks of deletion
+Rule: a row's position in its file counts the deleted ones too, so files are read as they are and the marks of deletion
 vectors (decoded by deltalake) come beside them.
 """
 
@@ -17,7 +17,7 @@ from backend.errors import UnsupportedFeatureError
 from backend.lake.files.footer import parquet_errors
 from backend.lake.model import Snapshot
 from backend.lake.rows import scan
-from backend.lake.rows.log_subset import excerpt_log, local_paths
+from backend.lake.rows.log_subset import local_paths, log_subset
 from backend.lake.storage.paths import is_remote, resolve_log_path
 from backend.lake.storage.storage import Storage
 from backend.lake.table.partitions import partition_values
@@ -26,7 +26,7 @@ from backend.lake.table.partitions import partition_values
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
     """`files` has a row for each: `path` on this machine, `base_row_id` (null: its rows have no ids), and its values of
-    the partition columns as text (`partition NAME`). `deleted` has a row for each deleted row: `file` (its place in
+    the partition columns as text (`partition NAME`). `deleted` has a row for each deleted row: `file` (its number in
     `files`) and `position`."""
 
     files: pa.Table
@@ -36,16 +36,16 @@ class LocalFiles:
     def paths(self) -> list[str]:
         return list(self.files["path"].to_pylist())
 
-    def only(self, places: Sequence[int]) -> "LocalFiles":
-        """Some of them, by their places."""
-        old = pa.array(places, pa.int64())
+    def only(self, numbers: Sequence[int]) -> "LocalFiles":
+        """Some of them, by their numbers."""
+        old = pa.array(numbers, pa.int64())
         new = pc.index_in(self.deleted["file"], value_set=old).cast(pa.int64())
         deleted = pa.table({"file": new, "position": self.deleted["position"]})
         return LocalFiles(self.files.take(old), deleted.filter(pc.is_valid(new)))
 
 
 def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:
-    """Files (`file_difference.APART`) of a snapshot; None where any lies on an object store. Raises what `excerpt_log`
+    """Files (`DIFFERENCE_COLUMNS`) of a snapshot; None where any lies on an object store. Raises what `log_subset`
     raises, and `UnsupportedFeatureError` where deletion vectors cannot be read."""
     uri = snapshot.ref.uri
     if is_remote(uri) or any(is_remote(resolve_log_path(p, uri, storage.roots)) for p in files["path"].to_pylist()):
@@ -63,21 +63,21 @@ def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> LocalF
 def _deleted(storage: Storage, snapshot: Snapshot, files: pa.Table, paths: Sequence[str]) -> pa.Table:
     """The positions that deletion vectors mark."""
     marked = pc.indices_nonzero(pc.is_valid(files["dv_id"])).to_pylist()
-    at_once = [marked] if len({paths[place] for place in marked}) == len(marked) else [[place] for place in marked]
+    at_once = [marked] if len({paths[number] for number in marked}) == len(marked) else [[number] for number in marked]
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for places in at_once if marked else ():  # two vectors of one file go by the same name
-        counts = [_num_rows(paths[place], snapshot) for place in places]
-        some = files.take(pa.array(places)).drop_columns(["num_records"]).append_column("num_records", [counts])
-        with excerpt_log(storage, snapshot, some) as folder:
+    for numbers in at_once if marked else ():  # two vectors of one file go by the same name
+        counts = [_num_rows(paths[number], snapshot) for number in numbers]
+        some = files.take(pa.array(numbers)).drop_columns(["num_records"]).append_column("num_records", [counts])
+        with log_subset(storage, snapshot, some) as folder:
             deleted = scan.deleted_positions(folder, snapshot.ref.uri)
-        for place in places:
-            if (gone := deleted.get(paths[place])) is None:
+        for number in numbers:
+            if (gone := deleted.get(paths[number])) is None:
                 raise UnsupportedFeatureError(
-                    f"the deletion vector of {paths[place]} is not told apart", hint="compare by another method"
+                    f"the deletion vector of {paths[number]} is not told apart", hint="compare by another method"
                 )
-            found.append((np.full(len(gone), place, np.int64), gone))
-    numbers, positions = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-    return pa.table({"file": numbers, "position": positions})
+            found.append((np.full(len(gone), number, np.int64), gone))
+    file_numbers, positions = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return pa.table({"file": file_numbers, "position": positions})
 
 
 def _num_rows(path: str, snapshot: Snapshot) -> int:

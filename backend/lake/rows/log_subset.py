@@ -1,7 +1,7 @@
 """A Delta log of a few files of a version, so that a reader of rows opens those files and no others.
 
 Rule: nothing is invented. Protocol, schema, column mapping and partition values are the table's own; a file and its
-deletion vector are named by their absolute place, and only after they were found to lie where the table may read.
+deletion vector are named by their absolute path, and only after they were found to lie where the table may read.
 """
 
 import os
@@ -29,7 +29,7 @@ _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 
 
 @contextmanager
-def excerpt_log(
+def log_subset(
     storage: Storage,
     snapshot: Snapshot,
     files: pa.Table,
@@ -38,9 +38,10 @@ def excerpt_log(
     numbered: str | None = None,
 ) -> Iterator[str]:
     """A folder that reads as a table of these files (`model.FILE_COLUMNS`; `num_records` where a reader wants it) of a
-    snapshot; those on an object store are fetched into it. `as_of` is the version whose schema they are read with,
-    as Delta reads old files today; `numbered` a column that the table does not have: it gives each row its file's place
-    among these.
+    snapshot; those on an object store are fetched into it.
+
+    `as_of` is the version whose schema they are read with, as Delta reads old files today. `numbered` is a column that
+    the table does not have: it gives each row its file's number among these.
 
     Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
     """

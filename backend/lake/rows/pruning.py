@@ -40,21 +40,21 @@ Leaf = Callable[[Test, bool], Mask]
 
 
 def may_match(node: Node, snapshot: Snapshot) -> npt.NDArray[np.int64]:
-    """Places, in `snapshot.columns`' order, of the files that may hold a row for which the filter is true."""
+    """Numbers, in `snapshot.columns`' order, of the files that may hold a row for which the filter is true."""
     leaves = _Leaves(snapshot)
-    kept = _may(node, leaves.by_partition, wanted=True)
-    if np.count_nonzero(kept) > FEW_FILES:  # else opening them costs less than reading statistics
-        kept &= _may(node, leaves.by_all, wanted=True)
-    return np.flatnonzero(kept).astype(np.int64)
+    possible = _may(node, leaves.by_partition, wanted=True)
+    if np.count_nonzero(possible) > FEW_FILES:  # else opening them costs less than reading statistics
+        possible &= _may(node, leaves.by_all, wanted=True)
+    return np.flatnonzero(possible).astype(np.int64)
 
 
 def _may(node: Node, leaf: Leaf, *, wanted: bool) -> Mask:
     """Whether a file may hold a row for which the node is true (or, with `wanted` False, is false)."""
     if isinstance(node, Not):
-        return _may(node.part, leaf, wanted=not wanted)
+        return _may(node.operand, leaf, wanted=not wanted)
     if isinstance(node, Test):
         return leaf(node, wanted)
-    masks = [_may(part, leaf, wanted=wanted) for part in node.parts]
+    masks = [_may(operand, leaf, wanted=wanted) for operand in node.operands]
     both = isinstance(node, All) == wanted
     return np.asarray(np.logical_and.reduce(masks) if both else np.logical_or.reduce(masks), np.bool_)
 
@@ -75,8 +75,8 @@ class _Leaves:
             self._partitions = _distinct_partitions(self._snapshot)
         codes, values = self._partitions
         verdicts = [_verdict(test, each[test.column.path[0]]) for each in values]
-        kept = np.fromiter((verdict is None or verdict == wanted for verdict in verdicts), np.bool_, len(verdicts))
-        return kept[codes]
+        possible = np.fromiter((verdict is None or verdict == wanted for verdict in verdicts), np.bool_, len(verdicts))
+        return possible[codes]
 
     def by_all(self, test: Test, wanted: bool) -> Mask:
         """By partition values, and for the other columns by statistics."""

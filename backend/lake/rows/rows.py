@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.model import FILE_COLUMNS, Places, RowPage, Snapshot
+from backend.lake.model import FILE_COLUMNS, FileNumbers, RowPage, Snapshot
 from backend.lake.rows import scan
 from backend.lake.rows.filters import Node, predicate_sql
-from backend.lake.rows.log_subset import excerpt_log
+from backend.lake.rows.log_subset import log_subset
 from backend.lake.rows.pruning import may_match
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
@@ -68,11 +68,11 @@ def read_files(
 ) -> pa.RecordBatchReader:
     """Rows of files (columns `FILE_COLUMNS`) of a snapshot, as any Delta reader gives them: deletion vectors applied,
     columns by their names (of `as_of`'s schema where given), partition values typed; in the column `numbered`, if it is
-    asked for, the file's place in `files`. Files on an object store are fetched first, so ask for few. Raises what
-    `excerpt_log` raises."""
+    asked for, the file's number in `files`. Files on an object store are fetched first, so ask for few. Raises what
+    `log_subset` raises."""
     predicate, wanted = predicate_sql(where) if where else None, files.select(FILE_COLUMNS)
     with ExitStack() as stack:
-        folder = stack.enter_context(excerpt_log(storage, snapshot, wanted, as_of=as_of, numbered=numbered))
+        folder = stack.enter_context(log_subset(storage, snapshot, wanted, as_of=as_of, numbered=numbered))
         reader = scan.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
         if not is_remote(snapshot.ref.uri):
             return reader
@@ -93,15 +93,15 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRow
     batches: list[pa.RecordBatch] = []
     found, read, started = 0, 0, time.monotonic()
     schema = read_files(storage, snapshot, _files_at(snapshot, candidates[:0]), columns=query.columns).schema
-    for part in _parts(snapshot, candidates, query):
-        files = _files_at(snapshot, part)
+    for batch_files in _batches(snapshot, candidates, query):
+        files = _files_at(snapshot, batch_files)
         reader = read_files(storage, snapshot, files, columns=query.columns, where=query.where)
         for batch in reader:
             batches.append(batch)
             found += batch.num_rows
             if found > query.limit:
                 break
-        read += len(part)
+        read += len(batch_files)
         if found > query.limit or time.monotonic() - started > _patience_s(query):
             break
     rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
@@ -109,8 +109,8 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRow
     return FoundRows(_page(snapshot, query, rows, truncated=truncated), snapshot.num_files, len(candidates), read)
 
 
-def _files_at(snapshot: Snapshot, places: Places) -> pa.Table:
-    return snapshot.rows_at(places, FILE_COLUMNS)
+def _files_at(snapshot: Snapshot, numbers: FileNumbers) -> pa.Table:
+    return snapshot.rows_at(numbers, FILE_COLUMNS)
 
 
 def _patience_s(query: RowQuery) -> float:
@@ -136,8 +136,8 @@ def _whole_table(storage: Storage, snapshot: Snapshot, query: RowQuery) -> Found
     return FoundRows(_page(snapshot, query, rows, truncated=truncated), snapshot.num_files, None, None)
 
 
-def _parts(snapshot: Snapshot, candidates: Places, query: RowQuery) -> Iterator[Places]:
-    """The candidates in parts: without a filter as many files as the limit needs by their row counts, else growing."""
+def _batches(snapshot: Snapshot, candidates: FileNumbers, query: RowQuery) -> Iterator[FileNumbers]:
+    """Batches of the candidates: without a filter as many as the limit needs by their row counts, else growing."""
     at = 0
     if query.where is None:
         at = _files_needed(snapshot, query.limit)

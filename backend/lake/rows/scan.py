@@ -30,13 +30,13 @@ def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str
 
 
 def deleted_positions(folder: str, uri: str) -> "dict[str, np.ndarray[Any, Any]]":
-    """Places of the rows that deletion vectors mark, by the path of their file, in the table in a local folder; errors
-    speak of `uri`."""
+    """Positions of the rows that deletion vectors mark, by the path of their file, of the table in a local folder;
+    errors speak of `uri`."""
     with delta_errors(uri):
         found = pa.table(DeltaTable(folder).deletion_vectors())
-        paths = (unquote(urlsplit(place).path) for place in found["filepath"].to_pylist())
-        kept = (each.values.to_numpy(zero_copy_only=False) for each in found["selection_vector"])
-        return {path: np.flatnonzero(~each) for path, each in zip(paths, kept, strict=True)}
+        paths = (unquote(urlsplit(url).path) for url in found["filepath"].to_pylist())
+        live = (each.values.to_numpy(zero_copy_only=False) for each in found["selection_vector"])
+        return {path: np.flatnonzero(~each) for path, each in zip(paths, live, strict=True)}
 
 
 def read_rows(

@@ -34,7 +34,7 @@ class Folder(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def read_many(self, paths: Sequence[str]) -> list[bytes | StorageError]:
-        """The contents in the order asked for; what fails takes its place, a path that is refused is raised."""
+        """The contents, or why there is none, in the order asked for; a path that is refused is raised."""
         ...
 
     def stat(self, path: str) -> Entry | None:

@@ -52,8 +52,8 @@ class LocalFolder:
                 names = os.listdir(self._open_listable(path, opened))  # noqa: PTH208 - pathlib takes no descriptor
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        kept = [name for name in names if name > after and (not digits_only or "0" <= name[0] <= "9")]
-        return [Entry(name) for name in sorted(kept)]
+        found = [name for name in names if name > after and (not digits_only or "0" <= name[0] <= "9")]
+        return [Entry(name) for name in sorted(found)]
 
     def list(self, path: str) -> list[Entry]:
         with _os_errors(self.uri, path), _Opened() as opened:
@@ -145,11 +145,11 @@ class LocalFolder:
                 pass
         return self._walk(self._check(full))
 
-    def _walk(self, place: str) -> int:
+    def _walk(self, path: str) -> int:
         """Open a folder from its root down; a link anywhere below the root ends it as `NotADirectoryError`."""
-        root = self._root_of(place)
+        root = self._root_of(path)
         folder = os.open(root, _FOLDER)
-        for name in place[len(root) :].split("/"):
+        for name in path[len(root) :].split("/"):
             if name:
                 above = folder
                 try:
@@ -162,16 +162,16 @@ class LocalFolder:
         return f"{self.uri}/{path}" if path else self.uri
 
     def _check(self, full: str) -> str:
-        place = real(full)
-        self._root_of(place, named=full)
-        return place
+        path = real(full)
+        self._root_of(path, named=full)
+        return path
 
-    def _root_of(self, place: str, *, named: str = "") -> str:
+    def _root_of(self, path: str, *, named: str = "") -> str:
         for root in self._real_roots:
-            if is_within(place, root):
+            if is_within(path, root):
                 return root
         raise PathRefusedError(
-            f"{named or place} leads outside every allowed root",
+            f"{named or path} leads outside every allowed root",
             hint="a symlink points away; WEIR_LAKE__ROOTS allows places",
         )
 
@@ -179,21 +179,21 @@ class LocalFolder:
 class _Opened:
     """The descriptors of one call, closed at its end; each folder is opened once."""
 
-    __slots__ = ("_kept", "folders")
+    __slots__ = ("_descriptors", "folders")
 
     def __init__(self) -> None:
         self.folders: dict[str, int] = {}
-        self._kept: list[int] = []
+        self._descriptors: list[int] = []
 
     def keep(self, descriptor: int) -> int:
-        self._kept.append(descriptor)
+        self._descriptors.append(descriptor)
         return descriptor
 
     def __enter__(self) -> "_Opened":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for descriptor in self._kept:
+        for descriptor in self._descriptors:
             os.close(descriptor)
 
 
@@ -229,7 +229,7 @@ def _require_file(found: os.stat_result) -> None:
 def _is_dir(entry: "os.DirEntry[str]") -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link in a loop, or to a place without permission: no folder for us
+    except OSError:  # a link in a loop, or to a folder without permission: no folder for us
         return False
 
 
@@ -242,10 +242,10 @@ def _os_errors(folder: str, path: str) -> Iterator[None]:
 
 
 def _storage_error(exc: OSError | ValueError, folder: str, path: str) -> StorageError:
-    place = f"{folder}/{path}" if path else folder
+    full = f"{folder}/{path}" if path else folder
     if isinstance(exc, FileNotFoundError):
-        return ObjectMissingError(f"{place} does not exist", hint="it was deleted or never written")
+        return ObjectMissingError(f"{full} does not exist", hint="it was deleted or never written")
     if isinstance(exc, PermissionError):
-        return StorageError(f"no permission to read {place}", hint="let the user that runs Weir read it")
+        return StorageError(f"no permission to read {full}", hint="let the user that runs Weir read it")
     reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-    return StorageError(f"{place} cannot be read: {reason}", hint="look at the disk or mount")
+    return StorageError(f"{full} cannot be read: {reason}", hint="look at the disk or mount")

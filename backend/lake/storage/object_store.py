@@ -87,25 +87,25 @@ def check_address(root: str) -> None:
         )
 
 
-def storage_error(exc: Exception, place: str, root: str) -> StorageError:
-    """A failure to read `place`, in words."""
+def storage_error(exc: Exception, uri: str, root: str) -> StorageError:
+    """A failure to read `uri`, in words."""
     text = str(exc)
     status = _found(r"status code: (\d{3})", text)
     why = _kind(exc, text, status)
     if isinstance(exc, FileNotFoundError):
-        return ObjectMissingError(f"{place} does not exist", hint="it was deleted or never written")
+        return ObjectMissingError(f"{uri} does not exist", hint="it was deleted or never written")
     if isinstance(exc, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
         code = " ".join(part for part in (status, _found(r"<Code>(\w+)</Code>", text)) if part)
         hint = f"the credentials in {_SETTINGS} for {root}, or in the environment, must be right and may read and list"
-        return StorageError(f"access to {place} was denied{f' ({code})' if code else ''}", hint=hint)
+        return StorageError(f"access to {uri} was denied{f' ({code})' if code else ''}", hint=hint)
     if isinstance(exc, PreconditionError):
-        return StorageError(f"{place} changed while it was read", hint="read it again")
+        return StorageError(f"{uri} changed while it was read", hint="read it again")
     if status == "404":
-        return StorageError(f"{place} cannot be listed: there is no such bucket", hint=f"check the root {root}")
+        return StorageError(f"{uri} cannot be listed: there is no such bucket", hint=f"check the root {root}")
     if why:
-        return ServerDownError(f"{place} cannot be read: {_host(text)} {why[0]}", hint=why[1])
+        return ServerDownError(f"{uri} cannot be read: {_host(text)} {why[0]}", hint=why[1])
     return StorageError(
-        f"{place} cannot be read: {without_credentials(text)}", hint=f"check network, endpoint and {_SETTINGS}"
+        f"{uri} cannot be read: {without_credentials(text)}", hint=f"check network, endpoint and {_SETTINGS}"
     )
 
 
@@ -149,8 +149,8 @@ def without_credentials(text: str, options: Options = ()) -> str:
 def _secrets(options: Options) -> list[str]:
     """Values that no text may hold: those of options and of the environment that are credentials or carry them."""
     pairs = [*options, *(pair for pair in os.environ.items() if pair[0].startswith(("AWS_", "AZURE_", "GOOGLE_")))]
-    kept = [value for key, value in pairs if len(value) > 3 and (_CREDENTIAL.search(key) or "@" in value)]
-    return sorted(kept, key=len, reverse=True)
+    secrets = [value for key, value in pairs if len(value) > 3 and (_CREDENTIAL.search(key) or "@" in value)]
+    return sorted(secrets, key=len, reverse=True)
 
 
 def _duration(key: str, value: str) -> timedelta:

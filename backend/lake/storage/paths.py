@@ -1,7 +1,7 @@
 """What a path in a log means, and whether it stays where it belongs.
 
 Rule: pure text. A log's path is percent-decoded once (PROTOCOL.md, "Add File"); one that leaves its table and every
-allowed root, in any encoding, is refused before anything is opened. Symlinks are the storage's part.
+allowed root, in any encoding, is refused before anything is opened. Symlinks are the storage's business.
 """
 
 import os
@@ -28,7 +28,7 @@ def is_remote(uri: str) -> bool:
 
 
 def normal_uri(uri: str) -> str:
-    """One spelling per place: an absolute path for local folders, `scheme://bucket/prefix` for the rest."""
+    """One spelling per address: an absolute path for local folders, `scheme://bucket/prefix` for the rest."""
     match = _SCHEME.match(uri)
     if match is None and not uri.lower().startswith("file:"):
         return _collapse(uri)
@@ -73,14 +73,14 @@ def holds(texts: pa.Array, *needles: bytes) -> bool:
 
 def resolve_log_path(path: str, table: str, allowed: Sequence[str]) -> str:
     """The normal URI of a decoded log path; raises `PathRefusedError` when it leaves the table and the roots."""
-    place = _place(path, table)
+    uri = _uri_of(path, table)
     folders = (table, *allowed)
-    if "\x00" in path or not any(is_within(place, f) for f in folders):
+    if "\x00" in path or not any(is_within(uri, f) for f in folders):
         raise refused(path, table)
     twice = _fully_decoded(path)
-    if twice != path and not any(is_within(_place(twice, table), f) for f in folders):
+    if twice != path and not any(is_within(_uri_of(twice, table), f) for f in folders):
         raise refused(path, table)
-    return place
+    return uri
 
 
 def refused(path: str, table: str) -> PathRefusedError:
@@ -90,7 +90,7 @@ def refused(path: str, table: str) -> PathRefusedError:
     )
 
 
-def _place(path: str, table: str) -> str:
+def _uri_of(path: str, table: str) -> str:
     slashed = path.replace("\\", "/")
     if _SCHEME.match(slashed) or slashed.lower().startswith("file:"):
         try:

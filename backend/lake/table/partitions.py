@@ -39,10 +39,10 @@ def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArra
 
 
 def _used(codes: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The codes below `count` that occur, and for each code its place among them."""
+    """The codes below `count` that occur, and for each code its position among them."""
     if count > _MOST_COUNTED:
-        used, places = np.unique(codes, return_inverse=True)
-        return used, places
+        used, positions = np.unique(codes, return_inverse=True)
+        return used, positions
     occurs = np.bincount(codes, minlength=count) > 0
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
 
@@ -59,7 +59,7 @@ def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray
 
 
 def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str]) -> str:
-    values = dict(_part(part) for part in encoded.split("/") if part)
+    values = dict(_pair(text) for text in encoded.split("/") if text)
     return "/".join(
         f"{column}={values.get(_escape(physical.get(column, column)), NULL_PARTITION)}"
         for column in metadata.partition_columns
@@ -113,6 +113,6 @@ def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("/", "%2F")
 
 
-def _part(part: str) -> tuple[str, str]:
-    name, _, value = part.partition("=")
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
     return name, value

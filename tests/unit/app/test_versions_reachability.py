@@ -7,8 +7,8 @@ import pytest
 from app.ui.theme import MAX_POINTS
 from app.versions.view import reachability as view
 from backend.lake.retention.answers import judge_version
-from backend.lake.retention.reachability import DELETED_FILES, FilesSeen, Vacuum, judge
-from tests.unit.test_reachability import DAY, NOW, T0, facts
+from backend.lake.retention.runs import DELETED_FILES, FilesSeen, Vacuum, judge
+from tests.unit.test_retention import DAY, NOW, T0, facts
 
 
 def test_the_title_says_how_many_can_be_read() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from backend.diff.prepare import prepare
 from backend.lake.files import file_difference
-from backend.lake.files.file_difference import APART, FilesApart
+from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference
 from backend.lake.lake import Lake
 from backend.lake.log.checkpoint import CheckpointState
 from backend.lake.model import Snapshot
@@ -89,15 +89,17 @@ def write_checksums(log: HandLog, lake: Lake) -> None:
 
 
 def by_states(first: Snapshot, second: Snapshot) -> tuple[set[Any], set[Any]]:
-    ours, theirs = ({tuple(row.values()) for row in each.columns(APART).to_pylist()} for each in (first, second))
-    keys = [{(row[0], row[APART.index("dv_id")]) for row in rows} for rows in (ours, theirs)]
+    ours, theirs = (
+        {tuple(row.values()) for row in each.columns(DIFFERENCE_COLUMNS).to_pylist()} for each in (first, second)
+    )
+    keys = [{(row[0], row[DIFFERENCE_COLUMNS.index("dv_id")]) for row in rows} for rows in (ours, theirs)]
     return (
-        {row for row in ours if (row[0], row[APART.index("dv_id")]) not in keys[1]},
-        {row for row in theirs if (row[0], row[APART.index("dv_id")]) not in keys[0]},
+        {row for row in ours if (row[0], row[DIFFERENCE_COLUMNS.index("dv_id")]) not in keys[1]},
+        {row for row in theirs if (row[0], row[DIFFERENCE_COLUMNS.index("dv_id")]) not in keys[0]},
     )
 
 
-def as_sets(apart: FilesApart) -> tuple[set[Any], set[Any]]:
+def as_sets(apart: FileDifference) -> tuple[set[Any], set[Any]]:
     first, second = (
         [tuple(row.values()) for row in each.to_pylist()] for each in (apart.only_first, apart.only_second)
     )
@@ -111,7 +113,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     real = file_difference._looked_up
 
-    def watched(*args: Any) -> FilesApart:
+    def watched(*args: Any) -> FileDifference:
         seen.append(1)
         return real(*args)
 
@@ -135,7 +137,7 @@ def test_commits_alone_tell_what_the_states_tell_or_are_not_believed(
     ref = lake.find("t")
     for first, second in ((1, newest), (newest, 1), (newest - 1, newest), (0, newest), (newest, newest)):
         looked_up.clear()
-        found = lake.files_apart(ref, first, second)
+        found = lake.file_difference(ref, first, second)
         assert as_sets(found) == by_states(lake.snapshot(ref, first), lake.snapshot(ref, second)), (first, second)
         if (first, second) == (1, newest):
             assert bool(looked_up) is not suffice
@@ -150,14 +152,14 @@ def test_checksums_that_do_not_bear_the_commits_out_or_are_not_there_send_to_the
     for text in ('{"numFiles": 5', "[]", whole.replace('"numFiles": 4', '"numFiles": 5'), whole.replace("400", "401")):
         log.raw(f"{2:020d}.crc", text)
         looked_up.clear()
-        open_lake().files_apart(open_lake().find("t"), 1, 2)
+        open_lake().file_difference(open_lake().find("t"), 1, 2)
         assert looked_up == [1], text
     log.raw(f"{2:020d}.crc", whole)
     looked_up.clear()
-    open_lake().files_apart(open_lake().find("t"), 1, 2)
+    open_lake().file_difference(open_lake().find("t"), 1, 2)
     assert looked_up == []
     log.log.joinpath(f"{1:020d}.crc").unlink()
-    open_lake().files_apart(open_lake().find("t"), 1, 2)
+    open_lake().file_difference(open_lake().find("t"), 1, 2)
     assert looked_up == [1]
 
 
@@ -173,7 +175,7 @@ def test_what_the_log_tells_of_a_few_commits_looks_at_no_file_of_a_large_checkpo
     def refused(*_: Any) -> Any:
         raise AssertionError("files of the checkpoint were read")
 
-    for name in ("column", "places", "total"):
+    for name in ("column", "matches", "total"):
         monkeypatch.setattr(CheckpointState, name, refused)
     for name in ("f7", "g"):
         (root / "t" / name).write_bytes(b"")
@@ -195,6 +197,6 @@ def test_files_taken_at_places_are_those_of_the_columns(root: Path, open_lake: O
     log.commit(*(remove(f"f{n}") for n in draw.permutation(60)[: int(draw.integers(0, 60))]), *late, commit_info())
     lake = open_lake()
     snapshot = lake.snapshot(lake.find("t"))
-    names = [*APART, "modified_at", "stats"]
+    names = [*DIFFERENCE_COLUMNS, "modified_at", "stats"]
     places = draw.permutation(snapshot.num_files)[: int(draw.integers(0, snapshot.num_files + 1))]
     assert snapshot.rows_at(places, names).equals(snapshot.columns(names).take(pa.array(places)))

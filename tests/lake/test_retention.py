@@ -1,4 +1,4 @@
-"""Reachability against reality: deltalake opens what is called reconstructable and reads where files are there."""
+"""RetentionRuns against reality: deltalake opens what is called reconstructable and reads where files are there."""
 
 import shutil
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from backend.errors import PathRefusedError, TableNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.retention.answers import Verdict, judge_version
-from backend.lake.retention.reachability import DataFiles, FilesSeen, Reachability, judge, with_missing
+from backend.lake.retention.runs import DataFiles, FilesSeen, RetentionRuns, judge, with_missing
 from tests import builders
 
 OpenLake = Callable[..., Lake]
@@ -48,11 +48,11 @@ def commit_file(path: Path, version: int) -> Path:
     return path / "_delta_log" / f"{version:020d}.json"
 
 
-def judged(lake: Lake, name: str = "events") -> Reachability:
-    return judge(lake.reachability(lake.find(name)), datetime.now(UTC))
+def judged(lake: Lake, name: str = "events") -> RetentionRuns:
+    return judge(lake.retention_facts(lake.find(name)), datetime.now(UTC))
 
 
-def reconstructable(found: Reachability) -> list[int]:
+def reconstructable(found: RetentionRuns) -> list[int]:
     return [v for run in found.runs if run.reconstructable for v in range(run.from_version, run.to_version + 1)]
 
 
@@ -124,7 +124,7 @@ def test_the_change_feed_is_followed_through_its_switches(root: Path, open_lake:
     DeltaTable(str(path)).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
     builders.write(path, {"id": [3]})
     lake = open_lake()
-    assert lake.reachability(lake.find("events")).feed == ((0, 0, False), (1, 2, True), (3, 4, False))
+    assert lake.retention_facts(lake.find("events")).feed == ((0, 0, False), (1, 2, True), (3, 4, False))
     for version in (1, 2, 3, 4):
         covered = lake.cdf_support(lake.find("events"), version - 1, version).covered
         assert covered == (judge_version(judged(lake), version).change_feed.verdict is Verdict.YES)
@@ -133,7 +133,7 @@ def test_the_change_feed_is_followed_through_its_switches(root: Path, open_lake:
 def test_the_switch_is_known_behind_a_cleaned_log(overwritten: Path, open_lake: OpenLake) -> None:
     for version in range(4):
         commit_file(overwritten, version).unlink()
-    assert open_lake().reachability(open_lake().find("events")).feed == ((4, 11, False),)
+    assert open_lake().retention_facts(open_lake().find("events")).feed == ((4, 11, False),)
 
 
 def test_times_are_those_of_the_commit_files_unless_the_table_carries_its_own(root: Path, open_lake: OpenLake) -> None:
@@ -142,7 +142,7 @@ def test_times_are_those_of_the_commit_files_unless_the_table_carries_its_own(ro
     own = builders.HandLog(root / "own").start(configuration=on)
     own.commit(builders.commit_info(inCommitTimestamp=1_700_000_000_000))
     lake = open_lake()
-    old, own_facts = lake.reachability(lake.find("old")), lake.reachability(lake.find("own"))
+    old, own_facts = lake.retention_facts(lake.find("old")), lake.retention_facts(lake.find("own"))
     written = datetime.fromtimestamp(commit_file(root / "old", 1).stat().st_mtime, UTC)
     assert abs(old.times[1] - written) < timedelta(milliseconds=1)
     assert own_facts.in_commit_timestamps and own_facts.times[1] == datetime.fromtimestamp(1_700_000_000, UTC)
@@ -168,7 +168,7 @@ def test_broken_tables_answer_or_raise_weirs_own_errors(root: Path, open_lake: O
     assert reconstructable(rubbish) == [] and rubbish.facts.problems
     assert list(lake.see_log(lake.find("rubbish")))[-1].total == 0
     with pytest.raises(TableNotFoundError):
-        lake.reachability(lake.find(str(root / "empty")))
+        lake.retention_facts(lake.find(str(root / "empty")))
 
 
 def test_files_outside_the_roots_are_never_looked_for(root: Path, open_lake: OpenLake) -> None:
@@ -194,5 +194,5 @@ def test_a_copy_of_the_log_is_judged_by_its_new_times(overwritten: Path, open_la
     """What Spark does: a table copied today is young again, whatever its commits say."""
     shutil.copytree(overwritten, overwritten.parent / "copy", copy_function=shutil.copy)
     lake = open_lake()
-    facts = lake.reachability(lake.find("copy"))
-    assert min(facts.times.values()) > max(lake.reachability(lake.find("events")).times.values())
+    facts = lake.retention_facts(lake.find("copy"))
+    assert min(facts.times.values()) > max(lake.retention_facts(lake.find("events")).times.values())

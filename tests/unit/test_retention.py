@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backend.lake.retention.answers import Verdict, judge_version, missing_words
-from backend.lake.retention.reachability import (
+from backend.lake.retention.runs import (
     DELETED_FILES,
     LOG_RETENTION,
     DataFiles,

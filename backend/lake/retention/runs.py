@@ -112,7 +112,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Reachability:
+class RetentionRuns:
     """Every version from 0 to the latest, in runs, at one moment."""
 
     facts: LogFacts
@@ -149,7 +149,7 @@ def retention_of(configuration: Mapping[str, str], key: str) -> Retention:
     return Retention(key, text or DEFAULTS[key], text is not None, parse_interval(text or DEFAULTS[key]))
 
 
-def judge(facts: LogFacts, now: datetime) -> Reachability:
+def judge(facts: LogFacts, now: datetime) -> RetentionRuns:
     """What is known of every version at a moment, in runs."""
     starts = [first for first, _ in (*facts.listed, *facts.spans)]
     first = min(starts, default=facts.latest)
@@ -161,17 +161,17 @@ def judge(facts: LogFacts, now: datetime) -> Reachability:
     versions = np.arange(first, facts.latest + 1, dtype=np.int64)
     listed = _inside(facts.listed, versions)
     spanned = _inside(facts.spans, versions)
-    kept = _kept(facts, versions, now)
+    retained = _in_retention(facts, versions, now)
     feed = np.full(len(versions), 2, np.int8)
     for start, end, on in facts.feed:
         feed[(versions >= start) & (versions <= end)] = int(on)
-    files = _files(facts, versions, kept)
-    codes = np.stack([listed, spanned, kept, feed, np.where(spanned == 1, files, -1)])
+    files = _files(facts, versions, retained)
+    codes = np.stack([listed, spanned, retained, feed, np.where(spanned == 1, files, -1)])
     gone = () if first == 0 else (Run(0, first - 1, False, False, None, None, None),)
-    return Reachability(facts, now, (*gone, *_runs(codes, first)))
+    return RetentionRuns(facts, now, (*gone, *_runs(codes, first)))
 
 
-def with_missing(found: Reachability, missing: tuple[tuple[int, int], ...]) -> Reachability:
+def with_missing(found: RetentionRuns, missing: tuple[tuple[int, int], ...]) -> RetentionRuns:
     """The same after every file of every version was looked for: `missing` are the runs where at least one is gone."""
     runs: list[Run] = []
     for run in found.runs:
@@ -181,7 +181,7 @@ def with_missing(found: Reachability, missing: tuple[tuple[int, int], ...]) -> R
         for start, end, gone in _cut(run.from_version, run.to_version, missing):
             state = DataFiles.MISSING if gone else DataFiles.PRESENT
             runs.append(_with(run, start, end, state))
-    return Reachability(found.facts, found.now, tuple(runs))
+    return RetentionRuns(found.facts, found.now, tuple(runs))
 
 
 def _with(run: Run, start: int, end: int, state: DataFiles) -> Run:
@@ -214,15 +214,15 @@ def _inside(runs: tuple[tuple[int, int], ...], versions: npt.NDArray[np.int64]) 
     return np.cumsum(found[:-1]).astype(np.int8)
 
 
-def _kept(facts: LogFacts, versions: npt.NDArray[np.int64], now: datetime) -> npt.NDArray[np.int8]:
+def _in_retention(facts: LogFacts, versions: npt.NDArray[np.int64], now: datetime) -> npt.NDArray[np.int8]:
     """1 where Delta ≥ 4.1 does not refuse, 0 where it does, 2 where that is not known."""
     if facts.deleted_files.duration is None:
-        kept = np.full(len(versions), 2, np.int8)
+        retained = np.full(len(versions), 2, np.int8)
     else:
         limit = _limit(now, facts.deleted_files.duration)
-        kept = np.array([_compare(facts.times.get(int(v)), limit) for v in versions], np.int8)
-    kept[-1] = 1
-    return kept
+        retained = np.array([_compare(facts.times.get(int(v)), limit) for v in versions], np.int8)
+    retained[-1] = 1
+    return retained
 
 
 def _compare(at: datetime | None, limit: datetime) -> int:
@@ -236,10 +236,10 @@ def _limit(now: datetime, duration: timedelta) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _files(facts: LogFacts, versions: npt.NDArray[np.int64], kept: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    """Places in `DataFiles` by what the log says alone: inside the retention, or reached by a recorded VACUUM."""
+def _files(facts: LogFacts, versions: npt.NDArray[np.int64], retained: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """Codes of `DataFiles` by what the log says alone: inside the retention, or reached by a recorded VACUUM."""
     order = list(DataFiles)
-    found = np.where(kept == 1, order.index(DataFiles.EXPECTED), order.index(DataFiles.UNKNOWN)).astype(np.int8)
+    found = np.where(retained == 1, order.index(DataFiles.EXPECTED), order.index(DataFiles.UNKNOWN)).astype(np.int8)
     own = [facts.times.get(int(v)) for v in versions]
     following = [*own[1:], None]
     for vacuum in facts.vacuums:
@@ -247,9 +247,9 @@ def _files(facts: LogFacts, versions: npt.NDArray[np.int64], kept: npt.NDArray[n
         if vacuum.at is None or reach is None or vacuum.deleted_files == 0:
             continue
         horizon = _limit(vacuum.at, reach)
-        for place, (at, after) in enumerate(zip(own, following, strict=True)):
+        for number, (at, after) in enumerate(zip(own, following, strict=True)):
             if at and after and at <= vacuum.at and after < horizon:
-                found[place] = order.index(DataFiles.AT_RISK)
+                found[number] = order.index(DataFiles.AT_RISK)
     return found
 
 
@@ -260,8 +260,8 @@ def _runs(codes: npt.NDArray[np.int8], first: int) -> list[Run]:
     order = list(DataFiles)
     runs = []
     for start, end in zip(starts, ends, strict=True):
-        listed, spanned, kept, feed, files = (int(code) for code in codes[:, start])
-        known = _FLAGS[kept] if listed or spanned else None
+        listed, spanned, retained, feed, files = (int(code) for code in codes[:, start])
+        known = _FLAGS[retained] if listed or spanned else None
         state = None if files < 0 else order[files]
         runs.append(Run(first + start, first + end - 1, bool(listed), bool(spanned), known, _FLAGS[feed], state))
     return runs

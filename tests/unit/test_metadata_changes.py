@@ -3,7 +3,14 @@
 import json
 from typing import Any
 
-from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, changes_of, compare, needs_before
+from backend.lake.history.metadata_changes import (
+    ChangeKind,
+    InForce,
+    TableChange,
+    compare,
+    metadata_changes,
+    needs_before,
+)
 from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol
 
 
@@ -94,7 +101,7 @@ def test_a_damaged_schema_hides_the_columns_alone() -> None:
 def test_each_commit_stands_against_the_one_before_it() -> None:
     plain, wide = metadata(column("a")), metadata(column("a"), column("b"))
     run = [commit(4, plain), commit(3), commit(2, wide), commit(1, plain), commit(0, plain, Protocol(1, 2))]
-    found = changes_of(run, None)
+    found = metadata_changes(run, None)
     assert {version: [(c.before, c.after) for c in changes] for version, changes in found.items()} == {
         0: [(None, "1 column")],
         2: [(None, "bigint")],
@@ -107,8 +114,8 @@ def test_what_held_before_the_run_is_asked_for_and_never_guessed() -> None:
     plain, wide = metadata(column("a")), metadata(column("a"), column("b"))
     run = [commit(9, protocol=Protocol(1, 3)), commit(8, wide), commit(7)]
     assert needs_before(run) == 7 and needs_before([commit(7)]) is None
-    known = changes_of(run, InForce(plain, Protocol(1, 2)))
+    known = metadata_changes(run, InForce(plain, Protocol(1, 2)))
     assert [change.subject for change in known[8]] == ["b"]
     assert known[9] == (TableChange(ChangeKind.PROTOCOL, "writer", "2", "3"),)
-    unknown = changes_of(run, None)
+    unknown = metadata_changes(run, None)
     assert [change.kind for change in unknown[8] + unknown[9]] == [ChangeKind.UNKNOWN, ChangeKind.UNKNOWN]
