@@ -128,11 +128,11 @@ def total(given: Numbers) -> Counts:
     return Counts(*(int(each) for each in given.sum(axis=0)))
 
 
-def can_be_fetched(snapshot: Snapshot, files: pa.Table) -> bool:
+def can_be_fetched(snapshot: Snapshot, files: pa.Table, *, most_files: int = REMOTE_FILES) -> bool:
     """Whether reading these files, and not a word of others, costs less than a scan of the version."""
     if not is_remote(snapshot.ref.uri):
         return True
-    if len(files) > REMOTE_FILES:
+    if len(files) > most_files:
         return False
     return int(pc.sum(files["size_bytes"]).as_py() or 0) <= REMOTE_BYTES
 

@@ -4,7 +4,7 @@ Rule: only the columns that the condition names are read, and none where the log
 rows opens only the files that nobody judged yet.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,9 +53,11 @@ class JudgedLake(FileReader, ScannedLake, Protocol):
 
 
 class Judged:
-    """What was judged before: versions, and files by what they were asked."""
+    """What was judged before: versions, and files by what they were asked. `fetchable` says whether files that nobody
+    judged may be read one by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, fetchable: Callable[[Snapshot, pa.Table], bool] = can_be_fetched) -> None:
+        self.fetchable = fetchable
         self.versions = VersionCache()
         self.files = JudgedFiles()
 
@@ -76,7 +78,7 @@ class Judgement(VersionTask[Verdict]):
     ) -> None:
         super().__init__(lake, ref, version, cache=judged.versions, what=f"condition {text.strip()}")
         self._judged_lake, self._text = lake, text
-        self._files = _FileJudge(lake, judged.files, self)
+        self._files = _FileJudge(lake, judged, self)
         self._neighbours = sorted(neighbours, key=lambda other: abs(other - version))[:_NEIGHBOURS]
         self.files: int | None = None
         self.files_read = 0
@@ -165,8 +167,9 @@ class Judgement(VersionTask[Verdict]):
 class _FileJudge:
     """What files give, read where nobody did; the task is told what that cost."""
 
-    def __init__(self, lake: FileReader, judged: JudgedFiles, task: Judgement) -> None:
-        self._lake, self._judged, self._task = lake, judged, task
+    def __init__(self, lake: FileReader, judged: Judged, task: Judgement) -> None:
+        self._lake, self._judged, self._task = lake, judged.files, task
+        self._fetchable = judged.fetchable
 
     def of_version(self, condition: Condition, snapshot: Snapshot) -> Counts | None:
         """Of all its files; None where a scan of the version costs less than what is not known."""
@@ -176,7 +179,7 @@ class _FileJudge:
         question = question_of(snapshot, condition.text, condition.columns)
         keys = file_keys(snapshot, files, condition.columns)
         unknown, given = self._judged.look_up(question, keys)
-        if not can_be_fetched(snapshot, files.take(pa.array(unknown))):
+        if not self._fetchable(snapshot, files.take(pa.array(unknown))):
             return None
         for batch in in_batches(unknown) if len(unknown) or not snapshot.num_files else ():
             if self._task.computation.is_stopped:

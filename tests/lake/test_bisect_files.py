@@ -4,6 +4,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -16,8 +17,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from app.bisect.view.words import notes
-from backend.bisect import files as bisect_files
-from backend.bisect.files import JudgedFiles, Question
+from backend.bisect.files import JudgedFiles, Question, can_be_fetched
 from backend.bisect.judge import Judged, Judgement
 from backend.bisect.model import Bisection, BisectRequest, Outcome, Source, Verdict
 from backend.bisect.search import bisect
@@ -264,11 +264,10 @@ def test_every_version_of_a_random_history_is_judged_as_a_recount_judges_it(
 
 @pytest.mark.parametrize(("seed", "most"), [(2, 0), (3, 0), (2, 1), (3, 1)])
 def test_a_version_judged_from_its_neighbours_is_as_a_recount_judges_it(
-    root: Path, open_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+    root: Path, open_lake: Callable[..., Lake], seed: int, most: int
 ) -> None:
-    monkeypatch.setattr(bisect_files, "is_remote", lambda _: True)
-    monkeypatch.setattr(bisect_files, "REMOTE_FILES", most)
-    writer, lake, judged, text = random_table(root / "t", seed), open_lake(), Judged(), "amount >= 0"
+    judged = Judged(lambda _, files: len(files) <= most)
+    writer, lake, text = random_table(root / "t", seed), open_lake(), "amount >= 0"
     done: list[int] = []
     for version in Random(seed).sample(range(len(writer.states)), len(writer.states)):
         task = Judgement(lake, lake.find("t"), version, text=text, judged=judged, neighbours=done)
@@ -419,11 +418,10 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.mark.parametrize("most", [64, 2, 0])
 def test_on_an_object_store_few_files_are_fetched_else_a_judged_neighbour_or_a_scan_answers(
-    remote: Lake, monkeypatch: pytest.MonkeyPatch, most: int
+    remote: Lake, most: int
 ) -> None:
-    monkeypatch.setattr(bisect_files, "REMOTE_FILES", most)
     lake = CountingLake(remote)
-    ref, judged = lake.find("t"), Judged()
+    ref, judged = lake.find("t"), Judged(partial(can_be_fetched, most_files=most))
     found = found_by(lake, ref, judged=judged)
     assert (found.culprit, found.last) == (5, 4) and found.examples.rows[0]["amount"] < 0
     for version in (9, 8, 7, 4, 0):
@@ -436,9 +434,8 @@ def test_on_an_object_store_few_files_are_fetched_else_a_judged_neighbour_or_a_s
         assert lake.scans == 2 if most == 2 else lake.scans > len(found.probes)
 
 
-def test_a_neighbour_whose_files_are_gone_is_not_used(remote: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bisect_files, "REMOTE_FILES", 2)
-    lake, judged = CountingLake(remote), Judged()
+def test_a_neighbour_whose_files_are_gone_is_not_used(remote: Lake) -> None:
+    lake, judged = CountingLake(remote), Judged(partial(can_be_fetched, most_files=2))
     ref = lake.find("t")
     Judgement(lake, ref, 7, text="amount >= 0", judged=judged).run()
     (lost,) = lake.keys(ref, 7) - lake.keys(ref, 8)

@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 
 from backend.errors import ColumnNotFoundError
-from backend.lake.files import stats
 from backend.lake.files.stats import StatKind, column_stats, column_totals, columns_with_stats
 from backend.lake.model import Snapshot
 from tests import builders
@@ -90,13 +89,12 @@ def test_totals_equal_the_data(tmp_path: Path, snapshot_of: Any) -> None:
     assert tags.kind is StatKind.OTHER and tags.files_with_bounds == 0
 
 
-def test_many_parts_add_up_to_the_whole(tmp_path: Path, snapshot_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_chunks_add_up_to_the_whole(tmp_path: Path, snapshot_of: Any) -> None:
     snapshot = snapshot_of(everything_table(tmp_path / "lake" / "t", 7))
     names = columns_with_stats(snapshot.metadata)
     whole, single = column_totals(snapshot, names), column_stats(snapshot, "long")
-    monkeypatch.setattr(stats, "FILES_AT_ONCE", 2)
-    assert column_totals(snapshot, names) == whole
-    assert column_stats(snapshot, "long") == single
+    assert column_totals(snapshot, names, files_at_once=2) == whole
+    assert column_stats(snapshot, "long", files_at_once=2) == single
 
 
 # by hand ---------------------------------------------------------------------------------------------------------
@@ -170,12 +168,11 @@ def test_one_odd_text_hides_only_itself(tmp_path: Path, snapshot_of: Any) -> Non
     assert (totals.nulls, totals.rows_with_nulls, totals.files_with_nulls) == (1, 30, 3)
 
 
-def test_not_a_number_is_the_highest(tmp_path: Path, snapshot_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_a_number_is_the_highest(tmp_path: Path, snapshot_of: Any) -> None:
     texts = [bounds(1, "NaN"), bounds("NaN", "NaN"), bounds(-1, 2)]
     snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", texts, {"c": "double"}))
     for step in (10, 1):
-        monkeypatch.setattr(stats, "FILES_AT_ONCE", step)
-        (totals,) = column_totals(snapshot, ["c"])
+        (totals,) = column_totals(snapshot, ["c"], files_at_once=step)
         assert totals.lowest == -1 and totals.highest != totals.highest
 
 

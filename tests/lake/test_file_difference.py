@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from backend.diff.prepare import prepare
-from backend.lake.files import file_difference
-from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference
+from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference, file_difference, looked_up
 from backend.lake.lake import Lake
 from backend.lake.log.checkpoint import CheckpointState
-from backend.lake.model import Snapshot
+from backend.lake.log.log import TableLog
+from backend.lake.model import Snapshot, TableRef
+from backend.lake.storage.local_folder import LocalFolder
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 
 OpenLake = Callable[[], Lake]
@@ -107,23 +108,22 @@ def as_sets(apart: FileDifference) -> tuple[set[Any], set[Any]]:
     return set(first), set(second)
 
 
-@pytest.fixture
-def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Each time that files were looked up in the states."""
+def found_with(root: Path, first: int, second: int) -> tuple[FileDifference, bool]:
+    """The difference of two versions of the table `t`, and whether files were looked up in the states for it."""
     seen: list[int] = []
-    real = file_difference._looked_up
 
     def watched(*args: Any) -> FileDifference:
         seen.append(1)
-        return real(*args)
+        return looked_up(*args)
 
-    monkeypatch.setattr(file_difference, "_looked_up", watched)
-    return seen
+    folder = LocalFolder(str(root / "t"), [str(root)])
+    log = TableLog(TableRef(folder.uri, "t", str(root)), folder, [str(root)])
+    return file_difference(log, first, second, look_up=watched), bool(seen)
 
 
 @pytest.mark.parametrize(("name", "checkpointed"), [(name, kind) for name in CASES for kind in _bases(name)])
 def test_commits_alone_tell_what_the_states_tell_or_are_not_believed(
-    root: Path, open_lake: OpenLake, looked_up: list[int], name: str, checkpointed: bool
+    root: Path, open_lake: OpenLake, name: str, checkpointed: bool
 ) -> None:
     suffice, commits = CASES[name]
     log = table(root / "t", commits, partitioned="partition" in name, tracked="row id" in name)
@@ -136,31 +136,25 @@ def test_commits_alone_tell_what_the_states_tell_or_are_not_believed(
     lake, newest = open_lake(), log.next_version - 1
     ref = lake.find("t")
     for first, second in ((1, newest), (newest, 1), (newest - 1, newest), (0, newest), (newest, newest)):
-        looked_up.clear()
-        found = lake.file_difference(ref, first, second)
+        found, was_looked_up = found_with(root, first, second)
         assert as_sets(found) == by_states(lake.snapshot(ref, first), lake.snapshot(ref, second)), (first, second)
         if (first, second) == (1, newest):
-            assert bool(looked_up) is not suffice
+            assert was_looked_up is not suffice
 
 
 def test_checksums_that_do_not_bear_the_commits_out_or_are_not_there_send_to_the_states(
-    root: Path, open_lake: OpenLake, looked_up: list[int]
+    root: Path, open_lake: OpenLake
 ) -> None:
     log = table(root / "t", [[gone("a"), add("d")]], partitioned=False, tracked=False)
     write_checksums(log, open_lake())
     whole = log.log.joinpath(f"{2:020d}.crc").read_text()
     for text in ('{"numFiles": 5', "[]", whole.replace('"numFiles": 4', '"numFiles": 5'), whole.replace("400", "401")):
         log.raw(f"{2:020d}.crc", text)
-        looked_up.clear()
-        open_lake().file_difference(open_lake().find("t"), 1, 2)
-        assert looked_up == [1], text
+        assert found_with(root, 1, 2)[1], text
     log.raw(f"{2:020d}.crc", whole)
-    looked_up.clear()
-    open_lake().file_difference(open_lake().find("t"), 1, 2)
-    assert looked_up == []
+    assert not found_with(root, 1, 2)[1]
     log.log.joinpath(f"{1:020d}.crc").unlink()
-    open_lake().file_difference(open_lake().find("t"), 1, 2)
-    assert looked_up == [1]
+    assert found_with(root, 1, 2)[1]
 
 
 def test_what_the_log_tells_of_a_few_commits_looks_at_no_file_of_a_large_checkpoint(

@@ -5,7 +5,7 @@ the cost is that of the changes; what they say by themselves is believed only wh
 versions bear it out, else the files are looked up in both states; where a commit is gone, every file is compared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,8 +39,12 @@ class FileDifference:
     rewritten: Mapping[int, int] | None = None
 
 
-def file_difference(log: TableLog, first: int, second: int) -> FileDifference:
-    """Of two versions of one table; raises what reading the log raises."""
+LookUp = Callable[[TableLog, int, int, pa.Table], FileDifference]
+
+
+def file_difference(log: TableLog, first: int, second: int, *, look_up: LookUp | None = None) -> FileDifference:
+    """Of two versions of one table; raises what reading the log raises. `look_up` finds the files that actions name in
+    both states."""
     low, high = sorted((first, second))
     try:
         commits = log.commits(range(low + 1, high + 1))
@@ -51,7 +55,7 @@ def file_difference(log: TableLog, first: int, second: int) -> FileDifference:
     else:
         actions = log.file_actions(commits)
         actions = actions.filter(pc.not_equal(actions["kind"], int(Kind.CDC)))
-        found = _said(log, low, high, actions) or _looked_up(log, low, high, actions)
+        found = _said(log, low, high, actions) or (look_up or looked_up)(log, low, high, actions)
         found = replace(found, rewritten=_rewritten(actions))
     return found if first <= second else FileDifference(found.only_second, found.only_first, found.rewritten)
 
@@ -121,7 +125,8 @@ def _shown(actions: pa.Table, metadata: Metadata) -> pa.Table:
     return actions.append_column("partition", partition).select(DIFFERENCE_COLUMNS)
 
 
-def _looked_up(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDifference:
+def looked_up(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDifference:
+    """The files that actions name, as the two states have them."""
     after, before = log.state(high).files, log.state(low).files
     keys = actions["key"].unique().to_pylist()
     here, there = after.find(keys), before.find(keys)  # the later state's first: what it asks of a base is all there is

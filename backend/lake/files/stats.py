@@ -94,10 +94,10 @@ class ColumnTotals:
         )  # fmt: skip
 
 
-def column_stats(snapshot: Snapshot, column: str) -> ColumnStats:
+def column_stats(snapshot: Snapshot, column: str, *, files_at_once: int = FILES_AT_ONCE) -> ColumnStats:
     """One column (dotted path) over every file; raises `ColumnNotFoundError`, `TableCorruptError`."""
     wanted = _find(snapshot.metadata, [column])
-    chunks = [chunk[0] for chunk in _chunks(snapshot, wanted)]
+    chunks = [chunk[0] for chunk in _chunks(snapshot, wanted, files_at_once)]
     if not chunks:
         chunks = _chunk(_empty(), snapshot.metadata, wanted)
     whole = {name: _joined([getattr(chunk, name) for chunk in chunks]) for name in _ARRAYS}
@@ -105,11 +105,13 @@ def column_stats(snapshot: Snapshot, column: str) -> ColumnStats:
     return ColumnStats(first.column, first.type, first.kind, first.is_partition, **whole)
 
 
-def column_totals(snapshot: Snapshot, names: Sequence[str]) -> tuple[ColumnTotals, ...]:
+def column_totals(
+    snapshot: Snapshot, names: Sequence[str], *, files_at_once: int = FILES_AT_ONCE
+) -> tuple[ColumnTotals, ...]:
     """Totals of several columns in one pass, in the order asked for; raises what `column_stats` raises."""
     wanted = _find(snapshot.metadata, names)
     totals: tuple[ColumnTotals, ...] | None = None
-    for chunk in _chunks(snapshot, wanted):
+    for chunk in _chunks(snapshot, wanted, files_at_once):
         found = tuple(stats.totals for stats in chunk)
         totals = found if totals is None else tuple(a.plus(b) for a, b in zip(totals, found, strict=True))
     if totals is None:
@@ -139,9 +141,9 @@ def _find(metadata: Metadata, names: Sequence[str]) -> list[Column]:
     return [known[name] for name in names]
 
 
-def _chunks(snapshot: Snapshot, wanted: Sequence[Column]) -> Iterator[list[ColumnStats]]:
+def _chunks(snapshot: Snapshot, wanted: Sequence[Column], files_at_once: int) -> Iterator[list[ColumnStats]]:
     files = snapshot.columns(_READ if snapshot.metadata.partition_columns else _READ[:3])
-    step = max(1, min(FILES_AT_ONCE, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
+    step = max(1, min(files_at_once, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
     chunks = [files.slice(start, step) for start in range(0, files.num_rows, step)]
     with ThreadPoolExecutor(READ_AT_ONCE) as pool:
         yield from pool.map(lambda chunk: _chunk(chunk, snapshot.metadata, wanted), chunks)

@@ -33,17 +33,17 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 _ARROW = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-FEW_FILES = 64
+FEW_FILES = 64  # to open so many costs less than to read the statistics of all
 
 Mask = npt.NDArray[np.bool_]
 Leaf = Callable[[Test, bool], Mask]
 
 
-def may_match(node: Node, snapshot: Snapshot) -> npt.NDArray[np.int64]:
+def may_match(node: Node, snapshot: Snapshot, *, few_files: int = FEW_FILES) -> npt.NDArray[np.int64]:
     """Numbers, in `snapshot.columns`' order, of the files that may hold a row for which the filter is true."""
     leaves = _Leaves(snapshot)
     possible = _may(node, leaves.by_partition, wanted=True)
-    if np.count_nonzero(possible) > FEW_FILES:  # else opening them costs less than reading statistics
+    if np.count_nonzero(possible) > few_files:
         possible &= _may(node, leaves.by_all, wanted=True)
     return np.flatnonzero(possible).astype(np.int64)
 

@@ -18,7 +18,7 @@ from backend.lake.model import FILE_COLUMNS, FileNumbers, RowPage, Snapshot
 from backend.lake.rows import scan
 from backend.lake.rows.filters import Node, predicate_sql
 from backend.lake.rows.log_subset import log_subset
-from backend.lake.rows.pruning import may_match
+from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
 
@@ -28,12 +28,14 @@ SEARCH_FILES, SEARCH_S = 2_000, 10.0
 
 @dataclass(frozen=True, slots=True)
 class RowQuery:
-    """`search_files` bounds how many files one search opens (None: no bound by files or by time)."""
+    """`search_files` bounds how many files one search opens (None: no bound by files or by time). Up to `few_files` are
+    opened without a look at their statistics."""
 
     columns: tuple[str, ...] | None = None
     where: Node | None = None
     limit: int = 100
     search_files: int | None = SEARCH_FILES
+    few_files: int = FEW_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRow
     """At most `query.limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
     if is_remote(snapshot.ref.uri) or not snapshot.num_files:
         return _whole_table(storage, snapshot, query)
-    candidates = np.arange(snapshot.num_files) if query.where is None else may_match(query.where, snapshot)
+    candidates = np.arange(snapshot.num_files)
+    if query.where is not None:
+        candidates = may_match(query.where, snapshot, few_files=query.few_files)
     batches: list[pa.RecordBatch] = []
     found, read, started = 0, 0, time.monotonic()
     schema = read_files(storage, snapshot, _files_at(snapshot, candidates[:0]), columns=query.columns).schema

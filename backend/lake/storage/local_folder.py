@@ -8,7 +8,7 @@ checked, and then reached in the same manner.
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -26,8 +26,11 @@ _DOTS = frozenset({".", ".."})
 
 
 class LocalFolder:
-    def __init__(self, uri: str, roots: Sequence[str]) -> None:
+    """`follow` gives a path with every symlink followed."""
+
+    def __init__(self, uri: str, roots: Sequence[str], *, follow: Callable[[str], str] | None = None) -> None:
         self.uri = uri
+        self._follow = follow or real
         self._real_roots = sorted((real(root) for root in roots if not is_remote(root)), key=len, reverse=True)
         self._is_linked = self._check(uri) != uri
 
@@ -162,7 +165,7 @@ class LocalFolder:
         return f"{self.uri}/{path}" if path else self.uri
 
     def _check(self, full: str) -> str:
-        path = real(full)
+        path = self._follow(full)
         self._root_of(path, named=full)
         return path
 
