@@ -15,9 +15,10 @@ from app.history import filters as history_filters
 from app.history.commit_detail import choose, chosen_commits, chosen_versions
 from app.history.filters import LogRange
 from app.history.view import commits as view
-from app.history.view.figure import FIGURES, HEIGHT_PX, drawn_sentence, history_figure
+from app.history.view.figure import FIGURES, drawn_sentence, history_figure
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
+from app.ui.over_versions import HEIGHT_PX
 from app.ui.theme import SURFACES
 from backend.lake.history.metadata_changes import load_metadata_changes
 from backend.lake.model import Commit, TableRef

@@ -14,13 +14,18 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from app.ui.axes import count_axis, time_range, value_axis, version_axis, wall_clock
-from app.ui.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
-from backend.format import bytes_exact, bytes_text, count_text, things, utc_text
+from app.ui.over_versions import (
+    MOST_VALUES,
+    glyphs,
+    over_versions_figure,
+    step_line,
+    thinned,
+    thinned_sentence,
+)
+from app.ui.theme import Mode
+from backend.format import UNKNOWN, bytes_exact, bytes_text, count_text, things, utc_text
 from backend.lake.model import VersionTotals
 from backend.query.over_versions import VersionValue
-
-MOST_GLYPHS = MAX_POINTS // 2
-MOST_VALUES = MAX_POINTS - MOST_GLYPHS
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +133,19 @@ def number_figure(
 ) -> go.Figure:  # fmt: skip
     """The figure; `commits` are those whose operations are marked. Without times the versions are the axis."""
     by_time = by_time and all(point.at for point in points)
-    shown = thinned(points)
-    chart = go.Figure()
-    chart.add_trace(_line(shown, number, mode, [_x(p.version, p.at, by_time, zone) for p in shown]))
+
+    def place_of(version: int, at: datetime | None) -> datetime | int:
+        return wall_clock(at, zone) if by_time and at is not None else version
+
+    shown = [points[index] for index in thinned([_number(point.value) for point in points])]
+    places, drawn = [place_of(p.version, p.at) for p in shown], [_drawn(point.value) for point in shown]
+    chart = over_versions_figure(finding(points, number), mode=mode)
+    chart.add_trace(step_line(places, drawn, [_hover(point, number) for point in shown], name=number.title, mode=mode))
     low, high = (points[0].version, points[-1].version) if points else (0, 0)
     inside = [c for c in commits if low <= c.version <= high and (c.committed_at or not by_time)]
-    for trace in _glyphs(_fewer(inside), mode, by_time=by_time, zone=zone):
-        chart.add_trace(trace)
-    chart.update_layout(
-        template=template_name(mode), height=380, title_text=finding(points, number), showlegend=True,
-        legend={"y": -0.3, "yanchor": "top", "x": 0, "xanchor": "left"},
-        xaxis={"title_text": f"Time ({zone or 'UTC'})" if by_time else "Version", "anchor": "y2"},
-        yaxis={"title_text": number.axis, "domain": [0.14, 1]},
-        yaxis2={"domain": [0, 0.1], "visible": False, "range": [0, 1], "fixedrange": True},
-    )  # fmt: skip
+    chart.add_traces(glyphs(inside, lambda commit: place_of(commit.version, commit.committed_at), mode=mode))
+    clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
+    chart.update_layout(xaxis_title_text=clock, yaxis_title_text=number.axis)
     if points and not any(isinstance(p.value, date) for p in points):
         values = [_number(point.value) for point in shown]
         chart.update_layout(yaxis=count_axis(values) if number.from_zero else value_axis(values))
@@ -154,17 +158,9 @@ def number_figure(
     return chart
 
 
-def thinned(points: Sequence[Point]) -> list[Point]:
-    """At most `MOST_VALUES`: of each stretch the first, lowest and highest, and always the very last."""
-    if len(points) <= MOST_VALUES:
-        return list(points)
-    stretch = -(-len(points) * 3 // (MOST_VALUES - 1))
-    kept = {len(points) - 1}
-    for start in range(0, len(points), stretch):
-        known = {i: v for i in range(start, min(start + stretch, len(points)))
-                 if (v := _number(points[i].value)) is not None}  # fmt: skip
-        kept |= {start} | ({min(known, key=known.__getitem__), max(known, key=known.__getitem__)} if known else set())
-    return [points[i] for i in sorted(kept)]
+def _hover(point: Point, number: Number) -> list[object]:
+    exact = UNKNOWN if point.value is None else exact_text(point.value, number)
+    return [point.version, point.operation or "not named", exact, utc_text(point.at)]
 
 
 def notes(points: Sequence[Point], wanted: int, of: int) -> str:
@@ -173,7 +169,7 @@ def notes(points: Sequence[Point], wanted: int, of: int) -> str:
     if wanted < of:
         said.append(f"{wanted:,} of {things(of, 'version')} chosen, evenly spread.")
     if len(points) > MOST_VALUES:
-        said.append(f"{things(len(points), 'version')} thinned to first, lowest and highest of each stretch.")
+        said.append(thinned_sentence(things(len(points), "version")))
     lost = [point for point in points if point.problem]
     if lost:
         said.append(f"{things(len(lost), 'version')} without a value; v{lost[-1].version}: {lost[-1].problem}.")
@@ -204,60 +200,5 @@ def _number(value: Any) -> float | None:
     return value.toordinal() if isinstance(value, date) else None
 
 
-def _x(version: int, at: datetime | None, by_time: bool, zone: str | None) -> datetime | int:
-    return wall_clock(at, zone) if by_time and at is not None else version
-
-
-def _line(points: Sequence[Point], number: Number, mode: Mode, xs: Sequence[datetime | int]) -> go.Scatter:
-    drawn = [p.value if isinstance(p.value, date) else _number(p.value) for p in points]
-    return go.Scatter(
-        x=xs,
-        y=drawn,
-        mode="lines+markers" if len(points) <= 60 else "lines",
-        line={"shape": "hv", "width": 2, "color": categories(mode)[0]},
-        marker={"size": 5},
-        name=number.title,
-        showlegend=False,
-        connectgaps=False,
-        customdata=[
-            [p.version, p.operation or "not named", "–" if p.value is None else exact_text(p.value, number),
-             utc_text(p.at)]
-            for p in points
-        ],
-        hovertemplate="<b>v%{customdata[0]}</b> · %{customdata[1]}<br>%{customdata[2]}<br>%{customdata[3]}"
-        "<extra></extra>",
-    )  # fmt: skip
-
-
-def _fewer(commits: Sequence[VersionTotals]) -> list[VersionTotals]:
-    """All commits while there is room, else every rare operation and an even choice of the common ones."""
-    if len(commits) <= MOST_GLYPHS:
-        return list(commits)
-    families: dict[str, list[VersionTotals]] = {}
-    for commit in commits:
-        families.setdefault(operation_family(commit.operation), []).append(commit)
-    share = MOST_GLYPHS // len(families)
-    return [c for group in families.values() for c in group[:: max(1, -(-len(group) // share))]]
-
-
-def _glyphs(commits: Sequence[VersionTotals], mode: Mode, *, by_time: bool, zone: str | None) -> list[go.Scatter]:
-    families: dict[str, list[VersionTotals]] = {}
-    for commit in commits:
-        families.setdefault(operation_family(commit.operation), []).append(commit)
-    traces = []
-    for family, group in families.items():
-        style = operation_style(group[0].operation, mode)
-        names = sorted({c.operation or "not named" for c in group})
-        traces.append(
-            go.Scatter(
-                x=[_x(c.version, c.committed_at, by_time, zone) for c in group],
-                y=[0.5] * len(group),
-                yaxis="y2",
-                mode="markers",
-                marker={"symbol": style.symbol, "color": style.colour, "size": 10},
-                name=f"{', '.join(names[:2])}{' …' if len(names) > 2 else ''}" if family != "other" else "other",
-                customdata=[[c.version, c.operation or "not named", utc_text(c.committed_at)] for c in group],
-                hovertemplate="<b>v%{customdata[0]}</b> · %{customdata[1]}<br>%{customdata[2]}<extra></extra>",
-            )
-        )
-    return traces
+def _drawn(value: Any) -> Any:
+    return value if isinstance(value, date) else _number(value)

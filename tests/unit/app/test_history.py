@@ -36,14 +36,6 @@ def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
     assert "9,000 versions thinned" in history_figure.drawn_sentence(timeline)
 
 
-def test_thinning_keeps_the_peak_and_the_last() -> None:
-    spiked = list(totals(5_000))
-    spiked[2_345] = VersionTotals(2_345, NOW + timedelta(seconds=2_345), "WRITE", 10**6, 1, 1, 0)
-    kept = history_figure.thin(spiked, 1_000, history_figure.FIGURES["Files"])
-    assert len(kept) <= 1_000
-    assert {2_345, 4_999} <= {item.version for item in kept}
-
-
 def test_rare_operations_keep_their_glyph_among_thousands() -> None:
     many = [*totals(5_000), VersionTotals(5_000, NOW + timedelta(days=1), "OPTIMIZE", 1, 1, 1, 0)]
     figure = history_figure.history_figure(Timeline(tuple(many), 0), history_figure.FIGURES["Files"])

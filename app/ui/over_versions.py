@@ -1,0 +1,110 @@
+"""A value over a table's versions, drawn: a step line above, the commits' operations along the bottom.
+
+Rule: pure; at most `MAX_POINTS` points, an unknown value is a gap, and what stands out survives the thinning.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import plotly.graph_objects as go
+
+from app.ui.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
+from backend.format import utc_text
+from backend.lake.model import VersionTotals
+
+MOST_GLYPHS = MAX_POINTS // 2
+MOST_VALUES = MAX_POINTS - MOST_GLYPHS
+HEIGHT_PX = 380
+_HOVER_HEAD = "<b>v%{customdata[0]}</b> · %{customdata[1]}"
+
+Place = datetime | int  # on the x axis: a time on the viewer's clock, or a version
+
+
+def over_versions_figure(title: str, *, mode: Mode) -> go.Figure:
+    """An empty figure with room for the operations below the line."""
+    figure = go.Figure()
+    return figure.update_layout(
+        template=template_name(mode),
+        height=HEIGHT_PX,
+        title_text=title,
+        showlegend=True,
+        legend={"y": -0.3, "yanchor": "top", "x": 0, "xanchor": "left"},
+        xaxis={"anchor": "y2"},
+        yaxis={"domain": [0.14, 1]},
+        yaxis2={"domain": [0, 0.1], "visible": False, "range": [0, 1], "fixedrange": True},
+    )
+
+
+def step_line(
+    places: Sequence[Place], values: Sequence[object], hovers: Sequence[Sequence[object]], *, name: str, mode: Mode
+) -> go.Scatter:
+    """The line; a hover is version, operation, exact value and time."""
+    return go.Scatter(
+        x=list(places),
+        y=list(values),
+        mode="lines+markers" if len(places) <= 60 else "lines",
+        line={"shape": "hv", "width": 2, "color": categories(mode)[0]},
+        marker={"size": 5},
+        name=name,
+        showlegend=False,
+        connectgaps=False,
+        customdata=list(hovers),
+        hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<br>%{{customdata[3]}}<extra></extra>",
+    )
+
+
+def glyphs(
+    commits: Sequence[VersionTotals], place_of: Callable[[VersionTotals], Place], *, mode: Mode, edge_px: int = 0
+) -> list[go.Scatter]:
+    """One trace a kind of operation, along the bottom on an axis of its own. Of very many commits all rare ones get a
+    glyph, and an even choice of the others."""
+    families: dict[str, list[VersionTotals]] = {}
+    for commit in commits:
+        families.setdefault(operation_family(commit.operation), []).append(commit)
+    share = MOST_GLYPHS // max(1, len(families)) if len(commits) > MOST_GLYPHS else len(commits)
+    return [
+        _glyphs_of(family, group[:: max(1, -(-len(group) // share))], place_of, mode=mode, edge_px=edge_px)
+        for family, group in families.items()
+    ]
+
+
+def _glyphs_of(
+    family: str, group: list[VersionTotals], place_of: Callable[[VersionTotals], Place], *, mode: Mode, edge_px: int
+) -> go.Scatter:
+    style = operation_style(group[0].operation, mode)
+    names = sorted({commit.operation or "not named" for commit in group})
+    return go.Scatter(
+        x=[place_of(commit) for commit in group],
+        y=[0.5] * len(group),
+        yaxis="y2",
+        mode="markers",
+        marker={
+            "symbol": style.symbol,
+            "color": style.colour,
+            "size": 10,
+            "line": {"color": style.colour, "width": edge_px},
+        },
+        name=f"{', '.join(names[:2])}{' …' if len(names) > 2 else ''}" if family != "other" else "other",
+        customdata=[[each.version, each.operation or "not named", utc_text(each.committed_at)] for each in group],
+        hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<extra></extra>",
+    )
+
+
+def thinned(values: Sequence[float | None], most: int = MOST_VALUES) -> list[int]:
+    """The positions of at most `most` values: of each stretch the first, lowest and highest, and always the last."""
+    if len(values) <= most:
+        return list(range(len(values)))
+    stretch = -(-len(values) * 3 // (most - 1))
+    chosen = {len(values) - 1}
+    for start in range(0, len(values), stretch):
+        part = range(start, min(start + stretch, len(values)))
+        known = {index: value for index in part if (value := values[index]) is not None}
+        chosen.add(start)
+        if known:
+            chosen |= {min(known, key=known.__getitem__), max(known, key=known.__getitem__)}
+    return sorted(chosen)
+
+
+def thinned_sentence(versions: str) -> str:
+    """What a thinned line leaves out; `versions` says how many there are."""
+    return f"{versions} thinned to first, lowest and highest of each stretch."
