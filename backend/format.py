@@ -129,14 +129,17 @@ def utc_text(moment: datetime | None) -> str:
     return UNKNOWN if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def zone_of(name: str | None) -> ZoneInfo:
+    """The time zone of a name; UTC where the name is none."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
 def local_text(moment: datetime | None, zone: str | None) -> str:
     """The exact moment in the viewer's time zone; in UTC when the zone is unknown."""
-    if moment is None or not zone or zone == "UTC":
-        return utc_text(moment)
-    try:
-        return moment.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
-    except (ZoneInfoNotFoundError, ValueError):
-        return utc_text(moment)
+    return UNKNOWN if moment is None else moment.astimezone(zone_of(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def moment_help(moment: datetime | None, zone: str | None = None) -> str:

@@ -5,6 +5,7 @@ import streamlit as st
 from app import cache, navigation, state
 from app.errors import boundary, show
 from app.streams.controls import act_dialog
+from app.streams.stream_list import say_why_none
 from app.streams.widgets import stream_panel
 from app.ui.badges import layer_badge
 from app.ui.live import live
@@ -15,13 +16,9 @@ with boundary():
     reading = cache.streams_reading()
     declared = {status.declaration.name: status.declaration for status in reading.streams}
     chosen = state.stream() or (min(declared) if declared else None)
-    if reading.problem:
+    if reading.problem or chosen is None:
         st.title(navigation.title("stream"), anchor=False)
-        st.error(f"**The control store does not answer.** {markdown_safe(reading.problem)}", icon=":material/error:")
-    elif chosen is None:
-        st.title(navigation.title("stream"), anchor=False)
-        st.info("**No stream is declared yet.** A stream host declares its streams when it starts:")
-        st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
+        say_why_none(reading)
     elif chosen not in declared:
         st.title(chosen, anchor=False)
         show(StreamNotFoundError(f"no stream is called {chosen!r}", hint="open one of these"))

@@ -2,8 +2,8 @@
 
 from app.errors import boundary
 from app.ui.frame import table_header
-from app.versions import numbers as versions_numbers
 from app.versions import widgets as versions
+from app.versions.numbers import numbers
 
 opened = table_header("versions", versioned=False, otherwise=versions.of_broken)
 with boundary():
@@ -11,4 +11,4 @@ with boundary():
     chosen = versions.strip(found)
     versions.problems(found)
     versions.answers(opened.ref, found, chosen)
-    versions_numbers.numbers(opened, found)
+    numbers(opened, found)

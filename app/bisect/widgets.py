@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, context, navigation, state
 from app.bisect.view import probes as view
-from app.bisect.view.words import commit_text, disagreement, headline, means_text, notes
+from app.bisect.view.words import commit_text, disagreement, headline, means_text, notes, one_line
 from app.errors import boundary
 from app.ui import lists, work
 from app.ui.figures import chart
@@ -96,10 +96,10 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
 
 def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     """Run it, each probe shown as it ends; then the URL names the two versions that it was about."""
-    box, place = st.empty(), st.empty()
+    box, slot = st.empty(), st.empty()
     try:
         with box.container():
-            steps = _shown(context.bisects().over(context.lake(), opened.ref, asked), place)
+            steps = _shown(context.bisects().over(context.lake(), opened.ref, asked), slot)
             last = work.run(steps, key="bisect", tell=view.progress_text)
     except LakehouseError as exc:
         work.cancel()
@@ -115,14 +115,14 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     st.rerun()
 
 
-def _shown(steps: Iterator[BisectProgress], place: DeltaGenerator) -> Iterator[BisectProgress]:
+def _shown(steps: Iterator[BisectProgress], slot: DeltaGenerator) -> Iterator[BisectProgress]:
     """The same steps, with the probes so far in their place, newest first."""
     told = 0
     for step in steps:
         if len(step.probes) > told:
             told = len(step.probes)
             frame = view.probe_frame(step.probes[::-1], context.now())
-            place.dataframe(
+            slot.dataframe(
                 lists.styled(frame, PROBES), column_config=dict(PROBES.config), hide_index=True,
                 row_height=lists.ROW_PX, height=lists.height(frame),
             )  # fmt: skip
@@ -143,7 +143,7 @@ def result(opened: OpenTable, found: Bisection) -> None:
         st.warning(markdown_safe(sentence(warning)), icon=":material/warning:")
     said = [sentence(note) for note in notes(found) if note not in warned]
     st.markdown("\n".join(f"- {markdown_safe(each)}" for each in said))
-    st.caption(markdown_safe(sentence(f"`{view.condition_title(found)}`: {means_text(by_row=found.by_row)}")))
+    st.caption(markdown_safe(sentence(f"`{one_line(found.condition)}`: {means_text(by_row=found.by_row)}")))
     if found.culprit is None:
         _candidates(found)
     if found.examples.rows:

@@ -35,8 +35,8 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
     return context.differences().known(question) or context.differences().so_far(question)
 
 
-def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, place: DeltaGenerator) -> bool:
-    """In `place` the button that starts the comparison, and what became of one that was ended: `found`. Whether there
+def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> bool:
+    """In `slot` the button that starts the comparison, and what became of one that was ended: `found`. Whether there
     is something to wait for: `compare`, once the rest of the page is drawn."""
     mark = _mark(question)
     if _starts_alone(mark, part):
@@ -44,31 +44,31 @@ def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, plac
     if work.is_asked(mark):
         return True
     is_counting = not context.differences().abandon(question)
-    with place, st.container(horizontal=True, vertical_alignment="center", key="offer"):
+    with slot, st.container(horizontal=True, vertical_alignment="center", key="offer"):
         st.button(
             view.start_label(part), key="start", type="primary", icon=":material/difference:",
             on_click=work.ask, args=(mark,),
         )  # fmt: skip
         st.caption(view.offer_text(found, was_begun=mark in _begun(), is_counting=is_counting))
     if (failure := _failed().get(mark)) is not None:
-        with place:
+        with slot:
             show(failure)
     return is_counting
 
 
-def compare(question: DiffQuestion, place: DeltaGenerator) -> None:
-    """Compute rows in `place`, or wait until a comparison that was ended has counted what it had compared; then the
+def compare(question: DiffQuestion, slot: DeltaGenerator) -> None:
+    """Compute rows in `slot`, or wait until a comparison that was ended has counted what it had compared; then the
     page is drawn anew."""
     mark, differences = _mark(question), context.differences()
     if not work.is_asked(mark):
-        beat = place.empty()
+        beat = slot.empty()
         while not differences.abandon(question, _SOON_S):
             beat.empty()  # where a click may end the wait
         st.rerun()
     _begun().add(mark)
     _failed().pop(mark, None)
     try:
-        with place:
+        with slot:
             last = work.run(differences.over(context.lake(), question), key="diff", tell=progress_text)
     except LakehouseError as exc:
         _failed()[mark] = exc  # told where it is offered anew, not below a bar that stands still

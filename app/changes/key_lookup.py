@@ -54,14 +54,14 @@ def lookup(diff: VersionDiff) -> None:
 
 def _answer(diff: VersionDiff, key: Key) -> None:
     mark = _mark(diff, key)
-    kept: dict[str, KeyHistory] = st.session_state.setdefault(_FOUND, {})
+    known: dict[str, KeyHistory] = st.session_state.setdefault(_FOUND, {})
     if work.is_asked(mark):
         found = _read(diff, key)
         if found is not None:
-            kept.clear()
-            kept[mark] = found
-    if mark in kept:
-        _show(diff, kept[mark])
+            known.clear()
+            known[mark] = found
+    if mark in known:
+        _show(diff, known[mark])
     else:
         st.button("Look it up", key="key_look", icon=":material/search:", on_click=work.ask, args=(mark,))
 

@@ -38,9 +38,9 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
         return None  # `offer` says why
 
 
-def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, place: DeltaGenerator) -> None:
-    """The job that runs, or an offer to begin one, in `place`; `found` is what an ended one had found."""
-    with place:
+def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> None:
+    """The job that runs, or an offer to begin one, in `slot`; `found` is what an ended one had found."""
+    with slot:
         try:
             job = _job(question)
         except DiffError as exc:

@@ -51,15 +51,15 @@ def options_popover(opened: OpenTable) -> "OptionsPopover":
             "Floats are equal within", min_value=0.0, value=0.0, step=0.001, format="%g", key=state.TOLERANCE,
             bind="query-params", help="Only where rows are paired by a key; NaN equals NaN, null equals null.",
         )  # fmt: skip
-        _place_picker()
+        _host_picker()
     return OptionsPopover(box.container(key="methods"))
 
 
 class OptionsPopover:
     """The part of the popover that needs the plan."""
 
-    def __init__(self, place: "st.delta_generator.DeltaGenerator") -> None:
-        self._place = place
+    def __init__(self, slot: "st.delta_generator.DeltaGenerator") -> None:
+        self._slot = slot
 
     def show_methods(self, part: LogPart | None) -> None:
         """The methods that are possible, and why the others are not; without a plan, a way back to the best one."""
@@ -68,7 +68,7 @@ class OptionsPopover:
         if asked and asked not in choices:
             choices.append(asked)
         st.session_state["pick_method"] = asked
-        with self._place:
+        with self._slot:
             st.selectbox(
                 "Method", choices, index=None, key="pick_method", format_func=METHOD_LABELS.__getitem__,
                 placeholder="The best that is possible", on_change=_picked_method,
@@ -154,15 +154,15 @@ def _table_picker(opened: OpenTable) -> None:
     )  # fmt: skip
 
 
-def _place_picker() -> None:
+def _host_picker() -> None:
     st.session_state["pick_on"] = HOST if is_on_host() else HERE
     st.segmented_control(
-        "Compare rows", (HERE, HOST), key="pick_on", required=True, on_change=_picked_place,
+        "Compare rows", (HERE, HOST), key="pick_on", required=True, on_change=_picked_host,
         help="On the stream host Spark compares any amount of data, as a job; the answer is kept for all.",
     )  # fmt: skip
 
 
-def _picked_place() -> None:
+def _picked_host() -> None:
     state.put({state.ON: "host" if st.session_state["pick_on"] == HOST else None})
 
 

@@ -47,8 +47,8 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
     runner = on_host if question.options.on_host else here
     found = runner.known(question, part)
     st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
-    place = st.container(key="work")
-    waits = (found is None or found.partial) and runner.offer(question, part, found, place)
+    slot = st.container(key="work")
+    waits = (found is None or found.partial) and runner.offer(question, part, found, slot)
     shown = found or part.outline
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)
@@ -60,7 +60,7 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
             on_host.say_who(found)
     _view(part, found)
     if waits:
-        here.compare(question, place)
+        here.compare(question, slot)
 
 
 def _asked(
@@ -178,11 +178,11 @@ def _commits(diff: VersionDiff) -> None:
         f"Rows are gross, {words.gross_source_text(diff.commits)}. "
         "Click a commit to see it in full and compare it alone."
     )
-    place = st.container(key="chosen_commit")
+    slot = st.container(key="chosen_commit")
     names = [str(version) for version in frame["Version"]]
     chosen = lists.choose(frame, COMMITS, key=f"commits_{diff.from_version}_{diff.to_version}", names=names)
     if chosen:
-        with place:
+        with slot:
             _commit(diff, int(chosen))
 
 

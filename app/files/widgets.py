@@ -55,12 +55,12 @@ def counted(opened: OpenTable) -> FileDistribution:
     if said is None or said.buckets is None:
         return cache.distribution(snapshot)
     key = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version)
-    place = st.empty()
+    slot = st.empty()
     if said.num_files >= MANY_FILES and st.session_state.get(_COUNTED) != key:
-        with place.container(key="files_preview"):
+        with slot.container(key="files_preview"):
             _preview(said, opened)
     found = cache.distribution(snapshot)
-    place.empty()
+    slot.empty()
     st.session_state[_COUNTED] = key
     words = checksum.disagreement(said, found, snapshot.version)
     if words:
@@ -199,11 +199,11 @@ def clustering(opened: OpenTable) -> None:
 
 
 def _overlap(snapshot: Snapshot, column: str) -> Overlap:
-    """The overlap last asked for is kept for this viewer: it is fixed by the version and takes seconds to find."""
+    """The overlap last asked for stays with this viewer: it is fixed by the version and takes seconds to find."""
     asked = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version, column)
-    kept = st.session_state.get(_OVERLAP)
-    if kept is None or kept[0] != asked:
+    last = st.session_state.get(_OVERLAP)
+    if last is None or last[0] != asked:
         with st.spinner(f"Reading the statistics of {column} …", show_time=True):
-            kept = (asked, overlap(snapshot, column))
-        st.session_state[_OVERLAP] = kept
-    return kept[1]
+            last = (asked, overlap(snapshot, column))
+        st.session_state[_OVERLAP] = last
+    return last[1]

@@ -9,10 +9,10 @@ import streamlit as st
 
 from app import cache, context, state
 from app.health import view
+from app.ui.badges import state_mark
 from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable, empty_lake
 from app.ui.lists import Look, choose, show
-from app.ui.theme import state_style
 from app.ui.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.health.model import Recommendation, TableHealth
@@ -91,11 +91,9 @@ def table_health(opened: OpenTable) -> None:
 
 
 def _recommendation(item: Recommendation, streams: Mapping[str, str], *, key: str) -> None:
-    look = state_style(item.severity.value)
-    badge = f":{look.badge}-badge[{look.icon} {item.severity.value.capitalize()}]"
     finding, next_step = (markdown_safe(view.with_names(text, streams)) for text in (item.finding, item.next_step))
     with st.container(border=True, key=key, gap=None):
-        st.markdown(f"{badge} **{item.subject.capitalize()}.** {finding}")
+        st.markdown(f"{state_mark(item.severity.value)} **{item.subject.capitalize()}.** {finding}")
         st.markdown(f":material/arrow_forward: {next_step}")
 
 

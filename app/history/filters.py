@@ -1,4 +1,4 @@
-"""Filters of the history page: what they offer, what they keep, how far they looked.
+"""Filters of the history page: what they offer, what fits, how far they looked.
 
 Rule: everything chosen is in the URL; only the newest commits are looked at until a person asks for more.
 """
@@ -61,9 +61,9 @@ def filtered(log: LogRange, streams: Mapping[str, str]) -> Filtered:
         _groups(found)
     groups: dict[str, Any] = {name: frozenset(chosen(key)) for key, name in zip(GROUPS, _FIELDS, strict=True)}
     wanted = HistoryFilter(since=since, until=until, names=streams, **groups)
-    kept = look.matching(wanted)
-    _said(view.Looked(len(kept), len(look.looked_at), total, look.is_whole), wanted)
-    return Filtered(kept, look.looked_at)
+    fitting = look.matching(wanted)
+    _said(view.Looked(len(fitting), len(look.looked_at), total, look.is_whole), wanted)
+    return Filtered(fitting, look.looked_at)
 
 
 _FIELDS = ("operations", "users", "engines", "streams")

@@ -63,11 +63,11 @@ def chart(opened: OpenTable) -> None:
         key=state.FIGURE,
         bind="query-params",
     )
-    place = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
-    with place, st.spinner("Reading every version …", show_time=True):
+    slot = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
+    with slot, st.spinner("Reading every version …", show_time=True):
         timeline = context.lake().timeline(opened.ref)
     figure = history_figure(timeline, FIGURES[chosen or "Rows"], mode=context.mode(), zone=context.timezone())
-    with place:
+    with slot:
         figures.chart(figure, key=_CHART, on_select=_on_chart)
     note = drawn_sentence(timeline)
     if note:

@@ -19,6 +19,7 @@ from app.streams.view.streams import (
     summary_sentence,
 )
 from app.ui.lists import Look, height, styled
+from app.ui.words import markdown_safe
 from backend.format import UNKNOWN
 from backend.streams.model import StreamStatus
 
@@ -47,14 +48,20 @@ def _as_shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
     return statuses
 
 
-def stream_list() -> None:
-    reading = cache.streams_reading()
+def say_why_none(reading: cache.StreamsReading) -> None:
+    """Why there is no stream to show: the store is silent, or no host has declared one."""
     if reading.problem:
-        st.error(f"**The control store does not answer.** {reading.problem}", icon=":material/error:")
-        return
-    if not reading.streams:
+        st.error(f"**The control store does not answer.** {markdown_safe(reading.problem)}", icon=":material/error:")
+    else:
         st.info("**No stream is declared yet.** A stream host declares its streams when it starts:")
         st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
+
+
+def stream_list() -> None:
+    """Every stream, or why there is none."""
+    reading = cache.streams_reading()
+    if reading.problem or not reading.streams:
+        say_why_none(reading)
         return
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
     if silent:

@@ -4,7 +4,6 @@ Rule: everything comes from the store, so the panel is still there after the hos
 """
 
 from datetime import timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pandas as pd
 import streamlit as st
@@ -19,7 +18,7 @@ from app.ui.badges import state_badge
 from app.ui.figures import chart, key_figures
 from app.ui.lists import Look, show
 from app.ui.words import markdown_safe, sentence
-from backend.format import utc_text
+from backend.format import utc_text, zone_of
 from backend.streams.model import Progress, StreamState, StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
@@ -112,7 +111,7 @@ def _figures(status: StreamStatus, events: list[Progress], bins: list[Bin]) -> N
 
 
 def _charts(status: StreamStatus, bins: list[Bin]) -> None:
-    mode, zone = context.mode(), _zone()
+    mode, zone = context.mode(), zone_of(context.timezone())
     trigger_ms = status.declaration.trigger_interval_ms
     drawn = (
         ("rates", "Input and processing rate over time", figures.build_rate_figure(bins, mode=mode, zone=zone)),
@@ -170,10 +169,3 @@ def _table(frame: pd.DataFrame, look: Look, empty: str) -> None:
         st.info(empty, icon=":material/info:")
     else:
         show(frame, look, key="list")
-
-
-def _zone() -> ZoneInfo:
-    try:
-        return ZoneInfo(context.timezone() or "UTC")
-    except (ZoneInfoNotFoundError, ValueError):
-        return ZoneInfo("UTC")

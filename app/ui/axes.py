@@ -6,7 +6,8 @@ Rule: pure; ticks never say "800m" of a row, nor half a version.
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from backend.format import zone_of
 
 FEW = 6  # up to here each whole number has its tick
 LEAST_SPAN = timedelta(seconds=60)
@@ -42,7 +43,4 @@ def time_range(moments: Sequence[datetime]) -> list[datetime] | None:
 
 def wall_clock(moment: datetime, zone: str | None) -> datetime:
     """The moment on the viewer's clock, without a zone: Plotly draws what it is given."""
-    try:
-        return moment.astimezone(ZoneInfo(zone or "UTC")).replace(tzinfo=None)
-    except (ZoneInfoNotFoundError, ValueError):
-        return moment.astimezone(ZoneInfo("UTC")).replace(tzinfo=None)
+    return moment.astimezone(zone_of(zone)).replace(tzinfo=None)

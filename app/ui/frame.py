@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import cache, context, errors, navigation, state
 from app.ui.badges import classification_badge, layer_badge
-from app.ui.words import HostFreshness, LakeFreshness, place, state_line, version_label
+from app.ui.words import HostFreshness, LakeFreshness, folders_and_name, state_line, version_label
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError
 from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
@@ -151,7 +151,7 @@ def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: 
 
 
 def _title_row(opened: OpenTable, *, versioned: bool) -> None:
-    folders, own = place(opened.ref)
+    folders, own = folders_and_name(opened.ref)
     owner = ownership(opened.snapshot.metadata)
     st.caption(f"{folders} /", help=opened.ref.uri)
     with st.container(horizontal=True, vertical_alignment="center", key="title_row"):

@@ -55,8 +55,8 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
 def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -> str | None:
     """A list whose rows lead on: the name (one a row) of the row clicked, anywhere in it; None before.
 
-    The browser names a row by its place, and rows may have moved since it drew them: the place counts in the list as
-    it was shown, not as it is now.
+    The browser names a row by its position, and rows may have moved since it drew them: the position counts in the
+    list as it was shown, not as it is now.
     """
     shown = st.session_state.get(f"_{key}_shown", names)
     st.session_state[f"_{key}_shown"] = list(names)

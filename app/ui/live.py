@@ -54,6 +54,6 @@ def _is_arriving() -> bool:
 
 def reading_progress(reading: LakeReading) -> None:
     """How far the reading is, while it is under way; always one element, so that nothing below moves its identity."""
-    place = st.empty()
+    slot = st.empty()
     if not reading.is_complete:
-        place.progress(reading.share_read, reading.progress_sentence)
+        slot.progress(reading.share_read, reading.progress_sentence)

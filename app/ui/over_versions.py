@@ -17,7 +17,7 @@ MOST_VALUES = MAX_POINTS - MOST_GLYPHS
 HEIGHT_PX = 380
 _HOVER_HEAD = "<b>v%{customdata[0]}</b> · %{customdata[1]}"
 
-Place = datetime | int  # on the x axis: a time on the viewer's clock, or a version
+X = datetime | int  # where a version stands on the x axis: a time on the viewer's clock, or a version
 
 
 def over_versions_figure(title: str, *, mode: Mode) -> go.Figure:
@@ -36,13 +36,13 @@ def over_versions_figure(title: str, *, mode: Mode) -> go.Figure:
 
 
 def step_line(
-    places: Sequence[Place], values: Sequence[object], hovers: Sequence[Sequence[object]], *, name: str, mode: Mode
+    xs: Sequence[X], values: Sequence[object], hovers: Sequence[Sequence[object]], *, name: str, mode: Mode
 ) -> go.Scatter:
     """The line; a hover is version, operation, exact value and time."""
     return go.Scatter(
-        x=list(places),
+        x=list(xs),
         y=list(values),
-        mode="lines+markers" if len(places) <= 60 else "lines",
+        mode="lines+markers" if len(xs) <= 60 else "lines",
         line={"shape": "hv", "width": 2, "color": categories(mode)[0]},
         marker={"size": 5},
         name=name,
@@ -54,7 +54,7 @@ def step_line(
 
 
 def glyphs(
-    commits: Sequence[VersionTotals], place_of: Callable[[VersionTotals], Place], *, mode: Mode, edge_px: int = 0
+    commits: Sequence[VersionTotals], x_of: Callable[[VersionTotals], X], *, mode: Mode, edge_px: int = 0
 ) -> list[go.Scatter]:
     """One trace a kind of operation, along the bottom on an axis of its own. Of very many commits all rare ones get a
     glyph, and an even choice of the others."""
@@ -63,18 +63,18 @@ def glyphs(
         families.setdefault(operation_family(commit.operation), []).append(commit)
     share = MOST_GLYPHS // max(1, len(families)) if len(commits) > MOST_GLYPHS else len(commits)
     return [
-        _glyphs_of(family, group[:: max(1, -(-len(group) // share))], place_of, mode=mode, edge_px=edge_px)
+        _glyphs_of(family, group[:: max(1, -(-len(group) // share))], x_of, mode=mode, edge_px=edge_px)
         for family, group in families.items()
     ]
 
 
 def _glyphs_of(
-    family: str, group: list[VersionTotals], place_of: Callable[[VersionTotals], Place], *, mode: Mode, edge_px: int
+    family: str, group: list[VersionTotals], x_of: Callable[[VersionTotals], X], *, mode: Mode, edge_px: int
 ) -> go.Scatter:
     style = operation_style(group[0].operation, mode)
     names = sorted({commit.operation or "not named" for commit in group})
     return go.Scatter(
-        x=[place_of(commit) for commit in group],
+        x=[x_of(commit) for commit in group],
         y=[0.5] * len(group),
         yaxis="y2",
         mode="markers",

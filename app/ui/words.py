@@ -116,7 +116,7 @@ def _whole_seconds(start: datetime, now: datetime) -> int:
     return max(0, round((now - start).total_seconds()))
 
 
-def place(ref: TableRef) -> tuple[str, str]:
+def folders_and_name(ref: TableRef) -> tuple[str, str]:
     """The folders a table stands in, and its own name: ("lake / bronze", "bronze_events")."""
     *folders, own = ref.name.split("/")
     root = ref.root.rstrip("/").rsplit("/", 1)[-1] or ref.root

@@ -33,8 +33,8 @@ def cancel() -> None:
 
 def run(steps: Iterator[Step], *, key: str, tell: Callable[[Step], tuple[float, str]]) -> Step | None:
     """Do the work with its progress; the last step, None when there was none. `tell` gives share done and words."""
-    place = st.empty()
-    with place.container(key=f"{key}_work", horizontal=True, vertical_alignment="center"):
+    slot = st.empty()
+    with slot.container(key=f"{key}_work", horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, "Starting …", width="stretch")
         st.button("Cancel", key=f"{key}_cancel", icon=":material/cancel:", on_click=cancel)
     last: Step | None = None
@@ -44,5 +44,5 @@ def run(steps: Iterator[Step], *, key: str, tell: Callable[[Step], tuple[float, 
             bar.progress(min(1.0, max(0.0, share)), words)
             last = step
     cancel()
-    place.empty()
+    slot.empty()
     return last

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
 from app import context
-from backend.bisect import cache as bisect_kept
+from backend.bisect import cache as bisect_cache
 from backend.bisect.model import BisectProgress
 from backend.lake.lake import Lake
 from tests import builders
@@ -171,7 +171,7 @@ def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monk
         seen.append(True)
         yield BisectProgress((), "judging v0", 0)
 
-    monkeypatch.setattr(bisect_kept, "bisect", slow)
+    monkeypatch.setattr(bisect_cache, "bisect", slow)
     stopped = open_page("bisect", **link)
     assert seen and param(stopped, "run") is None
     again(stopped)

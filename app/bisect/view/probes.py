@@ -9,12 +9,12 @@ from datetime import datetime
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.bisect.view.words import cut, outcome_text, read_text
+from app.bisect.view.words import outcome_text, read_text
 from app.ui.frames import ages
 from app.ui.theme import SURFACES, Mode, operation_style, state_style, template_name
 from backend.bisect.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose
 from backend.diff.values import json_value
-from backend.format import things, utc_text
+from backend.format import cut, things, utc_text
 
 SIGNS = {Outcome.GOOD: "✓ good", Outcome.BAD: "✕ bad", Outcome.SKIPPED: "○ skipped"}
 _PURPOSES = {Purpose.END: "an end", Purpose.SEARCH: "search", Purpose.CHECK: "check"}
@@ -110,10 +110,6 @@ def empty_text() -> str:
     )
 
 
-def condition_title(found: Bisection) -> str:
-    return cut(found.condition)
-
-
 def _range(found: Bisection) -> list[float]:
     low, high = min(found.good, found.bad), max(found.good, found.bad)
     edge = max(0.5, 0.02 * (high - low))
@@ -121,5 +117,4 @@ def _range(found: Bisection) -> list[float]:
 
 
 def _text(value: object) -> str:
-    text = "null" if value is None else str(json_value(value))
-    return text if len(text) <= _MOST_CELL else f"{text[: _MOST_CELL - 1]}…"
+    return cut("null" if value is None else str(json_value(value)), _MOST_CELL)

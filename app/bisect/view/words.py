@@ -8,7 +8,7 @@ from datetime import datetime
 
 from backend.bisect.ends import gave
 from backend.bisect.model import Bisection, BisectProgress, Outcome, Probe, Source
-from backend.format import UNKNOWN, bytes_text, count_text, duration_text, things, utc_text
+from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, things, utc_text
 from backend.lake.history.history_filter import stream_of
 from backend.lake.model import Commit
 
@@ -26,7 +26,7 @@ def means_text(*, by_row: bool) -> str:
 
 def headline(found: Bisection, streams: Mapping[str, str] | None = None) -> str:
     """The answer in one sentence: "v118 (MERGE by stream silver_orders, …) is the first version that breaks …"."""
-    text = cut(found.condition)
+    text = one_line(found.condition)
     does = f"satisfies `{text}` again" if found.is_mended else f"breaks `{text}`"
     if found.culprit is None:
         return (
@@ -70,10 +70,9 @@ def versions_text(versions: Sequence[int]) -> str:
     return f"{first} … v{versions[-1]}"
 
 
-def cut(text: str) -> str:
-    """A condition short enough for a sentence, on one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= MOST_CONDITION else f"{line[: MOST_CONDITION - 1]}…"
+def one_line(condition: str) -> str:
+    """A condition short enough for a sentence."""
+    return cut(" ".join(condition.split()), MOST_CONDITION)
 
 
 def outcome_text(probe: Probe) -> str:
@@ -114,12 +113,12 @@ def _values(found: Bisection) -> list[str]:
     """The condition on both sides of the change, as probed."""
     words = ("bad", "good") if found.is_mended else ("good", "bad")
     said = []
-    for version, word, place in ((found.last, words[0], "last"), (found.first_seen, words[1], "first")):
+    for version, word, end in ((found.last, words[0], "last"), (found.first_seen, words[1], "first")):
         probe = found.probe_of(version)
         if probe is None:
             continue
-        which = f"the {place} {word} version" if found.culprit is not None else f"{word}"
-        is_that = place == "last" or version == found.culprit
+        which = f"the {end} {word} version" if found.culprit is not None else f"{word}"
+        is_that = end == "last" or version == found.culprit
         said.append(f"v{version} is {which if is_that else word}: {outcome_text(probe)}")
     return said
 

@@ -17,7 +17,7 @@ from app.changes.view.sentence import (
     writer_text,
 )
 from backend.diff.model import CommitChanges, DiffMethod, VersionDiff
-from backend.format import count_text, utc_text
+from backend.format import count_text, cut, utc_text
 
 MOST_COMMITS = 20
 MOST_LINES = 20
@@ -80,14 +80,14 @@ def _commit(each: CommitChanges) -> str:
     commit = each.commit
     counts = (each.inserted, each.updated, each.deleted)
     texts = (commit.operation or "unnamed", writer_text(commit, {}), predicate_text(commit) or "–")
-    cells = [f"v{commit.version}", utc_text(commit.committed_at), *(escaped(_cut(text)) for text in texts)]
+    cells = [f"v{commit.version}", utc_text(commit.committed_at), *(escaped(cut(text, MOST_TEXT)) for text in texts)]
     return f"| {' | '.join([*cells, *(count_text(count) for count in counts)])} |"
 
 
 def _metadata(diff: VersionDiff) -> list[str]:
     schema = diff.schema
     lines = [
-        *(f"column {_code(field.path)} added, {escaped(_cut(field.type))}" for field in schema.added),
+        *(f"column {_code(field.path)} added, {escaped(cut(field.type, MOST_TEXT))}" for field in schema.added),
         *(f"column {_code(field.path)} dropped" for field in schema.dropped),
         *(f"column {_code(before)} renamed to {_code(after)}" for before, after in schema.renamed),
         *(f"{each.what} of {_code(each.path)}: {_from_to(each.before, each.after)}" for each in schema.changed),
@@ -103,12 +103,12 @@ def _metadata(diff: VersionDiff) -> list[str]:
 
 def _method(diff: VersionDiff, *, is_pending: bool) -> list[str]:
     known = [] if is_pending else [exactness_text(diff), escaped(key_text(diff))]
-    reasons = [escaped(_cut(reason, 300)) for reason in diff.reasons]
+    reasons = [escaped(cut(reason, 300)) for reason in diff.reasons]
     return ["", f"How it knows: {METHOD_WORDS[diff.method]}", "", *(f"- {line}" for line in (*known, *reasons))]
 
 
 def _from_to(before: str | None, after: str | None) -> str:
-    return " → ".join("none" if text is None else escaped(_cut(text)) for text in (before, after))
+    return " → ".join("none" if text is None else escaped(cut(text, MOST_TEXT)) for text in (before, after))
 
 
 def _names(columns: Iterable[str]) -> str:
@@ -117,8 +117,4 @@ def _names(columns: Iterable[str]) -> str:
 
 def _code(text: str) -> str:
     """A name of the table's; bold, because code spans cannot be escaped."""
-    return f"**{escaped(_cut(text))}**"
-
-
-def _cut(text: str, most: int = MOST_TEXT) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return f"**{escaped(cut(text, MOST_TEXT))}**"

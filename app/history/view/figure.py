@@ -78,15 +78,15 @@ def history_figure(timeline: Timeline, figure: Figure, *, mode: Mode = "light", 
     totals = [timeline.totals[index] for index in thinned([_value(item, figure) for item in timeline.totals])]
     by_time = all(item.committed_at for item in timeline.totals)
 
-    def place_of(item: VersionTotals) -> datetime | int:
+    def x_of(item: VersionTotals) -> datetime | int:
         return wall_clock(item.committed_at, zone) if by_time and item.committed_at else item.version
 
     chart = over_versions_figure(history_finding(timeline.totals, figure), mode=mode)
     if totals:
-        places, values = [place_of(item) for item in totals], [_value(item, figure) for item in totals]
+        xs, values = [x_of(item) for item in totals], [_value(item, figure) for item in totals]
         hovers = [_hover(item, figure) for item in totals]
-        chart.add_trace(step_line(places, values, hovers, name=figure.title, mode=mode))
-        chart.add_traces(glyphs(timeline.totals, place_of, mode=mode, edge_px=1))
+        chart.add_trace(step_line(xs, values, hovers, name=figure.title, mode=mode))
+        chart.add_traces(glyphs(timeline.totals, x_of, mode=mode, edge_px=1))
     clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
     heights = count_axis(_value(item, figure) for item in totals)
     chart.update_layout(margin_t=72, xaxis_title_text=clock, yaxis={"title_text": figure.axis, **heights})

@@ -50,16 +50,16 @@ def shown_rows(rows: pa.Table) -> ShownRows:
     columns = {name: _cells(rows.column(index)) for index, name in enumerate(names)}
     limit = next((limit for limit in CELL_LIMITS if _weight(columns, limit) <= MOST_BYTES), CELL_LIMITS[-1])
     weight = _weight(columns, limit)
-    kept = rows.num_rows if weight <= MOST_BYTES else max(1, rows.num_rows * MOST_BYTES // weight)
-    cut = sum(isinstance(cell, str) and len(cell) > limit for cells in columns.values() for cell in cells[:kept])
+    shown = rows.num_rows if weight <= MOST_BYTES else max(1, rows.num_rows * MOST_BYTES // weight)
+    cut = sum(isinstance(cell, str) and len(cell) > limit for cells in columns.values() for cell in cells[:shown])
     frame = pd.DataFrame(
-        {name: _series([_cut(cell, limit) for cell in cells[:kept]]) for name, cells in columns.items()},
-        index=range(kept),
+        {name: _series([_cut(cell, limit) for cell in cells[:shown]]) for name, cells in columns.items()},
+        index=range(shown),
     )
     types = {name: type_text(rows.schema.field(index).type) for index, name in enumerate(names)}
     numbers = [name for index, name in enumerate(names) if _is_number(rows.schema.field(index).type)]
     right = tuple(name for name in numbers if frame[name].dtype == object)
-    return ShownRows(frame, types, right, limit, cut, rows.num_rows - kept)
+    return ShownRows(frame, types, right, limit, cut, rows.num_rows - shown)
 
 
 def exact_numbers(frame: pd.DataFrame) -> Any:

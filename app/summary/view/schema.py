@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from backend.format import UNKNOWN, count_text, percent, things
+from backend.format import UNKNOWN, count_text, cut, percent, things
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.table.schema import Column, Constraint, Identity, TypeChange
 
@@ -57,8 +57,8 @@ def schema_frame(columns: Iterable[Column], totals: Mapping[str, ColumnTotals]) 
     """One row a field, nested ones indented under their parent; traits that no column has are left out."""
     rows = [_row(column, totals.get(column.path)) for column in columns]
     frame = pd.DataFrame(rows, columns=list(_row(_NOBODY, None)))
-    kept = {*_ALWAYS, *(_STATISTICS if totals else ())}
-    return frame.drop(columns=[name for name in frame.columns if name not in kept and not frame[name].any()])
+    always = {*_ALWAYS, *(_STATISTICS if totals else ())}
+    return frame.drop(columns=[name for name in frame.columns if name not in always and not frame[name].any()])
 
 
 def constraints_frame(constraints: Iterable[Constraint]) -> pd.DataFrame:
@@ -100,10 +100,11 @@ def value_text(value: Any) -> str:
 
 
 def _row(column: Column, totals: ColumnTotals | None) -> dict[str, str]:
-    kind = column.type if len(column.type) <= MOST_TYPE else f"{column.type[: MOST_TYPE - 1]}…"
     return {
         "Column": INDENT * 2 * column.depth + column.name,
-        "Type": column.kind if column.kind == "struct" else kind,  # what is inside stands below it
+        "Type": column.kind
+        if column.kind == "struct"
+        else cut(column.type, MOST_TYPE),  # what is inside stands below it
         "Nullable": "yes" if column.nullable else "no",
         "Partition": "partition key" if column.is_partition else "",
         **_statistics(totals),

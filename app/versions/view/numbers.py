@@ -134,16 +134,16 @@ def number_figure(
     """The figure; `commits` are those whose operations are marked. Without times the versions are the axis."""
     by_time = by_time and all(point.at for point in points)
 
-    def place_of(version: int, at: datetime | None) -> datetime | int:
+    def x_of(version: int, at: datetime | None) -> datetime | int:
         return wall_clock(at, zone) if by_time and at is not None else version
 
     shown = [points[index] for index in thinned([_number(point.value) for point in points])]
-    places, drawn = [place_of(p.version, p.at) for p in shown], [_drawn(point.value) for point in shown]
+    xs, drawn = [x_of(p.version, p.at) for p in shown], [_drawn(point.value) for point in shown]
     chart = over_versions_figure(finding(points, number), mode=mode)
-    chart.add_trace(step_line(places, drawn, [_hover(point, number) for point in shown], name=number.title, mode=mode))
+    chart.add_trace(step_line(xs, drawn, [_hover(point, number) for point in shown], name=number.title, mode=mode))
     low, high = (points[0].version, points[-1].version) if points else (0, 0)
     inside = [c for c in commits if low <= c.version <= high and (c.committed_at or not by_time)]
-    chart.add_traces(glyphs(inside, lambda commit: place_of(commit.version, commit.committed_at), mode=mode))
+    chart.add_traces(glyphs(inside, lambda commit: x_of(commit.version, commit.committed_at), mode=mode))
     clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
     chart.update_layout(xaxis_title_text=clock, yaxis_title_text=number.axis)
     if points and not any(isinstance(p.value, date) for p in points):

@@ -7,13 +7,12 @@ pieces are drawn, however many runs there are.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import plotly.graph_objects as go
 
 from app.ui.axes import version_axis
 from app.ui.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
-from backend.format import UNKNOWN, ago, things
+from backend.format import UNKNOWN, ago, things, zone_of
 from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
 from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, Run
 from backend.lake.table.property_values import interval_text
@@ -212,8 +211,8 @@ def moment_text(moment: datetime, zone: str | None, now: datetime | None = None)
     if moment.year >= 9000:
         return "the end of the calendar"
     try:
-        local = moment.astimezone(ZoneInfo(zone or "UTC"))
-    except (ZoneInfoNotFoundError, ValueError, OverflowError):
+        local = moment.astimezone(zone_of(zone))
+    except OverflowError:  # a log may name the first day of the calendar
         local = moment
     name = f" {local.tzname()}" if not zone or zone == "UTC" else ""
     if now is not None and timedelta() <= moment - now < _SOON:

@@ -111,7 +111,7 @@ def test_the_log_alone_is_said_only_where_it_was_alone() -> None:
 
 @pytest.mark.parametrize("text", ["amount\n >=  0", "x" * 500])
 def test_a_long_condition_is_cut_to_a_line(text: str) -> None:
-    assert len(words.cut(text)) <= words.MOST_CONDITION and "\n" not in words.cut(text)
+    assert len(words.one_line(text)) <= words.MOST_CONDITION and "\n" not in words.one_line(text)
 
 
 def test_the_list_of_probes() -> None:

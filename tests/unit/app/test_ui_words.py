@@ -47,8 +47,8 @@ def test_a_lake_that_is_only_browsed_is_not_amber() -> None:
 
 
 def test_the_place_of_a_table() -> None:
-    assert frame.place(REF) == ("lake / silver", "orders")
-    assert frame.place(TableRef("/data/lake/t", "lake/t", "/data/lake")) == ("lake", "t")
+    assert frame.folders_and_name(REF) == ("lake / silver", "orders")
+    assert frame.folders_and_name(TableRef("/data/lake/t", "lake/t", "/data/lake")) == ("lake", "t")
 
 
 def test_words_of_others_cannot_become_markdown() -> None:
