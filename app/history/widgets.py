@@ -162,15 +162,11 @@ def _list(found: Sequence[Commit], known: view.Known, *, dimmed: bool) -> None:
     st.dataframe(
         styled,
         key=key,
-        column_config=dict(COMMITS.config),
-        hide_index=True,
-        height=lists.height(frame),
-        row_height=lists.ROW_PX,
         on_select=lambda: _on_list(key),
         selection_mode="multi-row",
         selection_default={"selection": {"rows": rows}} if rows else None,
         placeholder="",
-        alt=COMMITS.alt,
+        **lists.shape(frame, COMMITS),
     )
 
 

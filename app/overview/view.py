@@ -9,11 +9,10 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.ui.lake import LakeTotals, Table
+from app.ui.lake import LakeTotals, Table, table_cells
 from app.ui.words import KeyFigure
-from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
+from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.health.model import AttentionItem, Severity
-from backend.lake.model import UnreadableTable
 from backend.streams.model import StreamState, StreamStatus
 
 LAYER_ORDER = ("bronze", "silver", "gold")
@@ -57,35 +56,11 @@ def most_troubled(tables: Sequence[Table], items: Sequence[AttentionItem], most:
 
 
 def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
-    """One row a table, in the order given. Numbers stay numbers, so that sorting a column means something."""
-    return pd.DataFrame([_table_row(table, now) for table in tables], columns=list(TABLE_COLUMNS))
+    """One row a table, in the order given."""
+    return pd.DataFrame([table_cells(table, now) for table in tables], columns=list(TABLE_COLUMNS))
 
 
 TABLE_COLUMNS = ("Layer", "Table", "Rows", "Files", "Size", "Small files", "Last commit", "By", "State", "Committed at")
-
-
-def _table_row(table: Table, now: datetime) -> dict[str, object]:
-    if isinstance(table, UnreadableTable):
-        return {
-            "Layer": table.ref.layer,
-            "Table": table.ref.name,
-            "State": "⚠ unreadable",
-            "Last commit": _since_s(table.last_commit_at, now),
-            "By": table.last_operation or UNKNOWN,
-            "Committed at": utc_text(table.last_commit_at),
-        }
-    return {
-        "Layer": table.ref.layer,
-        "Table": table.ref.name,
-        "Rows": table.num_rows,
-        "Files": table.num_files,
-        "Size": table.size_bytes,
-        "Small files": table.small_files / table.num_files if table.num_files else None,
-        "Last commit": _since_s(table.last_commit_at, now),
-        "By": table.last_operation or UNKNOWN,
-        "State": f"v{table.version}",
-        "Committed at": utc_text(table.last_commit_at),
-    }
 
 
 STREAM_COLUMNS = ("Stream", "Verdict", "State", "Wanted", "Rows in", "Last batch", "Batch", "Because")

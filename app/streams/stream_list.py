@@ -18,7 +18,7 @@ from app.streams.view.streams import (
     in_order,
     summary_sentence,
 )
-from app.ui.lists import Look, height, styled
+from app.ui.lists import Look, shape, styled
 from app.ui.words import markdown_safe
 from backend.format import UNKNOWN
 from backend.streams.model import StreamStatus
@@ -36,6 +36,7 @@ STREAMS = Look(
         "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),
     },
     layer_column="Layer",
+    alt="Streams with desired and observed state, verdict and rate",
 )
 
 
@@ -78,14 +79,11 @@ def _rows(statuses: Sequence[StreamStatus], *, now: datetime) -> None:
     frame = build_stream_frame(statuses, now=now, recent_rows=recent)
     picked = st.dataframe(
         styled(frame, STREAMS).map(cell_colour, mode=context.mode(), subset=["Verdict", "Wanted", "Observed"]),
-        column_config=dict(STREAMS.config),
-        hide_index=True,
         placeholder=UNKNOWN,
-        height=height(frame),
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],
         key=LIST,
-        alt="Streams with desired and observed state, verdict and rate",
+        **shape(frame, STREAMS),
     ).selection
     if picked.cells:
         row, _ = picked.cells[0]

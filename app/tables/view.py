@@ -9,8 +9,8 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.ui.lake import LakeReading, Table, lake_totals, totals_sentence
-from backend.format import UNKNOWN, age_s, count_text, things, utc_text
+from app.ui.lake import LakeReading, Table, lake_totals, small_share, table_cells, totals_sentence
+from backend.format import age_s, count_text, things
 from backend.lake.model import TableCard, UnreadableTable
 
 LAYERS = ("bronze", "silver", "gold", "no layer")
@@ -45,11 +45,6 @@ class Limits:
     now: datetime
     stale_after_s: float
     min_files: int
-
-
-def small_share(table: Table) -> float | None:
-    """Share of a table's files that are small; None when it is unknown or has no files."""
-    return table.small_files / table.num_files if isinstance(table, TableCard) and table.num_files else None
 
 
 # name of an order → the number by which the largest comes first
@@ -171,27 +166,12 @@ def catalog_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
 
 
 def _row(table: Table, now: datetime) -> dict[str, object]:
-    age = age_s(table.last_commit_at, now)
-    row: dict[str, object] = {
-        "Layer": table.ref.layer,
-        "Table": table.ref.name,
-        "Last commit": None if age is None else max(0.0, age),
-        "By": table.last_operation or UNKNOWN,
-        "Committed at": utc_text(table.last_commit_at),
-    }
-    if isinstance(table, UnreadableTable):
-        version = "" if table.version is None else f" v{table.version}"
-        return row | {
-            "State": f"⚠ unreadable{version}",
-            "Problem": table.reason[:MOST_TEXT],
-            "What to do": table.hint[:MOST_TEXT],
-        }
-    return row | {
-        "State": f"v{table.version}",
-        "Rows": table.num_rows,
-        "Files": table.num_files,
-        "Size": table.size_bytes,
-        "Small files": small_share(table),
-        "Owner": table.owner,
-        "Classification": table.classification,
+    cells = table_cells(table, now)
+    if isinstance(table, TableCard):
+        return cells | {"Owner": table.owner, "Classification": table.classification}
+    version = "" if table.version is None else f" v{table.version}"
+    return cells | {
+        "State": f"{cells['State']}{version}",
+        "Problem": table.reason[:MOST_TEXT],
+        "What to do": table.hint[:MOST_TEXT],
     }

@@ -1,7 +1,7 @@
 """The lake as far as it is read, and what its tables add up to: one reading in the background for all viewers.
 
 Rule: nobody waits for a big lake. A pass starts when someone looks and the last is old; whoever looks gets what has
-arrived and how much is still to come. No Streamlit here; totals say what they could not count.
+arrived and how much is still to come. Knows no Streamlit; totals say what they could not count.
 """
 
 import threading
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from backend.format import bytes_text, count_text, percent, things
+from backend.format import UNKNOWN, age_s, bytes_text, count_text, percent, things, utc_text
 from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
@@ -180,3 +180,28 @@ def totals_sentence(totals: LakeTotals) -> str:
     if totals.unreadable:
         parts.append(f"{count_text(totals.unreadable)} unreadable")
     return " · ".join(parts)
+
+
+# one table -------------------------------------------------------------------------------------------------------
+
+
+def small_share(table: Table) -> float | None:
+    """Share of a table's files that are small; None when it is unknown or has no files."""
+    return table.small_files / table.num_files if isinstance(table, TableCard) and table.num_files else None
+
+
+def table_cells(table: Table, now: datetime) -> dict[str, object]:
+    """What every list of tables shows. Numbers stay numbers, so that sorting a column means something."""
+    age = age_s(table.last_commit_at, now)
+    cells: dict[str, object] = {
+        "Layer": table.ref.layer,
+        "Table": table.ref.name,
+        "State": "⚠ unreadable" if isinstance(table, UnreadableTable) else f"v{table.version}",
+        "Last commit": None if age is None else max(0.0, age),  # one ahead of this clock is now
+        "By": table.last_operation or UNKNOWN,
+        "Committed at": utc_text(table.last_commit_at),
+    }
+    if isinstance(table, UnreadableTable):
+        return cells
+    numbers = {"Rows": table.num_rows, "Files": table.num_files, "Size": table.size_bytes}
+    return {**cells, **numbers, "Small files": small_share(table)}

@@ -40,16 +40,7 @@ class Look:
 
 def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
     """A list to read."""
-    st.dataframe(
-        styled(frame, look),
-        key=key,
-        column_config=dict(look.config),
-        hide_index=True,
-        height=height(frame),
-        row_height=ROW_PX,
-        placeholder=UNKNOWN,
-        alt=look.alt,
-    )
+    st.dataframe(styled(frame, look), key=key, placeholder=UNKNOWN, **shape(frame, look))
 
 
 def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -> str | None:
@@ -63,14 +54,10 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -
     event = st.dataframe(
         styled(frame, look),
         key=key,
-        column_config=dict(look.config),
-        hide_index=True,
-        height=height(frame),
-        row_height=ROW_PX,
         on_select="rerun",
         selection_mode="single-cell",
         placeholder=UNKNOWN,
-        alt=look.alt,
+        **shape(frame, look),
     )
     row = chosen_row(event)
     return shown[row] if row is not None and row < len(shown) else None
@@ -91,6 +78,17 @@ def styled(frame: pd.DataFrame, look: Look) -> Any:
     if look.layer_column:
         style = style.map(_layer_css, subset=[look.layer_column])
     return style
+
+
+def shape(frame: pd.DataFrame, look: Look) -> dict[str, Any]:
+    """What every list gives to `st.dataframe`."""
+    return {
+        "column_config": dict(look.config),
+        "hide_index": True,
+        "height": height(frame),
+        "row_height": ROW_PX,
+        "alt": look.alt,
+    }
 
 
 def height(frame: pd.DataFrame) -> int | Literal["content"]:
