@@ -81,6 +81,9 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
     for finding in snapshot.findings:
         say(f"! {one_line(finding)}", style="yellow")
     say()
+    if not schema:
+        say("No columns yet: the schema is empty at this version.")
+        return 0
     print_table(
         ("column", "type", "null", "comment"),
         (

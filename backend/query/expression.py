@@ -193,7 +193,9 @@ def _column(node: dict[str, Any], columns: Sequence[str], text: str) -> str:
         return same[0]
     at = _position_of(node, text)
     near = difflib.get_close_matches(names[0].lower(), [c.lower() for c in columns], n=1)
-    hint = f"did you mean {near[0]}?" if near else f"its columns are {', '.join(columns[:12])}"
+    hint = f"its columns are {', '.join(columns[:12])}" if columns else "the table has no columns yet"
+    if near:
+        hint = f"did you mean {near[0]}?"
     raise QueryError(f"there is no column {names[0]!r}{_at(at)}", hint=hint, position=at)
 
 

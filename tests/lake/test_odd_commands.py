@@ -105,6 +105,7 @@ for number, schema in enumerate(
      + "}]}"),
 ):  # fmt: skip
     described(f"schema_{number}", schemaString=schema)
+described("schema_missing", schemaString=...)
 described("schema_no_text", schemaString={"type": "struct", "fields": []})
 described("no_properties", configuration=...)
 described("properties_of_null", configuration={"delta.appendOnly": None, "": ""})

@@ -20,6 +20,7 @@ from app.cli.lake import services
 from backend.errors import TableNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, UnreadableTable
+from backend.lake.table.schema import columns
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, protocol, remove, write
 
@@ -131,7 +132,8 @@ first(
 first("metadata_is_a_list", Reason(), protocol(), {"metaData": []})
 first("schema_garbage", Counts(0, 0, 0, 0), protocol(), changed(metadata(), schemaString="{no schema"))
 first("schema_is_a_number", Reason(), protocol(), changed(metadata(), schemaString=5))
-first("no_schema", Reason(), protocol(), changed(metadata(), schemaString=...))
+first("no_schema", Counts(0, 0, 0, 0), protocol(), changed(metadata(), schemaString=...))
+first("schema_null", Counts(0, 0, 0, 0), protocol(), changed(metadata(), schemaString=None))
 first(
     "configuration_values_are_numbers",
     Counts(0, 0, 0, 0),
@@ -357,6 +359,33 @@ def test_where_deltalake_opens_a_table_the_numbers_agree(root, rows):
             theirs[name] = (table.version(), len(sizes), sum(sizes))
     ours = {name: (rows[name]["version"], rows[name]["num_files"], rows[name]["size_bytes"]) for name in theirs}
     assert ours == theirs and len(theirs) > 30
+
+
+@pytest.mark.parametrize("schema", [..., None])
+def test_a_table_whose_schema_is_not_there_yet_is_read_from_its_first_version_on(tmp_path, open_lake, schema):
+    write(tmp_path / "lake" / "t", {"id": [1, 2]})
+    log = tmp_path / "lake" / "t" / "_delta_log"
+    first_write = (log / FIRST).rename(log / f"{1:020d}.json")
+    made = next(action for line in first_write.read_text().splitlines() if "metaData" in (action := json.loads(line)))
+    bare = (protocol(1, 2), changed(made, schemaString=schema), commit_info("CREATE TABLE"))
+    (log / FIRST).write_text("".join(json.dumps(action) + "\n" for action in bare))
+    lake = open_lake(tmp_path / "lake")
+    ref = lake.find("t")
+    before, after = (columns(lake.snapshot(ref, version).metadata) for version in (0, 1))
+    assert (before, [(column.path, column.type) for column in after]) == ((), [("id", "bigint")])
+    assert lake.rows(ref, version=0, limit=5).rows.num_rows == 0
+    assert lake.rows(ref, limit=5).rows.to_pydict() == {"id": [1, 2]}
+
+
+@pytest.mark.parametrize("name", ["no_schema", "schema_null"])
+def test_a_table_whose_schema_is_not_there_yet_says_that_it_has_no_columns(root, capsys, monkeypatch, name):
+    monkeypatch.setenv("WEIR_HOME", str(root.parent))
+    monkeypatch.setenv("WEIR_LAKE__ROOTS", json.dumps([str(root)]))
+    services.cache_clear()
+    with pytest.raises(SystemExit) as left:
+        main(["table", name])
+    services.cache_clear()
+    assert (left.value.code, "No columns yet" in capsys.readouterr().out) == (0, True)
 
 
 # roots -----------------------------------------------------------------------------------------------------------

@@ -62,6 +62,12 @@ def schema_of_garbage(path: Path) -> None:
     HandLog(path).commit(protocol(), {"metaData": spoiled}, add("a", stats="{"), commit_info(timestamp=10**40))
 
 
+def no_schema_yet(path: Path) -> None:
+    made = metadata()["metaData"]
+    del made["schemaString"]
+    HandLog(path).commit(protocol(), {"metaData": made}, commit_info("CREATE TABLE"))
+
+
 def cut_parquet(path: Path) -> None:
     for file in orders_table(path).glob("*.parquet"):
         file.write_bytes(file.read_bytes()[:100])
@@ -111,6 +117,7 @@ KINDS: dict[str, tuple[Callable[[Path], object], frozenset[str], bool]] = {
     "wrong_types": (wrong_types, ALL, True),
     "wrong_metadata": (wrong_metadata, ALL, True),
     "schema_of_garbage": (schema_of_garbage, frozenset({"table", "table "}), True),
+    "no_schema_yet": (no_schema_yet, frozenset(), True),
     "cut_parquet": (cut_parquet, DATA, True),
     "cut_checkpoint": (cut_checkpoint, ALL, True),
     "sidecar_outside": (sidecar_outside, ALL, True),
@@ -148,6 +155,11 @@ def test_the_pages_of_a_bad_table_work(home: Path, kind: str) -> None:
         assert bool(app.main.error) == (page in failing), (page, words(app))
         if page == "history" and has_commits:
             assert len(frame_with(app, "Version", "Operation")), "the commits are listed whatever the state"
+
+
+def test_a_table_without_a_schema_says_that_it_has_no_columns_yet(home: Path) -> None:
+    no_schema_yet(home / "lake" / "bare")
+    assert "no columns yet" in words(open_page("table", table="bare"))
 
 
 def test_a_folder_that_is_no_table_and_a_good_neighbour(home: Path) -> None:

@@ -55,6 +55,7 @@ ACTIONS = pa.schema(
     )
 )
 _CODES = {kind: int(kind) for kind in Kind}
+NO_COLUMNS = '{"type":"struct","fields":[]}'
 
 
 class BadActionError(ValueError):
@@ -185,15 +186,20 @@ def read_protocol(action: Any) -> Protocol:
 
 
 def read_metadata(action: Any) -> Metadata:
-    if not isinstance(action, Mapping) or not isinstance(action.get("schemaString"), str):
-        raise BadActionError("metaData without a schema")
+    if not isinstance(action, Mapping):
+        raise BadActionError("metaData is not an object")
+    schema = action.get("schemaString")
+    if schema is None:  # a pipeline's table before its first rows: Delta reads it as one without columns
+        schema = NO_COLUMNS
+    if not isinstance(schema, str):
+        raise BadActionError("metaData whose schema is no text")
     configuration = action.get("configuration") or {}
     if not isinstance(configuration, Mapping):
         raise BadActionError("metaData whose configuration is not an object")
     created_ms = epoch_ms(action.get("createdTime"))
     return Metadata(
         id=str(action.get("id") or ""),
-        schema_json=action["schemaString"],
+        schema_json=schema,
         partition_columns=_names(action.get("partitionColumns")),
         configuration={str(k): str(v) for k, v in configuration.items()},
         name=optional_text(action.get("name")),

@@ -21,6 +21,7 @@ from backend.lake.rows.log_subset import log_subset
 from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
+from backend.lake.table.schema import fields
 
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
 SEARCH_FILES, SEARCH_S = 2_000, 10.0
@@ -89,6 +90,8 @@ def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.Reco
 
 def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRows:
     """At most `query.limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
+    if not snapshot.num_files and not fields(snapshot.metadata):  # deltalake opens no table without a schema
+        return FoundRows(RowPage(pa.table({}), truncated=False, total_rows=0), 0, None, None)
     if is_remote(snapshot.ref.uri) or not snapshot.num_files:
         return _whole_table(storage, snapshot, query)
     candidates = np.arange(snapshot.num_files)
