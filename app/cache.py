@@ -1,7 +1,7 @@
-"""Every `st.cache_data`, with one table of how long each kind of reading may be old.
+"""Every `st.cache_data`, with one table of how old each kind of reading may be.
 
-Rule: what is read at a fixed version never changes and has no ttl; a failed reading is never cached; the lake keeps
-its own caches of logs and snapshots, so nothing big is pickled here.
+Rule: what is read at a fixed version never changes, so it has no ttl. A failed reading is never cached. Nothing big is
+pickled here: the lake has caches of its own for logs and snapshots.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def lake_reader() -> LakeReader:
 
 
 def streams_reading() -> StreamsReading:
-    """Every stream and host; a store that does not answer is a reading with a `problem`, not an error."""
+    """Every stream and host. A store that does not answer is a reading with a `problem`, not an error."""
     try:
         return _streams_reading()
     except LakehouseError as exc:
@@ -75,10 +75,14 @@ def forget_streams() -> None:
     _streams_reading.clear()
 
 
+def _key(snapshot: Snapshot) -> str:
+    """What stands for a snapshot, which is too big to hash: Streamlit skips arguments with a leading underscore."""
+    return f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
+
+
 def distribution(snapshot: Snapshot, *, with_rows: bool = False) -> FileDistribution:
     """The file-size distribution of a snapshot; rows per partition only where asked for."""
-    key = f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
-    return _distribution(key, with_rows, snapshot)
+    return _distribution(_key(snapshot), with_rows, snapshot)
 
 
 @st.cache_data(show_spinner="Counting files …", max_entries=FIXED_ENTRIES)
@@ -90,8 +94,7 @@ def _distribution(key: str, with_rows: bool, _snapshot: Snapshot) -> FileDistrib
 
 def file_page(snapshot: Snapshot, choice: FileChoice, start: int, length: int) -> FilePage:
     """A part of the chosen files of a snapshot, in their order."""
-    key = f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
-    return _file_page(key, choice, start, length, snapshot)
+    return _file_page(_key(snapshot), choice, start, length, snapshot)
 
 
 @st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES)
@@ -101,8 +104,7 @@ def _file_page(key: str, choice: FileChoice, start: int, length: int, _snapshot:
 
 def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnTotals, ...]:
     """What the statistics of a snapshot's files say of some columns; raises what `column_stats` raises."""
-    key = f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
-    return _column_totals(key, columns, snapshot)
+    return _column_totals(_key(snapshot), columns, snapshot)
 
 
 @st.cache_data(show_spinner="Reading statistics …", show_time=True, max_entries=FIXED_ENTRIES)

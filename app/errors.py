@@ -1,7 +1,7 @@
 """The error boundary: what happened, what it means, what to do; never a traceback.
 
-Rule: errors of Weir's own tree are shown where they happen; anything else is a bug, which is logged with a reference
-that the viewer can quote.
+Rule: errors of Weir's own tree are shown where they happen. Anything else is a bug: it is logged with a reference that
+the viewer can quote.
 """
 
 import secrets

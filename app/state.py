@@ -141,6 +141,7 @@ def choose_table(name: str | None, version: int | None = None) -> None:
     """Makes a table and a version the chosen ones; what was asked of another table is forgotten."""
     if name != table():
         put(dict.fromkeys(_OF_ONE_TABLE))
+        # A bound widget writes its parameter by itself, so it is emptied through the session.
         for widget in _EMPTY.keys() & set(st.session_state):
             st.session_state[widget] = _EMPTY[widget]()
     st.session_state[_REMEMBERED[TABLE]] = name

@@ -1,7 +1,7 @@
 """The search for the first bad version: its form, its probes as they run, and the answer.
 
-Rule: everything asked is in the URL; a search runs after a click, or where the URL says that it ran (`run` is the mark
-of what was asked, so that a changed form or another table runs nothing); a finished one is shown at once.
+Rule: everything asked is in the URL. A search runs after a click, or where the URL says that it ran: `run` holds the
+mark of what was asked, so a changed form or another table runs nothing. A finished search is shown at once.
 """
 
 import shlex
@@ -95,7 +95,7 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
 
 
 def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
-    """Run it, each probe shown as it ends; then the URL names the two versions that it was about."""
+    """Runs it and shows each probe as it ends; then the URL names the two versions that were compared."""
     box, slot = st.empty(), st.empty()
     try:
         with box.container():

@@ -1,7 +1,7 @@
-"""A question about two versions becomes an answer: the log part at once, rows after it with progress and Cancel.
+"""The comparison of rows on this machine: started, followed with Cancel, and shown once it is done.
 
-Rule: little work starts by itself, once in a session; more waits for a button that names what it reads; what anybody
-found is there at once.
+Rule: a small comparison starts by itself, once in a session. A larger one waits for a button that says how much it
+reads. An answer that anybody found is shown at once.
 """
 
 import zlib
@@ -24,8 +24,10 @@ _SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn tw
 
 
 def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
-    """The answer where it is there, or soon; where it is not, it is computed while the page is drawn. Of a comparison
-    that was ended what it had found, if anything."""
+    """The answer, where it is there or comes soon; what an ended comparison had found; else None.
+
+    Where it is missing and was asked for, it is computed while the page is drawn.
+    """
     if part.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return part.outline
     mark = _mark(question)
@@ -36,8 +38,10 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
 
 
 def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> bool:
-    """In `slot` the button that starts the comparison, and what became of one that was ended: `found`. Whether there
-    is something to wait for: `compare`, once the rest of the page is drawn."""
+    """Draws the button that starts the comparison, and what became of an ended one (`found`).
+
+    Returns whether there is something to wait for: the page calls `compare` once the rest is drawn.
+    """
     mark = _mark(question)
     if _starts_alone(mark, part):
         work.ask(mark)
@@ -57,8 +61,10 @@ def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot
 
 
 def compare(question: DiffQuestion, slot: DeltaGenerator) -> None:
-    """Compute rows in `slot`, or wait until a comparison that was ended has counted what it had compared; then the
-    page is drawn anew."""
+    """Computes the rows and shows the progress in `slot`, then draws the page anew.
+
+    Of an ended comparison it only waits until the rows compared so far are counted.
+    """
     mark, differences = _mark(question), context.differences()
     if not work.is_asked(mark):
         beat = slot.empty()
@@ -79,13 +85,13 @@ def compare(question: DiffQuestion, slot: DeltaGenerator) -> None:
 
 
 def _begun() -> set[str]:
-    """What this session compared: after a Cancel or a failure it is not begun again by itself."""
+    """What this session compared; after a Cancel or a failure it does not start again by itself."""
     found: set[str] = st.session_state.setdefault(_BEGUN, set())
     return found
 
 
 def _failed() -> dict[str, LakehouseError]:
-    """Why this session's comparisons ended without an answer."""
+    """The errors by which this session's comparisons ended."""
     found: dict[str, LakehouseError] = st.session_state.setdefault(_FAILED, {})
     return found
 
@@ -95,7 +101,7 @@ def _starts_alone(mark: str, part: LogPart) -> bool:
 
 
 def too_large(part: LogPart) -> None:
-    """Where only the size speaks against reading rows, a button that reads them all the same."""
+    """A button that reads the rows although they are more than the limit, where nothing else prevents it."""
     best = next((m for m in view.method_choices(part) if m is not DiffMethod.LOG_ONLY), None)
     if part.plan.method is not DiffMethod.LOG_ONLY or best is None or part.possible.bytes_to_read is None:
         return

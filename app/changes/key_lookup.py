@@ -1,7 +1,7 @@
-"""One key's history over the range of a difference: looked up at a click, its key in the URL.
+"""The history of one key over the range of a difference, with the key in the URL.
 
-Rule: a link opens it with a button, for looking may read much; what was found in this session stays while the question
-is the same.
+Rule: a link does not start the search, for it may read much; a button does. What was found stays for this session, as
+long as the same is asked.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _FOUND = "_key_history"
 
 
 def offer(diff: VersionDiff, row: RowChange | None) -> None:
-    """A button for the history of a row's key, where it has one that is told apart."""
+    """A button for the history of a row's key, where the key names this row alone."""
     if row is None or diff.against is not None:
         return
     if row.key is None or row.set_apart is not None:
@@ -103,7 +103,7 @@ def _close() -> None:
 
 
 def _asked() -> Key:
-    """The key that the URL names; what is none is as if there were none."""
+    """The key that the URL names; empty where it names none or is no key."""
     try:
         found = orjson.loads(state.text(state.KEY_OF) or "{}")
     except orjson.JSONDecodeError:

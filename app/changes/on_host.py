@@ -1,7 +1,7 @@
-"""Rows that the stream host compares: offered, followed with Cancel, and shown once they are found.
+"""The comparison of rows by the stream host: offered, followed with Cancel, and shown once it is done.
 
-Rule: what runs and what was found is asked of the control store, so a reload, a second viewer and the command see the
-same job; leaving the page ends nothing.
+Rule: the control store says what runs and what was found. So a reload, a second viewer and the command see the same
+job, and leaving the page ends nothing.
 """
 
 import streamlit as st
@@ -28,7 +28,7 @@ LABEL = "Compare on the stream host"
 
 
 def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
-    """The answer where a host has found it; of a job that was ended what it had found, if anything."""
+    """The answer that a host found; of a job that was ended, what it had found; else None."""
     if part.plan.method in _NO_JOB:
         return part.outline
     try:
@@ -39,7 +39,7 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
 
 
 def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> None:
-    """The job that runs, or an offer to begin one, in `slot`; `found` is what an ended one had found."""
+    """Draws the job that runs, or the button that starts one; `found` is what an ended one had found."""
     with slot:
         try:
             job = _job(question)
@@ -53,7 +53,7 @@ def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot
 
 
 def too_large(part: LogPart, *, view_of_rows: str) -> None:
-    """Where only the size speaks against reading rows here, the way to the host; the page then shows rows."""
+    """A button that compares on the host, where only the size prevents it here; the page then shows the rows."""
     if part.plan.method is not DiffMethod.LOG_ONLY or part.possible.bytes_to_read is None:
         return
     if any(method is not DiffMethod.LOG_ONLY for method in view.method_choices(part)):

@@ -1,6 +1,6 @@
-"""How two versions are compared: key, columns, tolerance, method and another table, in one popover bound to the URL.
+"""How two versions are compared: key, columns, tolerance, method and another table, in a popover bound to the URL.
 
-Rule: what the URL asks for stays visible, also where it is not possible: the answer then says why.
+Rule: what the URL asks for stays visible even where it is not possible; the answer then says why.
 """
 
 import streamlit as st
@@ -37,7 +37,7 @@ def other_table(opened: OpenTable) -> OpenTable | None:
 
 
 def options_popover(opened: OpenTable) -> "OptionsPopover":
-    """The popover with what does not depend on the two versions; `show_methods` adds the rest."""
+    """The popover with what does not depend on the two versions; `show_methods` adds the methods."""
     box = st.popover("How to compare", icon=":material/tune:", key="how")
     names = list(column_names(opened.snapshot.metadata))
     with box:
@@ -62,7 +62,8 @@ class OptionsPopover:
         self._slot = slot
 
     def show_methods(self, part: LogPart | None) -> None:
-        """The methods that are possible, and why the others are not; without a plan, a way back to the best one."""
+        """The possible methods, and why the others are not possible. Without a plan only the way back to the best
+        one."""
         asked = _asked_method()
         choices = list(view.method_choices(part)) if part else []
         if asked and asked not in choices:
@@ -87,7 +88,7 @@ def where_input() -> None:
 
 
 def asked_options(opened: OpenTable, against: OpenTable | None) -> DiffOptions:
-    """What the URL asks for, by the widgets that are drawn before; columns that are left out are in `left_out`."""
+    """What the URL asks for; the widgets must be drawn before. `left_out` names the columns left out."""
     limits = context.settings().lake
     key = tuple(st.session_state.get(state.KEY) or ()) or None
     return DiffOptions(
@@ -114,7 +115,10 @@ def compare_on_host() -> None:
 
 
 def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
-    """The key that was given last, as it was when this viewer first looked: what others give moves nobody's page."""
+    """The key last given for this table, as it was when this viewer first looked.
+
+    It is read once a session: another viewer's key must not change this page.
+    """
     name = f"remembered_key:{opened.ref.uri}"
     if name not in st.session_state:
         st.session_state[name] = key_memory(context.settings().home).known(opened.ref)

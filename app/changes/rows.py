@@ -1,6 +1,6 @@
-"""Changed rows: what updates touch, filters, before and after side by side, and exports.
+"""Changed rows: which columns updates touch, filters, before and after side by side, and exports.
 
-Rule: counts are of all changed rows, lists of the fetched ones, and each says which.
+Rule: counts are of all changed rows, lists are of the rows fetched, and each says which.
 """
 
 import zlib
@@ -63,10 +63,11 @@ def _rows(diff: VersionDiff) -> None:
 
 
 def _table(diff: VersionDiff, page: Sequence[RowChange]) -> RowChange | None:
-    """The rows side by side; the one that was clicked. Other rows are another list: its choice starts anew."""
+    """The rows side by side; returns the one that was clicked."""
     table = build_row_table(diff, page)
     if table.note:
         st.caption(table.note)
+    # Other rows are another list: a position chosen in the old one means nothing in it.
     name = zlib.crc32(repr([(row.kind, row.key) for row in page]).encode())
     event = st.dataframe(
         style(table), hide_index=True, key=f"changed_rows_{name:08x}", placeholder=UNKNOWN,

@@ -1,7 +1,7 @@
 """What changed between two versions: the sentence, the counts, and one chosen list below them.
 
-Rule: what the log tells is on the page before a row is read; net and gross are labelled each time; where rows cannot
-be compared, files, commits and metadata still are.
+Rule: what the log tells is on the page before a row is read. Net and gross are labelled each time. Where rows cannot be
+compared, files, commits and metadata still are.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Single files in pages, and one of them opened: what its footer and the log say.
+"""Data files page by page, and one file opened: what its footer and the log say.
 
 Rule: the browser gets one page, never the list; page and file are in the URL.
 """

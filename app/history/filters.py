@@ -117,7 +117,7 @@ def _groups(found: Choices) -> None:
     counts = (found.operations, found.users, found.engines, found.streams)
     for (key, label), occurring in zip(GROUPS.items(), counts, strict=True):
         picked, widget = chosen(key), f"pick_{key}"
-        st.session_state[widget] = picked
+        st.session_state[widget] = picked  # links and the back button change the URL behind the widget
         st.multiselect(
             label,
             view.options(occurring, picked),

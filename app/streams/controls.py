@@ -46,7 +46,7 @@ def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
         if clicked:
             names = tuple(status.declaration.name for status in allowed(statuses, act.action))
             st.session_state[_PENDING] = Pending(act.action, names)
-            st.rerun()
+            st.rerun()  # the page opens the dialog: a live region's next run would close it
 
 
 def blocked_caption(statuses: Sequence[StreamStatus]) -> None:

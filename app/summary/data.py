@@ -1,6 +1,6 @@
-"""Widgets of a table's rows: columns, a filter, and the rows themselves.
+"""Rows of a table: columns, a filter, and the rows themselves.
 
-Rule: the URL holds what was asked; a filter that is none is an answer with its place, and no row is read for it.
+Rule: the URL holds what was asked. Where the filter is wrong the answer says where, and no row is read.
 """
 
 import streamlit as st

@@ -1,6 +1,6 @@
 """The schema of a table: a tree with search, statistics from the log, constraints.
 
-Rule: of thousands of columns a page is shown, and said so; statistics of many files are read when asked for.
+Rule: of thousands of columns one page is shown; statistics of many files are read only when asked for.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The list of all tables as values: what was asked for, which tables that is, in which order, and in what words.
+"""The list of all tables: what was asked for, which tables fit, in which order, and in what words.
 
-Rule: pure; a reading under way says how far it is; what is unknown is sorted last and never counted as 0.
+Rule: pure; an unknown number is sorted last and never counted as 0; a reading under way says how far it is.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -60,7 +60,7 @@ ORDERS = ("Name", *_ORDERS)
 
 
 def select(tables: Iterable[Table], query: Query, limits: Limits) -> list[Table]:
-    """The tables a query means, in its order; what has no such number comes last, equals by name."""
+    """The tables that a query asks for, in its order; equals by name, unknown numbers last."""
     words = query.words.casefold().split()
     fits = [table for table in tables if _fits(table, query, limits) and all(w in _text(table) for w in words)]
     by_name = sorted(fits, key=lambda table: table.ref.name.casefold())

@@ -1,6 +1,6 @@
-"""Axes of figures: ticks that are whole where counts are, and time that is never finer than people read it.
+"""Axes of figures: counts with whole ticks, and times no finer than people read them.
 
-Rule: pure; ticks never say "800m" of a row, nor half a version.
+Rule: pure; no tick says "800m" of a row, or half a version.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ def version_axis(first: int, last: int) -> dict[str, Any]:
 
 
 def time_range(moments: Sequence[datetime]) -> list[datetime] | None:
-    """The ends of a time axis where its moments lie so close that ticks would be milliseconds; else None."""
+    """The ends of a time axis whose moments lie too close together for readable ticks; else None."""
     if not moments or max(moments) - min(moments) >= timedelta(seconds=2):
         return None
     middle = min(moments) + (max(moments) - min(moments)) / 2

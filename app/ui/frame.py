@@ -1,6 +1,6 @@
 """The frame around every page: table picker, state line, and the head of a table page.
 
-Rule: a table page gets its table and version here or does not run at all; every way to fail has a designed answer.
+Rule: a table page gets its table and version here or does not run at all; every failure has an answer made for it.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def _picker() -> None:
     chosen = state.table()
     if chosen and chosen not in names:
         names.append(chosen)  # a vanished table stays chosen: its page says that it is gone
-    st.session_state[_PICKER] = chosen
+    st.session_state[_PICKER] = chosen  # not bound to the URL: links could not set it then
     st.selectbox(
         "Table",
         names,
@@ -108,10 +108,10 @@ def _lake_freshness() -> LakeFreshness:
 def table_header(
     page: str, *, versioned: bool = True, otherwise: Callable[[TableRef], None] | None = None
 ) -> OpenTable:
-    """The head of a table page; stops the script with the fitting answer when there is no table to show.
+    """The head of a table page. Without a table to show it says why, and stops the script.
 
-    `page` is the page's name in the navigation. With `versioned=False` the page looks at the latest version and
-    brings its own range. `otherwise` shows what the page knows of a table whose state cannot be read.
+    `page` is the page's name in the navigation. With `versioned=False` the page looks at the latest version and brings
+    its own range. `otherwise` shows what the page knows of a table whose state cannot be read.
     """
     name, pinned = state.settle_table()
     if name is None:

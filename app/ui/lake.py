@@ -1,7 +1,7 @@
 """The lake as far as it is read, and what its tables add up to: one reading in the background for all viewers.
 
-Rule: nobody waits for a big lake. A pass starts when someone looks and the last is old; whoever looks gets what has
-arrived and how much is still to come. Knows no Streamlit; totals say what they could not count.
+Rule: nobody waits for a big lake. A reading starts when someone looks and the last one is old; whoever looks gets what
+has arrived, and how much is still to come. Totals say what they could not count. No Streamlit here.
 """
 
 import threading
@@ -34,8 +34,7 @@ class Catalog(Protocol):
 class LakeReading:
     """Tables read so far, in the catalog's order; `names` are all that were found.
 
-    While not complete, totals are those of the tables read so far; `is_listed` says whether it is known yet which
-    tables there are. A later pass replaces table by table what is known.
+    `is_listed`: it is known which tables there are. A later reading replaces the known tables one by one.
     """
 
     tables: tuple[Table, ...]

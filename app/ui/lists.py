@@ -1,6 +1,6 @@
-"""Lists people scan: one way to show a frame with units, and to learn which row was chosen.
+"""Lists that people scan: one way to show a frame with units, and to learn which row was chosen.
 
-Rule: cells keep their numbers, so that sorting works, and show words; an unknown cell is a dash.
+Rule: cells hold numbers, so that sorting works, and show words; an unknown cell is a dash.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a list looks: a format of `FORMATS` per column, column configuration, columns that hold layers or states."""
+    """How a list looks: a format of `FORMATS` for each column, its configuration, and the column that holds layers."""
 
     formats: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -44,9 +44,9 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
 
 
 def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -> str | None:
-    """A list whose rows lead on: the name (one a row) of the row clicked, anywhere in it; None before.
+    """A list whose rows lead on. Returns the name of the row that was clicked, anywhere in it; None before.
 
-    The browser names a row by its position, and rows may have moved since it drew them: the position counts in the
+    The browser sends the position of a row, and rows may have moved since it drew them. So the position counts in the
     list as it was shown, not as it is now.
     """
     shown = st.session_state.get(f"_{key}_shown", names)
@@ -97,7 +97,7 @@ def height(frame: pd.DataFrame) -> int | Literal["content"]:
 
 
 def text_table(frame: pd.DataFrame, *, name: str, meaning: str) -> None:
-    """A short list that is read rather than compared: the meaning stands below the name, and nothing is cut."""
+    """A short list to read: the meaning stands below the name, and nothing is cut."""
     cells = frame.map(markdown_safe)
     cells[name] = "**" + cells[name] + "**  \n:gray[" + cells[meaning] + "]"
     st.table(cells.drop(columns=meaning), border="horizontal", hide_index=True)

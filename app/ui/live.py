@@ -1,7 +1,7 @@
-"""Live regions: a fragment that reruns alone, every `ui.live_interval_s`, and keeps its place.
+"""Live regions: parts of a page that are drawn anew by themselves.
 
-Rule: a live region reads and draws; it owns nothing, opens no dialog (the next run would close it) and draws the same
-elements in the same order each time, so that values change and nothing flickers.
+Rule: a live region reads and draws; it owns nothing and opens no dialog, which the next run would close. It draws the
+same elements in the same order each time, so that values change and nothing flickers.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _STEADY = "<style>.st-key-{key} [data-stale=true] {{ opacity: 1 !important; tran
 
 
 def live(region: Callable[[], None], *, key: str) -> None:
-    """Draws `region` now and again each interval; an error is shown in its place and the next run may recover."""
+    """Draws `region` every `ui.live_interval_s`. An error is shown in its stead, and the next run may recover."""
 
     def run() -> None:
         with st.container(key=key), boundary():
@@ -32,12 +32,12 @@ def live(region: Callable[[], None], *, key: str) -> None:
 
 
 def live_lake(region: Callable[[], None]) -> None:
-    """Draws `region` now and again: each second while tables arrive, then each few."""
+    """Draws `region` every second while tables arrive, then every few seconds."""
     arriving = _is_arriving()
 
     def run() -> None:
         if arriving and not _is_arriving():
-            st.rerun()
+            st.rerun()  # only a run of the whole page sets the longer interval
         with st.container(key=_LAKE):
             region()
 
@@ -53,7 +53,7 @@ def _is_arriving() -> bool:
 
 
 def reading_progress(reading: LakeReading) -> None:
-    """How far the reading is, while it is under way; always one element, so that nothing below moves its identity."""
-    slot = st.empty()
+    """How far the reading is, while it is under way."""
+    slot = st.empty()  # always there: one element less would give those below another identity
     if not reading.is_complete:
         slot.progress(reading.share_read, reading.progress_sentence)

@@ -56,8 +56,10 @@ def step_line(
 def glyphs(
     commits: Sequence[VersionTotals], x_of: Callable[[VersionTotals], X], *, mode: Mode, edge_px: int = 0
 ) -> list[go.Scatter]:
-    """One trace a kind of operation, along the bottom on an axis of its own. Of very many commits all rare ones get a
-    glyph, and an even choice of the others."""
+    """One trace a kind of operation, along the bottom on its own axis.
+
+    Of very many commits the rare ones all get a glyph, and of the others an even choice.
+    """
     families: dict[str, list[VersionTotals]] = {}
     for commit in commits:
         families.setdefault(operation_family(commit.operation), []).append(commit)
@@ -91,7 +93,7 @@ def _glyphs_of(
 
 
 def thinned(values: Sequence[float | None], most: int = MOST_VALUES) -> list[int]:
-    """The positions of at most `most` values: of each stretch the first, lowest and highest, and always the last."""
+    """The positions of at most `most` values: the first, lowest and highest of each stretch, and the very last."""
     if len(values) <= most:
         return list(range(len(values)))
     stretch = -(-len(values) * 3 // (most - 1))

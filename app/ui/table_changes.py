@@ -1,7 +1,7 @@
 """What a commit, or two versions, changed of a table: "delta.appendOnly false → true", "+ column discount".
 
-Rule: pure, and free of pandas, which the terminal does without; a sign or a word says whether something was added,
-removed or changed, and an unknown side is said.
+Rule: pure, and free of pandas, which the terminal does without. A sign or a word says whether something was added,
+removed or changed; an unknown side is said.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Two version pickers bound to the URL: `from` and `to`, the second of another table where one is compared with.
+"""Two version pickers bound to the URL: `from` and `to`, the second perhaps of another table.
 
-Rule: the URL is the truth and holds what the viewer wrote (`118`, `latest`, `-5`, a time), so that a link keeps its
-meaning; without it the range is the last ten commits.
+Rule: the URL holds what the viewer wrote (`118`, `latest`, `-5`, a time), so that a link keeps its meaning. Without it
+the range is the last ten commits.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class VersionRange:
 
 
 def version_range(opened: OpenTable, against: OpenTable | None = None) -> VersionRange:
-    """Draws the pickers and returns the range; raises what `resolve_version` raises for a version that is not there.
+    """Draws the pickers and returns the range; raises what `resolve_version` raises.
 
     With `against` the second version is one of that table.
     """
@@ -59,10 +59,10 @@ def choose_range(from_version: int, to_version: int) -> None:
 
 
 def picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) -> None:
-    """A version in the URL under `key`; `commits` are what is offered, anything that names a version can be typed."""
+    """A version in the URL under `key`. `commits` are offered; any text that names a version can be typed."""
     chosen, widget = state.text(key) or default, f"pick_{key}"
     options = list(commits) if chosen in commits else [chosen, *commits]
-    st.session_state[widget] = chosen
+    st.session_state[widget] = chosen  # links and the back button change the URL behind the widget
     st.selectbox(
         label,
         options,
@@ -76,7 +76,8 @@ def picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) ->
 
 
 def _label(version: str, commits: Mapping[str, Commit]) -> str:
-    """The same in every run: the browser sends it back, and what is no label any more would be taken for typed."""
+    """The label of an offered version; what was typed stands as it is."""
+    # The same in every run: the browser sends the label back, and an unknown one would be taken for typed text.
     commit = commits.get(version)
     if commit is None:
         return version

@@ -21,6 +21,7 @@ def markdown_safe(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
+    # In Streamlit a colon also begins a colour or an icon, and a dollar a formula.
     return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:" else c for c in text)
 
 
@@ -53,8 +54,10 @@ class KeyFigure:
 
 @dataclass(frozen=True, slots=True)
 class LakeFreshness:
-    """When the lake was last read and how many tables it holds; `read_at` is None while the first reading is under
-    way, `problem` says why there is none."""
+    """When the lake was last read and how many tables it holds.
+
+    `read_at` is None while the first reading is under way; `problem` says why there is none.
+    """
 
     num_tables: int
     read_at: datetime | None

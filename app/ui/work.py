@@ -1,7 +1,7 @@
 """Work that takes a while, on a page: what, how far, and Cancel.
 
-Rule: the script itself waits, so that any click (Cancel, another page, a closed window) ends the work; what was asked
-for is remembered until it is done or cancelled, never longer.
+Rule: the script itself waits, so that any click (Cancel, another page, a closed window) ends the work. What was asked
+for is remembered until it is done or cancelled.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,10 @@ def cancel() -> None:
 
 
 def run(steps: Iterator[Step], *, key: str, tell: Callable[[Step], tuple[float, str]]) -> Step | None:
-    """Do the work with its progress; the last step, None when there was none. `tell` gives share done and words."""
+    """Does the work and shows its progress; returns the last step, None when there was none.
+
+    `tell` gives the share done and the words for a step.
+    """
     slot = st.empty()
     with slot.container(key=f"{key}_work", horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, "Starting …", width="stretch")

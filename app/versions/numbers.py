@@ -1,7 +1,7 @@
 """Numbers over versions: the table's own, a column's by statistics, or any SQL aggregate.
 
-Rule: what is asked for is in the URL; what opens data files or many versions starts with a click, shows how far it is
-and can be cancelled; what was computed once is shown at once.
+Rule: what is asked for is in the URL. What opens data files or many versions starts with a click, shows how far it is
+and can be cancelled. A number once computed is shown at once.
 """
 
 from collections.abc import Iterator, Sequence

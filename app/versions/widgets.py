@@ -1,6 +1,6 @@
 """Widgets of the versions page: the strip over all versions, and what can be done with the chosen one.
 
-Rule: the chosen version is in the URL; files are looked for on request, and only what was looked at is said.
+Rule: the chosen version is in the URL. Files are looked for on request, and only what was looked at is said.
 """
 
 import streamlit as st
@@ -30,7 +30,7 @@ def judged(ref: TableRef) -> RetentionRuns:
 
 
 def of_broken(ref: TableRef) -> None:
-    """Of a table whose latest version cannot be rebuilt: which versions can. Otherwise its error says all there is."""
+    """Of a table whose latest version cannot be rebuilt: which versions can be."""
     found = judged(ref)
     if found.facts.spans and not found.facts.is_reconstructable(found.facts.latest):
         st.markdown("**Older versions can still be read:**")

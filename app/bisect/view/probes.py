@@ -61,7 +61,7 @@ def progress_text(step: BisectProgress) -> tuple[float, str]:
 
 
 def strip_figure(found: Bisection, *, mode: Mode = "light") -> go.Figure:
-    """Every probe at its version, in the order of the search from top to bottom; the change is marked."""
+    """Every probe at its version, from the first above to the last below; the change is marked."""
     figure = go.Figure()
     order = {probe.version: number + 1 for number, probe in enumerate(found.probes)}
     for outcome, (state, symbol) in _MARKS.items():

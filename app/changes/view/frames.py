@@ -149,7 +149,7 @@ def build_property_frame(properties: Sequence[PropertyChange]) -> pd.DataFrame:
 
 
 def build_cell_frame(diff: VersionDiff) -> pd.DataFrame:
-    """Per column the updates that touch it, most first, and the changes that most of them share."""
+    """One row a column that updates touch, most updates first, with the commonest changes."""
     shared: dict[str, list[str]] = {}
     for each in diff.common:
         text = f"{cut(cell_text(each.before))} → {cut(cell_text(each.after))} ({count_text(each.updates)})"
@@ -247,7 +247,10 @@ def start_label(part: LogPart) -> str:
 
 
 def offer_text(so_far: VersionDiff | None, *, was_begun: bool, is_counting: bool = False) -> str:
-    """What stands beside that button: what became of an earlier comparison, `is_counting` what it had compared."""
+    """The words beside the start button: what became of an earlier comparison, or that none began.
+
+    `is_counting`: it was ended, and its rows are still being counted.
+    """
     if is_counting:
         return "Stopped: counting what was compared …"
     if so_far is not None and so_far.partial is not None:

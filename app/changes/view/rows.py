@@ -56,7 +56,7 @@ def filter_rows(
 ) -> list[RowChange]:
     """Rows of the given kinds whose update touches one of the given columns; empty means all.
 
-    Naming a column leaves updates only: an insert or delete touches every column and none in particular.
+    With columns named only updates remain: an insert or a delete touches every column.
     """
     wanted, touched = set(kinds), set(columns)
     found = [row for row in rows if not wanted or row.kind in wanted]

@@ -1,7 +1,7 @@
 """A difference of two versions in words: the sentence on top, counts, files, metadata.
 
-Rule: pure, and free of pandas, which the terminal does without; net counts are of states, gross ones of commits, and
-what is not known is said to be unknown.
+Rule: pure, and free of pandas, which the terminal does without. Net counts are of states, gross counts of commits; what
+is not known is said to be unknown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,7 +107,7 @@ def gross_counts(commits: Iterable[CommitChanges]) -> NetCounts:
 
 
 def gross_text(commits: Iterable[CommitChanges]) -> str:
-    """What the commits did, added up; where some do not say, what the others did and how many do not."""
+    """What the commits did, added up. Where some do not say: the sum of the others, and how many do not."""
     moved = [each for each in commits if may_change_rows(each.commit)]
     silent = [each for each in moved if None in (each.inserted, each.updated, each.deleted)]
     if not silent:

@@ -1,7 +1,7 @@
 """A difference of two versions as Markdown, for the incident channel.
 
-Rule: pure, and free of pandas; everything that a table, a writer or a log says is escaped, so that nothing in it makes
-a link, a mention, a table or a heading.
+Rule: pure, and free of pandas. Every text of a table, a writer or a log is escaped, so that nothing in it becomes a
+link, a mention, a table or a heading.
 """
 
 import re
@@ -40,7 +40,7 @@ def to_markdown(diff: VersionDiff, *, is_pending: bool = False) -> str:
 
 
 def escaped(text: object) -> str:
-    """Text of anybody as Markdown that shows it literally, in one line; own words of it stay readable as plain text."""
+    """Anybody's text as Markdown that shows it literally, in one line."""
     plain = str(text).translate(_BREAKS)
     plain = "".join(character for character in plain if character.isprintable())
     return _MARKUP.sub(r"\\\g<0>", plain)

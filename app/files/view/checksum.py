@@ -1,6 +1,6 @@
-"""What a version's checksum file says of its files, in words, and whether Weir's own count agrees.
+"""What a version's checksum file says of its files, and whether Weir's own count agrees.
 
-Rule: pure; the log has the last word, a disagreement is named with both numbers.
+Rule: pure; the log has the last word, and a disagreement is told with both numbers.
 """
 
 from backend.format import bytes_exact, bytes_text, things
@@ -53,7 +53,7 @@ def disagreement(said: Checksum, found: FileDistribution, version: int) -> str:
 
 
 def _inside(wide: Bucket, found: FileDistribution) -> tuple[int, int]:
-    """Files and bytes of the count's buckets in a bucket of the checksum, whose edges are powers of two as well."""
+    """Files and bytes of Weir's buckets that lie in one bucket of the checksum; the edges of both are powers of two."""
     within = [b for b in found.buckets if wide.from_bytes <= b.from_bytes < wide.to_bytes]
     return sum(b.files for b in within), sum(b.bytes for b in within)
 

@@ -1,6 +1,6 @@
-"""The files of a version: distribution over log-2 buckets, partitions, extremes, and the rule they are judged by.
+"""The files of a version: sizes in log-2 buckets, partitions, deletion vectors and clustering.
 
-Rule: pure; the figure draws buckets and never files, a list shows a part and says of how many.
+Rule: pure; the figure draws buckets and never files, and a list says of how many files it shows a part.
 """
 
 import math
@@ -60,7 +60,7 @@ def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> s
 def distribution_figure(
     found: FileDistribution, *, mode: Mode = "light", selected: int | None = None, title: str | None = None
 ) -> go.Figure:
-    """Bars: files per half-open log-2 bucket; line: share of bytes up to a size; target and small limit marked."""
+    """Bars: files per half-open log-2 bucket. Line: share of bytes up to a size. Target and small limit are marked."""
     chart = go.Figure()
     if found.buckets:
         chart.add_trace(_bars(found, mode, selected))

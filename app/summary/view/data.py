@@ -1,7 +1,7 @@
 """Rows shown exactly: every value as it is, in the little that a browser can hold.
 
-Rule: pure; nothing is rounded by the way to the screen: decimals, times and integers beyond 2^53 become text, binary
-becomes hex, nested values become JSON, NaN is no null. What is cut carries a mark and is counted in words.
+Rule: pure; nothing is rounded on the way to the screen. Decimals, times and integers beyond 2^53 become text, binary
+becomes hex, nested values become JSON, and NaN is no null. What is cut has a mark and is counted.
 """
 
 import json
@@ -33,8 +33,11 @@ Cells = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """`right` names the columns of numbers sent as text. `cell_limit`: characters after which a cell was cut; `rows`
-    of the frame may be fewer than were read."""
+    """Rows for the page, which may be fewer than were read.
+
+    `right` names the columns of numbers that are sent as text; `cell_limit` is the number of characters after which a
+    cell was cut.
+    """
 
     frame: pd.DataFrame
     types: dict[str, str]
@@ -63,8 +66,10 @@ def shown_rows(rows: pa.Table) -> ShownRows:
 
 
 def exact_numbers(frame: pd.DataFrame) -> Any:
-    """The frame with every number's own digits beside it: a browser rounds fractions, and its format for whole numbers
-    shows 902 as 901.9999999999999. Sorting still goes by the numbers."""
+    """The frame with every number in its own digits; sorting still goes by the numbers.
+
+    A browser rounds fractions, and its format for whole numbers shows 902 as 901.9999999999999.
+    """
     whole = [str(name) for name in frame if frame[name].dtype == "Int64"]
     broken = [str(name) for name in frame if frame[name].dtype == "float64"]
     shown: dict[Any, Any] = dict.fromkeys(whole, lambda value: str(int(value)))

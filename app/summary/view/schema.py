@@ -1,6 +1,6 @@
 """A table's schema as people read it: an indented tree, every column's traits, and what its statistics say.
 
-Rule: pure; a bound that may not be a value carries its sign (≥, ≤), and what is known for some files only says so.
+Rule: pure; a bound that may not be a value has a sign (≥, ≤), and what is known for some files only says so.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""A number over versions as a figure: a line with the commits' operations along the bottom, over versions or time.
+"""A number over versions as a figure: a line over versions or time, with the commits' operations along the bottom.
 
-Rule: pure; a version without a value is a gap and is named; at most `MAX_POINTS` points; what was left out is said.
+Rule: pure; a version without a value is a gap and is named; what was left out is said.
 """
 
 import math

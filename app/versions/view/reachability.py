@@ -1,7 +1,7 @@
-"""RetentionRuns as people read it: the strip over all versions, and sentences for the chosen one.
+"""Which versions can be reached, as people read it: the strip over all versions, and sentences for the chosen one.
 
-Rule: pure; a state is a word and a pattern beside its colour; what was cut or binned says so; at most `MAX_POINTS`
-pieces are drawn, however many runs there are.
+Rule: pure; a state is a word and a pattern beside its colour. At most `MAX_POINTS` pieces are drawn, and what was drawn
+together says so.
 """
 
 from collections.abc import Callable, Sequence
@@ -183,7 +183,7 @@ _WORDS = {Verdict.YES: "yes", Verdict.NO: "no", Verdict.UNKNOWN: "not certain"}
 
 
 def answers_once(answer: VersionAnswer) -> list[tuple[str, Answer]]:
-    """The answers with their labels; time travel and restore as one where nothing tells them apart."""
+    """The answers with their labels; time travel and restore are one where they do not differ."""
     feed = ("Change feed of this commit", answer.change_feed)
     if answer.time_travel == answer.restore:
         return [("Time travel and restore", answer.time_travel), feed]
