@@ -46,3 +46,10 @@ def test_every_item_leads_to_the_page_that_helps() -> None:
         ("health", "t", None),
         ("streams", None, None),
     ]
+
+
+def test_figures_of_a_lake_that_no_one_can_read_are_dashes_and_no_zeros() -> None:
+    broken = UnreadableTable(REF, "cut off", "restore it")
+    figures = {figure.label: figure for figure in overview.key_figures(lake_totals([broken]), [])}
+    assert (figures["Tables"].value, figures["Tables"].help) == ("1", "0 can be read.")
+    assert (figures["Rows"].value, figures["Streams running"].value) == ("–", "–")
