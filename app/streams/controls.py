@@ -50,11 +50,17 @@ def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
 
 
 def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
-    """Why a button is off, readable without hovering. Always one line, so that the page does not jump."""
+    """What stands against every act, in words; what is against some of them, in a tooltip. Always one line, so that
+    the page does not jump."""
     options = acts_on_all(statuses, refused=context.read_only_reason())
     reasons = dict.fromkeys(act.blocked for act in options if act.blocked)
     named = [f"{act.label}: {act.blocked}" for act in options if act.blocked]
-    st.caption(" ".join(reasons) if len(reasons) == 1 and len(named) == 3 else " · ".join(named) or "\u00a0")
+    if len(reasons) == 1 and len(named) == len(options):
+        st.caption(" ".join(reasons))
+    elif named:  # no keyboard reaches the tooltip of a button that is off, but every one reaches this
+        st.caption("Why a button is off", help="  \n".join(named))
+    else:
+        st.caption("\u00a0")
 
 
 def act_dialog() -> None:
