@@ -4,10 +4,13 @@ Rule: this package knows words and exit codes; every answer comes from backend, 
 gets sentences, never a traceback: `PYTHONDEVMODE=1` shows it to whoever asks.
 """
 
+import atexit
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 USAGE = 2
 INTERRUPTED = 130  # what shells expect after Ctrl-C
@@ -15,11 +18,12 @@ INTERRUPTED = 130  # what shells expect after Ctrl-C
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code: 0 done, 1 failed, 2 usage, 3 not found, 4 refused."""
-    if args is None:
+    is_program = args is None
+    if is_program:
         sys.meta_path.insert(0, WithoutPandas)
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of few characters gets a "?" for the others
             sys.stdout.reconfigure(errors="replace")
-    code = _guarded(sys.argv[1:] if args is None else args)
+    code = _guarded(sys.argv[1:] if args is None else args, is_program=is_program)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -42,12 +46,13 @@ def allow_pandas() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not WithoutPandas]
 
 
-def _guarded(args: Sequence[str]) -> int:
+def _guarded(args: Sequence[str], *, is_program: bool) -> int:
     try:
         return _run(args)
     except KeyboardInterrupt:
-        sys.stderr.write("\nerror: interrupted\n")
-        return INTERRUPTED
+        if is_program:  # one more Ctrl-C must not spoil the exit code
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return _interrupted()
     except BrokenPipeError:
         return _reader_gone()
 
@@ -79,6 +84,21 @@ def _run(args: Sequence[str]) -> int:
     if result == INTERRUPTED:  # typer's own reading of Ctrl-C
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
+
+
+def _interrupted() -> int:
+    sys.stderr.write("\nerror: interrupted\n")
+    return INTERRUPTED
+
+
+def leave_at_once() -> NoReturn:
+    """End the process as Ctrl-C does while a thread still computes: Python's own end aborts (exit code 134) when a
+    thread comes back from native code during it. Not for a process with children: nothing is waited for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _interrupted()
+    atexit._run_exitfuncs()  # removes temporary folders
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def _usage_hint(exc: Exception) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from app.changes.view.sentence import rewritten_text
 from app.changes.view.summary import to_markdown
-from app.cli import documents
+from app.cli import documents, leave_at_once
 from app.cli.diff_here import compared as compared_here
 from app.cli.lake import opened, services
 from app.cli.output import fail, one_line, print_json, print_table, say
@@ -117,7 +117,10 @@ def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -
 
         return compared(prepare(lake, ref, first, second, options), settings)
     token = CancelToken(settings.lake.diff_time_limit_s)
-    found = compared_here(lambda token: compare(lake, ref, first, second, options, token), token)
+    try:
+        found = compared_here(lambda token: compare(lake, ref, first, second, options, token), token)
+    except KeyboardInterrupt:
+        leave_at_once()
     keys.learn(found)
     return found
 

@@ -3,11 +3,13 @@
 Rule: the first Ctrl-C ends the comparison with what it had compared; a second one does not wait for that.
 """
 
+import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from app.changes.view.progress import progress_text
-from app.cli.output import console, say
+from app.cli.output import console
 from backend.diff.cache import DiffProgress
 from backend.diff.model import VersionDiff
 from backend.duckdb_session import CancelToken
@@ -19,17 +21,21 @@ _SILENT_S = 1.0  # what is over sooner needs no word
 
 def compared(compute: Callable[[CancelToken], VersionDiff], token: CancelToken) -> VersionDiff:
     """The answer, or what there is of it when it was interrupted; raises what `compute` raises, `KeyboardInterrupt`
-    where there is nothing yet."""
-    work = Work(lambda: compute(token), token.stop)
-    try:
-        with _told(work, token) as tell:
-            while not work.ended(_POLL_S):
+    where there is nothing yet or somebody does not wait for it."""
+    with _presses() as pressed, ExitStack() as stack:
+        work, tell = Work(lambda: compute(token), token.stop), None
+        while not pressed and not work.ended(_POLL_S):
+            if tell is None and work.elapsed_s > _SILENT_S:
+                tell = stack.enter_context(_told(work, token))
+            if tell is not None:
                 tell()
-    except KeyboardInterrupt:
-        work.stop()
-        say("ended: what was compared is counted, Ctrl-C again leaves at once", style="dim", to_stderr=True)
+        stack.close()
+        if not work.ended():
+            work.stop()
+            sys.stderr.write("ended: what was compared is counted, Ctrl-C again leaves at once\n")
         while not work.ended(_POLL_S):
-            pass
+            if len(pressed) > 1:
+                raise KeyboardInterrupt
     try:
         return work.result()
     except Stopped:
@@ -37,9 +43,20 @@ def compared(compute: Callable[[CancelToken], VersionDiff], token: CancelToken) 
 
 
 @contextmanager
+def _presses() -> Iterator[list[int]]:
+    """Ctrl-C as it is pressed meanwhile. It raises nothing: within a lock, that would break the lock."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def _told(work: Work[VersionDiff], token: CancelToken) -> Iterator[Callable[[], None]]:
     """A function that says how far it is: one line of the terminal, gone at the end; nothing for a pipe."""
-    if work.ended(_SILENT_S) or not (terminal := console(to_stderr=True)).is_terminal:
+    if not (terminal := console(to_stderr=True)).is_terminal:
         yield lambda: None
         return
 

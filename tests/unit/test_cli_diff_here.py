@@ -1,13 +1,20 @@
 """Ctrl-C while `weir diff` compares in its own process, with a real signal."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from app.cli import INTERRUPTED
 from app.cli.diff_here import compared
 from backend.diff.answer import diff
 from backend.diff.model import Partial, VersionDiff
@@ -16,6 +23,7 @@ from backend.errors import DiffError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests import builders
+from tests.processes import wait_until
 
 
 @pytest.fixture
@@ -74,6 +82,32 @@ def test_a_second_ctrl_c_waits_for_nothing() -> None:
         compared(deaf, CancelToken())
     assert time.monotonic() - began < 10
     released.set()
+
+
+@pytest.fixture(scope="module")
+def many_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with a table whose versions take a second to compare."""
+    home, keys = tmp_path_factory.mktemp("many"), np.random.default_rng(1)
+    for _ in range(2):
+        rows = pa.table({"id": keys.permutation(1_000_000), "v": keys.random(1_000_000)})
+        write_deltalake(str(home / "lake" / "many"), rows, mode="overwrite")
+    return home
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.02, 0.1])
+def test_leaving_at_once_while_a_comparison_runs_is_no_abort(many_rows: Path, tmp_path: Path, pause_s: float) -> None:
+    """A thread that comes back from native code while Python ends would abort the process (exit code -6)."""
+    argv = [sys.executable, "-m", "app.cli", "diff", "many", "--from", "0", "--to", "1", "--key", "id", "--json"]
+    env = {**os.environ, "WEIR_HOME": str(many_rows), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    wait_until(lambda: list(tmp_path.glob("weir-diff-*")) != [], "the comparison's database")
+    process.send_signal(signal.SIGINT)
+    time.sleep(pause_s)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED, said
+    assert said.endswith(b"error: interrupted\n")
+    assert list(tmp_path.iterdir()) == []  # nor are its temporary files left behind
 
 
 def test_an_answer_and_an_error_come_through(whole: VersionDiff) -> None:
