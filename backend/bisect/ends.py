@@ -1,6 +1,7 @@
-"""The two versions between which the search runs, and what is said when they are not what they were said to be.
+"""The two versions between which the search runs, and what is said when they are not as expected.
 
-Rule: an end that somebody named is never replaced; one that nobody named is the oldest that can be judged, the latest.
+Rule: an end that somebody named is never replaced. Else the older one is the oldest that can be judged, the newer one
+the latest.
 """
 
 from collections.abc import Callable, Generator, Iterator

@@ -1,7 +1,7 @@
 """How many rows of each data file break a condition on rows: judged once, summed up for every version that has it.
 
-Rule: a file (path, deletion vector) never changes, but what it gives may where the columns of the condition are
-defined anew, so it is kept by those too; a version's numbers are sums over exactly its files.
+Rule: a file (path, deletion vector) never changes, but the condition's columns may be defined anew: what a file gave
+is remembered by their definition too. A version's numbers are sums over exactly its files.
 """
 
 import threading

@@ -159,8 +159,8 @@ class Bisection:
 
 @dataclass(frozen=True, slots=True)
 class BisectProgress:
-    """How far it is: probes in the order they ran, the version in work, and how many more there are at most unless
-    some have to be skipped. The last one has the `result`."""
+    """How far it is: probes in the order they ran, and the version in work. `at_most_left`: how many more there may be,
+    unless some have to be skipped. The last one has the `result`."""
 
     probes: tuple[Probe, ...]
     doing: str

@@ -1,7 +1,7 @@
 """The first version that breaks a condition (or mends it): a binary search over the commits that changed rows.
 
-Rule: a version that cannot be judged is skipped and said, and the answer is then a range; a commit that says it moved
-no row is believed until a probe beside the answer disagrees; nothing is claimed beyond what was probed.
+Rule: a version that cannot be judged is skipped and said, and the answer is then a range. A commit that says it moved
+no row is believed until a probe beside the answer disagrees. Nothing is claimed beyond what was probed.
 """
 
 import time
@@ -47,8 +47,8 @@ Steps = Generator[BisectProgress, None, None]
 def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judged: Judged | None = None) -> Steps:
     """Search, telling each step; the last one has the result. Close the iterator to cancel: it ends within a second.
 
-    Raises `QueryError` for a condition that is refused, `BisectError` for ends that are not as they were said to be,
-    and `VersionNotFoundError` for one that is not there.
+    Raises `QueryError` for a condition that is refused, `VersionNotFoundError` for an end that is not there, and
+    `BisectError` for one that is not as it was said to be.
     """
     yield BisectProgress((), "looking for the two ends")
     good, bad = yield from _ends(lake, ref, request)

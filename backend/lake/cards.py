@@ -1,7 +1,7 @@
-"""What a list shows of each table, kept for as long as the table does not change.
+"""What a list shows of each table, remembered for as long as the table does not change.
 
 Rule: an unchanged table costs one look at its log; a table that fails shows its reason and hides no other. A reason is
-kept like a card, but not beyond `RETRY_S`, and never when the storage, not the table, gave it.
+remembered for `RETRY_S` at most, and not at all when the storage, not the table, gave it.
 """
 
 import time

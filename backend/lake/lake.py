@@ -73,7 +73,7 @@ class Lake:
         self._cards = Cards(self._storage, self, self._make_card)
         self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
         self._facts: Lru[str, tuple[tuple[int, LogListing], LogFacts]] = Lru(MOST_FACTS)
-        self._listing: tuple[float, catalog.Listing] | None = None
+        self._listing: tuple[float, catalog.Listing] | None = None  # with the time of the look
 
     def found(self) -> catalog.Listing:
         """Every table below the roots, sorted by name, and what could not be looked into."""
@@ -175,9 +175,11 @@ class Lake:
         as_of: Snapshot | None = None,
         numbered: str | None = None,
     ) -> pa.RecordBatchReader:
-        """Every row of files (`model.FILE_COLUMNS`) of a snapshot, with the schema of `as_of` where given and, in a
-        column `numbered` that the table does not have, the file's number in `files`; raises `DataFileMissingError` when
-        one is gone."""
+        """Every row of some files (`model.FILE_COLUMNS`) of a snapshot, read with the schema of `as_of` where given.
+        The column `numbered`, which the table must not have, gives each row its file's number in `files`.
+
+        Raises `DataFileMissingError` when one is gone.
+        """
         return read_files(self._storage, snapshot, files, columns=columns, as_of=as_of, numbered=numbered)
 
     def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:

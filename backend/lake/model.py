@@ -179,9 +179,10 @@ class Snapshot:
         return self.columns(FILES_SCHEMA.names)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of `FILES_SCHEMA`, or `stats` (JSON text, null where a file has none) or `base_row_id` (row
-        tracking's, null where a file has none), one row a file, always in the same order: at a million files far
-        cheaper than `files`."""
+        """Some columns of `FILES_SCHEMA`, one row a file, always in the same order: far cheaper than `files`.
+
+        There are two more: `stats` (JSON text) and `base_row_id` (of row tracking), null where a file has none.
+        """
         return self.file_set.table(names)
 
     def partitions(self) -> pa.Array:

@@ -1,7 +1,7 @@
 """Brings a store to the newest schema.
 
-Rule: one transaction under the store's write lock, so that two processes opening an empty store at once both succeed
-and a killed migration leaves nothing behind.
+Rule: one transaction under the store's write lock. So two processes that open an empty store at once both succeed, and
+a killed migration leaves nothing behind.
 """
 
 import time

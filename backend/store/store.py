@@ -1,7 +1,7 @@
 """The control store: what people want of streams and what hosts observed, shared by UI, CLI and hosts.
 
-Rule: an act is in the audit trail in the same transaction that makes it visible, and an observation counts only
-under the current lease token.
+Rule: an act is in the audit trail in the same transaction that makes it visible. An observation counts only under the
+current lease token.
 """
 
 import difflib

@@ -1,8 +1,8 @@
-"""Which data files of one state another state does not have.
+"""Which data files only one of two versions has.
 
-Rule: a file is (path, deletion vector). Between two versions of one table only the commits in between are looked at, so
-the cost is that of the changes; what they say by themselves is believed only where the writer's own checksums of both
-versions bear it out, else the files are looked up in both states; where a commit is gone, every file is compared.
+Rule: a file is (path, deletion vector). Only the commits between the versions are read, so the cost is that of the
+changes. What they say is believed where the writer's checksums of both versions add up; else the files are looked up
+in both states. Where a commit is gone, every file is compared.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Statistics of many files (JSON texts) read into typed columns.
 
-Rule: vectorised; only a text that the fast reader refuses is read by itself, and one that is not what the protocol
-says is unknown, never an error.
+Rule: vectorised; only a text that the fast reader refuses is read by itself. What is not as the protocol says is
+unknown, never an error.
 Source: Delta protocol, "Per-file Statistics".
 """
 

@@ -31,7 +31,7 @@ from backend.lake.table.property_values import is_on
 FEED = "delta.enableChangeDataFeed"
 MAPPING = "delta.columnMapping.mode"
 CHANGE_TYPE = "_change_type"
-AT_ONCE = 2
+AT_ONCE = 2  # change files read side by side
 _BATCH_ROWS = 1 << 20
 
 
@@ -115,8 +115,9 @@ def _beyond_reader(log: TableLog, first: int, last: int) -> tuple[int, str] | No
 
 
 def _has_lone_vector(files: pa.Table) -> bool:
-    """Whether a file with a deletion vector comes or goes: of it deltalake gives the rows that the vector marks. A file
-    that the commit both removes and adds has only got another vector, which it reads well."""
+    """Whether a file with a deletion vector comes or goes as a whole."""
+    # Of such a file deltalake gives the rows that the vector marks. A file that the commit both removes and adds has
+    # only got another vector, which it reads well.
     if not pc.any(pc.is_valid(files["dv_id"])).as_py():
         return False
     lone = files.group_by("path").aggregate([("kind", "count_distinct"), ("dv_id", "count")])

@@ -11,7 +11,7 @@ from enum import StrEnum
 from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.model import Commit, Metadata, Protocol, SnapshotReader, TableRef
 from backend.lake.table.metadata_diff import diff_schemas
-from backend.lake.table.schema import Column, columns
+from backend.lake.table.schema import Column, columns, simple_type
 
 _CONSTRAINT = "delta.constraints."
 _NUMBERS = (("reader", "min_reader_version"), ("writer", "min_writer_version"))
@@ -154,7 +154,9 @@ def _column_changes(before: Metadata, after: Metadata) -> Iterator[TableChange]:
     for was, path in found.renamed:
         yield TableChange(ChangeKind.COLUMN, path, was, path, "name")
     for change in found.changed:
-        before_text, after_text = (_type_text(t) if change.what == "type" else t for t in (change.before, change.after))
+        before_text, after_text = (
+            simple_type(text) if change.what == "type" else text for text in (change.before, change.after)
+        )
         yield TableChange(ChangeKind.COLUMN, change.path, before_text, after_text, change.what)
     yield from _trait_changes(old, new, {path: was for was, path in renamed.items()})
 
@@ -183,10 +185,6 @@ def _outermost(paths: Sequence[str]) -> list[str]:
 
 def _dots(path: str) -> list[int]:
     return [at for at, character in enumerate(path) if character == "."]
-
-
-def _type_text(kind: str | None) -> str | None:
-    return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind or "", kind)
 
 
 def _columns(metadata: Metadata) -> dict[str, Column]:

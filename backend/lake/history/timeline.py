@@ -16,7 +16,7 @@ from backend.lake.log.log import TableLog
 from backend.lake.model import Timeline, VersionTotals
 from backend.settings import HealthSettings
 
-AT_ONCE = 512
+AT_ONCE = 512  # commits; a long history is not held in memory as a whole
 SAVE_AFTER = 50  # versions that were worked out and are not on disk yet
 
 

@@ -1,7 +1,7 @@
-"""Timelines kept on disk, so that a restart does not read every commit again.
+"""A cache of timelines on disk, so that a restart does not read every commit again.
 
-Rule: a file is a cache, named by table, table id and the rule for small files. It holds the tag of the newest commit
-that it covers and is believed only when that commit is still the same. Lost or damaged, it costs time alone.
+Rule: a file is named by table, table id and the rule for small files. It holds the tag of the newest commit that it
+covers, and is believed only while that commit is the same. Lost or damaged, it costs time alone.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """One line of a log read as an action: the shapes of PROTOCOL.md, checked.
 
-Rule: a file action whose path, size or deletion vector is not what the protocol says makes its commit unreadable (a
-wrong number is worse than none); everything else that is odd (statistics, commitInfo) hides only itself.
+Rule: a commit is unreadable where the path, size or deletion vector of a file is not what the protocol says: a wrong
+number is worse than none. Everything else that is odd (statistics, commitInfo) hides only itself.
 """
 
 import re

@@ -1,7 +1,7 @@
 """How each column of `actions.FILES` is decoded from the leaves of a checkpoint's `add` struct.
 
-Rule: pure and vectorised, no object per file; a leaf that a writer left out decodes to what is unknown (null) or none
-(no deletion vector), never to a guess.
+Rule: pure and vectorised, no object per file. A leaf that a writer left out decodes to unknown (null) or to none (no
+deletion vector), never to a guess.
 """
 
 from collections.abc import Callable, Mapping

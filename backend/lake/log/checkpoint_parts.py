@@ -20,7 +20,7 @@ from backend.lake.storage.paths import is_remote
 
 BATCH_ROWS = 65_536
 BUFFER_BYTES = 65_536
-AT_ONCE = 2
+AT_ONCE = 2  # each holds a decoded batch; more threads cost memory and win little beside the interpreter's lock
 HINT = "restore the file, or rebuild the checkpoint with the engine that writes the table"
 
 Item = TypeVar("Item")

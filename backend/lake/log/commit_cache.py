@@ -15,8 +15,8 @@ from backend.lake.model import Commit
 from backend.lake.storage.folder import Folder
 from backend.lru import Lru
 
-READ_AT_ONCE = 512
-MOST_ACTIONS = 400_000
+READ_AT_ONCE = 512  # the text of so many commits is in memory at a time
+MOST_ACTIONS = 400_000  # commits differ a thousandfold in size, so files are counted instead
 MOST_COMMITS = 20_000
 
 
@@ -70,6 +70,7 @@ class CommitCache:
 
     def _load(self, steps: Sequence[Step]) -> dict[Step, CommitSlice]:
         loaded = dict(zip(steps, parse_commits(self._contents(steps)), strict=True))
+        # Together: whoever rebuilds a version asks for all of them again at once, for its files.
         self._slices.put_all(loaded)
         return loaded
 

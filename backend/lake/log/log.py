@@ -1,7 +1,7 @@
-"""One table's log, read once and kept: names, parsed commits, states.
+"""One table's log, read once: names, parsed commits, states.
 
-Rule: a version never changes, so what was read of it is kept; a refresh costs the new commits alone. When the table
-was made anew under the same path, everything is forgotten.
+Rule: a version never changes, so what was read of it is cached, and a refresh costs the new commits alone. When the
+table was made anew under the same path, everything is forgotten.
 """
 
 import threading

@@ -1,8 +1,8 @@
-"""Which files a table's log holds, kept current at the price of one look.
+"""Which files a table's log holds now, at the price of one look.
 
-Rule: names are listed from the newest checkpoint on (`_last_checkpoint` is a hint, never the truth), then only from the
-newest commit on (a local folder is probed for the next one); older names when they are asked for. When the newest
-commit is not the one that was seen, the table was made anew (`generation` grows).
+Rule: names are listed from the newest checkpoint on, later only from the newest commit on; a local folder is probed
+for the next commit. `_last_checkpoint` is a hint, never the truth. Older names are listed when they are asked for. When
+the newest commit is not the one that was seen, the table was made anew (`generation` grows).
 """
 
 import time

@@ -23,7 +23,7 @@ from backend.lake.storage.table_files import TableFile, TableFiles
 
 SAMPLE = 200
 EXAMPLES = 5
-_BATCH = 256
+_BATCH = 256  # files between two reports, after each of which the caller may leave
 _LIST_FROM = 64  # files of one folder in one batch: from here on one listing is cheaper than single requests
 
 

@@ -1,13 +1,16 @@
-"""Which versions can still be reached, until when, why, and which setting would extend it.
+"""Which versions can still be read, until when, why, and which setting would extend it.
 
-Rule: pure, the clock is a parameter; a promise (nothing but an act against the settings can break it) is kept apart
-from an estimate, and what is not known is said to be so. What Spark enforces, as Delta 4.1 and later does it: time
-travel, RESTORE and the change feed's first version are refused when `timestamp(version) < now −
-delta.deletedFileRetentionDuration`, the property as the *latest* version has it; the latest version itself is never
-refused. The timestamp is the in-commit one where the table has them, else the commit file's modification time (not the
-time that the commit names). VACUUM, and never time itself, deletes data files. The log is cleaned when a checkpoint is
-written: files whose time is at or before the UTC midnight before `now − delta.logRetentionDuration`, and older than
-the newest checkpoint.
+Rule: pure, the clock is a parameter. A promise is what only an act against the settings can break; an estimate is said
+to be one, and so is what is not known.
+
+What Spark enforces, as Delta 4.1 and later does it:
+- Time travel, RESTORE and the change feed's first version are refused when `timestamp(version) < now −
+  delta.deletedFileRetentionDuration`. The property is that of the *latest* version, which itself is never refused.
+- The timestamp is the in-commit one where the table has them. Else it is the modification time of the commit's file,
+  not the time that the commit names.
+- VACUUM, and never time itself, deletes data files.
+- The log is cleaned when a checkpoint is written. Then files older than that checkpoint go, whose time is at or before
+  the UTC midnight before `now − delta.logRetentionDuration`.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """A filter as people write it (`amount > 10 AND status IN ('new', 'paid')`), read into typed tests on columns.
 
-Rule: pure, and nothing of the text is ever passed on: what is not this grammar over the table's own columns is a
-`FilterError` that says where, and the predicate for a reader is written anew from typed values.
+Rule: pure. What is not this grammar over the table's own columns is a `FilterError` that says where. Nothing of the
+text is passed on: the predicate for a reader is written anew from typed values.
 """
 
 import re

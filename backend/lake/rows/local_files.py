@@ -1,8 +1,9 @@
-"""Data files of this machine as they lie, with what the log says beside them: values of partition columns, where row
-ids begin, which rows are deleted.
+"""Data files of this machine for a reader of parquet, with what the log says of them.
 
-Rule: a row's position in its file counts the deleted ones too, so files are read as they are and the marks of deletion
-vectors (decoded by deltalake) come beside them.
+That is the values of partition columns, where row ids begin, and which rows are deleted.
+
+Rule: a row's position in its file counts the deleted ones too. So files are read as they are, and deltalake decodes the
+deletion vectors, whose positions come beside them.
 """
 
 from collections.abc import Sequence

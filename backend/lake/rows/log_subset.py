@@ -1,7 +1,7 @@
 """A Delta log of a few files of a version, so that a reader of rows opens those files and no others.
 
-Rule: nothing is invented. Protocol, schema, column mapping and partition values are the table's own; a file and its
-deletion vector are named by their absolute path, and only after they were found to lie where the table may read.
+Rule: nothing is invented: protocol, schema, column mapping and partition values are the table's own. A file and its
+deletion vector are named by absolute path, and only after they were found where the table may read.
 """
 
 import os

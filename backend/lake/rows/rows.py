@@ -23,6 +23,7 @@ from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
 from backend.lake.table.schema import fields
 
+# A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
 SEARCH_FILES, SEARCH_S = 2_000, 10.0
 

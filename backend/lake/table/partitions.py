@@ -1,7 +1,7 @@
 """Partition values as one text per file, for grouping and for people.
 
-Rule: inside, `physical=escaped value` joined by "/" in the order of names, without nulls (a log writes them as null, as
-an empty text or not at all); shown, the table's own column names in the table's order with Hive's word for null.
+Rule: inside, `physical=escaped value` joined by "/" in the order of names. Nulls are left out, for a log writes them as
+null, as an empty text or not at all. Shown are the table's own column names in its order, with Hive's word for null.
 """
 
 from collections.abc import Mapping, Sequence

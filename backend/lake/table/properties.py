@@ -1,7 +1,7 @@
 """What a table's properties and features say about it, in plain words.
 
-Rule: pure; every property that is set is shown, one that nobody knows with the nearest known one, and a value that
-the engines would not understand is said to be so.
+Rule: pure; every property that is set is shown. An unknown one comes with the nearest known one, and a value that the
+engines would not understand is said to be so.
 """
 
 import difflib
