@@ -13,8 +13,8 @@ from streamlit.logger import set_log_level
 
 from backend.bisect.cache import Bisects
 from backend.diff.cache import Differences
-from backend.diff.job_kept import DiffJobs
-from backend.diff.key_memory import key_memory
+from backend.diff.host_job import DiffJobs
+from backend.diff.key import key_memory
 from backend.lake.lake import Lake
 from backend.query.numbers import Aggregates, ColumnNumbers
 from backend.settings import Settings, load_settings

@@ -237,15 +237,15 @@ def ended_within(token: CancelToken, work: Callable[[], None]) -> bool:
     return False
 
 
-def rows_through_limit(connection: Connection) -> int | None:
-    """How many rows the LIMIT of the last statement let through, by its profile; None where its plan has none."""
+def pairs_joined(connection: Connection) -> int | None:
+    """How many rows the join of the last statement made, or the LIMIT above it let through; None without a join."""
     profile = orjson.loads(connection.get_profiling_information(format="json"))
-    left = list(profile["operator"])
-    while left:
-        node = left.pop()
-        if node["type"].endswith("LIMIT"):
-            return int(node["intermediate_rows"])
-        left += node.get("children", ())
+    nodes = profile["operator"]
+    while nodes:
+        for node in nodes:
+            if node["type"].endswith(("LIMIT", "JOIN")):
+                return int(node["intermediate_rows"])
+        nodes = [child for node in nodes for child in node.get("children", ())]
     return None
 
 

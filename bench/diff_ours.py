@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb as duckdb  # Weir imports it late; here, as the peer's, before the clock starts
+from backend.diff.commits import counted_by_feed
 
 from backend.diff.answer import compare_rows
-from backend.diff.feed_summary import sum_up_feed
 from backend.diff.model import DiffMethod
 from backend.diff.prepare import DiffOptions, prepare
 from backend.duckdb_session import CancelToken
@@ -77,11 +77,21 @@ def our_log_again(watch: Watch, *, uri: str, first: int, second: int) -> str:
 
 
 def our_feed(watch: Watch, *, uri: str, first: int, second: int) -> Answer:
-    """The change feed by type."""
+    """The change feed by type, as the page tells it of each commit."""
     settings, ref = _lake_of(uri)
     with watch:
-        found = sum_up_feed(Lake(settings), ref, first, second)
-    return {kind: rows for (_, kind), rows in sorted(found.counts.items())}
+        lake = Lake(settings)
+        commits = lake.history(ref, starting_version=first + 1, ending_version=second)
+        found = counted_by_feed(lake, ref, commits, CancelToken())
+    assert not any(each.is_reported for each in found)
+    updated = sum(each.updated or 0 for each in found)
+    rows = {
+        "delete": sum(each.deleted or 0 for each in found),
+        "insert": sum(each.inserted or 0 for each in found),
+        "update_postimage": updated,
+        "update_preimage": updated,
+    }
+    return {kind: count for kind, count in rows.items() if count}
 
 
 def counts(inserted: Any, updated: Any, deleted: Any, unchanged: Any) -> Answer:

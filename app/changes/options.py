@@ -10,7 +10,7 @@ from app.changes.view import frames as view
 from app.ui.frame import OpenTable
 from app.ui.words import markdown_safe, sentence
 from backend.diff.cache import LogPart
-from backend.diff.key_memory import key_memory
+from backend.diff.key import key_memory
 from backend.diff.model import DiffMethod
 from backend.diff.prepare import DiffOptions
 from backend.lake.table.metadata_diff import column_names

@@ -18,8 +18,7 @@ from app.cli.lake import opened, services
 from app.cli.output import fail, one_line, print_json, print_table, say
 from backend.diff.answer import diff as compare
 from backend.diff.export import WRITERS, ChangedBatches, fetched
-from backend.diff.key import parse_names
-from backend.diff.key_memory import key_memory
+from backend.diff.key import key_memory, parse_names
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
 from backend.diff.values import json_value

@@ -1,34 +1,31 @@
 """What changed between two versions of a table (or two tables): the one door for the Changes page and `weir diff`.
 
-Rule: the plan decides from the log alone (`prepared`), then one method computes; when it turns out that it cannot (a
+Rule: the plan decides from the log alone (`prepare`), then one method computes; when it turns out that it cannot (a
 file is gone, a reader refuses), the next one does and the reason stays. Metadata, files and commits are told whatever
 the method.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import pyarrow as pa
-
-from backend.diff.commits import commit_changes, counted_by_feed, why_incomplete
-from backend.diff.compare import SIGN, NetAnswer, NetQuery, column_name, net_changes
+from backend.diff.commits import FeedAnswer, Gross, counted_by_feed, gross_changes, sum_up, why_incomplete
+from backend.diff.compare import NetAnswer, NetQuery, Read, net_changes
 from backend.diff.export import ChangedBatches
-from backend.diff.feed import FeedAnswer, Gross, sum_up
-from backend.diff.limits import limits
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.plan import BY_FILES, METHOD_NAMES
 from backend.diff.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
-from backend.diff.read_local import signed_files, why_not_by_duckdb
-from backend.diff.read_stream import signed_rows
+from backend.diff.read_local import file_rows, why_not_by_duckdb
+from backend.diff.read_stream import DiffInput, signed_rows
 from backend.diff.row_ids import BY_ROW_ID, ROW_ID, batches_named_by, named_by, row_id_key, with_row_ids
-from backend.diff.rows import MANY_COLUMNS
 from backend.duckdb_session import CancelToken
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
 from backend.lake.model import TableRef
 from backend.lake.rows.local_files import LocalFiles
+from backend.lake.table.metadata_diff import column_names
 
+_SHOWN = 12  # columns named in a sentence
 _DISAGREE = (
     "the log's row counts do not agree with the rows read: some file's statistics are wrong, so how many rows stayed "
     "the same is not known"
@@ -77,7 +74,7 @@ def _answered(
         return found
     options = prepared.options
     key = found.key.columns if found.key else ()
-    query = NetQuery(key, options.row_limit, options.tolerance, options.where, options.take)
+    query = NetQuery(key, options.row_limit, options.tolerance, options.where, options.take, options.limits)
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, token)
         _require_complete(prepared, found, feed)
@@ -110,13 +107,13 @@ def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[Di
     key = None if method in (DiffMethod.MULTISET, DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION) else prepared.plan.key
     if method in BY_ROW_ID and key is None:
         key = row_id_key()
-    reasons, num_rows = prepared.plan.reasons(method, failed), prepared.sides.row_counts()
+    reasons, num_rows = prepared.plan.reasons(method, failed), prepared.input.row_counts()
     return replace(prepared.outline, method=method, key=key, reasons=reasons, num_rows=num_rows)
 
 
 def with_commits(prepared: PreparedDiff, found: VersionDiff, token: CancelToken) -> VersionDiff:
     """The same with what each commit did, as the change feed counts it where there is one."""
-    newer = prepared.sides.newer
+    newer = prepared.input.newer
     if not found.commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
         return found
     commits = [each.commit for each in found.commits]
@@ -125,62 +122,52 @@ def with_commits(prepared: PreparedDiff, found: VersionDiff, token: CancelToken)
 
 def _by_files(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> NetAnswer:
     """By the rows of the files apart: read by DuckDB where it can, else, or when it refuses, by deltalake."""
-    lake, sides, columns = prepared.lake, prepared.sides, prepared.columns
-    token.rows_total = sides.num_rows
-
-    def reading() -> pa.RecordBatchReader:
-        return signed_rows(lake, sides, columns)
-
-    if len(columns) <= MANY_COLUMNS and why_not_by_duckdb(sides, columns) is None:
+    lake, given, columns = prepared.lake, prepared.input, prepared.columns
+    token.rows_total = given.num_rows
+    if len(columns) <= query.limits.many_columns and why_not_by_duckdb(given, columns) is None:
         try:
             if (files := _local_files(prepared)) is not None:
-                local = partial(signed_files, files=files, metadata=sides.newer.metadata, columns=columns)
-                return net_changes(reading, columns, query, token, can_read_twice=True, local=local)
+                return net_changes(_reading(prepared, files), columns, query, token)
         except (DiffError, UnsupportedFeatureError):
             token.check()
-            token.rows_total = sides.num_rows
-    return net_changes(reading, columns, query, token, can_read_twice=True)
+            token.rows_read, token.rows_total = 0, given.num_rows
+    return net_changes(lambda _: signed_rows(lake, given, columns), columns, query, token)
 
 
 def _local_files(prepared: PreparedDiff) -> tuple[LocalFiles, LocalFiles] | None:
-    first, second = (prepared.lake.local_files(snapshot, files) for snapshot, files in prepared.sides.parts())
+    first, second = (prepared.lake.local_files(snapshot, files) for snapshot, files in prepared.input.states())
     return None if first is None or second is None else (first, second)
 
 
-def _by_row_ids(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> NetAnswer:
-    sides, columns = prepared.sides, prepared.columns
-    token.rows_total = sides.num_rows
-    files = with_row_ids(sides, _local_files(prepared))
+def _reading(prepared: PreparedDiff, files: tuple[LocalFiles, LocalFiles], *, with_ids: bool = False) -> Read:
+    given = prepared.input
+    metadata, columns, num_rows = given.newer.metadata, prepared.columns, given.num_rows
+    return partial(file_rows, files=files, metadata=metadata, columns=columns, num_rows=num_rows, with_ids=with_ids)
 
-    def nothing() -> pa.RecordBatchReader:
-        fields = [pa.field(column_name(i), pa.int64()) for i in range(len(columns) + 1)]
-        return pa.schema([*fields, SIGN]).empty_table().to_reader()
+
+def _by_row_ids(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> NetAnswer:
+    token.rows_total = prepared.input.num_rows
+    files = with_row_ids(prepared.input, _local_files(prepared))
 
     def named(changed: ChangedBatches) -> None:
         if query.take is not None:
             query.take(batches_named_by(prepared.plan.key, changed))
 
-    local = partial(signed_files, files=files, metadata=sides.newer.metadata, columns=columns, with_ids=True)
     by_id = replace(query, key=(ROW_ID,), take=query.take and named)
-    return net_changes(nothing, (*columns, ROW_ID), by_id, token, local=local)
-
-
-def _filtered(prepared: PreparedDiff) -> tuple[str, ...]:
-    where = prepared.options.where
-    return (f"only rows that satisfy {where} before or after are counted; commits count all",) if where else ()
+    return net_changes(_reading(prepared, files, with_ids=True), (*prepared.columns, ROW_ID), by_id, token)
 
 
 def _by_feed(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> FeedAnswer:
-    sides = prepared.sides
-    feed = prepared.lake.changes(sides.first.ref, sides.low, sides.high, columns=prepared.columns)
-    return sum_up(feed, query, token, is_reverse=sides.is_reverse)
+    given = prepared.input
+    feed = prepared.lake.changes(given.first.ref, given.low, given.high, columns=prepared.columns)
+    return sum_up(feed, query, token, is_reverse=given.is_reverse)
 
 
 def _require_complete(prepared: PreparedDiff, found: VersionDiff, feed: FeedAnswer) -> None:
     """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
     others = [method for method in prepared.plan.methods if method in BY_FILES]
     why = why_incomplete((each.commit for each in prepared.outline.commits), feed.gross)
-    (before, after), more = found.num_rows, feed.gross.rows_more(is_reverse=prepared.sides.is_reverse)
+    (before, after), more = found.num_rows, feed.gross.rows_more(is_reverse=prepared.input.is_reverse)
     if why is None and before is not None and after is not None and after - before != more:
         why = "the change feed does not add up to the row counts of the two versions"
     if why is not None and others:
@@ -189,7 +176,7 @@ def _require_complete(prepared: PreparedDiff, found: VersionDiff, feed: FeedAnsw
 
 def _with_gross(found: VersionDiff, gross: Gross) -> VersionDiff:
     commits = [each.commit for each in found.commits]
-    whole = replace(found, commits=commit_changes(commits, gross))
+    whole = replace(found, commits=gross_changes(commits, gross))
     why = why_incomplete(commits, gross)
     return whole if why is None else replace(whole, exact=False, reasons=(*whole.reasons, why))
 
@@ -200,7 +187,7 @@ def _with_rows(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) ->
 
 
 def _is_exact(prepared: PreparedDiff, answer: NetAnswer) -> bool:
-    is_whole = answer.partial is None and not prepared.sides.unfit
+    is_whole = answer.partial is None and not prepared.input.unfit
     return is_whole and answer.net.updated is not None and not answer.apart.rows
 
 
@@ -216,6 +203,54 @@ def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> V
         arrow_schema=answer.arrow_schema,
         exact=_is_exact(prepared, answer),
         partial=answer.partial,
-        reasons=(*found.reasons, *limits(prepared.sides, prepared.columns, found, answer), *_filtered(prepared)),
+        reasons=(*found.reasons, *_not_said(prepared, found, answer)),
         num_rows=(None, None) if prepared.options.where else found.num_rows,
     )
+
+
+# what the numbers cannot say ------------------------------------------------------------------------------------------
+
+
+def _not_said(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> list[str]:
+    """What the numbers cannot say, in words: each way in which a count is less than exact has its sentence."""
+    where = prepared.options.where
+    filtered = [f"only rows that satisfy {where} before or after are counted; commits count all"] if where else []
+    return [*_on_rows(found, answer), *_on_columns(prepared.input, prepared.columns), *filtered]
+
+
+def _on_rows(found: VersionDiff, answer: NetAnswer) -> list[str]:
+    said = []
+    if answer.partial is not None:
+        said.append(f"the comparison was {answer.partial.text}: counts and rows are of these alone")
+        if answer.partial.null_keys:
+            said.append(f"{answer.partial.null_keys:,} rows with a null key are left out: others may cancel them")
+    if found.key is None and answer.net.updated is None:
+        said.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
+    elif found.key is None and answer.net.updated:
+        said.append("updates are counted from what the feed holds; without a key their rows appear as pairs")
+    if answer.apart.rows:
+        said.append(
+            f"{answer.apart.rows:,} changed rows have a null key or share their key with another one: they are "
+            "counted as inserted and deleted and shown apart"
+        )
+    if found.method is DiffMethod.KEY_JOIN:
+        said.append("whether the key is unique was seen among the rows that changed, not among those that did not")
+    return said
+
+
+def _on_columns(given: DiffInput, columns: Sequence[str]) -> list[str]:
+    said = []
+    if dropped := given.schema.dropped:
+        who = "the older version" if given.is_one_table else given.first.ref.name
+        said.append(f"columns that only {who} has are not compared: {_list([f.path for f in dropped])}")
+    if given.unfit:
+        what = "another type or no value" if given.is_one_table else "no such column of the same type"
+        said.append(f"columns that the other side has with {what} are not compared: {_list(given.unfit)}")
+    left = [name for name in column_names(given.newer.metadata) if name not in columns and name not in given.unfit]
+    if left:
+        said.append(f"left out of the comparison: {_list(left)}")
+    return said
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")

@@ -25,10 +25,14 @@ def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
     return condition
 
 
-def matching_places(
-    connection: Connection, condition: Expression, columns: Mapping[str, str], source: str, place: str
-) -> str:
-    """A query for the `place` of every row of `source` that satisfies the condition; `columns` are those it names, in
+def find_matching(connection: Connection, where: str, columns: Sequence[str], source: str) -> str:
+    """As `matching`, of rows whose c0, c1 … are these columns; raises `QueryError`."""
+    condition = check_row_condition(where, columns)
+    return matching(connection, condition, {name: f"c{columns.index(name)}" for name in condition.columns}, source)
+
+
+def matching(connection: Connection, condition: Expression, columns: Mapping[str, str], source: str) -> str:
+    """A query for the `row_id` of every row of `source` that satisfies the condition; `columns` are those it names, in
     SQL over `source`. From here on the connection reads nothing else.
 
     Raises `QueryError` for a condition that does not go with the columns' types, or is neither true nor false.
@@ -37,22 +41,12 @@ def matching_places(
     close_doors(connection)
     at = _unlike(columns)
     named = ", ".join(f"{value} AS {quoted_name(name)}" for name, value in columns.items())
-    rows = f"(SELECT {named}, {place} AS {at} FROM {source}) rows"
+    rows = f"(SELECT {named}, row_id AS {at} FROM {source}) rows"
     wrapped = f"((\n{condition.text}\n))"  # an OR in it stays together
     with row_errors():
         kind = connection.execute(f"DESCRIBE SELECT {wrapped} FROM {rows}").fetchall()[0][1]
     require_truth(str(kind))
-    return f"SELECT {at} AS place FROM {rows} WHERE coalesce({wrapped}, false)"
-
-
-def find_matching(connection: Connection, where: str, columns: Sequence[str], source: str, place: str) -> None:
-    """Table `matched`: the `place` of every row of `source` (c0, c1 … are these columns) that satisfies the condition.
-    Raises `QueryError`."""
-    condition = check_row_condition(where, columns)
-    named = {name: f"c{columns.index(name)}" for name in condition.columns}
-    places = matching_places(connection, condition, named, source, place)
-    with row_errors():
-        connection.execute(f"CREATE TEMP TABLE matched AS {places}")
+    return f"SELECT {at} AS row_id FROM {rows} WHERE coalesce({wrapped}, false)"
 
 
 def require_fit(condition: Expression, schema: pa.Schema) -> None:
@@ -69,18 +63,18 @@ def satisfied(condition: Expression, batches: Iterable[pa.StructArray]) -> Itera
         query = ""
         for rows in batches:
             if not query:
-                connection.register("batch", _placed(rows[:0]))
-                query = matching_places(connection, condition, columns, "batch", "place")
-            connection.register("batch", _placed(rows))
+                connection.register("batch", _numbered(rows[:0]))
+                query = matching(connection, condition, columns, "batch")
+            connection.register("batch", _numbered(rows))
             with row_errors():
-                places = connection.sql(query).to_arrow_table()["place"]
-            yield pc.is_in(_numbers(rows), value_set=places)
+                found = connection.sql(query).to_arrow_table()["row_id"]
+            yield pc.is_in(_numbers(rows), value_set=found)
 
 
-def _placed(rows: pa.StructArray) -> pa.RecordBatchReader:
+def _numbered(rows: pa.StructArray) -> pa.RecordBatchReader:
     """A stream, not a table: of that DuckDB would have Arrow filter rows, which compares NaN in another way."""
     arrays = [*rows.flatten(), _numbers(rows)]
-    names = [*(f"c{i}" for i in range(len(arrays) - 1)), "place"]
+    names = [*(f"c{i}" for i in range(len(arrays) - 1)), "row_id"]
     batch = pa.record_batch(arrays, names)
     return pa.RecordBatchReader.from_batches(batch.schema, [batch])
 
@@ -91,7 +85,7 @@ def _numbers(rows: pa.StructArray) -> pa.Array:
 
 def _unlike(names: Iterable[str]) -> str:
     """A name that no column has."""
-    name, taken = "place", {name.lower() for name in names}
+    name, taken = "row_id", {name.lower() for name in names}
     while name in taken:
         name += "_"
     return name

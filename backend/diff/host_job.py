@@ -1,21 +1,26 @@
 """A difference that a stream host finds with Spark: the question as a job, its result table as an answer.
 
 Rule: the log part is prepared here as for every other method; only rows are counted elsewhere. What Spark cannot honour
-is refused before a job is asked for.
+is refused before a job is asked for. Question and summary are plain values that both processes read alike: the same
+question about the same tables is the same text, so its hash names the job that answers it.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, Protocol
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
+import orjson
 import pyarrow as pa
 
 from backend.diff.answer import with_answer, with_commits
+from backend.diff.cache import DiffQuestion
+from backend.diff.changed_rows import APART, ORDER
+from backend.diff.commits import Gross
 from backend.diff.compare import NetAnswer
-from backend.diff.feed import Gross
-from backend.diff.job_work import COMMON, SUMMARY, DiffSummary, DiffWork, StateWanted, summary_of, to_json
 from backend.diff.model import (
-    WHOLE_ROWS,
     ApartCounts,
     CommonChange,
     DiffMethod,
@@ -25,12 +30,10 @@ from backend.diff.model import (
     RowChange,
     RowKind,
     VersionDiff,
-    ended_words,
 )
-from backend.diff.prepare import PreparedDiff
-from backend.diff.rows import APART, ORDER
+from backend.diff.prepare import DiffLake, PreparedDiff, prepare
 from backend.diff.values import same
-from backend.duckdb_session import CancelToken
+from backend.duckdb_session import CancelToken, ended_words
 from backend.errors import DiffError, JobError, JobResultMissingError, ObjectMissingError, TableError
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.lake.lake import Lake
@@ -39,8 +42,157 @@ from backend.lake.storage.paths import normal_uri
 from backend.settings import Settings
 
 COMPUTED = "computed"  # so begins the reason that says who did it
-_COLUMNS = ("what", "place", "n", "detail", "before", "after")
+_COLUMNS = ("what", "number", "n", "detail", "before", "after")
 _NOT_ON_HOST = (DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION)
+FORMAT = 3  # grows when a former host or page would misread the document
+SUMMARY, COMMON = "summary", "common"  # besides these, `what` is a bucket of rows: insert, update, delete …
+MOST_CACHED = 32
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class StateWanted:
+    """One side: a version of the table of that id."""
+
+    uri: str
+    version: int
+    table_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiffWork:
+    """Two states and how to compare them. `methods` can answer, best first; with `is_chosen` only that one may.
+    `own_schemas`: each side is read with its own schema, else both with the newer one's. `key` may be (); one that was
+    given goes before the row tracking's ids."""
+
+    first: StateWanted
+    second: StateWanted
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    is_key_given: bool
+    methods: tuple[DiffMethod, ...]
+    is_chosen: bool
+    own_schemas: bool
+    row_limit: int
+    tolerance: float
+    size_bytes: int  # of the data files to read
+    num_rows: tuple[int | None, int | None]  # of both states, None where statistics do not say
+    where: str | None = None  # SQL over one row, in DuckDB's dialect: only changes with such a row, before or after
+
+    @property
+    def is_one_table(self) -> bool:
+        return self.first.uri == self.second.uri
+
+    @property
+    def is_reverse(self) -> bool:
+        return self.is_one_table and self.first.version > self.second.version
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(to_json(self).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """How much of a comparison the counts speak of: rows of both states."""
+
+    rows_read: int
+    rows_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSummary:
+    """The counts of a comparison. `columns` names c0, c1 … of its rows; `failed` are better methods that were
+    tried; `gross` is (commit version, change type, rows) where the method tells it."""
+
+    method: DiffMethod
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    net: tuple[int | None, int | None, int | None]
+    apart: tuple[int, int, int, int, int]
+    changed_cells: Mapping[str, int]
+    truncated: bool
+    failed: Mapping[DiffMethod, str] = field(default_factory=dict)
+    gross: tuple[tuple[int, str, int], ...] | None = None
+    by: str = ""  # who computed it
+    so_far: SoFar | None = None  # None: all was compared
+
+
+def to_json(value: DiffWork | DiffSummary) -> str:
+    return orjson.dumps(
+        {"format": FORMAT, **asdict(value)}, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+    ).decode()
+
+
+def work_of(text: str) -> DiffWork:
+    """Raises `DiffError` for a document of another Weir."""
+    body = _body(text)
+    sides = {name: StateWanted(**body[name]) for name in ("first", "second")}
+    lists = {name: tuple(body[name]) for name in ("columns", "key", "num_rows")}
+    return DiffWork(**{**body, **sides, **lists, "methods": tuple(map(DiffMethod, body["methods"]))})
+
+
+def summary_of(text: str) -> DiffSummary:
+    """Raises `DiffError` for a document of another Weir."""
+    body = _body(text)
+    lists = {name: tuple(body[name]) for name in ("columns", "key", "net", "apart")}
+    failed = {DiffMethod(name): reason for name, reason in body["failed"].items()}
+    gross = None if body["gross"] is None else tuple((v, t, n) for v, t, n in body["gross"])
+    so_far = SoFar(**body["so_far"]) if body["so_far"] else None
+    whole = {"method": DiffMethod(body["method"]), "failed": failed, "gross": gross, "so_far": so_far}
+    return DiffSummary(**{**body, **lists, **whole})
+
+
+def _body(text: str) -> dict[str, Any]:
+    body = orjson.loads(text)
+    if body.pop("format", None) != FORMAT:
+        raise DiffError("this comparison was asked for or made by another version of Weir", hint="compare again")
+    return dict(body)
+
+
+# the question ---------------------------------------------------------------------------------------------------------
+
+
+def diff_work(prepared: PreparedDiff) -> DiffWork:
+    """What the host would be told; raises `DiffError` for what it cannot do."""
+    options, plan, given = prepared.options, prepared.plan, prepared.input
+    methods = tuple(method for method in plan.methods if method not in _NOT_ON_HOST)
+    if not methods:
+        raise DiffError(
+            f"nothing to compare on the stream host: {'; '.join(plan.reasons(plan.method))}", hint=plan.hint
+        )
+    return DiffWork(
+        _state(given.first),
+        _state(given.second),
+        prepared.columns,
+        plan.key.columns if plan.key else (),
+        plan.key is not None and plan.key.source is KeySource.GIVEN,
+        methods,
+        options.method is not None,
+        given.as_of is None,
+        options.row_limit,
+        options.tolerance,
+        given.size_bytes,
+        (given.first.num_rows, given.second.num_rows),
+        options.where,
+    )
+
+
+def job_request(prepared: PreparedDiff, *, actor: str, reason: str, time_limit_s: float) -> JobRequest:
+    """The job that would answer; raises as `diff_work` does."""
+    work = diff_work(prepared)
+    first, second = work.first, work.second
+    subject = prepared.input.first.ref.name
+    said = reason.strip() or f"compare v{first.version} with v{second.version}"
+    return JobRequest(JobKind.DIFF, subject, work.fingerprint, to_json(work), actor, said, time_limit_s)
+
+
+def _state(snapshot: Snapshot) -> StateWanted:
+    return StateWanted(snapshot.ref.uri, snapshot.version, snapshot.metadata.id)
+
+
+# the answer -----------------------------------------------------------------------------------------------------------
 
 
 class ResultLake(Protocol):
@@ -55,40 +207,6 @@ def results_lake(settings: Settings) -> Lake:
     """A lake of the folder that hosts write results to, and of nothing else."""
     lake = settings.lake.model_copy(update={"roots": [settings.results_uri]})
     return Lake(settings.model_copy(update={"lake": lake}))
-
-
-def diff_work(prepared: PreparedDiff) -> DiffWork:
-    """What the host would be told; raises `DiffError` for what it cannot do."""
-    options, plan, sides = prepared.options, prepared.plan, prepared.sides
-    methods = tuple(method for method in plan.methods if method not in _NOT_ON_HOST)
-    if not methods:
-        raise DiffError(
-            f"nothing to compare on the stream host: {'; '.join(plan.reasons(plan.method))}", hint=plan.hint
-        )
-    return DiffWork(
-        _state(sides.first),
-        _state(sides.second),
-        prepared.columns,
-        plan.key.columns if plan.key else (),
-        plan.key is not None and plan.key.source is KeySource.GIVEN,
-        methods,
-        options.method is not None,
-        sides.as_of is None,
-        options.row_limit,
-        options.tolerance,
-        sides.size_bytes,
-        (sides.first.num_rows, sides.second.num_rows),
-        options.where,
-    )
-
-
-def job_request(prepared: PreparedDiff, *, actor: str, reason: str, time_limit_s: float) -> JobRequest:
-    """The job that would answer; raises as `diff_work` does."""
-    work = diff_work(prepared)
-    first, second = work.first, work.second
-    subject = prepared.sides.first.ref.name
-    said = reason.strip() or f"compare v{first.version} with v{second.version}"
-    return JobRequest(JobKind.DIFF, subject, work.fingerprint, to_json(work), actor, said, time_limit_s)
 
 
 def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
@@ -117,12 +235,7 @@ def _partial(job: Job, summary: DiffSummary) -> Partial | None:
     if (so_far := summary.so_far) is None:
         return None
     ended = ended_words(is_cancelled=job.state is JobState.CANCELLED, time_limit_s=job.time_limit_s)
-    told = Partial(ended, so_far.rows_read, so_far.rows_total, so_far.differing)
-    return told if summary.key else replace(told, unit=WHOLE_ROWS)
-
-
-def _state(snapshot: Snapshot) -> StateWanted:
-    return StateWanted(snapshot.ref.uri, snapshot.version, snapshot.metadata.id)
+    return Partial(ended, so_far.rows_read, so_far.rows_total)
 
 
 def _detail(rows: pa.Table) -> str:
@@ -134,9 +247,9 @@ def _detail(rows: pa.Table) -> str:
 
 def _answer(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -> NetAnswer:
     found = [row for row in rows.to_pylist() if row["what"] != SUMMARY]
-    order = {bucket: place for place, bucket in enumerate(ORDER)}
-    changed = sorted((row for row in found if row["what"] in order), key=lambda r: (order[r["what"]], r["place"]))
-    common = sorted((row for row in found if row["what"] == COMMON), key=lambda row: row["place"])
+    order = {bucket: number for number, bucket in enumerate(ORDER)}
+    changed = sorted((row for row in found if row["what"] in order), key=lambda r: (order[r["what"]], r["number"]))
+    common = sorted((row for row in found if row["what"] == COMMON), key=lambda row: row["number"])
     return NetAnswer(
         NetCounts(*summary.net),
         ApartCounts(*summary.apart),
@@ -162,8 +275,9 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any], tolerance: f
 
 
 def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:
-    place, name = int(row["detail"]), summary.columns[int(row["detail"])]
-    return CommonChange(name, row["before"][f"c{place}"], row["after"][f"c{place}"], row["n"])
+    number = int(row["detail"])
+    before, after = (row[side][f"c{number}"] for side in ("before", "after"))
+    return CommonChange(summary.columns[number], before, after, row["n"])
 
 
 def _cells(summary: DiffSummary, cells: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -173,3 +287,45 @@ def _cells(summary: DiffSummary, cells: Mapping[str, Any] | None) -> dict[str, A
 def _schema(summary: DiffSummary, rows: pa.Schema) -> pa.Schema:
     kinds = {field.name: field.type for field in rows.field("after").type}
     return pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.columns)])
+
+
+class DiffJobs:
+    """Questions that stream hosts answer, for every viewer of a process. Whether a job is there, runs or ended is asked
+    of the control store each time; only what never changes is cached. Thread-safe."""
+
+    def __init__(self, settings: Settings, lake: DiffLake) -> None:
+        self._settings, self._lake = settings, lake
+        self._results = results_lake(settings)
+        self._lock = threading.Lock()
+        self._prepared: OrderedDict[DiffQuestion, PreparedDiff] = OrderedDict()
+        self._answers: OrderedDict[tuple[DiffQuestion, str], VersionDiff] = OrderedDict()
+
+    def request(self, question: DiffQuestion, *, actor: str, reason: str = "") -> JobRequest:
+        """The job that would answer; raises as `job_request` does."""
+        prepared, limit_s = self._prepare(question), self._settings.jobs.time_limit_s
+        return job_request(prepared, actor=actor, reason=reason, time_limit_s=limit_s)
+
+    def answer(self, question: DiffQuestion, job: Job) -> VersionDiff:
+        """What a finished job found; raises `JobError` when its result is gone."""
+        key = (question, job.job_id)
+        return self._cached(
+            self._answers, key, lambda: read_answer(self._results, self._settings, self._prepare(question), job)
+        )
+
+    def _prepare(self, question: DiffQuestion) -> PreparedDiff:
+        first, second = question.from_version, question.to_version
+        return self._cached(
+            self._prepared, question, lambda: prepare(self._lake, question.ref, first, second, question.options)
+        )
+
+    def _cached(self, cache: OrderedDict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+        with self._lock:
+            if key in cache:
+                cache.move_to_end(key)
+                return cache[key]
+        value = make()
+        with self._lock:
+            cache[key] = value
+            while len(cache) > MOST_CACHED:
+                cache.popitem(last=False)
+        return value

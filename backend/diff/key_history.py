@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.bisect.search import may_change_rows
-from backend.diff.feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from backend.diff.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.diff.model import RowChange, RowKind
 from backend.diff.plan import FeedSupport
 from backend.diff.values import same

@@ -154,43 +154,34 @@ class FilesDiff:
         return None if self.rows_added is None or self.rows_removed is None else self.rows_added - self.rows_removed
 
 
-KEYS, WHOLE_ROWS = "keys", "rows of either state"  # what differs; whole rows where no key pairs them
-
-
-def ended_words(*, is_cancelled: bool, time_limit_s: float | None) -> str:
-    """What ended a comparison, for "… when so many rows were compared"."""
-    return "cancelled" if is_cancelled else f"stopped at the time limit of {time_limit_s:g} s"
-
-
 @dataclass(frozen=True, slots=True)
 class Partial:
     """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
-    rows of both states were compared: those whose key no other row has. `differing` estimates how many keys (or
-    `WHOLE_ROWS`: `unit`) differ in all, from sums over all rows that were made before; None without them. `null_keys`
-    are rows among those read that no count has: what cancels them may be among the others."""
+    rows of both states were compared: those whose key no other row has. `null_keys` are rows among those read that no
+    count has: what cancels them may be among the others."""
 
     ended: str
     rows_read: int
     rows_total: int
-    differing: int | None = None
-    unit: str = KEYS
     null_keys: int = 0
 
     @property
     def text(self) -> str:
-        """ "cancelled when 4,080,000 of 10,200,000 rows were compared; about 1,200 keys differ in all"."""
-        return "; ".join(part for part in (self.when_text, self.about_text) if part)
-
-    @property
-    def when_text(self) -> str:
+        """ "cancelled when 4,080,000 of 10,200,000 rows were compared"."""
         return f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
 
-    @property
-    def about_text(self) -> str:
-        """The estimate, to three digits; "" where there is none."""
-        return (
-            "" if self.differing is None else f"about {float(f'{self.differing:.3g}'):,.0f} {self.unit} differ in all"
-        )
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a comparison holds at once. DuckDB spills beyond `memory_bytes`. Files are joined in parts of about
+    `values_at_once` values. A table of more than `many_columns` is read by deltalake and by one thread: whole rows of
+    it cost memory for every column. Up to `sorted_rows` leave in the order of their key, in batches of `batch_rows`."""
+
+    memory_bytes: int = 640_000_000  # with less, a join of ten million rows spills more than it saves
+    values_at_once: int = 16_000_000
+    many_columns: int = 500
+    sorted_rows: int = 1_000_000
+    batch_rows: int = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +226,7 @@ class VersionDiff:
     def is_changed(self) -> bool | None:
         """Whether anything that people mean by a change differs: rows, schema, properties; None when rows are unknown
         and nothing else differs. Other files alone are none: a compaction changes nothing."""
-        if self.net.total or not self.schema.is_empty or self.properties or (self.partial and self.partial.differing):
+        if self.net.total or not self.schema.is_empty or self.properties:
             return True
         if self.partial or (self.net.total is None and (self.files.added or self.files.removed)):
             return None

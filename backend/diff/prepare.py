@@ -8,17 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from backend.diff.commits import commit_changes
+from backend.diff.commits import CountingLake, gross_changes
 from backend.diff.condition import check_row_condition
 from backend.diff.export import ChangedBatches
-from backend.diff.feed_summary import CountingLake
-from backend.diff.files import diff_files
 from backend.diff.key import KeyFound, choose_key
-from backend.diff.model import ApartCounts, DiffMethod, NetCounts, VersionDiff
+from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, Limits, NetCounts, VersionDiff
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
 from backend.diff.read_local import why_not_by_duckdb
-from backend.diff.read_stream import Sides, two_tables, two_versions
+from backend.diff.read_stream import DiffInput, two_tables, two_versions
 from backend.diff.row_ids import why_no_changes, why_no_row_ids
 from backend.duckdb_session import open_ahead
 from backend.errors import DiffError, LakehouseError
@@ -56,7 +55,7 @@ class DiffOptions:
     read unless a method is named, floats within `tolerance` equal, `against` another table whose version is
     `to_version`, only rows that satisfy the SQL `where` before or after. `on_host`: Spark on the stream host compares,
     by whatever method, and any amount of data. `take` gets every changed row, beside those in the answer, and gets them
-    anew where a better method turns out not to be whole; not on the host."""
+    anew where a better method turns out not to be whole; not on the host. `limits` are of memory, not of the answer."""
 
     key: tuple[str, ...] | None = None
     remembered: tuple[str, ...] | None = None
@@ -69,6 +68,7 @@ class DiffOptions:
     where: str | None = None
     on_host: bool = False
     take: Callable[[ChangedBatches], None] | None = field(default=None, compare=False)
+    limits: Limits = field(default=Limits(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class PreparedDiff:
     lake: DiffLake
     options: DiffOptions
     plan: DiffPlan
-    sides: Sides
+    input: DiffInput
     columns: tuple[str, ...]
     outline: VersionDiff
 
@@ -90,31 +90,31 @@ def prepare(
     if not options.on_host:
         open_ahead()
     first, second = lake.snapshot(ref, from_version), lake.snapshot(options.against or ref, to_version)
-    sides = _sides(lake, first, second)
+    given = _input(lake, first, second)
     request = DiffRequest(from_version, to_version, options.method, options.max_bytes, options.on_host)
-    plan = plan_diff(request, _facts(lake, sides, options))
-    names = _compared(options.columns, sides, plan)
+    plan = plan_diff(request, _facts(lake, given, options))
+    names = _compared(options.columns, given, plan)
     if options.where is not None:
         check_row_condition(options.where, names)
-    return PreparedDiff(lake, options, plan, sides, names, _outline(lake, sides, plan, names))
+    return PreparedDiff(lake, options, plan, given, names, _outline(lake, given, plan, names))
 
 
-def _sides(lake: DiffLake, first: Snapshot, second: Snapshot) -> Sides:
+def _input(lake: DiffLake, first: Snapshot, second: Snapshot) -> DiffInput:
     if first.ref != second.ref:
         return two_tables(first, second)
     return two_versions(first, second, lake.file_difference(first.ref, first.version, second.version))
 
 
-def _facts(lake: DiffLake, sides: Sides, options: DiffOptions) -> DiffFacts:
-    ids = (sides.first.metadata.id, sides.second.metadata.id)
-    newer, low, high = sides.newer, sides.low, sides.high
-    if sides.is_one_table and low == high:
+def _facts(lake: DiffLake, given: DiffInput, options: DiffOptions) -> DiffFacts:
+    ids = (given.first.metadata.id, given.second.metadata.id)
+    newer, low, high = given.newer, given.low, given.high
+    if given.is_one_table and low == high:
         return DiffFacts(*ids, None, choose_key(options.key, newer.metadata, ()))
     key = _key(lake, newer, options)
-    if key.key is None and not sides.is_one_table:
-        key = _key(lake, sides.first, options)
-    feed = lake.cdf_support(newer.ref, low, high) if sides.is_one_table else None
-    return DiffFacts(*ids, feed, key, _files_facts(lake, sides), sides.is_one_table, why_no_changes(sides))
+    if key.key is None and not given.is_one_table:
+        key = _key(lake, given.first, options)
+    feed = lake.cdf_support(newer.ref, low, high) if given.is_one_table else None
+    return DiffFacts(*ids, feed, key, _files_facts(lake, given), given.is_one_table, why_no_changes(given))
 
 
 def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
@@ -122,32 +122,32 @@ def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
     return choose_key(options.key, snapshot.metadata, history, options.remembered)
 
 
-def _files_facts(lake: DiffLake, sides: Sides) -> FilesFacts:
-    count = sum(files.num_rows for _, files in sides.parts())
+def _files_facts(lake: DiffLake, given: DiffInput) -> FilesFacts:
+    count = sum(files.num_rows for _, files in given.states())
     problem = None
     try:
-        for snapshot, files in sides.parts():
+        for snapshot, files in given.states():
             lake.require_files(snapshot, files)
     except LakehouseError as exc:
         problem = exc.message
-    no_ids = why_no_row_ids(sides)
-    why = None if no_ids else why_not_by_duckdb(sides, sides.columns)
+    no_ids = why_no_row_ids(given)
+    why = None if no_ids else why_not_by_duckdb(given, given.columns)
     here = f"{why}: only the stream host reads such rows with their ids" if why else None
-    return FilesFacts(count, sides.size_bytes, sides.num_rows, problem, no_ids, here)
+    return FilesFacts(count, given.size_bytes, given.num_rows, problem, no_ids, here)
 
 
-def _compared(columns: Sequence[str] | None, sides: Sides, plan: DiffPlan) -> tuple[str, ...]:
+def _compared(columns: Sequence[str] | None, given: DiffInput, plan: DiffPlan) -> tuple[str, ...]:
     """The columns to compare, in the table's order: those asked for and the key, or all that can be."""
     if not columns:
-        return sides.columns
+        return given.columns
     wanted = {name.lower() for name in (*columns, *(plan.key.columns if plan.key else ()))}
-    if missing := sorted(wanted - {name.lower() for name in sides.columns}):
-        raise DiffError(f"no column {', '.join(missing)} to compare", hint=f"columns: {', '.join(sides.columns[:50])}")
-    return tuple(name for name in sides.columns if name.lower() in wanted)
+    if missing := sorted(wanted - {name.lower() for name in given.columns}):
+        raise DiffError(f"no column {', '.join(missing)} to compare", hint=f"columns: {', '.join(given.columns[:50])}")
+    return tuple(name for name in given.columns if name.lower() in wanted)
 
 
-def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...]) -> VersionDiff:
-    first, second = sides.first, sides.second
+def _outline(lake: DiffLake, given: DiffInput, plan: DiffPlan, names: tuple[str, ...]) -> VersionDiff:
+    first, second = given.first, given.second
     is_same = plan.method is DiffMethod.SAME_VERSION
     found = VersionDiff(
         ref=first.ref,
@@ -164,20 +164,50 @@ def _outline(lake: DiffLake, sides: Sides, plan: DiffPlan, names: tuple[str, ...
         truncated=False,
         changed_cells={},
         arrow_schema=pa.schema([(name, pa.null()) for name in names]),
-        schema=diff_schemas(first.metadata, second.metadata) if sides.is_reverse else sides.schema,
+        schema=diff_schemas(first.metadata, second.metadata) if given.is_reverse else given.schema,
         properties=diff_properties(
             (first.metadata, first.protocol),
             (second.metadata, second.protocol),
             clustered=(declared_clustering(first), declared_clustering(second)),
         ),
-        files=diff_files(sides),
-        num_rows=sides.row_counts() if is_same else (None, None),
+        files=_files(given),
+        num_rows=given.row_counts() if is_same else (None, None),
         first_covered_version=plan.first_covered_version,
         hint=plan.hint,
-        rewritten=sides.apart.rewritten,
-        against=None if sides.is_one_table else second.ref,
+        rewritten=given.apart.rewritten,
+        against=None if given.is_one_table else second.ref,
     )
-    if not sides.is_one_table or sides.low == sides.high:
+    if not given.is_one_table or given.low == given.high:
         return found
-    commits = lake.history(first.ref, starting_version=sides.low + 1, ending_version=sides.high)
-    return replace(found, commits=commit_changes(commits, None))
+    commits = lake.history(first.ref, starting_version=given.low + 1, ending_version=given.high)
+    return replace(found, commits=gross_changes(commits, None))
+
+
+def _files(given: DiffInput) -> FilesDiff:
+    """Data files of one state and not of the other: a new deletion vector makes another file of the same path."""
+    removed, added = (files for _, files in given.states())
+    remarked = pc.sum(pc.is_in(added["path"], value_set=removed["path"].unique())).as_py() or 0
+    return FilesDiff(
+        added.num_rows,
+        removed.num_rows,
+        _bytes(added),
+        _bytes(removed),
+        int(remarked) if given.is_one_table else 0,
+        rows_added=_live_rows(added),
+        rows_removed=_live_rows(removed),
+        vectors_added=_vectors(added),
+        vectors_removed=_vectors(removed),
+    )
+
+
+def _bytes(files: pa.Table) -> int:
+    return int(pc.sum(files["size_bytes"]).as_py() or 0)
+
+
+def _live_rows(files: pa.Table) -> int | None:
+    live = pc.subtract(files["num_records"], files["deleted_rows"])
+    return None if live.null_count else int(pc.sum(live).as_py() or 0)
+
+
+def _vectors(files: pa.Table) -> int:
+    return len(files) - int(files["dv_id"].null_count)

@@ -3,31 +3,31 @@ tables, and the only way to their row ids here.
 
 Rule: only where it cannot make a difference. Both versions have one schema, each column's parquet type holds just what
 Delta's type does, and what stands beside the files (values of partition columns, names under column mapping, deleted
-rows) is applied as Delta does; where any of it needs a reader of Delta tables, this says so and reads nothing.
+rows) is applied as Delta does; where any of it needs a reader of Delta tables, this says so and reads nothing. Files
+are compared in parts where their footers say that no key of one is in another; whoever reads them holds them to it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import count
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from backend.diff.compare import column_name
-from backend.diff.join import Part, SignedRows
-from backend.diff.parts import FilesPart, keyed_files, split
-from backend.diff.read_stream import Sides
+from backend.diff.compare import FileRows, Part, column_name
+from backend.diff.read_stream import DiffInput
 from backend.diff.row_ids import ID_COLUMN
+from backend.duckdb_session import Connection
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import Metadata
 from backend.lake.rows.local_files import LocalFiles
 from backend.lake.table.metadata_diff import column_types
 from backend.lake.table.partitions import physical_names
 from backend.query.quoting import quoted_name, quoted_text
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 # Delta's type: what a column is cast to, and the types of parquet (as DuckDB names them) that hold the same values.
 _FLAT: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -48,6 +48,7 @@ _DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _PARTITION_TYPES = ("string", "byte", "short", "integer", "long", "boolean", "date")  # text that DuckDB reads as Delta
 _BY_KEY = "compare by key, or on the stream host"
+_ORDERED = (int, date, str)  # of these Python, parquet and DuckDB have one order
 
 
 def flat_type(kind: str) -> tuple[str, tuple[str, ...]] | None:
@@ -58,42 +59,118 @@ def flat_type(kind: str) -> tuple[str, tuple[str, ...]] | None:
     return _FLAT.get(kind)
 
 
-def why_not_by_duckdb(sides: Sides, columns: Sequence[str]) -> str | None:
+def why_not_by_duckdb(given: DiffInput, columns: Sequence[str]) -> str | None:
     """Why DuckDB cannot read these columns of both states; None where it can."""
-    if not sides.is_one_table:
+    if not given.is_one_table:
         return "two tables have schemas of their own"
-    if not sides.schema.is_empty:
+    if not given.schema.is_empty:
         return "the schema changed in between"
-    if sides.newer.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id":
+    if given.newer.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id":
         return "columns go by ids, which names in a file may contradict"
-    types, partitions = column_types(sides.newer.metadata), sides.newer.metadata.partition_columns
+    types, partitions = column_types(given.newer.metadata), given.newer.metadata.partition_columns
     odd = [name for name in columns if flat_type(types[name]) is None]
     odd += [name for name in partitions if name in columns and types[name] not in _PARTITION_TYPES]
     return f"column {odd[0]} is {types[odd[0]]}" if odd else None
 
 
-def signed_files(
-    connection: "DuckDBPyConnection",
+@dataclass(frozen=True, slots=True)
+class KeyedFile:
+    """A data file, by its index among those of the first (0) or the second side (1), and between which values one
+    column of its rows lies."""
+
+    index: int
+    side: int
+    num_rows: int
+    low: Any
+    high: Any
+
+
+def keyed_files(sides: Iterable[Sequence[str]], column: str) -> list[KeyedFile] | None:
+    """The files of both sides that have rows, by their footers; None where one does not tell the column's values, or
+    cannot be read: whoever reads its rows says why."""
+    found = []
+    for side, paths in enumerate(sides):
+        for index, path in enumerate(paths):
+            try:
+                footer = pq.read_metadata(path)
+            except (OSError, pa.ArrowException):
+                return None
+            bounds = _bounds(footer, column) if footer.num_rows else ()
+            if bounds is None:
+                return None
+            if bounds:
+                found.append(KeyedFile(index, side, footer.num_rows, *bounds))
+    return found
+
+
+def split(files: Iterable[KeyedFile], most_rows: int) -> list[list[KeyedFile]]:
+    """Groups of files that share no value, in the order of their values. Small ones go together up to so many rows;
+    files that share values stay together however many rows they have."""
+    groups: list[list[KeyedFile]] = []
+    for sharing in _sharing(sorted(files, key=attrgetter("low"))):
+        if groups and sum(file.num_rows for file in (*groups[-1], *sharing)) <= most_rows:
+            groups[-1] += sharing
+        else:
+            groups.append(sharing)
+    return groups
+
+
+def _sharing(files: Iterable[KeyedFile]) -> Iterator[list[KeyedFile]]:
+    """Files in the order of their lowest value, those together whose values lie between each other's."""
+    group: list[KeyedFile] = []
+    high: Any = None
+    for file in files:
+        if group and file.low > high:
+            yield group
+            group = []
+        high = max(high, file.high) if group else file.high
+        group.append(file)
+    if group:
+        yield group
+
+
+def _bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
+    """None where they are not said, or of a type without a plain order. Nulls are not among them: rows with such a key
+    are set apart."""
+    number = next((i for i in range(footer.num_columns) if footer.schema.column(i).path == column), None)
+    if number is None:
+        return None
+    lows, highs = [], []
+    for group in range(footer.num_row_groups):
+        said = footer.row_group(group).column(number).statistics
+        if said is None or not said.has_min_max:
+            return None
+        lows.append(said.min)
+        highs.append(said.max)
+    if any(type(value) not in _ORDERED for value in (*lows, *highs)):
+        return None
+    return min(lows), max(highs)
+
+
+def file_rows(
+    connection: Connection,
     files: tuple[LocalFiles, LocalFiles],
     metadata: Metadata,
     columns: Sequence[str],
     *,
+    num_rows: int | None = None,
     with_ids: bool = False,
-) -> SignedRows | None:
-    """The rows of the files of both sides, `with_ids` their row ids as the last column; None when no file is apart.
-    Raises `UnsupportedFeatureError` for a file that does not hold the columns as the log says."""
+) -> FileRows:
+    """The rows of the files of both sides, `with_ids` their row ids as the last column; `num_rows` are all of them
+    where that is known. Raises `UnsupportedFeatureError` for a file that does not hold the columns as the log says."""
     if any(holds_pattern(path) for side in files for path in side.paths):
         raise UnsupportedFeatureError("a file's name holds a wildcard", hint=_BY_KEY)
     reader = _Reader(connection, files, metadata, columns, with_ids)
-    query = reader.query((range(len(files[0].files)), range(len(files[1].files))))
-    return SignedRows(query, reader.parts) if query else None
+    before, after = (reader.rows(side, range(len(files[side].files))) for side in (0, 1))
+    whole = Part(before, after, num_rows or 0)
+    return FileRows(whole, lambda key, most_rows: reader.parts(key, most_rows) or [whole])
 
 
 @dataclass(slots=True)
 class _Reader:
     """Makes queries for files of both sides."""
 
-    connection: "DuckDBPyConnection"
+    connection: Connection
     files: tuple[LocalFiles, LocalFiles]
     metadata: Metadata
     columns: Sequence[str]
@@ -105,52 +182,58 @@ class _Reader:
     def __post_init__(self) -> None:
         self._types, self._stored = column_types(self.metadata), physical_names(self.metadata)
 
-    def query(self, places: tuple[Sequence[int], Sequence[int]], *, may_lack: bool = False) -> str:
-        """Rows of the files at these places; "" for none. `may_lack`: a column that no file has is null in all."""
-        sides = [self._side(side, at, may_lack=may_lack) for side, at in enumerate(places) if len(at)]
-        return " UNION ALL ".join(sides)
+    def parts(self, key: Sequence[int], most_rows: int) -> list[Part]:
+        """The rows in parts by the column of the key that tells most files apart; none where no column does."""
+        best: list[Part] = []
+        for number in () if self.with_ids else key:
+            name = self.columns[number]
+            files = keyed_files([side.paths for side in self.files], self._stored.get(name, name))
+            groups = split(files or (), most_rows)
+            if len(groups) > max(1, len(best)):
+                best = [self._part(group, number) for group in groups]
+        return best
 
-    def parts(self, key: Sequence[int], most_rows: int) -> list[Part] | None:
-        """The same rows in parts by the first column of the key that tells files apart."""
-        if self.with_ids:
-            return None
-        for place in key:
-            name = self.columns[place]
-            keyed = keyed_files([side.paths for side in self.files], self._stored.get(name, name))
-            found = split(keyed, most_rows) if keyed else None
-            if found is not None:
-                return [self._part(part, place) for part in found]
-        return None
+    def _part(self, group: Sequence[KeyedFile], number: int) -> Part:
+        indexes = ([file.index for file in group if file.side == side] for side in (0, 1))
+        before, after = (self.rows(side, mine, may_lack=True) for side, mine in enumerate(indexes))
+        bounds = number, min(file.low for file in group), max(file.high for file in group)
+        return Part(before, after, sum(file.num_rows for file in group), bounds)
 
-    def _part(self, part: FilesPart, place: int) -> Part:
-        query = self.query((part.places(0), part.places(1)), may_lack=True)
-        return Part(query, part.num_rows, (place, part.low, part.high))
-
-    def _side(self, side: int, places: Sequence[int], *, may_lack: bool) -> str:
-        files = self.files[side].only(places)
+    def rows(self, side: int, indexes: Sequence[int], *, may_lack: bool = False) -> str:
+        """A query for rows of files of one side. `may_lack`: a column that no file has is null in all."""
+        if not len(indexes):
+            return self._no_rows()
+        files = self.files[side].only(indexes)
         source, kinds = parquet_source(self.connection, files.paths)
         values = [self._value(name, kinds, may_lack=may_lack) for name in self.columns]
         if self.with_ids:
             values.append(self._row_id(kinds))
         named = ", ".join(f"{value} AS {column_name(i)}" for i, value in enumerate(values))
-        query = f"SELECT {named}, CAST({(-1, 1)[side]} AS TINYINT) AS sign FROM {source} r"
+        query = f"SELECT {named}, CAST({(-1, 1)[side]} AS TINYINT) AS n FROM {source} r"
         if self.with_ids or self.metadata.partition_columns:
-            beside = files.files.append_column("place", [range(len(places))])
-            query += f" JOIN {self._registered(beside)} f ON r.file_index = f.place"
+            beside = files.files.append_column("index", [range(len(indexes))])
+            query += f" JOIN {self._registered(beside)} f ON r.file_index = f.index"
         if files.deleted.num_rows:
             gone = self._registered(files.deleted)
             query += f" ANTI JOIN {gone} d ON r.file_index = d.file AND r.file_row_number = d.position"
         return query
+
+    def _no_rows(self) -> str:
+        kinds = [self._flat(name)[0] for name in self.columns] + ["BIGINT"] * self.with_ids
+        values = ", ".join(f"CAST(NULL AS {kind}) AS {column_name(i)}" for i, kind in enumerate(kinds))
+        return f"SELECT {values}, CAST(0 AS TINYINT) AS n WHERE false"
 
     def _registered(self, table: pa.Table) -> str:
         name = f"beside_{next(self._numbers)}"
         self.connection.register(name, table)
         return name
 
+    def _flat(self, name: str) -> tuple[str, tuple[str, ...]]:
+        return flat_type(self._types[name]) or ("", ())
+
     def _value(self, name: str, kinds: Mapping[str, str], *, may_lack: bool) -> str:
         """A column in SQL."""
-        kind = self._types[name]
-        to, fit = flat_type(kind) or ("", ())
+        to, fit = self._flat(name)
         if name in self.metadata.partition_columns:
             return f"CAST(nullif(f.{quoted_name(f'partition {name}')}, '') AS {to})"
         stored = self._stored.get(name, name)
@@ -159,7 +242,7 @@ class _Reader:
         if may_lack and stored not in kinds:
             return f"CAST(NULL AS {to})"
         what = kinds.get(stored, "no column")
-        raise UnsupportedFeatureError(f"files hold {what} for {name}, which is {kind}", hint=_BY_KEY)
+        raise UnsupportedFeatureError(f"files hold {what} for {name}, which is {self._types[name]}", hint=_BY_KEY)
 
     def _row_id(self, kinds: Mapping[str, str]) -> str:
         fresh = "f.base_row_id + r.file_row_number"
@@ -167,7 +250,7 @@ class _Reader:
         return f"coalesce(r.{quoted_name(moved)}, {fresh})" if moved in kinds else fresh
 
 
-def parquet_source(connection: "DuckDBPyConnection", paths: Sequence[str]) -> tuple[str, dict[str, str]]:
+def parquet_source(connection: Connection, paths: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Files as a table of a query, and the types of its columns."""
     source = f"read_parquet([{', '.join(map(quoted_text, paths))}], hive_partitioning = false, union_by_name = true)"
     return source, {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}

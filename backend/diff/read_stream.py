@@ -30,7 +30,7 @@ _WIDER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class DiffInput:
     """Two states as asked for, of one table or of two, and the files that only one of them has.
 
     `as_of` is the version whose schema all files are read with, None: each side with its own. `columns` can be
@@ -69,12 +69,12 @@ class Sides:
     @property
     def size_bytes(self) -> int:
         """Of the data files to read."""
-        return sum(_sum(files["size_bytes"]) or 0 for _, files in self.parts())
+        return sum(_sum(files["size_bytes"]) or 0 for _, files in self.states())
 
     @property
     def num_rows(self) -> int | None:
         """Rows to read, those marked as deleted among them; None where statistics do not say it."""
-        counts = [_sum(files["num_records"]) for _, files in self.parts()]
+        counts = [_sum(files["num_records"]) for _, files in self.states()]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def row_counts(self) -> tuple[int | None, int | None]:
@@ -84,30 +84,30 @@ class Sides:
         after = self.second.num_rows  # the newer state first: what it looks up is all that the older one asks for
         return self.first.num_rows, after
 
-    def parts(self) -> tuple[tuple[Snapshot, pa.Table], tuple[Snapshot, pa.Table]]:
+    def states(self) -> tuple[tuple[Snapshot, pa.Table], tuple[Snapshot, pa.Table]]:
         """Each state with the files (`file_difference.DIFFERENCE_COLUMNS`) that only it has."""
         return (self.first, self.apart.only_first), (self.second, self.apart.only_second)
 
 
-def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> Sides:
+def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> DiffInput:
     older, newer = sorted((first, second), key=lambda snapshot: snapshot.version)
     changes = diff_schemas(older.metadata, newer.metadata)
     types = [change for change in changes.changed if change.what == "type"]
     names = column_names(newer.metadata)
     if _partitioning(older) == _partitioning(newer) and all(_is_wider(c.before, c.after) for c in types):
-        return Sides(first, second, apart, newer, names, (), changes)
+        return DiffInput(first, second, apart, newer, names, (), changes)
     odd = {change.path.split(".")[0] for change in types} | {field.path.split(".")[0] for field in changes.added}
     fit = tuple(name for name in names if name not in odd)
-    return Sides(first, second, apart, None, fit, tuple(name for name in names if name in odd), changes)
+    return DiffInput(first, second, apart, None, fit, tuple(name for name in names if name in odd), changes)
 
 
-def two_tables(first: Snapshot, second: Snapshot) -> Sides:
+def two_tables(first: Snapshot, second: Snapshot) -> DiffInput:
     """Every file of both; columns go together by name and type."""
     apart = FileDifference(first.columns(DIFFERENCE_COLUMNS), second.columns(DIFFERENCE_COLUMNS))
     other, kinds = column_types(first.metadata), column_types(second.metadata)
     fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind)
     unfit = tuple(name for name in kinds if name not in fit)
-    return Sides(first, second, apart, None, fit, unfit, diff_schemas(first.metadata, second.metadata))
+    return DiffInput(first, second, apart, None, fit, unfit, diff_schemas(first.metadata, second.metadata))
 
 
 def _partitioning(snapshot: Snapshot) -> list[str]:
@@ -115,9 +115,9 @@ def _partitioning(snapshot: Snapshot) -> list[str]:
     return [physical.get(name, name) for name in snapshot.metadata.partition_columns]
 
 
-def signed_rows(reader: FileReader, sides: Sides, columns: Sequence[str]) -> pa.RecordBatchReader:
+def signed_rows(reader: FileReader, given: DiffInput, columns: Sequence[str]) -> pa.RecordBatchReader:
     """Every row of the files apart as c0, c1 … with −1 for the first state's and +1 for the second's."""
-    readers = [_read(reader, sides, side, columns) for side in (0, 1)]
+    readers = [_read(reader, given, side, columns) for side in (0, 1)]
     kinds = [field.type for field in readers[1][0]]
     fields = [pa.field(column_name(i), kind) for i, kind in enumerate(kinds)]
     schema = pa.schema([*fields, SIGN])
@@ -132,17 +132,17 @@ def signed_rows(reader: FileReader, sides: Sides, columns: Sequence[str]) -> pa.
 
 
 def _read(
-    reader: FileReader, sides: Sides, side: int, columns: Sequence[str]
+    reader: FileReader, given: DiffInput, side: int, columns: Sequence[str]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The schema of one side's rows, and the rows, some files at a time."""
-    snapshot, files = sides.parts()[side]
-    first = reader.read_files(snapshot, files.slice(0, FILES_AT_ONCE), columns=columns, as_of=sides.as_of)
+    snapshot, files = given.states()[side]
+    first = reader.read_files(snapshot, files.slice(0, FILES_AT_ONCE), columns=columns, as_of=given.as_of)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from first
         for start in range(FILES_AT_ONCE, len(files), FILES_AT_ONCE):
-            part = files.slice(start, FILES_AT_ONCE)
-            yield from reader.read_files(snapshot, part, columns=columns, as_of=sides.as_of)
+            some = files.slice(start, FILES_AT_ONCE)
+            yield from reader.read_files(snapshot, some, columns=columns, as_of=given.as_of)
 
     return first.schema, batches()
 

@@ -1,7 +1,7 @@
 """Whether row tracking can tell which rows of two versions are one and the same, and what the answer then looks like.
 
 Rule: pure. A row's id is written beside it once it was moved (in a hidden column), and before that
-follows from its file: the file's base row id and the row's place in it (PROTOCOL.md, "Row Tracking").
+follows from its file: the file's base row id and the row's number in it (PROTOCOL.md, "Row Tracking").
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ import pyarrow as pa
 from backend.diff.compare import NetAnswer
 from backend.diff.export import ChangedBatches, change_schema
 from backend.diff.model import DiffMethod, KeyChoice, KeySource, RowChange
-from backend.diff.read_stream import Sides
+from backend.diff.read_stream import DiffInput
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import Snapshot
 from backend.lake.rows.local_files import LocalFiles
@@ -24,34 +24,34 @@ ROW_ID = "_row_id"  # the ids as a column of the rows compared
 BY_ROW_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
 
 
-def why_no_row_ids(sides: Sides) -> str | None:
+def why_no_row_ids(given: DiffInput) -> str | None:
     """Why rows cannot be paired by their ids; None where they can."""
-    if not sides.is_one_table:
+    if not given.is_one_table:
         return "two tables number their rows apart"
-    off = [f"v{each.version}" for each in _by_age(sides) if not is_row_tracked(each.metadata)]
+    off = [f"v{each.version}" for each in _by_age(given) if not is_row_tracked(each.metadata)]
     if off:
         return f"row tracking is off at {' and '.join(off)}"
-    if len({each.metadata.configuration.get(ID_COLUMN) for each in (sides.first, sides.second)}) > 1:
+    if len({each.metadata.configuration.get(ID_COLUMN) for each in (given.first, given.second)}) > 1:
         return "row tracking was set up anew in between: rows got other ids"
-    if ROW_ID in sides.columns:
+    if ROW_ID in given.columns:
         return f"the table has a column {ROW_ID} of its own"
     return None
 
 
-def why_no_changes(sides: Sides) -> str | None:
+def why_no_changes(given: DiffInput) -> str | None:
     """Why Spark's CHANGES clause cannot answer; None where it can."""
-    if (reason := why_no_row_ids(sides)) is not None:
+    if (reason := why_no_row_ids(given)) is not None:
         return reason
-    return None if sides.schema.is_empty else "the schema changed in between"
+    return None if given.schema.is_empty else "the schema changed in between"
 
 
-def with_row_ids(sides: Sides, files: tuple[LocalFiles, LocalFiles] | None) -> tuple[LocalFiles, LocalFiles]:
+def with_row_ids(given: DiffInput, files: tuple[LocalFiles, LocalFiles] | None) -> tuple[LocalFiles, LocalFiles]:
     """The files of both sides, each of which has to tell its rows' ids; raises `UnsupportedFeatureError`."""
     if files is None:
         raise UnsupportedFeatureError(
-            f"row ids of {sides.first.ref.name} are not read from an object store", hint="compare on the stream host"
+            f"row ids of {given.first.ref.name} are not read from an object store", hint="compare on the stream host"
         )
-    for (snapshot, _), side in zip(sides.parts(), files, strict=True):
+    for (snapshot, _), side in zip(given.states(), files, strict=True):
         base = side.files["base_row_id"]
         if base.null_count:
             raise UnsupportedFeatureError(
@@ -97,5 +97,5 @@ def _without_id(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return None if values is None else {name: value for name, value in values.items() if name != ROW_ID}
 
 
-def _by_age(sides: Sides) -> list[Snapshot]:
-    return sorted((sides.first, sides.second), key=lambda each: each.version)
+def _by_age(given: DiffInput) -> list[Snapshot]:
+    return sorted((given.first, given.second), key=lambda each: each.version)

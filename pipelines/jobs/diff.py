@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
+from backend.diff.commits import Gross, net_without_key
 from backend.diff.compare import count_apart, count_net
-from backend.diff.feed import Gross, net_without_key
-from backend.diff.job_work import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
+from backend.diff.host_job import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
 from backend.diff.model import DiffMethod, NetCounts
 from backend.diff.plan import METHOD_NAMES
 from backend.diff.row_ids import ROW_ID
@@ -25,14 +25,12 @@ from pipelines.failures import describe
 from pipelines.jobs import net
 from pipelines.jobs.condition import satisfies, why_failed
 from pipelines.jobs.feeds import change_feed, gross_counts, spark_changes
-from pipelines.jobs.sieve import Sieved, sieve
+from pipelines.jobs.prefilter import Prefiltered, SparkLimits, prefilter
 from pipelines.jobs.states import ID, check_types, make_active, signed_rows, spark_uri
 
 _FEEDS = (DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES)
 _BYTES_A_TASK = 64 * 1024**2
 _MOST_TASKS = 2_000
-_MUCH_BYTES = 4 * 1024**2  # from here on compiling plans pays for itself
-SIEVED_BYTES = 128 * 1024**2  # from here on two passes: first which rows can differ at all, then only those
 _ODD_IN_NAMES = set(" ,;{}()\n\t=")
 
 
@@ -43,6 +41,7 @@ class DiffTask:
     work: DiffWork
     result_uri: str
     by: str
+    limits: SparkLimits = field(default_factory=SparkLimits)
 
 
 class Listener(Protocol):
@@ -58,7 +57,7 @@ class Listener(Protocol):
 def run_diff(session: SparkSession, task: DiffTask, listener: Listener) -> None:
     """Compute and write; raises `DiffError` or `JobError` with the reason of each method that could not."""
     make_active(session)
-    _tune(session, task.work)
+    _tune(session, task)
     failed: dict[DiffMethod, str] = {}
     for method in task.work.methods:
         try:
@@ -104,7 +103,7 @@ class _Answer:
             _interpret(self.session)
         has_parts = bool(pairing.key) or method not in _FEEDS  # without a key a feed's updates are known in the end
         try:
-            if has_parts and work.size_bytes >= SIEVED_BYTES and not have_maps:
+            if has_parts and work.size_bytes >= self.task.limits.prefiltered_bytes and not have_maps:
                 self._compare_in_parts(signed, result)
             else:
                 self.listener.tell("comparing rows")
@@ -118,28 +117,22 @@ class _Answer:
     def _compare_in_parts(self, signed: DataFrame, result: "_Result") -> None:
         self.listener.tell("finding rows that can differ")
         pairing = result.pairing
-        found = sieve(signed, pairing.places)
+        found = prefilter(signed, pairing.key_numbers, self.task.limits)
         try:
             for number, part in enumerate(found.parts):
-                so_far = self._so_far(found, number)
-                if number or so_far.differing is not None:
-                    result.write(self._summary(pairing, so_far), self._parts, self._counted)
+                if number:
+                    result.write(self._summary(pairing, _so_far(found, number)), self._parts, self._counted)
                     self.listener.wrote()
                 of_all = f", part {number + 1} of {len(found.parts)}" if len(found.parts) > 1 else ""
                 self.listener.tell(f"comparing rows{of_all}")
                 self._compare(part.rows, pairing)
         finally:
-            found.places.unpersist()
-
-    def _so_far(self, found: Sieved, parts_read: int) -> SoFar:
-        left = sum(part.num_rows for part in found.parts[parts_read:])
-        is_told = self.task.work.where is None and not self.task.work.tolerance  # not all that differ count then
-        return SoFar(found.num_rows - left, found.num_rows, found.differing if is_told else None)
+            found.slots.unpersist()
 
     def _compare(self, signed: DataFrame, pairing: "_Pairing") -> None:
         work = self.task.work
         matched = None if work.where is None else satisfies(work.where, work.columns, signed.schema)
-        rows = net.net_rows(signed, pairing.places, work.tolerance, matched)
+        rows = net.net_rows(signed, pairing.key_numbers, work.tolerance, matched)
         self._parts.append(rows)
         self._counted = net.add_up(self._counted, net.count(rows))
 
@@ -162,6 +155,11 @@ class _Answer:
         )  # fmt: skip
 
 
+def _so_far(found: Prefiltered, parts_read: int) -> SoFar:
+    left = sum(part.num_rows for part in found.parts[parts_read:])
+    return SoFar(found.num_rows - left, found.num_rows)
+
+
 @dataclass(frozen=True, slots=True)
 class _Pairing:
     """The columns of the rows, the row tracking's ids among them where they are the key."""
@@ -170,8 +168,8 @@ class _Pairing:
     key: tuple[str, ...]
 
     @property
-    def places(self) -> list[int]:
-        """Those of the key among the columns."""
+    def key_numbers(self) -> list[int]:
+        """Of the key's columns."""
         return [self.columns.index(name) for name in self.key]
 
 
@@ -224,7 +222,7 @@ class _Result:
         """Another version of it."""
         schema = StructType(
             [
-                StructField("what", StringType()), StructField("place", LongType()), StructField("n", LongType()),
+                StructField("what", StringType()), StructField("number", LongType()), StructField("n", LongType()),
                 StructField("detail", StringType()), StructField("before", self.kind), StructField("after", self.kind),
             ]
         )  # fmt: skip
@@ -258,11 +256,12 @@ def _has_odd_names(kind: DataType) -> bool:
     return False
 
 
-def _tune(session: SparkSession, work: DiffWork) -> None:
+def _tune(session: SparkSession, task: DiffTask) -> None:
     """Streams on a local master are tuned for a hundred rows; a job reads what it reads."""
-    if work.size_bytes < _MUCH_BYTES:
+    size_bytes = task.work.size_bytes
+    if size_bytes < task.limits.compiled_bytes:
         return
-    tasks = min(_MOST_TASKS, work.size_bytes // _BYTES_A_TASK)
+    tasks = min(_MOST_TASKS, size_bytes // _BYTES_A_TASK)
     for key, value in {
         "spark.sql.shuffle.partitions": str(max(tasks, int(session.conf.get("spark.sql.shuffle.partitions") or 2))),
         "spark.sql.codegen.wholeStage": "true",

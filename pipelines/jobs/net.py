@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
-from backend.diff.job_work import COMMON
-from backend.diff.rows import Bucket, share_out
+from backend.diff.changed_rows import Bucket, share_out
+from backend.diff.host_job import COMMON
 from pipelines.jobs.states import SIGN, holds_map
 
 _ORDER = ("update", "delete", "insert", "duplicate", "null")
@@ -57,7 +57,7 @@ class NetRows:
 
 @dataclass(frozen=True, slots=True)
 class NetCounted:
-    """Sizes of the buckets, and per place of a column the updates that touch it."""
+    """Sizes of the buckets, and per number of a column the updates that touch it."""
 
     buckets: Mapping[str, Bucket]
     changed_cells: Mapping[int, int]
@@ -123,8 +123,8 @@ def add_up(one: NetCounted, other: NetCounted) -> NetCounted:
     buckets, cells = dict(one.buckets), dict(one.changed_cells)
     for name, bucket in other.buckets.items():
         buckets[name] = buckets[name] + bucket if name in buckets else bucket
-    for place, changed in other.changed_cells.items():
-        cells[place] = cells.get(place, 0) + changed
+    for number, changed in other.changed_cells.items():
+        cells[number] = cells.get(number, 0) + changed
     return NetCounted(buckets, dict(sorted(cells.items())))
 
 
@@ -142,23 +142,23 @@ def shown_rows(rows: NetRows, shown: Mapping[str, int]) -> list[DataFrame]:
 
 def common_changes(rows: NetRows, counted: NetCounted) -> DataFrame | None:
     """The changes of each column that most updates share, as lines of the result."""
-    places = list(counted.changed_cells)[:_COMMON_COLUMNS]
-    if not places or rows.keyed is None:
+    numbers = list(counted.changed_cells)[:_COMMON_COLUMNS]
+    if not numbers or rows.keyed is None:
         return None
     updates = rows.keyed.filter("bucket = 'update'")
-    each = F.array(*(_one_cell(rows, place, places) for place in places))
+    each = F.array(*(_one_cell(rows, number, numbers) for number in numbers))
     grouped = (
         updates.select(F.inline(each)).filter("differs")
         .groupBy("detail", "before", "after").agg(F.count(F.lit(1)).alias("n")).filter("n > 1")
     )  # fmt: skip
-    ordered = [f"c{i}" for i in places if not holds_map(rows.fields[i].dataType)]
+    ordered = [f"c{i}" for i in numbers if not holds_map(rows.fields[i].dataType)]
     order = [F.desc("n"), *(F.asc_nulls_last(f"{side}.{c}") for side in ("before", "after") for c in ordered)]
-    number = F.row_number().over(Window.partitionBy("detail").orderBy(*order))
-    kept = grouped.withColumn("rank", number).filter(F.col("rank") <= _COMMON_CHANGES)
-    place = F.col("detail").cast("long") * _COMMON_CHANGES + F.col("rank")
+    rank = F.row_number().over(Window.partitionBy("detail").orderBy(*order))
+    kept = grouped.withColumn("rank", rank).filter(F.col("rank") <= _COMMON_CHANGES)
+    number = F.col("detail").cast("long") * _COMMON_CHANGES + F.col("rank")
     return kept.select(
-        F.lit(COMMON).alias("what"), place.cast("long").alias("place"), "n", "detail",
-        *(_filled(rows, side, places).alias(side) for side in ("before", "after")),
+        F.lit(COMMON).alias("what"), number.cast("long").alias("number"), "n", "detail",
+        *(_filled(rows, side, numbers).alias(side) for side in ("before", "after")),
     )  # fmt: skip
 
 
@@ -206,7 +206,7 @@ def _shown(rows: NetRows, bucket: str, share: int) -> DataFrame:
     order = [F.asc_nulls_last(name) for name in _order_names(rows, side)]
     first = lines.orderBy(*order, F.asc("n")).limit(share)
     return first.select(
-        F.lit(bucket).alias("what"), F.monotonically_increasing_id().alias("place"), "n",
+        F.lit(bucket).alias("what"), F.monotonically_increasing_id().alias("number"), "n",
         F.lit(None).cast("string").alias("detail"), "before", "after",
     )  # fmt: skip
 
@@ -234,25 +234,25 @@ def _order_names(rows: NetRows, side: str) -> list[str]:
     return [*rows.key, *(f"{side}.{name}" for name in rest if name in ordered)]
 
 
-def _one_cell(rows: NetRows, place: int, places: Sequence[int]) -> Column:
-    """A changed cell alone: the other columns' places are null, so that one type holds the cells of all."""
+def _one_cell(rows: NetRows, number: int, numbers: Sequence[int]) -> Column:
+    """A changed cell alone: the other columns are null, so that one type holds the cells of all."""
 
     def alone(side: str) -> Column:
         cells = (
-            (F.col(f"{side}.c{i}") if i == place else F.lit(None).cast(rows.fields[i].dataType)).alias(f"c{i}")
-            for i in places
+            (F.col(f"{side}.c{i}") if i == number else F.lit(None).cast(rows.fields[i].dataType)).alias(f"c{i}")
+            for i in numbers
         )
         return F.struct(*cells)
 
     return F.struct(
-        F.lit(str(place)).alias("detail"), rows.differs(rows.fields[place]).alias("differs"),
+        F.lit(str(number)).alias("detail"), rows.differs(rows.fields[number]).alias("differs"),
         alone("before").alias("before"), alone("after").alias("after"),
     )  # fmt: skip
 
 
-def _filled(rows: NetRows, side: str, places: Sequence[int]) -> Column:
+def _filled(rows: NetRows, side: str, numbers: Sequence[int]) -> Column:
     cells = (
-        (F.col(f"{side}.{f.name}") if i in places else F.lit(None).cast(f.dataType)).alias(f.name)
+        (F.col(f"{side}.{f.name}") if i in numbers else F.lit(None).cast(f.dataType)).alias(f.name)
         for i, f in enumerate(rows.fields)
     )
     return F.struct(*cells)

@@ -12,7 +12,7 @@ import structlog
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from backend.diff.job_work import DiffWork, work_of
+from backend.diff.host_job import DiffWork, work_of
 from backend.errors import JobError, LakehouseError
 from backend.jobs.model import Job, JobProgress
 from backend.lake.lake import Lake
@@ -21,6 +21,7 @@ from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 from pipelines.failures import SparkLostError, describe
 from pipelines.jobs.diff import DiffTask, run_diff
+from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.states import jvm, spark_uri
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
@@ -51,8 +52,14 @@ class _Run:
 class SparkJobs:
     """The jobs of one Spark session."""
 
-    def __init__(self, settings: Settings, session: Callable[[], SparkSession], host_id: str) -> None:
-        self._settings, self._session, self._host_id = settings, session, host_id
+    def __init__(
+        self,
+        settings: Settings,
+        session: Callable[[], SparkSession],
+        host_id: str,
+        limits: SparkLimits = SparkLimits(),
+    ) -> None:
+        self._settings, self._session, self._host_id, self._limits = settings, session, host_id, limits
         self._storage, self._lake = Storage(settings), Lake(settings)
         self._runs: dict[str, _Run] = {}
 
@@ -133,6 +140,6 @@ class SparkJobs:
         context = session.sparkContext
         context.setJobGroup(run.group, f"{job.kind} of {job.subject}", interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", POOL)
-        task = DiffTask(work, self.result_uri(job), f"by Spark {session.version} on {self._host_id}")
+        task = DiffTask(work, self.result_uri(job), f"by Spark {session.version} on {self._host_id}", self._limits)
         run_diff(session, task, run)
         return task.result_uri

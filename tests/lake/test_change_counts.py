@@ -7,9 +7,9 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from backend.diff.feed_summary import sum_up_feed
 from deltalake import DeltaTable
 
-from backend.diff.feed_summary import sum_up_feed
 from backend.duckdb_session import CancelToken
 from backend.errors import DataFileMissingError, DiffError, TableCorruptError
 from backend.lake.lake import Lake

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,15 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.diff.answer import diff as compare
 from backend.diff.export import exported, write_csv, write_json, write_parquet
-from backend.diff.model import DiffMethod, NetCounts, RowKind, VersionDiff
+from backend.diff.model import DiffMethod, Limits, NetCounts, RowKind, VersionDiff
 from backend.diff.prepare import DiffOptions
 from backend.diff.versions import parse_version
+from backend.duckdb_session import CancelToken
 from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from tests import builders
+from tests.lake.diff_lakes import ByDeltalake
 from tests.unit.test_cli import Weir, home, weir
 
 __all__ = ["home", "weir"]
@@ -126,34 +127,38 @@ def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
     assert found.files.added == 2
 
 
-@pytest.mark.parametrize("moment", ["local_rows.keyed_files", "net.join_sides"])
+class SpoiledToken(CancelToken):
+    """Something happens right before the n-th statement that reads rows."""
+
+    def __init__(self, number: int, spoil: Callable[[], object]) -> None:
+        super().__init__()
+        self.left, self._spoil = number, spoil
+
+    def reading(self, rows: int | None) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self._spoil()
+        return super().reading(rows)
+
+
+@pytest.mark.parametrize("number", [1, 2])
 def test_files_that_go_while_they_are_compared_part_by_part_leave_no_count(
-    prices: Path, open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, moment: str
+    prices: Path, open_lake: OpenLake, number: int
 ) -> None:
-    module, name = moment.split(".")
-    own, times = getattr(import_module(f"backend.diff.{module}"), name), []
-
-    def spoiled(*args: Any) -> Any:
-        times.append(vacuum(prices))
-        return own(*args)
-
-    monkeypatch.setattr(f"backend.diff.{moment}", spoiled)
-    monkeypatch.setattr("backend.diff.compare.MANY_VALUES", 2 * 120)
-    lake = open_lake()
-    found = compare(lake, lake.find("prices"), 0, 2, KEYED)
-    assert times and found.method is DiffMethod.LOG_ONLY and found.partial is None
+    lake, token = open_lake(), SpoiledToken(number, lambda: vacuum(prices))
+    options = DiffOptions(key=("id",), limits=Limits(values_at_once=2 * 90))
+    found = compare(lake, lake.find("prices"), 0, 2, options, token)
+    assert token.left <= 0 and found.method is DiffMethod.LOG_ONLY and found.partial is None
     assert (found.net.inserted, found.net.updated, found.net.deleted, found.rows) == (None, None, None, ())
     assert any("is gone" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize("moment", ["local_files", "read_files"])
-def test_a_method_that_was_named_says_that_its_files_are_gone(
-    prices: Path, open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    lake = open_lake()
-    spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
+def test_a_method_that_was_named_says_that_its_files_are_gone(prices: Path, open_lake: OpenLake, moment: str) -> None:
+    lake: Any = open_lake()
     if moment == "read_files":
-        monkeypatch.setattr(lake, "local_files", lambda *_: None)
+        lake = ByDeltalake(lake)
+    spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
     options = DiffOptions(key=("id",), method=DiffMethod.KEY_JOIN)
     with pytest.raises(DataFileMissingError) as said:
         compare(spoiled, lake.find("prices"), 0, 3, options)  # type: ignore[arg-type]
@@ -199,6 +204,7 @@ import sys
 from pathlib import Path
 from deltalake import DeltaTable
 from tests import builders
+from tests.lake.diff_lakes import ByDeltalake
 path = Path(sys.argv[1])
 for number in range(8):
     builders.write(path, {"id": [1000 + number], "v": [1.0]})

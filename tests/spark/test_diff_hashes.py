@@ -5,11 +5,11 @@ from itertools import product
 from typing import Any
 
 import pytest
+from pipelines.jobs.sieve import row_hash, sieve
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.dataframe import DataFrame
 
-from pipelines.jobs.sieve import row_hash, sieve
 from pipelines.jobs.states import SIGN
 
 pytestmark = pytest.mark.spark

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pipelines.jobs.sieve import Sieved
 from pyspark.sql import DataFrame, SparkSession
 
 from backend.diff.answer import diff
@@ -36,7 +37,6 @@ from backend.streams.model import HostHeartbeat
 from pipelines.job_host import JobHost
 from pipelines.jobs import sieve, states
 from pipelines.jobs.runner import SparkJobs, _Run
-from pipelines.jobs.sieve import Sieved
 from tests.spark.delta_tables import AT_ONCE, make_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -16,13 +16,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from backend.diff.feed_summary import sum_up_feed
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, VariantVal
 
 from backend.diff.answer import compare_rows, diff
-from backend.diff.feed_summary import sum_up_feed
 from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
 from backend.duckdb_session import CancelToken

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.diff.host_job import diff_work, job_request
-from backend.diff.job_work import to_json, work_of
+from backend.diff.host_job import diff_work, job_request, to_json, work_of
 from backend.diff.prepare import DiffOptions, prepare
 from backend.errors import DiffError, JobError
 from backend.jobs.model import JobKind, JobRequest
@@ -104,7 +103,7 @@ def test_a_question_of_another_format_is_not_misread(home: Path) -> None:
     lake = Lake(load_settings())
     work = to_json(diff_work(prepare(lake, lake.find("orders"), 0, 1, DiffOptions(on_host=True))))
     with pytest.raises(DiffError, match="by another version of Weir"):
-        work_of(work.replace('"format":2', '"format":1'))
+        work_of(work.replace('"format":3', '"format":2'))
 
 
 def test_jobs_are_listed_and_one_is_cancelled_with_a_reason(weir: Weir, store: ControlStore) -> None:

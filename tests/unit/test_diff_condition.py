@@ -11,12 +11,12 @@ from backend.duckdb_session import CancelToken
 from backend.errors import QueryError
 
 COLUMNS = pa.schema(
-    [("place", pa.int64()), ("f", pa.float64()), ("v", pa.string()), ("rows", pa.struct([("a b", pa.int8())]))]
+    [("row_id", pa.int64()), ("f", pa.float64()), ("v", pa.string()), ("rows", pa.struct([("a b", pa.int8())]))]
 )
 ROWS = [
-    {"place": 1, "f": math.nan, "v": "x", "rows": {"a b": 1}},
-    {"place": 2, "f": 1.0, "v": "7", "rows": {"a b": None}},
-    {"place": None, "f": None, "v": None, "rows": None},
+    {"row_id": 1, "f": math.nan, "v": "x", "rows": {"a b": 1}},
+    {"row_id": 2, "f": 1.0, "v": "7", "rows": {"a b": None}},
+    {"row_id": None, "f": None, "v": None, "rows": None},
 ]
 
 
@@ -31,12 +31,12 @@ def asked(text: str) -> list[bool]:
 @pytest.mark.parametrize(
     ("text", "answers"),
     [
-        ("place = 1", [True, False, False]),
-        ("rows.place = 2", [False, True, False]),
-        ("NOT place = 1", [False, True, False]),  # unknown is not satisfied
-        ("place IS NULL", [False, False, True]),
+        ("row_id = 1", [True, False, False]),
+        ("rows.row_id = 2", [False, True, False]),
+        ("NOT row_id = 1", [False, True, False]),  # unknown is not satisfied
+        ("row_id IS NULL", [False, False, True]),
         ("f > 1e300", [True, False, False]),  # as NaN is for DuckDB, and is not for Arrow
-        ("place = 1 OR v = '7' -- and no more", [True, True, False]),
+        ("row_id = 1 OR v = '7' -- and no more", [True, True, False]),
         ('rows.rows."a b" = 1', [True, False, False]),
         ("TRY_CAST(V AS INTEGER) = 7", [False, True, False]),
         ("NULL AND f > 0", [False, False, False]),
@@ -50,7 +50,7 @@ def test_rows_are_answered_in_their_order_over_batches(text: str, answers: list[
     ("text", "said", "hint"),
     [
         ("CAST(v AS INTEGER) > 1", "Could not convert string 'x' to INT32", "TRY_CAST"),
-        ("place > DATE '2026-01-01'", "Cannot compare values of type BIGINT and type DATE", "look at the types"),
+        ("row_id > DATE '2026-01-01'", "Cannot compare values of type BIGINT and type DATE", "look at the types"),
         ("regexp_matches(v, v || '(')", "missing ): x(", "try a part of it"),
         ("f + 1", "the condition gives DOUBLE, not true or false", "compare it"),
     ],
@@ -63,7 +63,7 @@ def test_what_cannot_be_computed_is_the_condition_s_fault(text: str, said: str, 
 
 def test_types_are_looked_at_before_there_is_a_row() -> None:
     require_fit(check_row_condition("f > 0", COLUMNS.names), COLUMNS)
-    for text in ("f + 1", "place > DATE '2026-01-01'"):
+    for text in ("f + 1", "row_id > DATE '2026-01-01'"):
         with pytest.raises(QueryError):
             require_fit(check_row_condition(text, COLUMNS.names), COLUMNS)
 
@@ -73,10 +73,10 @@ def test_an_error_does_not_depend_on_the_bounds_of_all_rows() -> None:
     rows = pa.table({"c0": [7, 8], "c1": ["x", "y"], "sign": pa.array([1, 1], pa.int8())})
     query = NetQuery(("id",), where="id >= 0 OR CAST(v AS INTEGER) > 1")
     with pytest.raises(QueryError, match="Could not convert string"):
-        net_changes(lambda: rows.to_reader(), ["id", "v"], query, CancelToken())
+        net_changes(lambda _: rows.to_reader(), ["id", "v"], query, CancelToken())
 
 
 def test_a_column_called_as_the_rows_numbers_are_is_no_such_number() -> None:
     rows = pa.table({"c0": [7, 8, 9], "sign": pa.array([1, 1, 1], pa.int8())})
-    found = net_changes(lambda: rows.to_reader(), ["place"], NetQuery(("place",), where="place >= 8"), CancelToken())
-    assert [row.after for row in found.rows] == [{"place": 8}, {"place": 9}]
+    found = net_changes(lambda _: rows.to_reader(), ["row_id"], NetQuery(("row_id",), where="row_id >= 8"), CancelToken())
+    assert [row.after for row in found.rows] == [{"row_id": 8}, {"row_id": 9}]

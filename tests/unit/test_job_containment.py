@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backend.diff.job_work import DiffWork, StateWanted, to_json
+from backend.diff.host_job import DiffWork, StateWanted, to_json
 from backend.diff.model import DiffMethod
 from backend.errors import PathRefusedError
 from backend.jobs.model import Job, JobKind, JobState

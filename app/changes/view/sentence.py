@@ -66,8 +66,6 @@ def rows_text(diff: VersionDiff) -> str:
     if not diff.is_available:
         return f"rows cannot be compared, {_more_rows_text(diff.files)}"
     words = "no row differs" if diff.net.total == 0 else counts_text(diff.net, noun="row")
-    if diff.partial is not None and diff.partial.differing and not diff.net.total:
-        return f"{diff.partial.about_text}, {diff.partial.when_text}"
     if diff.partial is not None:
         return f"so far {words}, {diff.partial.text}"
     if diff.net.updated is None or diff.net.total == 0:

@@ -14,21 +14,16 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.diff import compare as net
 from backend.diff.answer import diff
-from backend.diff.join import join_sides
-from backend.diff.key_memory import key_memory
+from backend.diff.key import key_memory
 from backend.diff.model import (
-    WHOLE_ROWS,
     DiffMethod,
     KeySource,
     NetCounts,
-    Partial,
     RowKind,
     VersionDiff,
 )
 from backend.diff.prepare import DiffOptions
-from backend.duckdb_session import CancelToken
 from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
@@ -408,25 +403,6 @@ def test_a_feed_that_leaves_rows_out_is_not_believed(tmp_path: Path) -> None:
     assert (commit.is_reported, commit.updated) == (True, 2)
     named = compare(tmp_path, 1, 2, method=DiffMethod.CHANGE_FEED)
     assert not named.exact and "not complete" in named.reasons[-1]
-
-
-def test_what_was_known_of_a_change_feed_when_it_was_ended_is_told(
-    orders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its commits are whole by then; of the rows, how many differ."""
-    whole, token = compare(orders, 0, 5), CancelToken()
-
-    def ended(*args: Any) -> Any:
-        token.stop()
-        return join_sides(*args)
-
-    monkeypatch.setattr(net, "join_sides", ended)
-    lake = lake_at(orders)
-    found = diff(lake, lake.find("orders"), 0, 5, DiffOptions(), token)
-    assert (found.method, found.commits, found.exact) == (DiffMethod.CHANGE_FEED, whole.commits, False)
-    feed_rows = lake.changes(lake.find("orders"), 0, 5).read_all().num_rows
-    assert found.partial == Partial("cancelled", feed_rows - 8, feed_rows, 8, WHOLE_ROWS)
-    assert (found.net, found.rows, found.unchanged, found.is_changed) == (NetCounts(0, 0, 0), (), None, True)
 
 
 def test_a_feed_that_does_not_add_up_to_the_row_counts_is_not_believed(tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff import all_rows
 from backend.diff.answer import diff
 from backend.diff.export import WRITERS, ChangedBatches, Write, exported
-from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.model import DiffMethod, Limits, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
 from backend.duckdb_session import CancelToken
 from backend.lake.lake import Lake
@@ -28,9 +27,7 @@ FEW = 3  # rows in an answer, so that a file must have more
 FEED, KEY, ROWS = DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN, DiffMethod.MULTISET
 
 
-@pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_rows, "_BATCH_ROWS", 2)
+SMALL = Limits(batch_rows=2)
 
 
 class Taken:
@@ -50,7 +47,7 @@ def both(lake: Lake, pair: tuple[int, int], **options: Any) -> tuple[VersionDiff
     (ref,) = lake.tables()
     whole = diff(lake, ref, *pair, DiffOptions(row_limit=100_000, **options))
     taken = Taken(WRITERS["json"])
-    few = diff(lake, ref, *pair, DiffOptions(row_limit=FEW, take=taken, **options))
+    few = diff(lake, ref, *pair, DiffOptions(row_limit=FEW, take=taken, **({"limits": SMALL} | options)))
     assert (few.net, few.apart, few.method, taken.times) == (whole.net, whole.apart, whole.method, 1)
     return whole, json.loads(taken.content)
 
@@ -77,14 +74,11 @@ def test_every_method_gives_all_rows(root: Path, open_lake: OpenLake, seed: int)
             assert rows == held, "in the order of the key"
 
 
-def test_too_many_to_be_sorted_leave_as_they_come(
-    root: Path, open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(all_rows, "_MOST_SORTED", 9)
+def test_too_many_to_be_sorted_leave_as_they_come(root: Path, open_lake: OpenLake) -> None:
     write_deltalake(root / "t", pa.table({"id": range(30), "v": range(30)}))
     DeltaTable(root / "t").update(updates={"v": "v + 1"}, predicate="id < 10")
     DeltaTable(root / "t").delete("id > 24")
-    whole, rows = both(open_lake(), (0, 2), key=("id",))
+    whole, rows = both(open_lake(), (0, 2), key=("id",), limits=Limits(batch_rows=2, sorted_rows=9))
     held = json.loads(exported(whole, WRITERS["json"]))
     assert in_order(rows) == in_order(held) and len(rows) == 15
     assert rows[10:] == held[10:], "the few are sorted all the same"
@@ -109,7 +103,7 @@ def test_each_format_holds_the_same_rows(root: Path, open_lake: OpenLake) -> Non
     (ref,) = lake.tables()
     taken = {form: Taken(write) for form, write in WRITERS.items()}
     for take in taken.values():
-        diff(lake, ref, 0, 1, DiffOptions(key=("id",), row_limit=FEW, take=take))
+        diff(lake, ref, 0, 1, DiffOptions(key=("id",), row_limit=FEW, take=take, limits=SMALL))
     table = pq.read_table(io.BytesIO(taken["parquet"].content))
     lines = list(csv.DictReader(io.StringIO(taken["csv"].content.decode("utf-8-sig"), newline="")))
     documents = json.loads(taken["json"].content)
@@ -139,5 +133,5 @@ def test_writing_ends_when_it_is_cancelled(root: Path, open_lake: OpenLake) -> N
             token.stop()
 
     with pytest.raises(Stopped):
-        diff(lake, ref, 0, 1, DiffOptions(take=take), token)
+        diff(lake, ref, 0, 1, DiffOptions(take=take, limits=SMALL), token)
     assert seen == [2]

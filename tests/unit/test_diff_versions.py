@@ -1,0 +1,93 @@
+"""Versions by name: a number, `latest`, an offset or a time."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from backend.diff.versions import Offset, parse_version, resolve_version
+from backend.errors import VersionFormatError, VersionNotFoundError
+from backend.lake.model import Commit, OperationMetrics, TableRef
+
+REF = TableRef("/lake/t", "t", "/lake")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def commit(version: int) -> Commit:
+    return Commit(version, START + timedelta(minutes=version), "WRITE", {}, OperationMetrics(), {}, None, None, None)
+
+
+@dataclass
+class LakeWithLog:
+    """Fifty-two pages would be slow to write; a log of `length` commits a minute apart."""
+
+    length: int
+    asked: int = 0
+
+    def latest_version(self, ref: TableRef) -> int:
+        return self.length - 1
+
+    def history(
+        self,
+        ref: TableRef,
+        *,
+        limit: int | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+    ) -> list[Commit]:
+        self.asked += 1
+        last = self.length - 1 if ending_version is None else ending_version
+        return [commit(v) for v in range(last, -1, -1)][:limit]
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("7", 7),
+        (7, 7),
+        ("v7", 7),
+        ("latest", Offset(0)),
+        ("-5", Offset(5)),
+        (-5, Offset(5)),
+        ("latest-2", Offset(2)),
+        ("2026-11-20T10:00Z", datetime(2026, 11, 20, 10, tzinfo=UTC)),
+        ("2026-11-20T12:00+02:00", datetime(2026, 11, 20, 10, tzinfo=UTC)),
+        ("2026-11-20", datetime(2026, 11, 20, tzinfo=UTC)),
+    ],
+)
+def test_versions_are_named_in_four_ways(text: str | int, meaning: object) -> None:
+    assert parse_version(text) == meaning
+
+
+@pytest.mark.parametrize("text", ["", "banana", "1.5", "v", "2026-13-01", "latest+1x"])
+def test_what_names_no_version_is_refused_with_the_forms_that_do(text: str) -> None:
+    with pytest.raises(VersionFormatError) as caught:
+        parse_version(text)
+    assert "latest" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("latest", 499),
+        ("-5", 494),
+        ("2026-01-01T00:10:30Z", 10),
+        ("2026-01-01T00:10:00Z", 10),
+        ("2030-01-01", 499),
+        ("0", 0),
+    ],
+)
+def test_versions_resolve_against_the_log(text: str, version: int) -> None:
+    assert resolve_version(LakeWithLog(500), REF, text) == version
+
+
+def test_a_recent_time_does_not_read_the_whole_log() -> None:
+    lake = LakeWithLog(500)
+    resolve_version(lake, REF, "2030-01-01")
+    assert lake.asked == 1
+
+
+@pytest.mark.parametrize("text", ["500", "-501", "2025-12-31T23:59Z"])
+def test_a_version_that_is_not_there_is_not_found(text: str) -> None:
+    with pytest.raises(VersionNotFoundError):
+        resolve_version(LakeWithLog(500), REF, text)
