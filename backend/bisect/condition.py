@@ -38,7 +38,7 @@ class Condition:
 
 
 def check_condition(text: str, snapshot: Snapshot) -> Condition:
-    """A condition against the columns of a version; raises `QueryError` with the place it is about."""
+    """A condition against the columns of a version; raises `QueryError` with the position it is about."""
     if not text.strip():
         raise QueryError("there is no condition", hint=_EMPTY_HINT)
     found = _read(text, column_names(snapshot.metadata))
@@ -50,8 +50,8 @@ def check_condition(text: str, snapshot: Snapshot) -> Condition:
 
 
 def _statement(text: str, aggregates: tuple[str, ...], *, by_row: bool) -> str:
-    """One struct. The text begins the second line, where the engine finds the place of a mistake; its own
-    parentheses keep an OR in it together."""
+    """A query that gives one struct."""
+    # The text begins the second line, where the engine's caret points; its own parentheses keep an OR in it together.
     wrapped = f"((\n{text}\n))"
     kind = f"kind := (SELECT column_type FROM (DESCRIBE SELECT {wrapped} FROM rows))"
     if by_row:

@@ -211,7 +211,7 @@ def _empty_rows(count: int) -> pa.RecordBatchReader:
 
 
 class ExampleRows(VersionTask[Examples]):
-    """The first few rows of a version that break a condition on rows, out of the files that are known to have some."""
+    """The first few rows of a version that break a condition, read from files that are known to have some."""
 
     def __init__(self, lake: JudgedLake, ref: TableRef, version: int, *, text: str, judged: Judged) -> None:
         super().__init__(lake, ref, version, cache=judged.versions, what=f"examples {text.strip()}")

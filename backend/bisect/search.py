@@ -47,7 +47,7 @@ Steps = Generator[BisectProgress, None, None]
 def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judged: Judged | None = None) -> Steps:
     """Search, telling each step; the last one has the result. Close the iterator to cancel: it ends within a second.
 
-    Raises `QueryError` for a condition that is refused, `VersionNotFoundError` for an end that is not there, and
+    Raises `QueryError` for a condition that is refused, and `VersionNotFoundError` for an end that is not there. Raises
     `BisectError` for one that is not as it was said to be.
     """
     yield BisectProgress((), "looking for the two ends")

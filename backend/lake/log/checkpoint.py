@@ -55,8 +55,8 @@ class _Top:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """A first look at one piece: which rows are files, where among the files the keys asked for are, and the hashes of
-    all keys (on an object store)."""
+    """A first look at one piece: which rows are files, and which of those have the keys asked for. On an object store
+    also the hashes of all keys."""
 
     mask: Array
     matches: Matches

@@ -76,8 +76,8 @@ def commit_name(version: int) -> str:
 
 
 def parse_commits(contents: Iterable[tuple[int, str, bytes]]) -> list[CommitSlice]:
-    """Commits and log compactions (the version each leads to, name, content) parsed into one shared block of
-    `ACTIONS`, in the order given."""
+    """Commits and log compactions, each given as the version it leads to, its name and its content. All share one block
+    of `ACTIONS`, in the order given."""
     rows: list[Row] = []
     parsed: list[tuple[CommitRecord, int, int]] = []
     for version, name, content in contents:

@@ -237,8 +237,8 @@ class TableLog:
     def _first_readable(
         self, version: int, read: Callable[[Segment], Answer]
     ) -> tuple[Segment, Answer, LakehouseError | None]:
-        """What the best way to a version that can be read gives, and why a better one could not be read. Names that
-        are not there any more, or all of them leading nowhere, are a reason to look at them again, once."""
+        """What the best readable way to a version gives, and why a better one could not be read."""
+        # A name that is gone, or no way that leads anywhere: the log is listed again, once.
         with self._lock:
             try:
                 return _first(self._names.for_version(version).segments(version), read, is_fresh=False)

@@ -1,4 +1,4 @@
-"""A Delta log of a few files of a version, so that a reader of rows opens those files and no others.
+"""A Delta log of a few files of a version, for a reader of rows that shall open no others.
 
 Rule: nothing is invented: protocol, schema, column mapping and partition values are the table's own. A file and its
 deletion vector are named by absolute path, and only after they were found where the table may read.
@@ -90,7 +90,7 @@ def _adds(on_disk: "_OnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[
 
 
 class _OnDisk:
-    """The files of one table on this machine, each seen to be there, or fetched, before a reader is told of it."""
+    """The files of one table on this machine, each seen to be there or fetched before a reader gets it."""
 
     def __init__(self, storage: Storage, table: str, fetched: Path) -> None:
         self._files, self._table, self._fetched = TableFiles(storage, table), table, fetched

@@ -1,8 +1,8 @@
 """The only door to bytes: local folders and object stores, each below an allowed root.
 
 Rule: nothing outside a root is opened, whatever a log or a symlink says; nothing is ever written; foreign errors end
-here as `StorageError`, `ObjectMissingError` or `PathRefusedError`. Local folders are read through the operating system
-(a symlink can be seen, and a read costs a tenth), object stores through obstore.
+here as `StorageError`, `ObjectMissingError` or `PathRefusedError`. Object stores are read through obstore, local
+folders through the operating system: it sees a symlink, and a read costs a tenth.
 """
 
 from backend.errors import PathRefusedError
