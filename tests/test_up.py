@@ -1,6 +1,7 @@
 """`weir up` with real processes: restart, shutdown, a second start, a busy port, and a killed supervisor."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -48,28 +49,32 @@ DIES_TWICE = """
 """
 
 
+def script_of(programs: dict[str, str]) -> str:
+    """A Python program that is `weir up` with these small programs as its services."""
+    services = ", ".join(
+        f"Service({name!r}, (sys.executable, '-c', {textwrap.dedent(code)!r}))" for name, code in programs.items()
+    )
+    return textwrap.dedent(f"""
+        import sys
+        from app.run.supervise import Service
+        from app.run.up import main
+        from backend.errors import LakehouseError
+        try:
+            sys.exit(main(services=[{services}]))
+        except LakehouseError as exc:
+            print("error:", exc.message, "hint:", exc.hint)
+            sys.exit(exc.exit_code)
+    """)
+
+
 class Up:
     """One `weir up` in its own process, on its own home and port, with small programs as services."""
 
     def __init__(self, home: Path, port: int, **programs: str) -> None:
-        services = [
-            f"Service({name!r}, (sys.executable, '-c', {textwrap.dedent(code)!r}))" for name, code in programs.items()
-        ]
-        script = f"""
-            import sys
-            from app.run.supervise import Service
-            from app.run.up import main
-            from backend.errors import LakehouseError
-            try:
-                sys.exit(main(services=[{", ".join(services)}]))
-            except LakehouseError as exc:
-                print("error:", exc.message, "hint:", exc.hint)
-                sys.exit(exc.exit_code)
-        """
         self.home, self.port, self.output = home, port, home.parent / f"out-{time.monotonic_ns()}.txt"
         env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "PYTHONUNBUFFERED": "1"}
         with self.output.open("wb") as out:
-            argv = [sys.executable, "-c", textwrap.dedent(script)]
+            argv = [sys.executable, "-c", script_of(programs)]
             self.process = subprocess.Popen(argv, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
 
     def text(self) -> str:
@@ -95,9 +100,38 @@ def running(home: Path, **programs: str) -> Iterator[Up]:
     finally:
         up.process.kill()
         up.process.wait()
-        for pid in processes_of(home):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all_of(home)
+
+
+@contextmanager
+def orphaned(home: Path, start: str, *, host: str) -> Iterator[int]:
+    """The process id of a `weir up` that a shell started (`start` with `{up}` in it) and left; its host says hello."""
+    program = home.parent / "up.py"
+    program.write_text(script_of({"host": host}))
+    env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(free_port())}
+    command = start.format(up=f"{sys.executable} {program}")
+    nowhere = subprocess.DEVNULL
+    subprocess.run(["sh", "-c", command], env=env, stdout=nowhere, stderr=nowhere, timeout=30, check=True)
+    log, lock = home / "logs" / "host.log", home / "up.lock"
+    try:
+        wait_until(lambda: log.exists() and log.read_text() != "", "the host's first words")
+        yield int(lock.read_text())
+    finally:
+        kill_all_of(home)
+
+
+def kill_all_of(home: Path) -> None:
+    for pid in processes_of(home):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(autouse=True)
+def _hangup_is_heard() -> Iterator[None]:
+    """Also where the tests themselves were started by nohup: what they start would inherit that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture
@@ -116,6 +150,43 @@ def test_says_where_the_page_is_and_stops_on_a_signal(home: Path, signum: signal
         assert "goodbye" in up.log("host")
         assert processes_of(home) == []
         assert up.text().count("ready at") == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "signum"),
+    [
+        ("{up} &", signal.SIGINT),
+        ("nohup {up} &", signal.SIGTERM),
+        ("setsid {up} <&- &", signal.SIGINT),
+        ("{up} | head -n 1 &", signal.SIGTERM),
+        ("{up} <&- >&- 2>&- &", signal.SIGINT),
+    ],
+)
+def test_stops_on_a_signal_when_the_shell_that_started_it_is_gone(
+    home: Path, start: str, signum: signal.Signals
+) -> None:
+    """A shell starts what runs in the background with SIGINT ignored. Closed streams are those of a service manager."""
+    with orphaned(home, start, host=POLITE) as up:
+        os.kill(up, signum)
+        wait_until(lambda: processes_of(home) == [], "the end of everything", limit_s=15.0)
+        assert "goodbye" in (home / "logs" / "host.log").read_text()  # asked to stop before anyone was killed
+
+
+def test_an_orphan_with_stubborn_children_is_gone_within_15_s(home: Path) -> None:
+    with orphaned(home, "{up} <&- >&- 2>&- &", host=STUBBORN_PAIR) as up:
+        os.kill(up, signal.SIGTERM)
+        wait_until(lambda: processes_of(home) == [], "the end of everything", limit_s=15.0)
+
+
+def test_what_nohup_started_outlives_the_terminal(home: Path) -> None:
+    def ignores_hangup(pid: int) -> bool:
+        (mask,) = re.findall(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return bool(int(mask, 16) & 1 << (signal.SIGHUP - 1))
+
+    with orphaned(home, "nohup {up} &", host=POLITE) as up:
+        assert ignores_hangup(up)
+    with orphaned(home.with_name("other"), "{up} &", host=POLITE) as up:
+        assert not ignores_hangup(up)
 
 
 def test_a_page_that_only_answers_is_not_announced(home: Path) -> None:
