@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb as duckdb  # Weir imports it late; here, as the peer's, before the clock starts
-from backend.diff.commits import counted_by_feed
 
 from backend.diff.answer import compare_rows
+from backend.diff.commits import counted_by_feed
 from backend.diff.model import DiffMethod
 from backend.diff.prepare import DiffOptions, prepare
 from backend.duckdb_session import CancelToken

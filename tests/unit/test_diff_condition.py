@@ -78,5 +78,7 @@ def test_an_error_does_not_depend_on_the_bounds_of_all_rows() -> None:
 
 def test_a_column_called_as_the_rows_numbers_are_is_no_such_number() -> None:
     rows = pa.table({"c0": [7, 8, 9], "sign": pa.array([1, 1, 1], pa.int8())})
-    found = net_changes(lambda _: rows.to_reader(), ["row_id"], NetQuery(("row_id",), where="row_id >= 8"), CancelToken())
+    found = net_changes(
+        lambda _: rows.to_reader(), ["row_id"], NetQuery(("row_id",), where="row_id >= 8"), CancelToken()
+    )
     assert [row.after for row in found.rows] == [{"row_id": 8}, {"row_id": 9}]
