@@ -12,9 +12,11 @@ import pytest
 
 import app
 import backend
+from tests import builders
 
 SPARK = ("pyspark", "delta", "py4j")
 SCREEN = ("streamlit", "plotly")
+HEAVY = ("pandas", "numpy", "pyarrow", "pydantic", "rich", "structlog", "asyncio")  # 0.1 s of a start or more
 DOORS = ("deltalake", "duckdb", "obstore", "sqlalchemy")
 
 
@@ -36,16 +38,22 @@ def imports_of(script: Path) -> Iterator[str]:
 
 def loaded_by(modules: list[str]) -> set[str]:
     """Top-level names in `sys.modules` of a new interpreter after importing these modules."""
-    code = (
-        "import importlib, json, sys; "
-        "[importlib.import_module(name) for name in json.loads(sys.argv[1])]; "
-        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(modules)], capture_output=True, text=True, timeout=120, check=False
-    )
+    return loaded_after(f"import importlib; [importlib.import_module(name) for name in {modules!r}]")
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top-level names in `sys.modules` of a new interpreter after this code."""
+    told = "import json, sys\nprint(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    argv = [sys.executable, "-c", f"{code}\n{told}"]
+    run = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr[-2_000:]
     return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+def loaded_by_command(*args: str) -> set[str]:
+    """What `weir` with these arguments has loaded when it is done."""
+    call = f"import sys\nfrom app.cli import main\nsys.argv = {['weir', *args]!r}"
+    return loaded_after(f"{call}\ntry: main()\nexcept SystemExit as left: assert not left.code")
 
 
 def test_the_probe_sees_spark_where_it_is() -> None:
@@ -76,6 +84,23 @@ def test_the_pages_import_nothing_below_the_front_end() -> None:
     for script in scripts:
         imported = {name.partition(".")[0] for name in imports_of(script)}
         assert imported & {*SPARK, *DOORS, "pipelines"} == set(), script.name
+
+
+def test_help_loads_what_it_prints_with_and_nothing_else() -> None:
+    found = loaded_by_command("--help")
+    assert "typer" in found
+    assert found & {*SPARK, *SCREEN, *DOORS, *HEAVY} == set()
+
+
+def test_history_loads_neither_databases_nor_what_draws_tracebacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builders.write(tmp_path / "lake" / "orders", {"id": [1]})
+    monkeypatch.setenv("WEIR_HOME", str(tmp_path))
+    found = loaded_by_command("history", "orders")
+    assert "orjson" in found
+    unneeded = {"duckdb", "sqlalchemy", "pandas", "structlog", "pygments", "markdown_it"}
+    assert found & {*SPARK, *SCREEN, *unneeded} == set()
 
 
 @pytest.mark.parametrize("module", ["app.cli", "app.run.up", "app.run.guard"])

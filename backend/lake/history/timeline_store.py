@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import structlog
 
 from backend.errors import LakehouseError
 from backend.lake.log.log import TableLog
@@ -31,7 +30,6 @@ _SCHEMA = pa.schema(
         ("small_files", pa.int64()),
     ]
 )
-log_ = structlog.get_logger(__name__)
 
 
 class TimelineStore:
@@ -51,7 +49,7 @@ class TimelineStore:
             rows = [VersionTotals(**row) for row in table.to_pylist()]
             kept_tag = (table.schema.metadata or {}).get(_LAST_TAG, b"").decode()
         except (OSError, pa.ArrowException, TypeError) as exc:
-            log_.warning("timeline_unreadable", path=str(path), error=str(exc)[:200])
+            _warn("timeline_unreadable", path=str(path), error=str(exc)[:200])
             return []
         rows = [row for row in rows if row.version >= first]
         if not rows or rows[0].version != first or kept_tag != log.commit_tag(rows[-1].version):
@@ -75,7 +73,7 @@ class TimelineStore:
             unfinished.replace(path)
             self._prune()
         except OSError as exc:
-            log_.warning("timeline_not_kept", path=str(path), error=str(exc)[:200])
+            _warn("timeline_not_kept", path=str(path), error=str(exc)[:200])
 
     def _path(self, log: TableLog, health: HealthSettings) -> Path | None:
         if self._folder is None or not self._folder.parent.is_dir():
@@ -93,3 +91,9 @@ class TimelineStore:
         files = sorted(self._folder.glob("*.arrow"), key=lambda file: file.stat().st_mtime)
         for file in files[:-MOST_FILES]:
             file.unlink(missing_ok=True)
+
+
+def _warn(event: str, **facts: str) -> None:
+    import structlog  # late: 0.2 s of every command, for two lines that hardly any of them writes
+
+    structlog.get_logger(__name__).warning(event, **facts)
