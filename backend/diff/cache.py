@@ -72,7 +72,8 @@ class Differences:
         compute: Compute = diff,
         learn: Callable[[VersionDiff], None] | None = None,
     ) -> None:
-        self._time_limit_s, self._diff, self._learn = time_limit_s, compute, learn
+        self.compute = compute
+        self._time_limit_s, self._learn = time_limit_s, learn
         self._lock = threading.Lock()
         self._turns = threading.Semaphore(AT_ONCE)
         self._answers: OrderedDict[DiffQuestion, tuple[VersionDiff, float | None]] = OrderedDict()
@@ -178,7 +179,7 @@ class Differences:
             if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
                 return known
             run.begin(self._time_limit_s)
-            found = self._diff(
+            found = self.compute(
                 lake, question.ref, question.from_version, question.to_version, question.options, run.token
             )
         finally:

@@ -1,8 +1,10 @@
 """The Changes page: two versions of a real table compared."""
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -10,11 +12,10 @@ from deltalake import DeltaTable
 from app import context
 from app.changes.here import _mark
 from app.changes.view import frames as view
-from backend.diff import answer as diff
-from backend.diff import compare as net
+from backend.diff.answer import diff
 from backend.diff.cache import DiffQuestion
-from backend.diff.model import DiffMethod, VersionDiff
-from backend.diff.prepare import DiffOptions, PreparedDiff
+from backend.diff.model import DiffMethod, Limits, VersionDiff
+from backend.diff.prepare import DiffOptions
 from backend.duckdb_session import CancelToken
 from backend.errors import DiffError, StorageError
 from backend.lake.lake import Lake
@@ -190,16 +191,15 @@ def test_a_vanished_table_is_said(orders: Path) -> None:
 
 
 @pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[DiffOptions]:
+def computed(home: Path) -> list[DiffOptions]:
     """The options of each comparison of rows that was begun; each reads in its own thread."""
     begun: list[DiffOptions] = []
-    own = diff.compare_rows
 
-    def watched(prepared: PreparedDiff, token: CancelToken) -> VersionDiff:
-        begun.append(prepared.options)
-        return own(prepared, token)
+    def counted(*asked: Any) -> VersionDiff:
+        begun.append(asked[4])
+        return diff(*asked)
 
-    monkeypatch.setattr(diff, "compare_rows", watched)
+    context.differences().compute = counted
     return begun
 
 
@@ -274,16 +274,20 @@ def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         DeltaTable(str(path)).update(
             updates={"status": "'paid'"}, predicate=f"order_id BETWEEN {first} AND {first + 9}"
         )
-    monkeypatch.setattr(net, "MANY_VALUES", 40)
     monkeypatch.setattr(view, "SMALL_BYTES", -1)
-    lasts, own = threading.Event(), CancelToken.ending
+    lasts = threading.Event()
 
-    def ending(token: CancelToken) -> Stopped | DiffError | None:
-        if token.rows_read >= 40 and not lasts.is_set():
-            token.time_limit_s = 0.0
-        return own(token)
+    class EndsEarly(CancelToken):
+        def ending(self) -> Stopped | DiffError | None:
+            if self.rows_read >= 40 and not lasts.is_set():
+                self.time_limit_s = 0.0
+            return super().ending()
 
-    monkeypatch.setattr(CancelToken, "ending", ending)
+    def compute(*asked: Any) -> VersionDiff:
+        options = replace(asked[4], limits=Limits(values_at_once=40))
+        return diff(*asked[:4], options, EndsEarly(asked[5].time_limit_s))
+
+    context.differences().compute = compute
     return lasts
 
 
@@ -344,15 +348,15 @@ def test_a_file_that_goes_during_the_run_leaves_what_the_log_tells(home: Path, a
     assert "is gone" in text
 
 
-def test_a_failed_comparison_is_said_and_offered_again(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_comparison_is_said_and_offered_again(orders: Path) -> None:
     def fails(*_: object) -> VersionDiff:
         raise StorageError("the storage did not answer", hint="try again")
 
-    monkeypatch.setattr(diff, "compare_rows", fails)
+    context.differences().compute = fails
     app = open_page("changes", table=TABLE, from_=1, to=4)
     assert "The storage did not answer" in words(app)
     assert "rows not compared yet" in words(app)
-    monkeypatch.undo()
+    context.differences().compute = diff
 
     again(app).button(key="start").click()
     again(app)
@@ -512,16 +516,16 @@ def test_another_table_in_the_sidebar_forgets_what_was_asked_of_this_one(orders:
     assert not asked.keys() & app.query_params.keys()
 
 
-def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(
-    ends_early: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(ends_early: threading.Event) -> None:
     ends_early.set()
-    with monkeypatch.context() as patched:
-        patched.setattr(CancelToken, "begin", lambda token, _: setattr(token, "time_limit_s", 0.0))
-        app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
-        app.button(key="start").click()
-        again(app)
-        app = again(app)
+    differences = context.differences()
+    compute = differences.compute
+    differences.compute = lambda *asked: diff(*asked[:5], CancelToken(0.0))
+    app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
+    app.button(key="start").click()
+    again(app)
+    app = again(app)
+    differences.compute = compute
     said = "Comparing rows took longer than 0 s and was stopped."
     assert said in words(app) and "rows read" not in words(app)
     app.button(key="start").click()
