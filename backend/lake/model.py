@@ -218,11 +218,6 @@ class Snapshot:
         return len(ids) - int(ids.null_count)
 
     @property
-    def files_without_rows(self) -> int:
-        """Files whose statistics do not say how many rows they hold."""
-        return self.file_set.total("num_records")[1]
-
-    @property
     def transactions(self) -> Mapping[str, int]:
         """The newest version that each application wrote (`txn` actions)."""
         return self.small_actions()[0]

@@ -20,9 +20,9 @@ from backend.lake.files.file_sizes import (
     target_for,
     target_size,
 )
-from backend.lake.log.file_set import FileSet
 from backend.lake.model import FILES_SCHEMA, Metadata, Protocol, Snapshot, TableRef
 from backend.settings import HealthSettings
+from tests.given_files import GivenFiles
 
 METADATA = Metadata("id", "{}")
 
@@ -46,7 +46,7 @@ def snapshot(
         },
         schema=FILES_SCHEMA,
     )
-    return Snapshot(TableRef("/t", "t", "/"), 0, None, Protocol(1, 2), METADATA, FileSet.of(files, METADATA))
+    return Snapshot(TableRef("/t", "t", "/"), 0, None, Protocol(1, 2), METADATA, GivenFiles(files))
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [1], [0, 1, 2, 3, 4], [2**20, 2**20 - 1, 2**20 + 1], [5, 5_000_000_000]])

@@ -20,7 +20,6 @@ from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Commit, Snapshot
 
 MOST_POINTS = 400
-WELL_CLUSTERED = 3.0  # files a look-up; a value on a border lies in two
 _PARAMETERS = ("zOrderBy", "clusterBy", "newClusteringColumns")
 
 Ranks = npt.NDArray[np.int64]

@@ -71,11 +71,6 @@ class FileSet:
     _is_ordered: bool = False  # rows were handed out in the order of `_live`
     _later: dict[str, int] | None = None
 
-    @classmethod
-    def of(cls, files: pa.Table, metadata: Metadata) -> "FileSet":
-        """Files given as a table of `FILES_SCHEMA`, with `stats` if it is there."""
-        return _GivenFiles(metadata, lambda _: LiveFiles(None, NO_ROWS, FILES.empty_table()), _files=files)
-
     @property
     def num_files(self) -> int:
         live = self.resolve()
@@ -145,24 +140,6 @@ class FileSet:
             found = read(self._live)
         self._is_ordered = True
         return found
-
-
-@dataclass(slots=True)
-class _GivenFiles(FileSet):
-    _files: pa.Table = field(default_factory=FILES_SCHEMA.empty_table)
-
-    @property
-    def num_files(self) -> int:
-        return int(self._files.num_rows)
-
-    def column(self, name: str) -> pa.Array:
-        return _one(self._files[name].combine_chunks())
-
-    def _taken(self, name: str, numbers: Rows) -> pa.Array:
-        return self.column(name).take(pa.array(numbers))
-
-    def total(self, name: str) -> tuple[int, int]:
-        return _sum(self._files[name])
 
 
 def last_actions(actions: pa.Table) -> pa.Table:

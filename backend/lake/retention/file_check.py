@@ -130,11 +130,7 @@ def _paths(snapshot: Snapshot) -> pa.Array:
     vectors = sorted(
         {v for text in table["dv_id"].drop_null().unique().to_pylist() if (v := read_vector_id(text).file)}
     )
-    return pa.concat_arrays([_array(paths), pa.array(vectors, pa.string())])
-
-
-def _array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).cast(pa.string())
+    return pa.concat_arrays([paths.cast(pa.string()), pa.array(vectors, pa.string())])
 
 
 def _sample(gone: pa.Array, live: pa.Array, most: int) -> pa.Array:

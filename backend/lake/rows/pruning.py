@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import TableError
+from backend.lake.files.file_sizes import partition_codes
 from backend.lake.files.stats import ColumnStats, column_stats
 from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Snapshot
@@ -140,11 +141,8 @@ def _open(answers: pa.Array) -> Mask:
 
 
 def _distinct_partitions(snapshot: Snapshot) -> tuple[npt.NDArray[np.int64], list[dict[str, str | None]]]:
-    codes = snapshot.columns(["partition"])["partition"].combine_chunks().dictionary_encode()
-    if isinstance(codes, pa.ChunkedArray):
-        codes = codes.combine_chunks()
-    values = [partition_values(text, snapshot.metadata) for text in codes.dictionary.to_pylist()]
-    return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+    codes, partitions = partition_codes(snapshot)
+    return codes, [partition_values(text, snapshot.metadata) for text in partitions]
 
 
 def _verdict(test: Test, text: str | None) -> bool | str | None:

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from backend.lake.log.file_set import FileSet
 from backend.lake.model import (
     FILES_SCHEMA,
     Commit,
@@ -15,6 +14,7 @@ from backend.lake.model import (
     TableRef,
     VersionTotals,
 )
+from tests.given_files import GivenFiles
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 REF = TableRef("/lake/silver/orders", "silver/orders", "/lake", "silver")
@@ -38,5 +38,5 @@ def snapshot(sizes: list[int], partition: str = "") -> Snapshot:
         pa.array(list(column), field.type) for column, field in zip(zip(*rows, strict=True), FILES_SCHEMA, strict=True)
     ]
     metadata = Metadata("id", "{}")
-    files = FileSet.of(pa.Table.from_arrays(columns, schema=FILES_SCHEMA), metadata)
+    files = GivenFiles(pa.Table.from_arrays(columns, schema=FILES_SCHEMA))
     return Snapshot(REF, 3, NOW, Protocol(1, 2), metadata, files)

@@ -7,8 +7,8 @@ import pytest
 from app.files.view import distribution as files
 from backend.lake.files.clustering import DepthPoint, Overlap
 from backend.lake.files.file_sizes import FileChoice, TargetSize, VectorLoad, distribute, file_page
-from backend.lake.log.file_set import FileSet
 from backend.lake.model import Metadata, Protocol, Snapshot
+from tests.given_files import GivenFiles
 from tests.unit.app.made import NOW, REF, snapshot
 
 
@@ -25,9 +25,7 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
 
 def test_an_empty_version_has_a_title_and_no_bars() -> None:
     empty = snapshot([1])
-    empty = Snapshot(
-        REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), FileSet.of(empty.files.slice(0, 0), empty.metadata)
-    )
+    empty = Snapshot(REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), GivenFiles(empty.files.slice(0, 0)))
     found = distribute(empty, TargetSize(4096, "test"), ratio=0.5, min_files=16)
     figure = files.distribution_figure(found)
     assert figure.layout.title.text == "This version has no data files"
