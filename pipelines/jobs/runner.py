@@ -36,11 +36,13 @@ class JobCancelled(Exception):
 @dataclass(slots=True)
 class _Run:
     group: str
+    listen: Callable[[str], None]
     phase: str = ""
     has_result: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, phase: str) -> None:
+        self.listen(phase)
         if self.cancelled.is_set():
             raise JobCancelled
         self.phase = phase
@@ -50,7 +52,7 @@ class _Run:
 
 
 class SparkJobs:
-    """The jobs of one Spark session."""
+    """The jobs of one Spark session. `listen` is told each phase before it begins."""
 
     def __init__(
         self,
@@ -58,14 +60,16 @@ class SparkJobs:
         session: Callable[[], SparkSession],
         host_id: str,
         limits: SparkLimits = SparkLimits(),
+        listen: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._settings, self._session, self._host_id, self._limits = settings, session, host_id, limits
+        self._settings, self._session, self._host_id = settings, session, host_id
+        self.limits, self.listen = limits, listen
         self._storage, self._lake = Storage(settings), Lake(settings)
         self._runs: dict[str, _Run] = {}
 
     def run(self, job: Job) -> str:
         """The address of the result. Raises `JobCancelled`, `SparkLostError` or another `LakehouseError`."""
-        run = _Run(f"weir-job-{job.job_id}-{job.attempts}")
+        run = _Run(f"weir-job-{job.job_id}-{job.attempts}", lambda phase: self.listen(phase))
         self._runs[job.job_id] = run
         try:
             return self._run(job, run)
@@ -140,6 +144,6 @@ class SparkJobs:
         context = session.sparkContext
         context.setJobGroup(run.group, f"{job.kind} of {job.subject}", interruptOnCancel=True)
         context.setLocalProperty("spark.scheduler.pool", POOL)
-        task = DiffTask(work, self.result_uri(job), f"by Spark {session.version} on {self._host_id}", self._limits)
+        task = DiffTask(work, self.result_uri(job), f"by Spark {session.version} on {self._host_id}", self.limits)
         run_diff(session, task, run)
         return task.result_uri

@@ -16,17 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pipelines.jobs.sieve import Sieved
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from backend.diff.answer import diff
-from backend.diff.host_job import job_request, read_answer, results_lake
+from backend.diff.host_job import diff_work, job_request, read_answer, results_lake
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
 from backend.jobs.model import Job, JobState
@@ -35,8 +33,10 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
 from pipelines.job_host import JobHost
-from pipelines.jobs import sieve, states
-from pipelines.jobs.runner import SparkJobs, _Run
+from pipelines.jobs.diff import DiffTask, run_diff
+from pipelines.jobs.prefilter import SparkLimits
+from pipelines.jobs.runner import SparkJobs
+from pipelines.jobs.states import signed_rows
 from tests.spark.delta_tables import AT_ONCE, make_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -113,6 +113,34 @@ class World:
                 return found
             assert time.monotonic() < deadline, found
             time.sleep(0.05)
+
+    @contextmanager
+    def told(self, limits: SparkLimits) -> Iterator[list[str]]:
+        """Jobs have these limits meanwhile; their phases."""
+        phases: list[str] = []
+        own = self.runner.limits, self.runner.listen
+        self.runner.limits, self.runner.listen = limits, phases.append
+        try:
+            yield phases
+        finally:
+            self.runner.limits, self.runner.listen = own
+
+    @contextmanager
+    def halted(self, phase: str, limits: SparkLimits) -> Iterator[threading.Event]:
+        """Jobs stop before the phase until the end: the event says that one does."""
+        there, over = threading.Event(), threading.Event()
+
+        def listen(now: str) -> None:
+            if phase in now:
+                there.set()
+                over.wait(90)
+
+        with self.told(limits):
+            self.runner.listen = listen
+            try:
+                yield there
+            finally:
+                over.set()
 
     def by_spark(self, name: str, first: int, second: int, options: DiffOptions) -> VersionDiff:
         job = self.ended(self.ask(name, first, second, options))
@@ -235,7 +263,7 @@ def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: Wor
 
 
 @pytest.mark.parametrize(
-    ("name", "first", "second", "options", "places"),
+    ("name", "first", "second", "options", "slots"),
     [
         ("tracked", 4, 0, DiffOptions(method=KEY, key=("id",), tolerance=0.01, row_limit=9), 4),
         ("tracked", 0, 4, DiffOptions(method=KEY, key=("v",), row_limit=99), 1 << 20),
@@ -247,79 +275,63 @@ def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: Wor
     ],
 )
 def test_rows_that_can_differ_are_found_by_sums_and_compared_in_parts(
-    world: World, in_parts: list[Sieved], monkeypatch: pytest.MonkeyPatch,
-    name: str, first: int, second: int, options: DiffOptions, places: int,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(sieve, "PLACES", places)
-    monkeypatch.setattr(sieve, "_MANY_VALUES", 100)
+    world: World, name: str, first: int, second: int, options: DiffOptions, slots: int
+) -> None:
     here = world.here(name, first, second, options)
-    found = world.by_spark(name, first, second, options)
+    with world.told(SparkLimits(prefiltered_bytes=0, slots=slots, values_a_part=100)) as phases:
+        found = world.by_spark(name, first, second, options)
     assert_same(found, here)
     assert found.commits == here.commits
-    (sieved,) = in_parts
-    assert sieved.num_rows >= sum(part.num_rows for part in sieved.parts) >= (here.net.total or 0)
-    assert len(sieved.parts) > 1 or not here.net.total
+    assert "finding rows that can differ" in phases
+    assert not here.net.total or any("part 2 of" in phase for phase in phases)
 
 
-def test_what_a_job_reads_it_reads_with_its_own_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.jobs.diff._MUCH_BYTES", 0)
-    seen: list[tuple[bool, str]] = []
+def test_what_a_job_reads_it_reads_with_its_own_settings(world: World, spark: SparkSession) -> None:
+    """Compiled plans, whatever the streams beside it have, and of their settings none is touched."""
+    before = spark.conf.get("spark.sql.codegen.wholeStage")
+    session = spark.newSession()
+    options = DiffOptions(method=KEY, key=("id",), row_limit=77, on_host=True)
+    work = diff_work(prepare(world.lake, world.lake.find("tracked"), 0, 4, options))
+    result = f"{world.settings.results_uri}/own-settings"
+    run_diff(session, DiffTask(work, result, "by a test", SparkLimits(compiled_bytes=0)), _Silent())
+    rows = signed_rows(session, work, with_ids=False)._jdf.sparkSession()
+    assert rows.equals(session._jsparkSession) and rows.conf().get("spark.sql.codegen.wholeStage") == "true"
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == before
 
-    def spied(session: SparkSession, *args: Any, **options: Any) -> DataFrame:
-        rows = own(session, *args, **options)
-        theirs = rows._jdf.sparkSession()
-        seen.append((theirs.equals(session._jsparkSession), theirs.conf().get("spark.sql.codegen.wholeStage")))
-        return rows
 
-    own = states.signed_rows
-    monkeypatch.setattr("pipelines.jobs.diff.signed_rows", spied)
-    options = DiffOptions(method=KEY, key=("id",), row_limit=77)
-    assert_same(world.by_spark("tracked", 0, 4, options), world.here("tracked", 0, 4, options))
-    assert seen == [(True, "true")]
+class _Silent:
+    """A listener that lets everything go on."""
+
+    def tell(self, phase: str) -> None: ...
+
+    def wrote(self) -> None: ...
 
 
 @pytest.mark.parametrize("method", [KEY, ROWS])
-def test_null_in_a_map_is_not_zero_and_times_in_it_are_whole(
-    world: World, monkeypatch: pytest.MonkeyPatch, method: DiffMethod
-) -> None:
+def test_null_in_a_map_is_not_zero_and_times_in_it_are_whole(world: World, method: DiffMethod) -> None:
     """Row 1's null became 0, row 4 has its entries in another order, 2 and 5 differ by microseconds."""
-    monkeypatch.setattr("pipelines.jobs.diff._MUCH_BYTES", 0)
     options = DiffOptions(key=("id",) if method is KEY else None, method=method)
-    spark, here = world.by_spark("maps", 0, 2, options), world.here("maps", 0, 2, options)
+    with world.told(SparkLimits(compiled_bytes=0)):
+        spark, here = world.by_spark("maps", 0, 2, options), world.here("maps", 0, 2, options)
     assert_same(spark, here)
     if method is KEY:
         assert (spark.net.updated, spark.changed_cells) == (3, {"n": 1, "t": 2})
 
 
-def test_maps_are_compared_at_once(world: World, in_parts: list[Sieved]) -> None:
+def test_maps_are_compared_at_once(world: World) -> None:
     options = DiffOptions(method=KEY)
-    assert_same(world.by_spark("plain", 0, 4, options), world.here("plain", 0, 4, options))
-    assert not in_parts
-
-
-@pytest.fixture
-def in_parts(monkeypatch: pytest.MonkeyPatch) -> list[Sieved]:
-    """However few rows there are, they are compared in parts: what was found before."""
-    found: list[Sieved] = []
-
-    def spied(*args: Any) -> Sieved:
-        found.append(own(*args))
-        return found[-1]
-
-    own = sieve.sieve
-    monkeypatch.setattr("pipelines.jobs.diff.sieve", spied)
-    monkeypatch.setattr("pipelines.jobs.diff.SIEVED_BYTES", 0)
-    return found
+    with world.told(SparkLimits(prefiltered_bytes=0)) as phases:
+        assert_same(world.by_spark("plain", 0, 4, options), world.here("plain", 0, 4, options))
+    assert "comparing rows" in phases and "finding rows that can differ" not in phases
 
 
 @pytest.mark.parametrize(("key", "is_cancelled"), [(("id",), True), (("id",), False), (None, True)])
 def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
-    world: World, in_parts: list[Sieved], monkeypatch: pytest.MonkeyPatch,
-    key: tuple[str, ...] | None, is_cancelled: bool,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(sieve, "_MANY_VALUES", 2 * MID_ROWS)
+    world: World, key: tuple[str, ...] | None, is_cancelled: bool
+) -> None:
     options = DiffOptions(method=KEY if key else ROWS, key=key, row_limit=20 + is_cancelled)
-    with halted(", part 2 of 3", monkeypatch) as is_halted:
+    limits = SparkLimits(prefiltered_bytes=0, values_a_part=2 * MID_ROWS)
+    with world.halted(", part 2 of 3", limits) as is_halted:
         job = world.ask("mid", 0, 1, options)
         assert is_halted.wait(90)
         if is_cancelled:
@@ -331,25 +343,22 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     assert ended.state is (JobState.CANCELLED if is_cancelled else JobState.FAILED)
     prepared = prepare(world.lake, world.lake.find("mid"), 0, 1, replace(options, on_host=True))
     found = read_answer(results_lake(world.settings), world.settings, prepared, ended)
-    partial, net, rows = found.partial, found.net, in_parts[0].parts[0].num_rows
+    partial, net = found.partial, found.net
     assert partial is not None and not found.exact and found.unchanged is None
     assert partial.ended == ("cancelled" if is_cancelled else "stopped at the time limit of 60 s")
-    assert (partial.rows_read, partial.rows_total) == (rows, 2 * MID_ROWS)
-    many = MID_ROWS if key else 2 * MID_ROWS
-    assert abs((partial.differing or 0) - many) < 0.02 * many
-    assert partial.about_text.endswith(f" {'keys' if key else 'rows of either state'} differ in all")
+    assert partial.rows_total == 2 * MID_ROWS and 0.2 < partial.rows_read / partial.rows_total < 0.5
     assert len(found.rows) == options.row_limit  # every row differs, so every one that was compared
-    assert net.updated == rows / 2 if key else (net.inserted or 0) + (net.deleted or 0) == rows
+    assert (
+        net.updated == partial.rows_read / 2 if key else (net.inserted or 0) + (net.deleted or 0) == partial.rows_read
+    )
     again = world.ask("mid", 0, 1, options)  # an answer that is not whole answers nobody else
     assert again.job_id != job.job_id
     assert world.ended(again).state is JobState.DONE
 
 
 @pytest.mark.parametrize("is_by_ctrl_c", [False, True])
-def test_before_a_row_is_compared_how_many_keys_differ_is_known(
-    world: World, in_parts: list[Sieved], monkeypatch: pytest.MonkeyPatch, is_by_ctrl_c: bool
-) -> None:
-    with halted("comparing rows", monkeypatch) as is_halted:
+def test_a_terminal_prints_what_a_job_had_found_when_it_was_ended(world: World, is_by_ctrl_c: bool) -> None:
+    with world.halted(", part 2 of 3", SparkLimits(prefiltered_bytes=0, values_a_part=2 * MID_ROWS)) as is_halted:
         command = weir(world, "mid", "--from", "0", "--to", "1", "--on", "host", "--key", "id", "--json")
         assert is_halted.wait(90)
         (job,) = [job for job in world.store.jobs.unfinished() if job.subject == "mid"]
@@ -361,29 +370,9 @@ def test_before_a_row_is_compared_how_many_keys_differ_is_known(
     assert command.returncode == 10, err
     assert (f"job {job.job_id} is cancelled" in err) is is_by_ctrl_c
     found = json.loads(out)
-    assert (found["exact"], found["net"]["updated"], found["rows"]) == (False, 0, [])
-    assert abs(found["partial"].pop("differing") - MID_ROWS) < 0.02 * MID_ROWS
-    told = {"ended": "cancelled", "rows_read": 0, "rows_total": 2 * MID_ROWS, "unit": "keys", "null_keys": 0}
-    assert found["partial"] == told
-
-
-@contextmanager
-def halted(phase: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Jobs stop before the phase until the end: the event says that one does."""
-    there, over, own = threading.Event(), threading.Event(), _Run.tell
-
-    def tell(run: _Run, now: str) -> None:
-        if phase in now:
-            there.set()
-            over.wait(90)
-        own(run, now)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(_Run, "tell", tell)
-        try:
-            yield there
-        finally:
-            over.set()
+    partial = found["partial"]
+    assert not found["exact"] and found["net"]["updated"] == partial["rows_read"] / 2 > 0
+    assert (partial["ended"], partial["rows_total"], partial["null_keys"]) == ("cancelled", 2 * MID_ROWS, 0)
 
 
 def test_two_tables_are_compared_too(world: World) -> None:

@@ -51,12 +51,12 @@ class World:
         if end is not None:
             self.store.jobs.end(lease, job.job_id, end, now=now)
 
-    def result(self, job: Job, so_far: SoFar | None = None, *, found: bool = True) -> JobEnd:
-        """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came (`found` false: none)."""
+    def result(self, job: Job, so_far: SoFar | None = None) -> JobEnd:
+        """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
         work = work_of(job.request)
         summary = DiffSummary(
-            DiffMethod.KEY_JOIN, work.columns, work.key, (1, 1, 1) if found else (0, 0, 0), (0, 0, 0, 0, 0),
-            {"status": 1} if found else {}, False,
+            DiffMethod.KEY_JOIN, work.columns, work.key, (1, 1, 1), (0, 0, 0, 0, 0),
+            {"status": 1}, False,
             by="by Spark 4.2.0 on host-a", so_far=so_far,
         )  # fmt: skip
         new = [{"c0": i, "c1": "new"} for i in (1, 2, 4)]
@@ -66,7 +66,6 @@ class World:
             ("update", 0, 1, None, new[1], {"c0": 2, "c1": "paid"}),
             ("delete", 0, 1, None, new[0], None),
         ]
-        rows = rows if found else rows[:1]
         uri = self.home / "results" / f"{job.job_id}-1"
         uri.parent.mkdir(exist_ok=True)
         write_deltalake(uri, pa.Table.from_pylist([dict(zip(RESULT.names, r, strict=True)) for r in rows], RESULT))

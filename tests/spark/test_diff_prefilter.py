@@ -5,11 +5,11 @@ from itertools import product
 from typing import Any
 
 import pytest
-from pipelines.jobs.sieve import row_hash, sieve
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.dataframe import DataFrame
 
+from pipelines.jobs.prefilter import SparkLimits, prefilter, row_hash
 from pipelines.jobs.states import SIGN
 
 pytestmark = pytest.mark.spark
@@ -54,9 +54,9 @@ def test_a_value_that_moves_to_another_column_is_a_change(spark: SparkSession) -
     fields = [T.StructField(f"c{i}", T.LongType()) for i in range(3)]
     schema = T.StructType([*fields, T.StructField(SIGN, T.ByteType())])
     rows = spark.createDataFrame([(1, 5, None, -1), (1, None, 5, 1), (2, 6, None, -1), (2, 6, None, 1)], schema)
-    found = sieve(rows, [0])
+    found = prefilter(rows, [0], SparkLimits())
     try:
-        assert found.differing == 1
+        assert sum(part.num_rows for part in found.parts) == 2
         assert sorted(row[0] for part in found.parts for row in part.rows.collect()) == [1, 1]
     finally:
-        found.places.unpersist()
+        found.slots.unpersist()
