@@ -35,9 +35,11 @@ class LogNames:
         log (any more)."""
         if self._listing is None:
             self._list_head()
-        elif time.monotonic() - self._polled_at >= self._poll_s:
+        elif time.monotonic() - self._polled_at < self._poll_s:
+            return self._listing
+        else:
             self._poll(self._listing)
-        self._polled_at = time.monotonic()
+        self._polled_at = time.monotonic()  # of a look alone: else somebody who asks often would never see news
         assert self._listing is not None
         return self._listing
 
