@@ -566,3 +566,18 @@ def test_what_breaks_the_rows_is_told_as_it_is() -> None:
 
     with pytest.raises(DiffError, match="torn"):
         compared(lambda _: pa.RecordBatchReader.from_batches(TABLE.schema, broken()), BY_ID)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_random_rows_that_do_not_fit_into_memory_are_spilled(key: tuple[str, ...]) -> None:
+    """Six million rows of 24 bytes in 100 MB; every other one differs."""
+    count = 3_000_000
+    values = "CAST(hash(i) >> 1 AS BIGINT) AS c0, CAST(hash(i, {}) >> 1 AS BIGINT) AS c1, i / 3 AS c2, {} AS n"
+    side = f"SELECT {values} FROM range({{}}) t(i)"
+    before, after = side.format(1, -1, count), side.format("1 + i % 2", 1, count)
+    whole = Part(before, after, 2 * count)
+    query = NetQuery(key, 10, limits=Limits(memory_bytes=100_000_000))
+    found = compared(lambda _: FileRows(whole, lambda *_: [whole]), query, columns=("id", "v", "f"))
+    half = count // 2
+    assert found.net == (NetCounts(0, half, 0) if key else NetCounts(half, None, half))
