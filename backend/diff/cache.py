@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from backend.diff.answer import diff
 from backend.diff.model import VersionDiff
@@ -20,13 +20,22 @@ from backend.duckdb_session import CancelToken
 from backend.lake.model import TableRef
 from backend.work import Stopped, Work
 
-KEPT = 64  # answers, and as many log parts
-HEALS_AFTER_S = 30.0  # an answer without rows is tried again after so long
-GRACE_S = 3.0  # a page that reruns leaves and comes back
-AT_ONCE = 2  # computations, each with its share of memory; more wait
 _POLL_S = 0.1
 Value = TypeVar("Value")
+_Cache: TypeAlias = OrderedDict["DiffQuestion", tuple[Value, float | None]]  # until when it is fresh
 Compute = Callable[[DiffLake, TableRef, int, int, DiffOptions, CancelToken], VersionDiff]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """At most so many `answers` are cached, and as many log parts. One without rows is tried again after
+    `heals_after_s`. A page that reruns leaves and comes back within `grace_s`. `at_once` computations run, each with
+    its share of memory; more wait."""
+
+    answers: int = 64
+    heals_after_s: float = 30.0
+    grace_s: float = 3.0
+    at_once: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +80,16 @@ class Differences:
         time_limit_s: float | None = None,
         compute: Compute = diff,
         learn: Callable[[VersionDiff], None] | None = None,
+        limits: CacheLimits = CacheLimits(),
     ) -> None:
+        self._limits = limits
         self.compute = compute
         self._time_limit_s, self._learn = time_limit_s, learn
         self._lock = threading.Lock()
-        self._turns = threading.Semaphore(AT_ONCE)
-        self._answers: OrderedDict[DiffQuestion, tuple[VersionDiff, float | None]] = OrderedDict()
-        self._partial: OrderedDict[DiffQuestion, tuple[VersionDiff, float | None]] = OrderedDict()
-        self._log_parts: OrderedDict[DiffQuestion, tuple[LogPart, float | None]] = OrderedDict()
+        self._turns = threading.Semaphore(limits.at_once)
+        self._answers: _Cache[VersionDiff] = OrderedDict()
+        self._partial: _Cache[VersionDiff] = OrderedDict()
+        self._log_parts: _Cache[LogPart] = OrderedDict()
         self._running: dict[DiffQuestion, _Run] = {}
 
     def known(self, question: DiffQuestion) -> VersionDiff | None:
@@ -93,7 +104,7 @@ class Differences:
         if found is None:
             found = _log_part(lake, question)
             with self._lock:
-                _keep(self._log_parts, question, found, may_heal=not found.outline.is_available)
+                self._keep(self._log_parts, question, found, may_heal=not found.outline.is_available)
         return found
 
     def over(self, lake: DiffLake, question: DiffQuestion) -> Iterator[DiffProgress]:
@@ -154,7 +165,7 @@ class Differences:
                 del self._running[question]
             if is_over or run.viewers:
                 return
-        timer = threading.Timer(GRACE_S, self._stop_if_alone, (run,))
+        timer = threading.Timer(self._limits.grace_s, self._stop_if_alone, (run,))
         timer.daemon = True
         timer.start()
 
@@ -188,11 +199,16 @@ class Differences:
             self._learn(found)
         with self._lock:
             if found.partial:
-                _keep(self._partial, question, found, may_heal=False)
+                self._keep(self._partial, question, found, may_heal=False)
             else:
-                _keep(self._answers, question, found, may_heal=not found.is_available)
+                self._keep(self._answers, question, found, may_heal=not found.is_available)
                 self._partial.pop(question, None)
         return found
+
+    def _keep(self, cache: "_Cache[Value]", question: DiffQuestion, value: Value, *, may_heal: bool) -> None:
+        cache[question] = value, time.monotonic() + self._limits.heals_after_s if may_heal else None
+        while len(cache) > self._limits.answers:
+            cache.popitem(last=False)
 
 
 class _Run:
@@ -232,21 +248,13 @@ def _prepared(lake: DiffLake, question: DiffQuestion, options: DiffOptions) -> P
     return prepare(lake, question.ref, question.from_version, question.to_version, options)
 
 
-def _fresh(kept: OrderedDict[DiffQuestion, tuple[Value, float | None]], question: DiffQuestion) -> Value | None:
-    found = kept.get(question)
+def _fresh(cache: _Cache[Value], question: DiffQuestion) -> Value | None:
+    found = cache.get(question)
     if found is None:
         return None
     value, until = found
     if until is not None and time.monotonic() > until:
-        del kept[question]
+        del cache[question]
         return None
-    kept.move_to_end(question)
+    cache.move_to_end(question)
     return value
-
-
-def _keep(
-    kept: OrderedDict[DiffQuestion, tuple[Value, float | None]], question: DiffQuestion, value: Value, *, may_heal: bool
-) -> None:
-    kept[question] = value, time.monotonic() + HEALS_AFTER_S if may_heal else None
-    while len(kept) > KEPT:
-        kept.popitem(last=False)

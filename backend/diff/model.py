@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from backend.duckdb_session import DIFF_BYTES
 from backend.lake.model import Commit, TableRef
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 
@@ -177,7 +178,7 @@ class Limits:
     `values_at_once` values. A table of more than `many_columns` is read by deltalake and by one thread: whole rows of
     it cost memory for every column. Up to `sorted_rows` leave in the order of their key, in batches of `batch_rows`."""
 
-    memory_bytes: int = 640_000_000  # with less, a join of ten million rows spills more than it saves
+    memory_bytes: int = DIFF_BYTES
     values_at_once: int = 16_000_000
     many_columns: int = 500
     sorted_rows: int = 1_000_000

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backend.diff import cache as kept
-from backend.diff.cache import Differences, DiffProgress, DiffQuestion
+from backend.diff.cache import CacheLimits, Differences, DiffProgress, DiffQuestion
 from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, VersionDiff
 from backend.diff.prepare import DiffOptions
 from backend.duckdb_session import CancelToken
@@ -58,9 +57,7 @@ def slow() -> Iterator[Slow]:
     made.go.set()
 
 
-@pytest.fixture
-def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "GRACE_S", 0.1)
+SHORT = CacheLimits(grace_s=0.1)
 
 
 def until(happens: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -90,10 +87,8 @@ def test_two_viewers_share_one_computation_and_a_third_gets_it_at_once(slow: Slo
     assert slow.calls == 1
 
 
-def test_what_is_not_there_soon_is_computed_on_for_who_comes_next_and_stopped_if_nobody_does(
-    slow: Slow, short_grace: None
-) -> None:
-    differences = Differences(compute=slow)
+def test_what_is_not_there_soon_is_computed_on_for_who_comes_next_and_stopped_if_nobody_does(slow: Slow) -> None:
+    differences = Differences(compute=slow, limits=SHORT)
     assert differences.soon(NO_LAKE, question(), 0.01) is None
     steps = differences.over(NO_LAKE, question())
     next(steps)
@@ -117,12 +112,12 @@ def test_another_question_is_another_computation(slow: Slow) -> None:
     assert slow.calls == len(questions)
 
 
-def test_who_leaves_does_not_stop_it_for_others_but_the_last_one_does(slow: Slow, short_grace: None) -> None:
-    differences = Differences(compute=slow)
+def test_who_leaves_does_not_stop_it_for_others_but_the_last_one_does(slow: Slow) -> None:
+    differences = Differences(compute=slow, limits=SHORT)
     first, second = (differences.over(NO_LAKE, question()) for _ in range(2))
     next(first), next(second)
     first.close()
-    time.sleep(kept.GRACE_S + 0.05)
+    time.sleep(SHORT.grace_s + 0.05)
     assert not slow.tokens[0].is_stopped
 
     second.close()
@@ -170,14 +165,14 @@ def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> No
     assert differences.so_far(question()) is None
 
 
-def test_a_page_that_reruns_comes_back_to_the_same_computation(slow: Slow, short_grace: None) -> None:
-    differences = Differences(compute=slow)
+def test_a_page_that_reruns_comes_back_to_the_same_computation(slow: Slow) -> None:
+    differences = Differences(compute=slow, limits=SHORT)
     first = differences.over(NO_LAKE, question())
     next(first)
     first.close()
     again = differences.over(NO_LAKE, question())
     next(again)
-    time.sleep(kept.GRACE_S + 0.05)
+    time.sleep(SHORT.grace_s + 0.05)
     slow.go.set()
 
     assert last(again).result == answer()
@@ -211,7 +206,7 @@ def test_more_than_two_at_once_wait_for_their_turn(slow: Slow) -> None:
     running = [differences.over(NO_LAKE, question(number)) for number in range(3)]
     for each in running:
         next(each)
-    until(lambda: slow.calls == kept.AT_ONCE)
+    until(lambda: slow.calls == SHORT.at_once)
     assert sum(next(each).is_waiting for each in running) == 1
 
     slow.go.set()
@@ -220,11 +215,10 @@ def test_more_than_two_at_once_wait_for_their_turn(slow: Slow) -> None:
     assert slow.calls == 3
 
 
-def test_an_answer_without_rows_is_kept_for_moments_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "HEALS_AFTER_S", 0.05)
+def test_an_answer_without_rows_is_kept_for_moments_only() -> None:
     gone = Slow(DiffMethod.LOG_ONLY)
     gone.go.set()
-    differences = Differences(compute=gone)
+    differences = Differences(compute=gone, limits=CacheLimits(heals_after_s=0.05))
     last(differences.over(NO_LAKE, question()))
     assert differences.known(question()) is not None
     time.sleep(0.06)
@@ -232,10 +226,9 @@ def test_an_answer_without_rows_is_kept_for_moments_only(monkeypatch: pytest.Mon
     assert differences.known(question()) is None
 
 
-def test_only_so_many_answers_are_kept(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> None:
-    monkeypatch.setattr(kept, "KEPT", 2)
+def test_only_so_many_answers_are_kept(slow: Slow) -> None:
     slow.go.set()
-    differences = Differences(compute=slow)
+    differences = Differences(compute=slow, limits=CacheLimits(answers=2))
     for number in range(3):
         last(differences.over(NO_LAKE, question(number)))
 
