@@ -5,19 +5,21 @@ file is gone, a reader refuses), the next one does and the reason stays. Metadat
 the method.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
+
+import pyarrow as pa
 
 from backend.diff.commits import FeedAnswer, Gross, counted_by_feed, gross_changes, sum_up, why_incomplete
 from backend.diff.compare import NetAnswer, NetQuery, Read, net_changes
-from backend.diff.export import ChangedBatches
-from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.export import ChangedBatches, change_schema
+from backend.diff.model import BY_ROW_ID, ROW_ID, DiffMethod, KeyChoice, KeySource, RowChange, VersionDiff
 from backend.diff.plan import BY_FILES, METHOD_NAMES
 from backend.diff.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
-from backend.diff.read_local import file_rows, why_not_by_duckdb
+from backend.diff.read_local import file_rows, why_not_by_duckdb, with_row_ids
 from backend.diff.read_stream import DiffInput, signed_rows
-from backend.diff.row_ids import BY_ROW_ID, ROW_ID, batches_named_by, named_by, row_id_key, with_row_ids
 from backend.duckdb_session import CancelToken
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
@@ -98,7 +100,7 @@ def with_answer(
     `gross` is what each commit did, where the method tells it; `failed` are the better methods that were tried, and
     why they could not."""
     if method in BY_ROW_ID:
-        answer = named_by(prepared.plan.key, answer)
+        answer = _named_by(prepared.plan.key, answer)
     found = _with_rows(prepared, _without_rows(prepared, method, failed or {}), answer)
     return found if gross is None else _with_gross(found, gross)
 
@@ -106,7 +108,7 @@ def with_answer(
 def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[DiffMethod, str]) -> VersionDiff:
     key = None if method in (DiffMethod.MULTISET, DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION) else prepared.plan.key
     if method in BY_ROW_ID and key is None:
-        key = row_id_key()
+        key = _row_id_key()
     reasons, num_rows = prepared.plan.reasons(method, failed), prepared.input.row_counts()
     return replace(prepared.outline, method=method, key=key, reasons=reasons, num_rows=num_rows)
 
@@ -151,7 +153,7 @@ def _by_row_ids(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> 
 
     def named(changed: ChangedBatches) -> None:
         if query.take is not None:
-            query.take(batches_named_by(prepared.plan.key, changed))
+            query.take(_batches_named_by(prepared.plan.key, changed))
 
     by_id = replace(query, key=(ROW_ID,), take=query.take and named)
     return net_changes(_reading(prepared, files, with_ids=True), (*prepared.columns, ROW_ID), by_id, token)
@@ -206,6 +208,44 @@ def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> V
         reasons=(*found.reasons, *_not_said(prepared, found, answer)),
         num_rows=(None, None) if prepared.options.where else found.num_rows,
     )
+
+
+# rows paired by their ids --------------------------------------------------------------------------------------------
+
+
+def _row_id_key() -> KeyChoice:
+    return KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
+
+
+def _named_by(key: KeyChoice | None, answer: NetAnswer) -> NetAnswer:
+    """An answer whose rows were paired by `ROW_ID`, its last column: rows go by the table's key where it has one, and
+    then their ids are left out. One without that column was paired by a key that was given, and stays."""
+    if ROW_ID not in answer.arrow_schema.names:
+        return answer
+    if key is None:
+        return replace(answer, rows=tuple(replace(row, key=None) for row in answer.rows))
+    columns = [field for field in answer.arrow_schema if field.name != ROW_ID]
+    return replace(answer, rows=tuple(_rows_by(key, answer)), arrow_schema=pa.schema(columns))
+
+
+def _batches_named_by(key: KeyChoice | None, changed: ChangedBatches) -> ChangedBatches:
+    """The same for all rows on their way out."""
+    if key is None:
+        return replace(changed, key=())
+    rows = pa.schema([field for field in changed.rows if field.name != ROW_ID])
+    names = change_schema(rows).names
+    return ChangedBatches(rows, key.columns, (batch.select(names) for batch in changed.batches))
+
+
+def _rows_by(key: KeyChoice, answer: NetAnswer) -> Iterator[RowChange]:
+    for row in answer.rows:
+        before, after = _without_id(row.before), _without_id(row.after)
+        values = after or before or {}
+        yield replace(row, before=before, after=after, key={name: values[name] for name in key.columns})
+
+
+def _without_id(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return None if values is None else {name: value for name, value in values.items() if name != ROW_ID}
 
 
 # what the numbers cannot say ------------------------------------------------------------------------------------------

@@ -65,9 +65,9 @@ class CountingLake(Protocol):
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]: ...
 
 
-def gross_changes(commits: Iterable[Commit], gross: Gross | None) -> tuple[CommitChanges, ...]:
-    """In the order given; `gross` counts what the feed holds, None where it was not read."""
-    return tuple(_counted(commit, gross) if gross else _reported(commit) for commit in commits)
+def gross_changes(commits: Iterable[Commit], gross: Gross) -> tuple[CommitChanges, ...]:
+    """In the order given, as the feed counts them."""
+    return tuple(_counted(commit, gross) for commit in commits)
 
 
 def counted_by_feed(
@@ -81,7 +81,7 @@ def counted_by_feed(
         try:
             counts = lake.change_counts(ref, commit.version)
         except LakehouseError:
-            found.append(_reported(commit))
+            found.append(CommitChanges.reported(commit))
             continue
         gross = Gross({(commit.version, kind): rows for kind, rows in counts.items()})
         found.append(_counted(commit, gross))
@@ -101,28 +101,9 @@ def why_incomplete(commits: Iterable[Commit], gross: Gross) -> str | None:
 
 def _counted(commit: Commit, gross: Gross) -> CommitChanges:
     if why_incomplete([commit], gross):
-        return _reported(commit)
+        return CommitChanges.reported(commit)
     inserted, updated, deleted = (gross.of(commit.version, k) for k in ("insert", "update_postimage", "delete"))
     return CommitChanges(commit, inserted, updated, deleted)
-
-
-def _reported(commit: Commit) -> CommitChanges:
-    found = commit.metrics
-    counts = [found.rows_inserted, found.rows_updated, found.rows_deleted]
-    only = _only_count(commit)
-    if only is not None and counts[only] is not None:  # what such an operation cannot do, its writers leave out
-        counts = [0 if count is None else count for count in counts]
-    inserted, updated, deleted = counts
-    return CommitChanges(commit, inserted, updated, deleted, is_reported=True)
-
-
-def _only_count(commit: Commit) -> int | None:
-    """Which of inserted, updated, deleted is all that the operation can do to rows; None where it may do more."""
-    name = (commit.operation or "").upper()
-    mode = str(commit.parameters.get("mode") or commit.parameters.get("outputMode") or "").lower()
-    if name in ("WRITE", "STREAMING UPDATE"):
-        return 0 if mode == "append" else None
-    return {"UPDATE": 1, "DELETE": 2}.get(name)
 
 
 # the feed's rows ------------------------------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ class DiffMethod(StrEnum):
     SAME_VERSION = "same_version"  # from = to: nothing to find
 
 
+BY_ROW_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
+ROW_ID = "_row_id"  # the ids as a column of the rows compared
+
+
 class KeySource(StrEnum):
     """Where a key comes from, strongest first."""
 
@@ -88,6 +92,26 @@ class CommitChanges:
     updated: int | None
     deleted: int | None
     is_reported: bool = False
+
+    @classmethod
+    def reported(cls, commit: Commit) -> "CommitChanges":
+        """As its writer reports it."""
+        found = commit.metrics
+        counts = [found.rows_inserted, found.rows_updated, found.rows_deleted]
+        only = _only_count(commit)
+        if only is not None and counts[only] is not None:  # what such an operation cannot do, its writers leave out
+            counts = [0 if count is None else count for count in counts]
+        inserted, updated, deleted = counts
+        return cls(commit, inserted, updated, deleted, is_reported=True)
+
+
+def _only_count(commit: Commit) -> int | None:
+    """Which of inserted, updated, deleted is all that the operation can do to rows; None where it may do more."""
+    name = (commit.operation or "").upper()
+    mode = str(commit.parameters.get("mode") or commit.parameters.get("outputMode") or "").lower()
+    if name in ("WRITE", "STREAMING UPDATE"):
+        return 0 if mode == "append" else None
+    return {"UPDATE": 1, "DELETE": 2}.get(name)
 
 
 @dataclass(frozen=True, slots=True)

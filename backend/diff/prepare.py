@@ -10,15 +10,14 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.diff.commits import CountingLake, gross_changes
+from backend.diff.commits import CountingLake
 from backend.diff.condition import check_row_condition
 from backend.diff.export import ChangedBatches
 from backend.diff.key import KeyFound, choose_key
-from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, Limits, NetCounts, VersionDiff
+from backend.diff.model import ApartCounts, CommitChanges, DiffMethod, FilesDiff, Limits, NetCounts, VersionDiff
 from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
 from backend.diff.read_local import why_not_by_duckdb
-from backend.diff.read_stream import DiffInput, two_tables, two_versions
-from backend.diff.row_ids import why_no_changes, why_no_row_ids
+from backend.diff.read_stream import DiffInput, two_tables, two_versions, why_no_changes, why_no_row_ids
 from backend.duckdb_session import open_ahead
 from backend.errors import DiffError, LakehouseError
 from backend.lake.files.clustering import declared_clustering
@@ -180,7 +179,7 @@ def _outline(lake: DiffLake, given: DiffInput, plan: DiffPlan, names: tuple[str,
     if not given.is_one_table or given.low == given.high:
         return found
     commits = lake.history(first.ref, starting_version=given.low + 1, ending_version=given.high)
-    return replace(found, commits=gross_changes(commits, None))
+    return replace(found, commits=tuple(CommitChanges.reported(commit) for commit in commits))
 
 
 def _files(given: DiffInput) -> FilesDiff:

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backend.diff.compare import FileRows, Part, column_name
-from backend.diff.read_stream import DiffInput
-from backend.diff.row_ids import ID_COLUMN
+from backend.diff.read_stream import ROW_ID_COLUMN, DiffInput
 from backend.duckdb_session import Connection
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import Metadata
@@ -147,6 +146,23 @@ def _bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
     return min(lows), max(highs)
 
 
+def with_row_ids(given: DiffInput, files: tuple[LocalFiles, LocalFiles] | None) -> tuple[LocalFiles, LocalFiles]:
+    """The files of both sides, each of which has to tell its rows' ids; raises `UnsupportedFeatureError`."""
+    if files is None:
+        raise UnsupportedFeatureError(
+            f"row ids of {given.first.ref.name} are not read from an object store", hint="compare on the stream host"
+        )
+    for (snapshot, _), side in zip(given.states(), files, strict=True):
+        base = side.files["base_row_id"]
+        if base.null_count:
+            raise UnsupportedFeatureError(
+                f"{base.null_count:,} of {len(base):,} files of v{snapshot.version} without a base row id: "
+                "tracking began later",
+                hint="compare by key",
+            )
+    return files
+
+
 def file_rows(
     connection: Connection,
     files: tuple[LocalFiles, LocalFiles],
@@ -246,7 +262,7 @@ class _Reader:
 
     def _row_id(self, kinds: Mapping[str, str]) -> str:
         fresh = "f.base_row_id + r.file_row_number"
-        moved = self.metadata.configuration.get(ID_COLUMN, "")
+        moved = self.metadata.configuration.get(ROW_ID_COLUMN, "")
         return f"coalesce(r.{quoted_name(moved)}, {fresh})" if moved in kinds else fresh
 
 

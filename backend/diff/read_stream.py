@@ -11,13 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.diff.compare import SIGN, column_name
+from backend.diff.model import ROW_ID
 from backend.errors import DiffError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference
 from backend.lake.model import FileReader, Snapshot
 from backend.lake.table.metadata_diff import SchemaDiff, column_names, column_types, diff_schemas
 from backend.lake.table.partitions import physical_names
+from backend.lake.table.properties import is_row_tracked
 
 FILES_AT_ONCE = 64
+ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"  # where the ids of rows that moved are written
 _WIDER = {
     "byte": ("short", "integer", "long", "double", "decimal"),
     "short": ("integer", "long", "double", "decimal"),
@@ -108,6 +111,31 @@ def two_tables(first: Snapshot, second: Snapshot) -> DiffInput:
     fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind)
     unfit = tuple(name for name in kinds if name not in fit)
     return DiffInput(first, second, apart, None, fit, unfit, diff_schemas(first.metadata, second.metadata))
+
+
+def why_no_row_ids(given: DiffInput) -> str | None:
+    """Why rows cannot be paired by their ids; None where they can."""
+    if not given.is_one_table:
+        return "two tables number their rows apart"
+    off = [
+        f"v{each.version}"
+        for each in sorted((given.first, given.second), key=lambda each: each.version)
+        if not is_row_tracked(each.metadata)
+    ]
+    if off:
+        return f"row tracking is off at {' and '.join(off)}"
+    if len({each.metadata.configuration.get(ROW_ID_COLUMN) for each in (given.first, given.second)}) > 1:
+        return "row tracking was set up anew in between: rows got other ids"
+    if ROW_ID in given.columns:
+        return f"the table has a column {ROW_ID} of its own"
+    return None
+
+
+def why_no_changes(given: DiffInput) -> str | None:
+    """Why Spark's CHANGES clause cannot answer; None where it can."""
+    if (reason := why_no_row_ids(given)) is not None:
+        return reason
+    return None if given.schema.is_empty else "the schema changed in between"
 
 
 def _partitioning(snapshot: Snapshot) -> list[str]:

@@ -17,9 +17,8 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType
 from backend.diff.commits import Gross, net_without_key
 from backend.diff.compare import count_apart, count_net
 from backend.diff.host_job import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
-from backend.diff.model import DiffMethod, NetCounts
+from backend.diff.model import ROW_ID, DiffMethod, NetCounts
 from backend.diff.plan import METHOD_NAMES
-from backend.diff.row_ids import ROW_ID
 from backend.errors import DiffError, JobError
 from pipelines.failures import describe
 from pipelines.jobs import net

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.diff.changed_rows import share_out
-from backend.diff.commits import FeedAnswer, gross_changes, sum_up
+from backend.diff.commits import FeedAnswer, sum_up
 from backend.diff.compare import NetQuery
-from backend.diff.model import NetCounts, RowKind, SetApart
+from backend.diff.model import CommitChanges, NetCounts, RowKind, SetApart
 from backend.errors import DataFileMissingError, DiffError
 from backend.lake.model import Commit, OperationMetrics
 
@@ -246,7 +246,7 @@ def test_what_breaks_the_feed_is_told_as_it_is() -> None:
 def test_what_an_operation_cannot_do_is_zero_where_its_writer_leaves_it_out() -> None:
     def counts(operation: str, metrics: OperationMetrics, **parameters: Any) -> tuple[int | None, ...]:
         commit = Commit(1, None, operation, parameters, metrics, {}, None, None, None)
-        [found] = gross_changes([commit], None)
+        found = CommitChanges.reported(commit)
         assert found.is_reported
         return found.inserted, found.updated, found.deleted
 
