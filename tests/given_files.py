@@ -11,7 +11,7 @@ from backend.lake.model import FileNumbers
 
 @dataclass(frozen=True, slots=True)
 class GivenFiles:
-    """`backend.lake.model.Files` over a table of `FILES_SCHEMA`, with `stats` if it is there."""
+    """`backend.lake.model.Files` over a table of `files_schema`, with `stats` if it is there."""
 
     files: pa.Table
 

@@ -9,7 +9,6 @@ from app.cli import documents
 from app.cli.output import now, one_line, print_json, print_table, say
 from backend.diff.versions import resolve_version
 from backend.format import ago, bytes_text, count_text, percent, utc_text
-from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
 from backend.lake.table.schema import columns
@@ -100,6 +99,8 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
 
 
 def files(name: str, version: str | None, *, as_json: bool) -> int:
+    from backend.lake.files.file_sizes import distribute
+
     settings, lake = services()
     snapshot = at_version(name, version)
     rule = settings.health

@@ -3,48 +3,41 @@
 Rule: thread-safe, never writes, raises only `LakehouseError`s; what is fixed by a version is read once.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from backend.errors import (
-    DiffError,
-    LakehouseError,
-    StorageError,
-    TableNotFoundError,
-)
+from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
 from backend.lake import catalog
 from backend.lake.cards import Cards, Table
-from backend.lake.files.file_difference import FileDifference, file_difference
-from backend.lake.files.file_sizes import TargetSize, target_size
-from backend.lake.files.footer import FileFooter, read_footer
-from backend.lake.history.change_feed import (
-    ChangeFeedSupport,
-    change_feed_support,
-    change_files,
-    count_changes,
-    require_feed,
-    require_files,
-)
 from backend.lake.history.timeline import TableTimeline
 from backend.lake.history.timeline_store import TimelineStore
 from backend.lake.log.checksum import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
 from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
-from backend.lake.retention.facts import read_facts
-from backend.lake.retention.file_check import Finder, LogSeen, files_to_see, see_files, see_log
-from backend.lake.retention.runs import FilesSeen, LogFacts
-from backend.lake.rows import scan
-from backend.lake.rows.local_files import LocalFiles, local_files
-from backend.lake.rows.rows import FoundRows, RowQuery, find_rows, read_files
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
 from backend.lru import Lru
 from backend.settings import Settings
+
+# Readers of files and rows are imported by the methods that use them: pyarrow, numpy and deltalake take 0.4 s to load,
+# and most commands ask for commits alone.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from backend.lake.files.file_difference import FileDifference
+    from backend.lake.files.file_sizes import TargetSize
+    from backend.lake.files.footer import FileFooter
+    from backend.lake.history.change_feed import ChangeFeedSupport
+    from backend.lake.retention.file_check import LogSeen
+    from backend.lake.retention.runs import FilesSeen, LogFacts
+    from backend.lake.rows.local_files import LocalFiles
+    from backend.lake.rows.rows import FoundRows, RowQuery
 
 MOST_LOGS = 256
 MOST_FACTS = 32
@@ -65,7 +58,6 @@ class Lake:
     """Every read of the lake. One instance serves all viewers."""
 
     def __init__(self, settings: Settings) -> None:
-        pa.array([""])  # the first conversion looks for pandas, and two threads doing that at once fail
         self._settings = settings
         self._storage = Storage(settings)
         self._poll_s = min(POLL_S, settings.lake.refresh_s)
@@ -159,11 +151,15 @@ class Lake:
         self, ref: TableRef, *, version: int | None = None, columns: Sequence[str] | None = None, limit: int
     ) -> RowPage:
         """At most `limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
+        from backend.lake.rows.rows import RowQuery, find_rows
+
         query = RowQuery(None if columns is None else tuple(columns), limit=limit, search_files=None)
         return find_rows(self._storage, self.snapshot(ref, version), query).page
 
     def find_rows(self, snapshot: Snapshot, query: RowQuery) -> FoundRows:
         """The first rows of a version that a filter lets through; raises `DataFileMissingError` or a `TableError`."""
+        from backend.lake.rows.rows import find_rows
+
         return find_rows(self._storage, snapshot, query)
 
     def read_files(
@@ -180,33 +176,48 @@ class Lake:
 
         Raises `DataFileMissingError` when one is gone.
         """
+        from backend.lake.rows.rows import read_files
+
         return read_files(self._storage, snapshot, files, columns=columns, as_of=as_of, numbered=numbered)
 
     def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:
         """Files (`DIFFERENCE_COLUMNS`) for a reader of parquet, with what the log says of them; None where any lies on
         an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
+        from backend.lake.rows.local_files import local_files
+
         return local_files(self._storage, snapshot, files)
 
     def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference:
         """The files that only one of two versions has; costs what the commits in between changed."""
+        from backend.lake.files.file_difference import file_difference
+
         return file_difference(self._log(ref), first, second)
 
     def require_files(self, snapshot: Snapshot, files: pa.Table) -> None:
         """Raise `DataFileMissingError` when one of these files is gone (local tables; elsewhere reading tells)."""
+        from backend.lake.history.change_feed import require_files
+
         require_files(self._storage, snapshot, files["path"].to_pylist())
 
     def footer(self, snapshot: Snapshot, path: str) -> FileFooter:
         """What a file of the version says of itself; raises `DataFileMissingError` where it has no such file."""
+        from backend.lake.files.footer import read_footer
+
         return read_footer(self._storage, snapshot, path)
 
     def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
         """Every row of a version, some columns; raises `DataFileMissingError` when a data file is gone."""
+        from backend.lake.history.change_feed import require_files
+        from backend.lake.rows.scan import scan_version
+
         require_files(self._storage, snapshot, snapshot.columns(["path"])["path"].to_pylist())
         uri = snapshot.ref.uri
-        return scan.scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
+        return scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
 
     def retention_facts(self, ref: TableRef) -> LogFacts:
         """What the log says of its versions, for `runs.judge`; read again when its files changed."""
+        from backend.lake.retention.facts import read_facts
+
         log = self._log(ref)
         listing = log.listing()
         known = self._facts.get(ref.uri)
@@ -217,11 +228,15 @@ class Lake:
 
     def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]:
         """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
+        from backend.lake.retention.file_check import Finder, files_to_see, see_files
+
         snapshot, latest = self.snapshot(ref, version), self._latest_or_none(ref)
         return see_files(Finder(self._storage, ref.uri), files_to_see(snapshot, latest, sample=sample))
 
     def see_log(self, ref: TableRef) -> Iterator[LogSeen]:
         """Look for every file of every version that can be reconstructed, each once, telling how far it is."""
+        from backend.lake.retention.file_check import Finder, see_log
+
         return see_log(Finder(self._storage, ref.uri), self._log(ref), self.retention_facts(ref).spans)
 
     def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
@@ -231,10 +246,14 @@ class Lake:
             return None  # a broken newest commit: then every file counts as possibly removed
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
+        from backend.lake.files.file_sizes import target_size
+
         return target_size(snapshot, self._settings.health)
 
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport:
         """Whether the change feed covers commits `from_version + 1 … to_version`, and if not from where it does."""
+        from backend.lake.history.change_feed import change_feed_support
+
         return change_feed_support(self._log(ref), from_version, to_version)
 
     def changes(
@@ -242,19 +261,24 @@ class Lake:
     ) -> pa.RecordBatchReader:
         """Changed rows of commits `from_version + 1 … to_version`, with `_change_type`, `_commit_version` and
         `_commit_timestamp`; raises `DiffError` where the feed does not cover them."""
+        from backend.lake.history.change_feed import change_files, require_files
+        from backend.lake.rows.scan import read_changes
+
         support = self.cdf_support(ref, from_version, to_version)
         if not support.covered:
             raise DiffError(support.reason, hint=support.hint)
         snapshot = self.snapshot(ref, to_version)
         commits = self._log(ref).commits(range(from_version + 1, to_version + 1))
         require_files(self._storage, snapshot, change_files(commits))
-        return scan.read_changes(
+        return read_changes(
             ref.uri, from_version + 1, to_version, columns=columns, options=self._storage.options(ref.uri)
         )
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading
         can tell."""
+        from backend.lake.history.change_feed import count_changes, require_feed
+
         log = self._log(ref)
         require_feed(log, version)
         return count_changes(self._storage, ref.uri, log.commits([version])[0])

@@ -4,17 +4,22 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Sizes are byt
 an unknown number is None and never 0.
 """
 
+from __future__ import annotations
+
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
+# Late, where they are used: a command that prints commits needs no arrays, and they take 0.2 s to load.
+if typing.TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
 
-FileNumbers = npt.NDArray[np.int64]  # positions of files in the order of a snapshot's columns
+FileNumbers: TypeAlias = "npt.NDArray[np.int64]"  # positions of files in the order of a snapshot's columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +180,11 @@ class Snapshot:
 
     @property
     def files(self) -> pa.Table:
-        """Every column of `FILES_SCHEMA`, one row a file: seconds at a million files."""
-        return self.columns(FILES_SCHEMA.names)
+        """Every column of `files_schema`, one row a file: seconds at a million files."""
+        return self.columns(files_schema().names)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of `FILES_SCHEMA`, one row a file, always in the same order: far cheaper than `files`.
+        """Some columns of `files_schema`, one row a file, always in the same order: far cheaper than `files`.
 
         There are two more: `stats` (JSON text) and `base_row_id` (of row tracking), null where a file has none.
         """
@@ -190,8 +195,10 @@ class Snapshot:
         return self.file_set.column("partition")
 
     def rows_at(self, numbers: Sequence[int] | FileNumbers, names: Sequence[str] | None = None) -> pa.Table:
-        """Some columns (as of `columns`; None: those of `FILES_SCHEMA`) of these files, in that order."""
-        return self.file_set.take(np.asarray(numbers, np.int64), names or FILES_SCHEMA.names)
+        """Some columns (as of `columns`; None: those of `files_schema`) of these files, in that order."""
+        import numpy as np
+
+        return self.file_set.take(np.asarray(numbers, np.int64), names or files_schema().names)
 
     @property
     def num_files(self) -> int:
@@ -248,17 +255,22 @@ class FileReader(typing.Protocol):
     ) -> pa.RecordBatchReader: ...
 
 
-FILES_SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),  # as in the log, percent-decoded
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("num_records", pa.int64()),  # physical rows in the file, from statistics
-        pa.field("deleted_rows", pa.int64(), nullable=False),  # rows marked by the deletion vector
-        pa.field("modified_at", pa.timestamp("ms", tz="UTC")),
-        pa.field("partition", pa.string(), nullable=False),  # "day=2026-01-01/country=NL", "" when unpartitioned
-        pa.field("dv_id", pa.string()),  # unique id of the deletion vector; a file is (path, dv_id)
-    ]
-)
+@cache
+def files_schema() -> pa.Schema:
+    """What is told of a version's files, one row a file."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("path", pa.string(), nullable=False),  # as in the log, percent-decoded
+            pa.field("size_bytes", pa.int64(), nullable=False),
+            pa.field("num_records", pa.int64()),  # physical rows in the file, from statistics
+            pa.field("deleted_rows", pa.int64(), nullable=False),  # rows marked by the deletion vector
+            pa.field("modified_at", pa.timestamp("ms", tz="UTC")),
+            pa.field("partition", pa.string(), nullable=False),  # "day=2026-01-01/country=NL", "" when unpartitioned
+            pa.field("dv_id", pa.string()),  # unique id of the deletion vector; a file is (path, dv_id)
+        ]
+    )
 
 
 FILE_COLUMNS = ("path", "size_bytes", "partition", "dv_id", "deleted_rows")  # what reading a file's rows needs

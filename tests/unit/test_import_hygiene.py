@@ -92,15 +92,15 @@ def test_help_loads_what_it_prints_with_and_nothing_else() -> None:
     assert found & {*SPARK, *SCREEN, *DOORS, *HEAVY} == set()
 
 
-def test_history_loads_neither_databases_nor_what_draws_tracebacks(
+def test_history_loads_neither_databases_nor_arrays_nor_what_draws_tracebacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builders.write(tmp_path / "lake" / "orders", {"id": [1]})
     monkeypatch.setenv("WEIR_HOME", str(tmp_path))
     found = loaded_by_command("history", "orders")
     assert "orjson" in found
-    unneeded = {"duckdb", "sqlalchemy", "pandas", "structlog", "pygments", "markdown_it"}
-    assert found & {*SPARK, *SCREEN, *unneeded} == set()
+    unneeded = {"numpy", "pyarrow", "pandas", "structlog", "pygments", "markdown_it"}
+    assert found & {*SPARK, *SCREEN, *DOORS, *unneeded} == set()
 
 
 @pytest.mark.parametrize("module", ["app.cli", "app.run.up", "app.run.guard"])

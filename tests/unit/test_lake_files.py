@@ -20,7 +20,7 @@ from backend.lake.files.file_sizes import (
     target_for,
     target_size,
 )
-from backend.lake.model import FILES_SCHEMA, Metadata, Protocol, Snapshot, TableRef
+from backend.lake.model import Metadata, Protocol, Snapshot, TableRef, files_schema
 from backend.settings import HealthSettings
 from tests.given_files import GivenFiles
 
@@ -44,7 +44,7 @@ def snapshot(
             "partition": partitions or [""] * count,
             "dv_id": [None] * count,
         },
-        schema=FILES_SCHEMA,
+        schema=files_schema(),
     )
     return Snapshot(TableRef("/t", "t", "/"), 0, None, Protocol(1, 2), METADATA, GivenFiles(files))
 

@@ -213,7 +213,7 @@ class FileChoice:
 
 @dataclass(frozen=True, slots=True)
 class FilePage:
-    """Some of the chosen files. `files` has the columns of `model.FILES_SCHEMA`; `start` counts from 0."""
+    """Some of the chosen files. `files` has the columns of `model.files_schema`; `start` counts from 0."""
 
     files: pa.Table
     start: int

@@ -51,7 +51,7 @@ class ColumnSize:
 
 @dataclass(frozen=True, slots=True)
 class LoggedFile:
-    """What the log says of the file: a row of `FILES_SCHEMA`, its number in the snapshot's order, its statistics."""
+    """What the log says of the file: a row of `files_schema`, its number in the snapshot's order, its statistics."""
 
     index: int
     size_bytes: int

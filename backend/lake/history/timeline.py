@@ -4,17 +4,22 @@ Rule: each commit is applied once, as its adds and removes; no version is replay
 out for a version never changes, so it is kept on disk too (`timeline_store`).
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from backend.errors import ObjectMissingError, TableCorruptError, VersionNotFoundError
-from backend.lake.history.running_totals import RunningTotals
 from backend.lake.history.timeline_store import TimelineStore
 from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Timeline, VersionTotals
 from backend.settings import HealthSettings
+
+if TYPE_CHECKING:  # counts with numpy: for whoever asks for totals
+    from backend.lake.history.running_totals import RunningTotals
 
 AT_ONCE = 512  # commits; a long history is not held in memory as a whole
 SAVE_AFTER = 50  # versions that were worked out and are not on disk yet
@@ -75,6 +80,8 @@ class TableTimeline:
         self._saved = 0
 
     def _started(self, first: int) -> tuple[list[VersionTotals], RunningTotals]:
+        from backend.lake.history.running_totals import RunningTotals
+
         commit = self._log.commits([first])[0] if self._log.has_commit(first) else None
         if first == 0 and commit is not None:
             running = RunningTotals(None, self._health)
@@ -96,6 +103,8 @@ class TableTimeline:
         if at >= last:
             return
         if self._running is None:
+            from backend.lake.history.running_totals import RunningTotals
+
             self._running = RunningTotals(self._log.state(at), self._health)
         self._totals += self._walk(self._running, range(at + 1, last + 1))
 

@@ -4,32 +4,26 @@ Rule: a file is named by table, table id and the rule for small files. It holds 
 covers, and is believed only while that commit is the same. Lost or damaged, it costs time alone.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from backend.errors import LakehouseError
 from backend.lake.log.log import TableLog
 from backend.lake.model import VersionTotals
 from backend.settings import HealthSettings
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 FORMAT = "1"
 MOST_FILES = 2_000
 _LAST_TAG = b"weir.last_commit"
-_SCHEMA = pa.schema(
-    [
-        ("version", pa.int64()),
-        ("committed_at", pa.timestamp("us", tz="UTC")),
-        ("operation", pa.string()),
-        ("num_files", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("num_rows", pa.int64()),
-        ("small_files", pa.int64()),
-    ]
-)
 
 
 class TimelineStore:
@@ -43,6 +37,8 @@ class TimelineStore:
         path = self._path(log, health)
         if path is None or not path.is_file():
             return []
+        import pyarrow as pa
+
         try:
             with pa.memory_map(str(path)) as source:
                 table = pa.ipc.open_file(source).read_all()
@@ -63,8 +59,10 @@ class TimelineStore:
         tag = log.commit_tag(totals[-1].version)
         if not tag:
             return
-        columns = {name: [getattr(item, name) for item in totals] for name in _SCHEMA.names}
-        table = pa.table(columns, schema=_SCHEMA.with_metadata({_LAST_TAG: tag.encode()}))
+        import pyarrow as pa
+
+        columns = {name: [getattr(item, name) for item in totals] for name in _schema().names}
+        table = pa.table(columns, schema=_schema().with_metadata({_LAST_TAG: tag.encode()}))
         unfinished = path.with_suffix(f".{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,6 +89,23 @@ class TimelineStore:
         files = sorted(self._folder.glob("*.arrow"), key=lambda file: file.stat().st_mtime)
         for file in files[:-MOST_FILES]:
             file.unlink(missing_ok=True)
+
+
+@cache
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("version", pa.int64()),
+            ("committed_at", pa.timestamp("us", tz="UTC")),
+            ("operation", pa.string()),
+            ("num_files", pa.int64()),
+            ("size_bytes", pa.int64()),
+            ("num_rows", pa.int64()),
+            ("small_files", pa.int64()),
+        ]
+    )
 
 
 def _warn(event: str, **facts: str) -> None:

@@ -5,7 +5,7 @@ number is worse than none. Everything else that is odd (statistics, commitInfo) 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import IntEnum
 from functools import lru_cache
@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import orjson
-import pyarrow as pa
 
 from backend.lake.log.vector_id import UUID_CHARS
 from backend.lake.model import Metadata, Protocol
@@ -30,45 +29,12 @@ class Kind(IntEnum):
     CDC = 2
 
 
-# A file as the reader keeps it: model.FILES_SCHEMA with the partition encoded, and the key that identifies it.
-FILE_FIELDS = (
-    pa.field("key", pa.string(), nullable=False),
-    pa.field("path", pa.string(), nullable=False),
-    pa.field("size_bytes", pa.int64()),
-    pa.field("num_records", pa.int64()),
-    pa.field("deleted_rows", pa.int64(), nullable=False),
-    pa.field("modified_at", pa.timestamp("ms", tz="UTC")),
-    pa.field("encoded_partition", pa.string(), nullable=False),
-    pa.field("dv_id", pa.string()),
-    pa.field("dv_path", pa.string()),
-    pa.field("stats", pa.string()),  # the JSON text as the log holds it
-    pa.field("base_row_id", pa.int64()),  # row tracking: the id of the file's first row
-)
-FILES = pa.schema(FILE_FIELDS)
-ACTIONS = pa.schema(
-    (
-        pa.field("version", pa.int64()),
-        pa.field("kind", pa.int8()),
-        pa.field("data_change", pa.bool_()),
-        pa.field("is_encoded", pa.bool_()),  # the log writes the path with percent signs
-        *FILE_FIELDS,
-    )
-)
 _CODES = {kind: int(kind) for kind in Kind}
 NO_COLUMNS = '{"type":"struct","fields":[]}'
 
 
 class BadActionError(ValueError):
     """An action that the protocol does not allow; the log reader adds file and line."""
-
-
-def action_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """Rows of `file_action` as a table of `ACTIONS`."""
-    if not rows:
-        return ACTIONS.empty_table()
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, f.type) for column, f in zip(columns, ACTIONS, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=ACTIONS)
 
 
 def file_size(kind: Kind, action: Any) -> int | None:
@@ -94,7 +60,7 @@ def file_size(kind: Kind, action: Any) -> int | None:
 
 
 def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
-    """A row of `ACTIONS`; raises `BadActionError`."""
+    """A row of `file_columns.ACTIONS`; raises `BadActionError`."""
     size = file_size(kind, action)
     raw: str = action["path"]
     path = unquote(raw) if "%" in raw else raw

@@ -17,10 +17,7 @@ import pyarrow.compute as pc
 
 from backend.errors import TableCorruptError
 from backend.lake.log.actions import (
-    ACTIONS,
-    FILES,
     Kind,
-    action_table,
     epoch_ms,
     read_metadata,
     read_protocol,
@@ -28,6 +25,7 @@ from backend.lake.log.actions import (
 from backend.lake.log.checkpoint_columns import COLUMNS, FileColumn, file_columns, paths_of
 from backend.lake.log.checkpoint_parts import HINT, ParquetPart, Piece, corrupt_as, side_by_side
 from backend.lake.log.commits import domain, parse_commit, transaction
+from backend.lake.log.file_columns import ACTIONS, FILES, action_table
 from backend.lake.log.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
 from backend.lake.storage.folder import Folder
@@ -90,7 +88,7 @@ class CheckpointState:
         return len(self.column("size_bytes"))
 
     def column(self, name: str) -> pa.Array:
-        """One column of `actions.FILES` over all files of the checkpoint, always in the same order."""
+        """One column of `file_columns.FILES` over all files of the checkpoint, always in the same order."""
         with self._lock:
             if name in self._columns:
                 return self._columns[name]

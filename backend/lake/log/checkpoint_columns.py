@@ -1,4 +1,4 @@
-"""How each column of `actions.FILES` is decoded from the leaves of a checkpoint's `add` struct.
+"""How each column of `file_columns.FILES` is decoded from the leaves of a checkpoint's `add` struct.
 
 Rule: pure and vectorised, no object per file. A leaf that a writer left out decodes to unknown (null) or to none (no
 deletion vector), never to a guess.
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from backend.lake.log.actions import NUM_RECORDS, stats_rows
 from backend.lake.log.vector_id import UUID_CHARS
 from backend.lake.storage.paths import holds
-from backend.lake.table.partitions import encode_partitions
+from backend.lake.table.partition_columns import encode_partitions
 
 Arrays = dict[str, pa.Array]
 _VECTOR_ID = ("deletionVector.storageType", "deletionVector.pathOrInlineDv", "deletionVector.offset")

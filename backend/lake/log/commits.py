@@ -3,19 +3,19 @@
 Rule: a commit that cannot be read says so in its record and contributes no file; whoever needs its files raises.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import pyarrow as pa
 
 from backend.lake.log.actions import (
     BadActionError,
     Kind,
-    action_table,
     file_action,
     file_size,
     read_metadata,
@@ -23,8 +23,11 @@ from backend.lake.log.actions import (
 )
 from backend.lake.model import Metadata, Protocol
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _FILE_ACTIONS = {"add": Kind.ADD, "remove": Kind.REMOVE, "cdc": Kind.CDC}
-_KIND, _SIZE = 1, 6  # columns of a row of `ACTIONS`
+_KIND, _SIZE = 1, 6  # columns of a row of `file_columns.ACTIONS`
 
 Row = tuple[Any, ...]
 
@@ -77,7 +80,9 @@ def commit_name(version: int) -> str:
 
 def parse_commits(contents: Iterable[tuple[int, str, bytes]]) -> list[CommitSlice]:
     """Commits and log compactions, each given as the version it leads to, its name and its content. All share one block
-    of `ACTIONS`, in the order given."""
+    of `file_columns.ACTIONS`, in the order given."""
+    from backend.lake.log.file_columns import action_table
+
     rows: list[Row] = []
     parsed: list[tuple[CommitRecord, int, int]] = []
     for version, name, content in contents:

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import ObjectMissingError
-from backend.lake.log.actions import FILES, Kind
-from backend.lake.model import FILES_SCHEMA, Metadata
-from backend.lake.table.partitions import show_partitions
+from backend.lake.log.actions import Kind
+from backend.lake.log.file_columns import FILES
+from backend.lake.model import Metadata, files_schema
+from backend.lake.table.partition_columns import show_partitions
 
 Lock = AbstractContextManager[Any]
 Answer = TypeVar("Answer")
@@ -39,7 +40,7 @@ class Base(Protocol):
 @dataclass(frozen=True, slots=True)
 class LiveFiles:
     """The files of a version: those of a base without the rows `gone` (sorted), and those added after it
-    (`actions.FILES`)."""
+    (`file_columns.FILES`)."""
 
     base: Base | None
     gone: Rows
@@ -82,7 +83,7 @@ class FileSet:
         return (self._live.finding,) if self._live is not None and self._live.finding else ()
 
     def column(self, name: str) -> pa.Array:
-        """A column of `FILES_SCHEMA` or of `actions.FILES`; raises what reading the log raises."""
+        """A column of `files_schema` or of `file_columns.FILES`; raises what reading the log raises."""
         if name == "partition":
             return show_partitions(self.column("encoded_partition"), self.metadata)
         return self._of_base(lambda live: _column(live, name))
@@ -93,7 +94,7 @@ class FileSet:
         return self._of_base(lambda live: _total(live, name))
 
     def table(self, names: Sequence[str]) -> pa.Table:
-        """Columns of `FILES_SCHEMA` (or `stats`), one row a file."""
+        """Columns of `files_schema` (or `stats`), one row a file."""
         return _tabled({name: self.column(name) for name in names})
 
     def take(self, numbers: Rows, names: Sequence[str]) -> pa.Table:
@@ -202,7 +203,8 @@ def _taken(live: LiveFiles, name: str, numbers: Rows) -> pa.Array:
 
 
 def _tabled(columns: Mapping[str, pa.Array]) -> pa.Table:
-    fields = [FILES_SCHEMA.field(n) if n in FILES_SCHEMA.names else FILES.field(n) for n in columns]
+    shown = files_schema()
+    fields = [shown.field(n) if n in shown.names else FILES.field(n) for n in columns]
     return pa.table({name: plain_values(column) for name, column in columns.items()}).cast(pa.schema(fields))
 
 

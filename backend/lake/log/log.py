@@ -4,14 +4,14 @@ Rule: a version never changes, so what was read of it is cached, and a refresh c
 table was made anew under the same path, everything is forgotten.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, TypeVar
 
 from backend.errors import (
     LakehouseError,
@@ -21,19 +21,24 @@ from backend.errors import (
     TableCorruptError,
     VersionNotFoundError,
 )
-from backend.lake.log.checkpoint import CheckpointState
 from backend.lake.log.checksum import Checksum, read_checksum
 from backend.lake.log.commit_cache import CommitCache
 from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice, commit_name
-from backend.lake.log.file_set import FileSet, LiveFiles, decide
 from backend.lake.log.listing import LOG, Checkpoint, LogListing, Segment, Step
 from backend.lake.log.log_names import LogNames
-from backend.lake.log.replay import LogState, check_readable, file_actions, named_last
+from backend.lake.log.replay import LogState, check_readable, named_last
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import check_paths, is_remote
 from backend.lru import Lru
+
+# What reads files brings pyarrow along: it is loaded where a state is built, not where commits are listed.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from backend.lake.log.checkpoint import CheckpointState
+    from backend.lake.log.file_set import LiveFiles
 
 MOST_STATES = 24
 MOST_BASES = 2  # each may hold the columns of a million files
@@ -199,6 +204,8 @@ class TableLog:
             return None
 
     def _reconstruct(self, version: int) -> LogState:
+        from backend.lake.log.file_set import FileSet
+
         segment, (protocol, metadata), _ = self._first_readable(version, self._named)
         files = FileSet(metadata, lambda again: self._live_files(version, again=again), self._lock)
         return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment))
@@ -224,11 +231,16 @@ class TableLog:
         return replace(live, finding=f"{problem.message}; read from an older state instead") if problem else live
 
     def _decided(self, segment: Segment) -> LiveFiles:
+        from backend.lake.log.file_set import decide
+
         actions = self.file_actions(self._read(segment.steps))
         return decide(self._base(segment.checkpoint), actions)
 
     def file_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
-        """The file actions of commits (`ACTIONS`); raises `PathRefusedError` for a file that the table may not name."""
+        """The file actions of commits (`file_columns.ACTIONS`); raises `PathRefusedError` for a file that the table may
+        not name."""
+        from backend.lake.log.file_columns import file_actions
+
         actions = file_actions(commits)
         check_paths(actions["path"], self.ref.uri, self._allowed)
         check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
@@ -263,6 +275,8 @@ class TableLog:
     def _base(self, checkpoint: Checkpoint | None) -> CheckpointState | None:
         if checkpoint is None:
             return None
+        from backend.lake.log.checkpoint import CheckpointState
+
         with self._lock:
             return self._bases.get_or_make(checkpoint, lambda: CheckpointState(self._folder, checkpoint, self._allowed))
 

@@ -3,18 +3,20 @@
 Rule: protocol and metadata are those named last; files stay columns (`FileSet`) and are read when asked for.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from backend.errors import TableCorruptError, UnsupportedFeatureError
-from backend.lake.log.actions import ACTIONS
-from backend.lake.log.checkpoint import CheckpointState
-from backend.lake.log.commits import CommitRecord, CommitSlice
-from backend.lake.log.file_set import FileSet
+from backend.lake.log.commits import CommitRecord
 from backend.lake.log.listing import Segment
 from backend.lake.model import Metadata, Protocol
+
+if TYPE_CHECKING:
+    from backend.lake.log.checkpoint import CheckpointState
+    from backend.lake.log.file_set import FileSet
 
 MAX_READER_VERSION = 3
 # Reader features under which the log's files, sizes and row counts mean what this reader takes them to mean.
@@ -63,12 +65,6 @@ def named_last(
             f"the log up to version {version} holds no protocol or no metaData", hint="the first commit is damaged"
         )
     return protocol, metadata
-
-
-def file_actions(commits: Sequence[CommitSlice]) -> pa.Table:
-    """The file actions of commits in their order, `ACTIONS`."""
-    found = [commit.actions for commit in commits if commit.length]
-    return pa.concat_tables(found).combine_chunks() if found else ACTIONS.empty_table()
 
 
 def check_readable(protocol: Protocol) -> None:

@@ -5,18 +5,22 @@ its root's own folder, name by name, and no link is followed on the way. Where o
 checked, and then reached in the same manner.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from backend.errors import ObjectMissingError, PathRefusedError, StorageError
 from backend.lake.storage.folder import Entry
 from backend.lake.storage.paths import is_remote, is_within
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a pipe that lies in a table's folder would wait for its writer for ever.
@@ -76,6 +80,8 @@ class LocalFolder:
         return True
 
     def open(self, path: str, *, size_bytes: int | None = None) -> pa.NativeFile:  # noqa: ARG002 - a disk tells it for free
+        import pyarrow as pa
+
         with _os_errors(self.uri, path), _Opened() as opened:
             file = self._open_file(path, opened)
             try:
@@ -84,13 +90,13 @@ class LocalFolder:
             finally:
                 os.close(file)
 
-    def _attempt(self, path: str, opened: "_Opened") -> bytes | StorageError:
+    def _attempt(self, path: str, opened: _Opened) -> bytes | StorageError:
         try:
             return _content(self._open_file(path, opened))
         except (OSError, ValueError) as exc:
             return _storage_error(exc, self.uri, path)
 
-    def _entry(self, path: str, opened: "_Opened") -> Entry | None:
+    def _entry(self, path: str, opened: _Opened) -> Entry | None:
         with _os_errors(self.uri, path):
             try:
                 found = self._stat(path, opened)
@@ -100,7 +106,7 @@ class LocalFolder:
         tag = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
         return Entry(path, size_bytes=found.st_size, modified_at=modified, tag=tag)
 
-    def _open_file(self, path: str, opened: "_Opened") -> int:
+    def _open_file(self, path: str, opened: _Opened) -> int:
         folder, name = self._reach(path, opened)
         try:
             return os.open(name, _FILE, dir_fd=folder)
@@ -110,7 +116,7 @@ class LocalFolder:
         folder, name = self._reach_target(path, opened)
         return os.open(name, _FILE, dir_fd=folder)
 
-    def _stat(self, path: str, opened: "_Opened") -> os.stat_result:
+    def _stat(self, path: str, opened: _Opened) -> os.stat_result:
         folder, name = self._reach(path, opened)
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISLNK(found.st_mode):
@@ -121,11 +127,11 @@ class LocalFolder:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return found
 
-    def _open_listable(self, path: str, opened: "_Opened") -> int:
+    def _open_listable(self, path: str, opened: _Opened) -> int:
         folder = opened.keep(self._open_folder(path))
         return opened.keep(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder))
 
-    def _reach(self, path: str, opened: "_Opened") -> tuple[int, str]:
+    def _reach(self, path: str, opened: _Opened) -> tuple[int, str]:
         """The open folder in which a path's last name lies, and that name, which may be a link."""
         head, _, name = path.rpartition("/")
         if name in _DOTS:
@@ -134,7 +140,7 @@ class LocalFolder:
             opened.folders[head] = opened.keep(self._open_folder(head))
         return opened.folders[head], name or "."
 
-    def _reach_target(self, path: str, opened: "_Opened") -> tuple[int, str]:
+    def _reach_target(self, path: str, opened: _Opened) -> tuple[int, str]:
         """The same for where a path leads once every link is followed."""
         head, name = os.path.split(self._check(self._full(path)))
         return opened.keep(self._walk(head)), name
@@ -192,7 +198,7 @@ class _Opened:
         self._descriptors.append(descriptor)
         return descriptor
 
-    def __enter__(self) -> "_Opened":
+    def __enter__(self) -> _Opened:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -229,7 +235,7 @@ def _require_file(found: os.stat_result) -> None:
         raise OSError(errno.EINVAL, "it is no file")
 
 
-def _is_dir(entry: "os.DirEntry[str]") -> bool:
+def _is_dir(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link in a loop, or to a folder without permission: no folder for us

@@ -4,16 +4,19 @@ Rule: pure text. A log's path is percent-decoded once (PROTOCOL.md, "Add File");
 allowed root, in any encoding, is refused before anything is opened. Symlinks are the storage's business.
 """
 
+from __future__ import annotations
+
 import os
 import posixpath
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from backend.errors import PathRefusedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SUSPICIOUS = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|^(?i:file):|\\|\x00|(^|/)\.\.(/|$)|(?i:%2e|%2f|%5c|%00)"
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
@@ -53,6 +56,9 @@ def is_within(uri: str, folder: str) -> bool:
 
 def check_paths(paths: pa.ChunkedArray | pa.Array, table: str, allowed: Sequence[str]) -> None:
     """Raise `PathRefusedError` when a log's path leaves the table and every allowed root."""
+    import pyarrow as pa  # late: most commands look at addresses alone
+    import pyarrow.compute as pc
+
     for chunk in paths.chunks if isinstance(paths, pa.ChunkedArray) else (paths,):
         if not holds(chunk, *_HARMLESS_WITHOUT) and not pc.any(pc.starts_with(chunk, "/")).as_py():
             continue

@@ -8,8 +8,6 @@ folders through the operating system: it sees a symlink, and a read costs a tent
 from backend.errors import PathRefusedError
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.local_folder import LocalFolder, real
-from backend.lake.storage.object_folder import ObjectFolder
-from backend.lake.storage.object_store import check_address
 from backend.lake.storage.paths import is_remote, is_within, normal_uri
 from backend.settings import Settings
 
@@ -20,6 +18,8 @@ class Storage:
     def __init__(self, settings: Settings) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(normal_uri(root) for root in settings.roots))
         for root in filter(is_remote, (*self.roots, *settings.lake.storage_options)):
+            from backend.lake.storage.object_store import check_address  # with obstore, which a local lake spares
+
             check_address(root)
         self._options = {
             normal_uri(root): {key: value.get_secret_value() for key, value in options.items()}
@@ -39,6 +39,8 @@ class Storage:
         root = self.root_of(uri)
         if not is_remote(root):
             return LocalFolder(uri, self.roots)
+        from backend.lake.storage.object_folder import ObjectFolder
+
         return ObjectFolder(uri, root, self.options(root))
 
     def options(self, uri: str) -> dict[str, str]:

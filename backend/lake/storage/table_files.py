@@ -3,14 +3,17 @@
 Rule: a path is resolved, and refused where it leaves all of them, before a folder is asked for it.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from backend.errors import DataFileMissingError, ObjectMissingError
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_within, resolve_log_path
 from backend.lake.storage.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class TableFile(NamedTuple):

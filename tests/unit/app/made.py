@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from backend.lake.model import (
-    FILES_SCHEMA,
     Commit,
     Metadata,
     OperationMetrics,
@@ -13,6 +12,7 @@ from backend.lake.model import (
     Snapshot,
     TableRef,
     VersionTotals,
+    files_schema,
 )
 from tests.given_files import GivenFiles
 
@@ -34,9 +34,10 @@ def totals(count: int, *, rows: int | None = 10, operation: str = "WRITE") -> tu
 
 def snapshot(sizes: list[int], partition: str = "") -> Snapshot:
     rows = [(f"{i}.parquet", size, 5, 0, NOW, partition, None) for i, size in enumerate(sizes)]
+    schema = files_schema()
     columns = [
-        pa.array(list(column), field.type) for column, field in zip(zip(*rows, strict=True), FILES_SCHEMA, strict=True)
+        pa.array(list(column), field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
     ]
     metadata = Metadata("id", "{}")
-    files = GivenFiles(pa.Table.from_arrays(columns, schema=FILES_SCHEMA))
+    files = GivenFiles(pa.Table.from_arrays(columns, schema=schema))
     return Snapshot(REF, 3, NOW, Protocol(1, 2), metadata, files)
