@@ -49,7 +49,7 @@ BAD_COMMITS = {
     "partition values are a list": b'{"add":{"path":"a","size":1,"partitionValues":[1]}}',
     "deletion vector is text": b'{"add":{"path":"a","size":1,"deletionVector":"x"}}',
     "deletion vector without count": b'{"add":{"path":"a","size":1,"deletionVector":{"storageType":"u"}}}',
-    "metaData without schema": b'{"metaData":{"id":"x"}}',
+    "metaData whose schema is no text": b'{"metaData":{"id":"x","schemaString":1}}',
     "protocol is text": b'{"protocol":"x"}',
     "protocol of text": b'{"protocol":{"minReaderVersion":"1","minWriterVersion":2}}',
     "deep": b'{"a":' * 5000 + b"1" + b"}" * 5000,
