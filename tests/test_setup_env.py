@@ -16,8 +16,8 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 def clone(tmp_path: Path) -> Path:
     """A checkout as the set-up sees it: itself and what it reads."""
     folder = tmp_path / "clone"
-    (folder / "app").mkdir(parents=True)
-    shutil.copy(ROOT / "app" / "setup_env.py", folder / "app")
+    (folder / "app" / "run").mkdir(parents=True)
+    shutil.copy(ROOT / "app" / "run" / "setup_env.py", folder / "app" / "run")
     for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-dev.txt"):
         shutil.copy(ROOT / name, folder)
     return folder
