@@ -30,7 +30,7 @@ from pipelines.runtime import Runtime
 from pipelines.spec import load_registry
 from pipelines.stream_host import StreamHost, declare, new_heartbeat
 
-SHUTDOWN_LIMIT_S = 8.0  # people wait 20 s for Ctrl-C; a batch that is cut is replayed by the next start
+SHUTDOWN_LIMIT_S = 8.0  # below the 10 s that `weir up` gives it; a batch that is cut is replayed by the next start
 JOBS_LIMIT_S = 2.0  # running jobs go back into the queue, so nothing is lost
 TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is started anew
 
