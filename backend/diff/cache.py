@@ -7,7 +7,6 @@ for moments only.
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
@@ -18,11 +17,12 @@ from backend.diff.plan import DiffPlan
 from backend.diff.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
 from backend.duckdb_session import CancelToken
 from backend.lake.model import TableRef
+from backend.lru import Lru
 from backend.work import Stopped, Work
 
 _POLL_S = 0.1
 Value = TypeVar("Value")
-_Cache: TypeAlias = OrderedDict["DiffQuestion", tuple[Value, float | None]]  # until when it is fresh
+_Cache: TypeAlias = Lru["DiffQuestion", tuple[Value, float | None]]  # until when it is fresh
 Compute = Callable[[DiffLake, TableRef, int, int, DiffOptions, CancelToken], VersionDiff]
 
 
@@ -87,24 +87,21 @@ class Differences:
         self._time_limit_s, self._learn = time_limit_s, learn
         self._lock = threading.Lock()
         self._turns = threading.Semaphore(limits.at_once)
-        self._answers: _Cache[VersionDiff] = OrderedDict()
-        self._partial: _Cache[VersionDiff] = OrderedDict()
-        self._log_parts: _Cache[LogPart] = OrderedDict()
+        self._answers: _Cache[VersionDiff] = Lru(limits.answers)
+        self._partial: _Cache[VersionDiff] = Lru(limits.answers)
+        self._log_parts: _Cache[LogPart] = Lru(limits.answers)
         self._running: dict[DiffQuestion, _Run] = {}
 
     def known(self, question: DiffQuestion) -> VersionDiff | None:
         """The finished answer, None when there is none."""
-        with self._lock:
-            return _fresh(self._answers, question)
+        return _fresh(self._answers, question)
 
     def log_part(self, lake: DiffLake, question: DiffQuestion) -> LogPart:
         """What the log tells, milliseconds; raises as `prepare` does."""
-        with self._lock:
-            found = _fresh(self._log_parts, question)
+        found = _fresh(self._log_parts, question)
         if found is None:
             found = _log_part(lake, question)
-            with self._lock:
-                self._keep(self._log_parts, question, found, may_heal=not found.outline.is_available)
+            self._put(self._log_parts, question, found, may_heal=not found.outline.is_available)
         return found
 
     def over(self, lake: DiffLake, question: DiffQuestion) -> Iterator[DiffProgress]:
@@ -145,8 +142,7 @@ class Differences:
 
     def so_far(self, question: DiffQuestion) -> VersionDiff | None:
         """What the last computation had found when it was ended; None when it found all or nothing."""
-        with self._lock:
-            return _fresh(self._partial, question)
+        return _fresh(self._partial, question)
 
     def _join(self, lake: DiffLake, question: DiffQuestion) -> "_Run":
         with self._lock:
@@ -197,18 +193,15 @@ class Differences:
             self._turns.release()
         if self._learn is not None:
             self._learn(found)
-        with self._lock:
-            if found.partial:
-                self._keep(self._partial, question, found, may_heal=False)
-            else:
-                self._keep(self._answers, question, found, may_heal=not found.is_available)
-                self._partial.pop(question, None)
+        if found.partial:
+            self._put(self._partial, question, found, may_heal=False)
+        else:
+            self._put(self._answers, question, found, may_heal=not found.is_available)
+            self._partial.drop(question)
         return found
 
-    def _keep(self, cache: "_Cache[Value]", question: DiffQuestion, value: Value, *, may_heal: bool) -> None:
-        cache[question] = value, time.monotonic() + self._limits.heals_after_s if may_heal else None
-        while len(cache) > self._limits.answers:
-            cache.popitem(last=False)
+    def _put(self, cache: "_Cache[Value]", question: DiffQuestion, value: Value, *, may_heal: bool) -> None:
+        cache.put(question, (value, time.monotonic() + self._limits.heals_after_s if may_heal else None))
 
 
 class _Run:
@@ -254,7 +247,6 @@ def _fresh(cache: _Cache[Value], question: DiffQuestion) -> Value | None:
         return None
     value, until = found
     if until is not None and time.monotonic() > until:
-        del cache[question]
+        cache.drop(question)
         return None
-    cache.move_to_end(question)
     return value

@@ -6,9 +6,7 @@ question about the same tables is the same text, so its hash names the job that 
 """
 
 import hashlib
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -39,6 +37,7 @@ from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.storage.paths import normal_uri
+from backend.lru import Lru
 from backend.settings import Settings
 
 COMPUTED = "computed"  # so begins the reason that says who did it
@@ -296,9 +295,8 @@ class DiffJobs:
     def __init__(self, settings: Settings, lake: DiffLake) -> None:
         self._settings, self._lake = settings, lake
         self._results = results_lake(settings)
-        self._lock = threading.Lock()
-        self._prepared: OrderedDict[DiffQuestion, PreparedDiff] = OrderedDict()
-        self._answers: OrderedDict[tuple[DiffQuestion, str], VersionDiff] = OrderedDict()
+        self._prepared: Lru[DiffQuestion, PreparedDiff] = Lru(MOST_CACHED)
+        self._answers: Lru[tuple[DiffQuestion, str], VersionDiff] = Lru(MOST_CACHED)
 
     def request(self, question: DiffQuestion, *, actor: str, reason: str = "") -> JobRequest:
         """The job that would answer; raises as `job_request` does."""
@@ -307,25 +305,12 @@ class DiffJobs:
 
     def answer(self, question: DiffQuestion, job: Job) -> VersionDiff:
         """What a finished job found; raises `JobError` when its result is gone."""
-        key = (question, job.job_id)
-        return self._cached(
-            self._answers, key, lambda: read_answer(self._results, self._settings, self._prepare(question), job)
+        return self._answers.get_or_make(
+            (question, job.job_id), lambda: read_answer(self._results, self._settings, self._prepare(question), job)
         )
 
     def _prepare(self, question: DiffQuestion) -> PreparedDiff:
         first, second = question.from_version, question.to_version
-        return self._cached(
-            self._prepared, question, lambda: prepare(self._lake, question.ref, first, second, question.options)
+        return self._prepared.get_or_make(
+            question, lambda: prepare(self._lake, question.ref, first, second, question.options)
         )
-
-    def _cached(self, cache: OrderedDict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
-        with self._lock:
-            if key in cache:
-                cache.move_to_end(key)
-                return cache[key]
-        value = make()
-        with self._lock:
-            cache[key] = value
-            while len(cache) > MOST_CACHED:
-                cache.popitem(last=False)
-        return value
