@@ -241,7 +241,11 @@ class _Comparison:
     def _join_one(self, part: Part, number: int) -> None:
         """Joins a part. A key that both sides have names a row each exactly where as many pairs come of it as each side
         has such rows: so the pairs are counted, and no more are made than keys that name rows can make."""
-        gone, came = (self._run(f"SELECT coalesce(sum(abs(n)), 0) FROM ({side})")[0][0] for side in _sides(part))
+        told = [self._run(f"SELECT count(*), coalesce(max(abs(n)), 1) FROM ({side})")[0] for side in _sides(part)]
+        (gone, _), (came, _) = told
+        has_copies = any(
+            copies > 1 for _, copies in told
+        )  # equal rows that a stream summed up: one pair stands for all
         into = "CREATE TEMP TABLE changed AS" if number == 0 else "INSERT INTO changed"
         with self._token.reading(part.num_rows or self._token.rows_total):
             self._run(f"{into} {self._differing(part, number, limit=gone + came + 1)}")
@@ -249,7 +253,8 @@ class _Comparison:
         self._require_within(part, number)
         alone = dict(self._run(f"SELECT n, count(*) FROM changed WHERE part = {number} AND n <> 0 GROUP BY n"))
         named = gone - alone.get(-1, 0)
-        if pairs is not None and named == came - alone.get(1, 0) == pairs - sum(alone.values()):
+        is_named = pairs is not None and named == came - alone.get(1, 0) == pairs - sum(alone.values())
+        if is_named and not has_copies:
             values = ", ".join(f"coalesce(a_{name}, b_{name}) AS {name}" for name in self._names)
             rows = f"SELECT {values}, n FROM changed WHERE part = {number} AND n <> 0"
             self._find_unnamed(rows)

@@ -231,6 +231,7 @@ one, zero, other, two = (1, "a", "x", 0.0), (0, "a", "x", 0.0), (1, "a", "y", 0.
 @example([one, (5, None, "x", 0.0)], [one], ("id", "part"), 0)
 @example([(None, "a", "x", 0.0)], [(None, "bb", "x", 0.0), (None, "a", "x", 0.0)], ("id",), 2)
 @example([one, one, (1, "a", "x", 1.0)], [one, (1, "a", "x", 0.05)], ("id",), 4)
+@example([one, one, one], [one, (1, "a", "x", 0.05), (1, "a", "x", 1.0)], ("id",), 0)  # as many pairs as rows
 def test_what_is_found_is_what_a_recount_finds(
     before: list[Row], after: list[Row], key: tuple[str, ...], wanted: int
 ) -> None:
