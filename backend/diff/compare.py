@@ -245,7 +245,7 @@ class _Comparison:
         (gone, _), (came, _) = told
         has_copies = any(
             copies > 1 for _, copies in told
-        )  # equal rows that a stream summed up: one pair stands for all
+        )  # a stream sums up equal rows
         into = "CREATE TEMP TABLE changed AS" if number == 0 else "INSERT INTO changed"
         with self._token.reading(part.num_rows or self._token.rows_total):
             self._run(f"{into} {self._differing(part, number, limit=gone + came + 1)}")
