@@ -6,15 +6,15 @@ Rule: a unit runs on one worker, in the order of its files. Units with a process
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server.
+# What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server. Spark and the demo's
+# streams each keep two cores busy: side by side both become several times slower.
 TOGETHER = {
-    "spark": ("tests/spark/",),
-    "browser": ("tests/browser/",),
+    "jvm": ("tests/spark/", "tests/browser/"),
     "s3": ("tests/lake/test_s3_", "tests/lake/test_object_store.py", "tests/lake/test_catalog_requests.py"),
 }
 # These files are of a folder above and do not use what it shares.
-ALONE = ("tests/spark/test_host_faults.py", "tests/spark/test_jars.py", "tests/spark/test_spec.py")
-FIRST = ("spark", "tests/spark/test_host_faults.py", "browser", "s3")
+ALONE = ("tests/spark/test_jars.py", "tests/spark/test_spec.py")
+FIRST = ("jvm", "s3")
 
 
 def unit(nodeid: str) -> str:
@@ -41,4 +41,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeUnit
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: FIRST.index(name) if (name := unit(item.nodeid)) in FIRST else len(FIRST))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[int, bool]:
+    """Long units first; the browser's tests last of theirs, for the demo's streams then run until the end."""
+    name = unit(item.nodeid)
+    return FIRST.index(name) if name in FIRST else len(FIRST), item.nodeid.startswith("tests/browser/")
