@@ -101,8 +101,12 @@ class CancelToken(Interruptible):
 
     def check(self) -> None:
         """Raise `Stopped`, or `DiffError` when the time is over."""
-        if (ending := self.ending()) is not None:
-            raise ending
+        ending = self.ending()
+        try:
+            if ending is not None:
+                raise ending
+        finally:
+            del ending  # its traceback holds this frame: in a circle, the rows that were read would stay open
 
     @contextmanager
     def reading(self, rows: int | None) -> Iterator[None]:

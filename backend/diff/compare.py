@@ -243,9 +243,7 @@ class _Comparison:
         has such rows: so the pairs are counted, and no more are made than keys that name rows can make."""
         told = [self._run(f"SELECT count(*), coalesce(max(abs(n)), 1) FROM ({side})")[0] for side in _sides(part)]
         (gone, _), (came, _) = told
-        has_copies = any(
-            copies > 1 for _, copies in told
-        )  # a stream sums up equal rows
+        has_copies = any(copies > 1 for _, copies in told)  # a stream sums up equal rows
         into = "CREATE TEMP TABLE changed AS" if number == 0 else "INSERT INTO changed"
         with self._token.reading(part.num_rows or self._token.rows_total):
             self._run(f"{into} {self._differing(part, number, limit=gone + came + 1)}")
