@@ -37,6 +37,7 @@ from pipelines.jobs.diff import DiffTask, run_diff
 from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.runner import SparkJobs
 from pipelines.jobs.states import signed_rows
+from tests.soak import soak
 from tests.spark.delta_tables import AT_ONCE, make_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -266,19 +267,21 @@ def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: Wor
     ("name", "first", "second", "options", "slots"),
     [
         ("tracked", 4, 0, DiffOptions(method=KEY, key=("id",), tolerance=0.01, row_limit=9), 4),
-        ("tracked", 0, 4, DiffOptions(method=KEY, key=("v",), row_limit=99), 1 << 20),
         ("tracked", 0, 4, DiffOptions(method=ROWS, row_limit=98), 4),
-        ("tracked", 0, 4, DiffOptions(method=IDS, row_limit=97), 1 << 20),
-        ("tracked", 0, 4, DiffOptions(method=FEED, key=("id",), row_limit=96), 1 << 20),
         ("plain", 0, 4, DiffOptions(method=KEY, columns=("v.w", "f", "m", "t", "s", "l", "b", "p q", "more")), 1 << 20),
-        ("tracked", 1, 2, DiffOptions(method=KEY, key=("id",)), 1 << 20),
+        *soak(
+            ("tracked", 0, 4, DiffOptions(method=KEY, key=("v",), row_limit=99), 1 << 20),
+            ("tracked", 0, 4, DiffOptions(method=IDS, row_limit=97), 1 << 20),
+            ("tracked", 0, 4, DiffOptions(method=FEED, key=("id",), row_limit=96), 1 << 20),
+            ("tracked", 1, 2, DiffOptions(method=KEY, key=("id",)), 1 << 20),
+        ),
     ],
 )
 def test_rows_that_can_differ_are_found_by_sums_and_compared_in_parts(
     world: World, name: str, first: int, second: int, options: DiffOptions, slots: int
 ) -> None:
     here = world.here(name, first, second, options)
-    with world.told(SparkLimits(prefiltered_bytes=0, slots=slots, values_a_part=100)) as phases:
+    with world.told(SparkLimits(prefiltered_bytes=0, slots=slots, values_a_part=100, most_parts=2)) as phases:
         found = world.by_spark(name, first, second, options)
     assert_same(found, here)
     assert found.commits == here.commits
@@ -325,7 +328,7 @@ def test_maps_are_compared_at_once(world: World) -> None:
     assert "comparing rows" in phases and "finding rows that can differ" not in phases
 
 
-@pytest.mark.parametrize(("key", "is_cancelled"), [(("id",), True), (("id",), False), (None, True)])
+@pytest.mark.parametrize(("key", "is_cancelled"), [(("id",), False), (None, True), *soak((("id",), True))])
 def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     world: World, key: tuple[str, ...] | None, is_cancelled: bool
 ) -> None:
@@ -356,7 +359,7 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     assert world.ended(again).state is JobState.DONE
 
 
-@pytest.mark.parametrize("is_by_ctrl_c", [False, True])
+@pytest.mark.parametrize("is_by_ctrl_c", [True, *soak((False,))])
 def test_a_terminal_prints_what_a_job_had_found_when_it_was_ended(world: World, is_by_ctrl_c: bool) -> None:
     with world.halted(", part 2 of 3", SparkLimits(prefiltered_bytes=0, values_a_part=2 * MID_ROWS)) as is_halted:
         command = weir(world, "mid", "--from", "0", "--to", "1", "--on", "host", "--key", "id", "--json")
