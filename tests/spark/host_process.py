@@ -44,10 +44,11 @@ FAST = {
 
 @dataclass
 class World:
-    """One WEIR_HOME with its processes. `env` is what every process gets."""
+    """One WEIR_HOME with its processes. `env` is what every process gets; `streams` are those that are waited for."""
 
     home: Path
     env: Mapping[str, str]
+    streams: tuple[str, ...] = DEMO
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -85,7 +86,7 @@ class World:
 
     def states(self, *names: str) -> dict[str, str]:
         seen = self.observed()
-        return {name: seen[name].state.value if name in seen else "none" for name in names or DEMO}
+        return {name: seen[name].state.value if name in seen else "none" for name in names or self.streams}
 
     def runs(self, *names: str) -> dict[str, str | None]:
         seen = self.observed()
@@ -113,19 +114,18 @@ class World:
         return wait_until(condition, lambda: f"{what}\n{self.describe()}", limit_s=limit_s, pause_s=0.1)
 
     def until_state(self, state: StreamState, *names: str) -> None:
-        wanted = dict.fromkeys(names or DEMO, state.value)
+        wanted = dict.fromkeys(names or self.streams, state.value)
         self.until(lambda: self.states(*wanted) == wanted, f"{', '.join(wanted)} {state}")
 
     def until_batch(self, number: int, *names: str) -> None:
         """Until each of the streams has done that batch."""
-        self.until(
-            lambda: all(self.batches().get(name, -1) >= number for name in names or DEMO), f"batch {number} of {names}"
-        )
+        wanted = names or self.streams
+        self.until(lambda: all(self.batches().get(each, -1) >= number for each in wanted), f"{wanted}: batch {number}")
 
     def until_moved(self, by: int, *names: str) -> None:
         """Until each of the streams has done so many batches more."""
         before = self.batches()
-        wanted = {name: before.get(name, -1) + by for name in names or DEMO}
+        wanted = {name: before.get(name, -1) + by for name in names or self.streams}
         self.until(
             lambda: all(self.batches().get(name, -1) >= batch for name, batch in wanted.items()), f"batches {wanted}"
         )
@@ -136,8 +136,8 @@ class World:
 
     def _drained(self, since: datetime) -> bool:
         latest, seen = self.store.latest_progress(), self.observed()
-        quiet_since = max([since, *(batch_end(latest[name]) for name in DEMO)]) + timedelta(milliseconds=1)
-        signs = [seen[name].last_trigger_at for name in DEMO]
+        quiet_since = max([since, *(batch_end(latest[name]) for name in self.streams)]) + timedelta(milliseconds=1)
+        signs = [seen[name].last_trigger_at for name in self.streams]
         return all(sign is not None and sign > quiet_since for sign in signs)
 
     def describe(self) -> str:

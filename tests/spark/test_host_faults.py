@@ -1,7 +1,7 @@
-"""A real host with the real demo, from its first start through faults to a lake that equals the ledger.
+"""A real host with streams of the demo, from its first start through faults to a lake that equals the ledger.
 
 The tests of this module share one lakehouse and run in order, each from the state that the one before left: a JVM and
-six first batches cost more than all that is asked of them here.
+first batches cost more than all that is asked of them here. `make soak` kills a host of all six streams.
 """
 
 import os
@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from backend.streams.model import StreamState
-from tests.spark.host_process import DEMO, FAST, World, group_is_empty, kill_hard, now
+from tests.spark.host_process import FAST, World, group_is_empty, kill_hard, now
+from tests.spark.poisoned import SOUND
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 POISONED = ("poisoned_rows", "poisoned_start")
@@ -25,8 +26,8 @@ POISONED = ("poisoned_rows", "poisoned_start")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    env = {**FAST, "WEIR_HOST__PIPELINES": '["pipelines.demo", "tests.spark.poisoned"]'}
-    opened = World(tmp_path_factory.mktemp("faults"), env)
+    env = {**FAST, "WEIR_HOST__PIPELINES": '["tests.spark.poisoned"]'}
+    opened = World(tmp_path_factory.mktemp("faults"), env, SOUND)
     opened.spawn("pipelines.demo.generator")
     opened.host()
     try:
@@ -44,11 +45,11 @@ def ask(world: World, name: str, action: str) -> None:
 
 
 def test_poisoned_streams_end_failed_and_the_others_never_pause(world: World) -> None:
-    world.until_state(StreamState.RUNNING, *DEMO)
-    runs = world.runs(*DEMO)
+    world.until_state(StreamState.RUNNING)
+    runs = world.runs(*SOUND)
     world.until_state(StreamState.FAILED, *POISONED)
     world.until_batch(1)
-    assert world.runs(*DEMO) == runs
+    assert world.runs(*SOUND) == runs
 
     seen = world.observed()
     rows, start = seen["poisoned_rows"].last_failure, seen["poisoned_start"].last_failure
@@ -62,7 +63,7 @@ def test_poisoned_streams_end_failed_and_the_others_never_pause(world: World) ->
 
     told = Counter((line["stream"], line["state"]) for line in world.log() if line["event"] == "stream_state")
     assert {name: told[name, "BACKOFF"] for name in POISONED} == dict.fromkeys(POISONED, 2)
-    assert {name: told[name, "STARTING"] for name in DEMO} == dict.fromkeys(DEMO, 1), "nobody else was started again"
+    assert {name: told[name, "STARTING"] for name in SOUND} == dict.fromkeys(SOUND, 1), "nobody else was started again"
 
 
 def _planned_not_done(world: World, name: str) -> int:
@@ -74,7 +75,7 @@ def _planned_not_done(world: World, name: str) -> int:
 
 
 def test_stop_takes_effect_in_time_and_start_keeps_the_query(world: World) -> None:
-    others = tuple(name for name in DEMO if name != "silver_events")
+    others = tuple(name for name in SOUND if name != "silver_events")
     before, runs = world.observed()["silver_events"], world.runs(*others)
     trigger_s = world.store.declarations()["silver_events"].trigger_interval_ms / 1000
     busiest_ms = max(batch.batch_duration_ms or 0 for batch in world.store.progress("silver_events"))
@@ -97,28 +98,28 @@ def test_a_second_host_refuses_until_the_first_is_killed_and_then_the_lake_equal
     """Killed once and while it writes; `make soak` kills ten times."""
     first, owner = host_of(world), world.observed()["bronze_events"].host_id
     second = world.host()
-    world.until(lambda: _refused(world) >= {*DEMO, *POISONED}, "the second host refuses all")
+    world.until(lambda: _refused(world) >= {*SOUND, *POISONED}, "the second host refuses all")
     assert {seen.host_id for seen in world.observed().values()} == {owner}
     assert set(world.states().values()) == {"RUNNING"}
 
-    ask(world, "gold_events_hourly", "stop")
-    world.until_state(StreamState.STOPPED, "gold_events_hourly")
+    ask(world, "silver_events", "stop")
+    world.until_state(StreamState.STOPPED, "silver_events")
     time.sleep(random.Random(11).uniform(0, 3))
     killed_at = now()
     kill_hard(first)
     world.until(lambda: owner not in {seen.host_id for seen in world.observed().values()}, "the second host takes over")
     taken = [line for line in world.log() if line["event"] == "streams_owned"][-1]["timestamp"]
     assert taken > killed_at.isoformat()
-    world.until_state(StreamState.RUNNING, *(name for name in DEMO if name != "gold_events_hourly"))
-    assert world.states("gold_events_hourly") == {"gold_events_hourly": "STOPPED"}, "what people stopped stays stopped"
+    world.until_state(StreamState.RUNNING, "bronze_events")
+    assert world.states("silver_events") == {"silver_events": "STOPPED"}, "what people stopped stays stopped"
     world.until(lambda: group_is_empty(first), "the dead host's JVM is gone")
     assert second.poll() is None
     assert world.states(*POISONED) == dict.fromkeys(POISONED, "FAILED"), (
         "a new host does not retry what waits for a person"
     )
-    ask(world, "gold_events_hourly", "start")
+    ask(world, "silver_events", "start")
     _drain(world)
-    check_lake(world)
+    check_events(world)
 
 
 def _refused(world: World) -> set[str]:
@@ -165,20 +166,24 @@ def _advanced(world: World, before: dict[str, int]) -> int:
 
 
 def _drain(world: World) -> None:
-    world.until_state(StreamState.RUNNING, *DEMO)
+    world.until_state(StreamState.RUNNING)
     generator = world.processes[0]
     generator.terminate()
     generator.wait(20)
     world.until_drained(now() + timedelta(seconds=1))
 
 
-def check_lake(world: World) -> None:
-    """Every silver and gold table of the demo against the ledger."""
-    ledger = world.ledger
+def check_events(world: World) -> None:
     ids = world.rows("silver/silver_events")["event_id"].to_pylist()
     assert len(ids) == len(set(ids)), "an event is in silver twice"
-    assert set(ids) == ledger.expected_silver_event_ids()
+    assert set(ids) == world.ledger.expected_silver_event_ids()
+    assert ids, "an empty table proves nothing"
 
+
+def check_lake(world: World) -> None:
+    """Every silver and gold table of the demo against the ledger."""
+    check_events(world)
+    ledger = world.ledger
     hourly = {
         (row["window_start"], row["event_type"]): (row["event_count"], row["amount_sum"], row["amount_avg"])
         for row in world.rows("gold/gold_events_hourly").to_pylist()
