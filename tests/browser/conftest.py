@@ -72,10 +72,21 @@ class Weir:
         return {stream["name"]: stream for stream in self.json("streams")}
 
     def flows(self) -> bool:
-        """Whether all six run and have done three micro-batches each."""
+        """Whether all six run and have done two micro-batches each."""
         streams = self.streams()
         return set(streams) == set(STREAMS) and all(
-            stream["state"] == "RUNNING" and (stream["batch_id"] or 0) >= 2 for stream in streams.values()
+            stream["state"] == "RUNNING" and (stream["batch_id"] or 0) >= 1 for stream in streams.values()
+        )
+
+    def ask_all(self, action: str, state: str) -> None:
+        """Start or stop all six, and wait until they are."""
+        for name in STREAMS:
+            self.json(action, name, "--reason", "for the next tests")
+        wait_until(
+            lambda: {stream["state"] for stream in self.streams().values()} == {state},
+            f"all streams are {state}",
+            limit_s=120,
+            pause_s=1,
         )
 
     def log(self, name: str) -> str:
@@ -84,7 +95,10 @@ class Weir:
 
 @pytest.fixture(scope="package")
 def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    """The demo, running: six streams with at least three micro-batches each. Afterwards nothing of it may be left."""
+    """The demo with its six streams stopped, after two micro-batches each. Afterwards nothing of it may be left.
+
+    What streams do would take the processor from the browser; `flowing` starts them.
+    """
     home, port = tmp_path_factory.mktemp("browser") / "weir", free_port()
     # Fewer files than people see: what the streams do with them takes the processor from the browser.
     env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "WEIR_DEMO__LANDING_INTERVAL_S": "4"}
@@ -96,7 +110,8 @@ def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.Temp
     try:
         ready = f"ready at {weir.url}"
         wait_until(lambda: ready in output.read_text(), "the page is served", limit_s=START_LIMIT_S, pause_s=0.5)
-        wait_until(weir.flows, "six streams run with batch_id ≥ 2", limit_s=START_LIMIT_S, pause_s=2)
+        wait_until(weir.flows, "six streams run with batch_id ≥ 1", limit_s=START_LIMIT_S, pause_s=2)
+        weir.ask_all("stop", "STOPPED")
         yield weir
     except AssertionError:
         sys.stderr.write(output.read_text() + "".join(weir.log(name)[-4_000:] for name in ("ui", "host", "spark")))

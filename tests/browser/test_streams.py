@@ -12,11 +12,19 @@ from pipelines.demo.ledger import Ledger
 from tests.browser.conftest import STREAMS, Viewer, Weir
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(540), pytest.mark.usefixtures("flowing")]
 
 NAME = "silver_events"
 OTHERS = [name for name in STREAMS if name != NAME]
 FED = [name for name in OTHERS if name != "gold_events_hourly"]  # that one reads what the stopped stream writes
+
+
+@pytest.fixture(scope="module")
+def flowing(weir: Weir) -> Iterator[None]:
+    """All six streams run meanwhile."""
+    weir.ask_all("start", "RUNNING")
+    yield
+    weir.ask_all("stop", "STOPPED")
 
 
 @pytest.fixture
@@ -129,3 +137,4 @@ def test_a_live_page_moves_by_itself(viewer: Viewer) -> None:
     first = rows.inner_text()
 
     wait_until(lambda: rows.inner_text() != first, "figures change without a hand", limit_s=30, pause_s=0.5)
+    viewer.picture("stream-live")
