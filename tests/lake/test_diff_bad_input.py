@@ -429,6 +429,7 @@ def test_every_error_of_a_diff_has_a_hint(prices: Path, open_lake: OpenLake) -> 
         assert refused.value.hint and refused.value.message
 
 
+@pytest.mark.soak
 def test_three_thousand_columns_are_compared_by_key(tmp_path: Path, open_lake: OpenLake) -> None:
     names = [f"c{number}" for number in range(3_000)]
     rows = [pa.table({name: pa.array([row * 10 + i], pa.int64()) for i, name in enumerate(names)}) for row in (1, 2)]
