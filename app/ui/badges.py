@@ -20,10 +20,9 @@ def layer_badge(layer: str | None) -> None:
 
 def layer_html(layer: str) -> str:
     """The layer badge as HTML with its colours inline."""
-    colour = LAYER_COLOURS.get(layer, "#6B7680")
-    ink = "#15110C" if layer == "gold" else "#FFFFFF" if layer == "bronze" else "#0E1418"
+    colour = LAYER_COLOURS.get(layer, "#8592A0")
     return (
-        f'<span style="background:{colour};color:{ink};border-radius:0.5rem;padding:0.1rem 0.55rem;'
+        f'<span style="background:{colour};color:#0E1418;border-radius:0.5rem;padding:0.1rem 0.55rem;'
         f'font-size:0.85rem;font-weight:600">{escape(layer)}</span>'
     )
 

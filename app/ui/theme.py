@@ -29,7 +29,7 @@ class Surface(NamedTuple):
 
 
 SURFACES: dict[Mode, Surface] = {
-    "light": Surface("#FFFFFF", "#F3F5F7", "#1B2329", "#5A6670", "#E3E8EC"),
+    "light": Surface("#FFFFFF", "#F3F5F7", "#0F171D", "#5A6670", "#E3E8EC"),
     "dark": Surface("#12181D", "#1C242B", "#E4EAEE", "#9AA8B3", "#2B353D"),
 }
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
 from tests.processes import free_port, processes_of, wait_until
@@ -30,6 +31,8 @@ STREAMS = (
     "gold_orders_by_status",
 )
 START_LIMIT_S = 240.0
+# Streamlit's own, which no setting reaches: its navigation's list, colours of code, sparklines, labels out of use.
+NOT_OURS = ("[data-testid=stSidebarNavItems]", ".token", "[data-testid=stMetricChart]", "label[disabled]")
 PICTURES = Path(__file__).parents[2] / "test-results" / "pages"
 
 
@@ -210,6 +213,12 @@ class Viewer:
     def overflows(self) -> bool:
         """Whether the page is wider than the window."""
         return bool(self.page.evaluate("document.scrollingElement.scrollWidth > window.innerWidth + 1"))
+
+    def barriers(self) -> list[str]:
+        """What axe finds serious or critical on the page."""
+        found = Axe().run(self.page, context={"exclude": [[part] for part in NOT_OURS]}).response["violations"]
+        serious = [each for each in found if each["impact"] in ("serious", "critical")]
+        return [f"{each['id']}: {node['html'][:200]}" for each in serious for node in each["nodes"]]
 
     def picture(self, name: str) -> None:
         """Keep the whole page as a picture, for people to look at."""

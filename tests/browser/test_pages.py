@@ -13,10 +13,13 @@ PAGES = {
     "overview": {},
     "table": {"table": "silver/silver_orders"},
     "history": {"table": "silver/silver_orders"},
+    "versions": {"table": "silver/silver_orders"},
     "files": {"table": "bronze/bronze_events"},
     "properties": {"table": "silver/silver_orders"},
     "changes": {"table": "silver/silver_orders"},
+    "bisect": {"table": "silver/silver_orders"},
     "health": {"table": "bronze/bronze_events"},
+    "tables": {},
     "streams": {},
     "stream": {"stream": "silver_events"},
 }
@@ -115,9 +118,10 @@ def test_the_picker_finds_a_table_and_a_missing_one_is_told(viewer: Viewer) -> N
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_fits_wide_and_narrow(viewer: Viewer, name: str) -> None:
+def test_every_page_fits_wide_and_narrow_and_shuts_nobody_out(viewer: Viewer, name: str) -> None:
     viewer.open("" if name == "overview" else name, **PAGES[name])
     assert not viewer.overflows()
+    assert viewer.barriers() == []
     viewer.picture(f"{name}-wide")
 
     viewer.page.set_viewport_size({"width": 390, "height": 844})
