@@ -18,11 +18,12 @@ from backend.lake.files import file_sizes, stats
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
 from backend.lake.files.stats import ColumnTotals
 from backend.lake.model import Snapshot, TableRef
-from backend.streams.model import HostHeartbeat, StreamStatus
+from backend.streams.model import HostHeartbeat, Run, StreamStatus
 from backend.streams.status import statuses
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
+RUNS_TTL_S = 10.0
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
 # The lake's listing: `lake.refresh_s` of the settings.
 
@@ -68,6 +69,12 @@ def stream_names() -> dict[str, str]:
     streams = streams_reading().streams
     seen = ((stream.observed.query_id, stream.declaration.name) for stream in streams if stream.observed)
     return {query_id: name for query_id, name in seen if query_id}
+
+
+@st.cache_data(show_spinner=False, ttl=RUNS_TTL_S, max_entries=FIXED_ENTRIES)
+def stream_runs(name: str) -> list[Run]:
+    """The runs of a stream, newest first; a week of batches is added up for it."""
+    return context.store().runs(name)
 
 
 def forget_streams() -> None:

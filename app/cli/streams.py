@@ -17,7 +17,7 @@ from app.cli.output import now, one_line, print_json, print_table, say
 from backend.errors import StreamNotFoundError
 from backend.format import ago, rate_text, utc_text
 from backend.settings import Settings
-from backend.streams.model import HostHeartbeat, StreamStatus
+from backend.streams.model import HostHeartbeat, StreamState, StreamStatus
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore
@@ -65,9 +65,7 @@ def one(name: str, *, as_json: bool) -> int:
         "checkpoint": declaration.checkpoint_location,
         "query id": (status.observed.query_id if status.observed else None) or "–",
         "batch": f"{progress.batch_id} · {ago(progress.progressed_at, now())}" if progress else "–",
-        "rates": f"in {rate_text(progress.input_rows_per_s)}, out {rate_text(progress.processed_rows_per_s)}"
-        if progress
-        else "–",
+        "rates": _rates(status),
         "watermark": utc_text(progress.watermark) if progress else "–",
     }
     for word, text in lines.items():
@@ -161,6 +159,17 @@ def _asked(status: StreamStatus) -> str:
     return f" ({wish.actor}, {ago(wish.requested_at, now())}: {one_line(wish.reason)})" if wish else ""
 
 
+def _rates(status: StreamStatus) -> str:
+    """Those of now; a stream that does not run has none, and its last ones are said."""
+    present = f"in {rate_text(status.input_rows_per_s)}, out {rate_text(status.processed_rows_per_s)}"
+    last = status.progress
+    if last is None or status.state is StreamState.RUNNING:
+        return present
+    return (
+        f"{present} · its last batch: in {rate_text(last.input_rows_per_s)}, out {rate_text(last.processed_rows_per_s)}"
+    )
+
+
 def _row(status: StreamStatus) -> tuple[str, ...]:
     progress = status.progress
     return (
@@ -170,6 +179,6 @@ def _row(status: StreamStatus) -> tuple[str, ...]:
         status.verdict.value,
         str(progress.batch_id) if progress else "–",
         ago(progress.progressed_at, now()) if progress else "–",
-        rate_text(progress.input_rows_per_s) if progress else "–",
+        rate_text(status.input_rows_per_s),
         status.because,
     )

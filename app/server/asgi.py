@@ -1,4 +1,4 @@
-"""The server: Streamlit's pages, `/healthz` and `/metrics` in one ASGI application.
+"""The server: Streamlit's pages, `/healthz`, `/metrics` and the script of live charts in one ASGI application.
 
 Rule: the routes only read; they answer from the same services as the pages, and a service that is down is an answer.
 """
@@ -17,10 +17,12 @@ from streamlit.starlette import App
 
 from app import context, errors
 from app.server import metrics
+from app.ui import live_figures
 from backend import logs
 from backend.errors import LakehouseError
 
 MAIN = Path(__file__).parents[1] / "main.py"
+FOR_EVER = "public, max-age=31536000, immutable"  # the path names the version
 SHUTDOWN_S = 3  # open websockets of viewers are closed after this; their browsers reconnect
 
 _log = structlog.get_logger(__name__)
@@ -37,9 +39,20 @@ async def metrics_text(_: Request) -> Response:
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
+async def live_figure_script(_: Request) -> Response:
+    """What draws live charts, compressed once instead of at each request."""
+    script = await run_in_threadpool(live_figures.script)
+    headers = {"Content-Encoding": "gzip", "Cache-Control": FOR_EVER}
+    return Response(script, media_type="text/javascript", headers=headers)
+
+
 def build_app() -> App:
     """The ASGI application."""
-    routes = [Route("/healthz", healthz), Route("/metrics", metrics_text)]
+    routes = [
+        Route("/healthz", healthz),
+        Route("/metrics", metrics_text),
+        Route(live_figures.serve(), live_figure_script),
+    ]
     return App(MAIN, routes=routes, on_script_error=errors.report_bug)
 
 

@@ -66,7 +66,7 @@ class _Reading:
 
 
 _BATCH = _Reading("weir_stream_batch_id", "Last micro-batch that Spark reported.")
-_RATE = _Reading("weir_stream_input_rows_per_second", "Input rate of the last progress.")
+_RATE = _Reading("weir_stream_input_rows_per_second", "Input rate of the last batch, while the stream runs.")
 _AGE = _Reading("weir_stream_progress_age_seconds", "Age of the last progress or idle event.")
 
 
@@ -78,7 +78,7 @@ def _stream_metrics(streams: Iterable[StreamStatus], now: datetime) -> Iterable[
             state.add_metric([status.declaration.name, name.value], float(status.state is name))
     yield state
     yield _BATCH.family((s.declaration.name, s.progress.batch_id if s.progress else None) for s in found)
-    yield _RATE.family((s.declaration.name, s.progress.input_rows_per_s if s.progress else None) for s in found)
+    yield _RATE.family((s.declaration.name, s.input_rows_per_s) for s in found)
     yield _AGE.family((s.declaration.name, _progress_age_s(s, now)) for s in found)
 
 

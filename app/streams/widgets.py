@@ -12,11 +12,12 @@ from app import cache, context, navigation, state
 from app.streams.controls import act_buttons, blocked_caption, operation_log
 from app.streams.view import figures
 from app.streams.view import stream as view
-from app.streams.view.batches import Bin, bin_progress, expectation_totals, runs_of
+from app.streams.view.batches import Points, expectation_totals, points_of
 from app.streams.view.streams import host_sentence
 from app.ui.badges import state_badge
-from app.ui.figures import chart, key_figures
+from app.ui.figures import key_figures
 from app.ui.lists import Look, show
+from app.ui.live_figures import live_chart
 from app.ui.words import markdown_safe, sentence
 from backend.format import utc_text, zone_of
 from backend.streams.model import Progress, StreamState, StreamStatus
@@ -24,7 +25,7 @@ from backend.streams.model import Progress, StreamState, StreamStatus
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
 MOST_EVENTS = 20_000  # a day of five-second batches and some
 VIEWS = ("Expectations", "Runs", "Failures", "Operation log", "Declaration")
-RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream in the window")
+RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
 FAILURES = Look(
     formats={"When": "ago"},
     config={"Message": st.column_config.TextColumn(width="large")},
@@ -54,11 +55,11 @@ def stream_panel(name: str) -> None:
     window_s = WINDOWS_S[window or "15 min"]
     since = context.now() - timedelta(seconds=window_s)
     events = context.store().progress(name, since=since, limit=MOST_EVENTS)
-    bins = bin_progress(events)
-    _figures(status, events, bins)
-    st.caption(view.window_sentence(events, bins, window_s=window_s))
-    if bins:
-        _charts(status, bins)
+    points = points_of(events, trigger_interval_ms=status.declaration.trigger_interval_ms)
+    _figures(status, events, points)
+    st.caption(view.window_sentence(points, window_s=window_s))
+    if points.bins:
+        _charts(points)
     _lists(status, events)
 
 
@@ -104,28 +105,26 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
             )
 
 
-def _figures(status: StreamStatus, events: list[Progress], bins: list[Bin]) -> None:
+def _figures(status: StreamStatus, events: list[Progress], points: Points) -> None:
     totals = expectation_totals(events, status.declaration.expectations)
     key_figures(view.key_figures(status, now=context.now()), key="flow_figures")
-    key_figures(view.state_figures(status, bins, totals), key="state_figures")
+    key_figures(view.state_figures(status, points, totals), key="state_figures")
 
 
-def _charts(status: StreamStatus, bins: list[Bin]) -> None:
-    mode, zone = context.mode(), zone_of(context.timezone())
-    trigger_ms = status.declaration.trigger_interval_ms
+def _charts(points: Points) -> None:
+    look = figures.Look(context.mode(), zone_of(context.timezone()))
     drawn = (
-        ("rates", "Input and processing rate over time", figures.build_rate_figure(bins, mode=mode, zone=zone)),
-        ("durations", "Batch duration by phase, with the trigger interval",
-         figures.build_duration_figure(bins, trigger_interval_ms=trigger_ms, mode=mode)),
-        ("rows", "Rows per batch over time", figures.build_rows_figure(bins, mode=mode, zone=zone)),
-        ("watermark", "How far the watermark is behind the clock",
-         figures.build_watermark_figure(bins, mode=mode, zone=zone)),
-        ("state_rows", "Rows in the state store over time", figures.build_state_figure(bins, mode=mode, zone=zone)),
-    )  # fmt: skip
+        ("rates", "Input and processing rate over time", figures.build_rate_figure),
+        ("durations", "Batch duration by phase, with the trigger interval", figures.build_duration_figure),
+        ("rows", "Rows per batch over time", figures.build_rows_figure),
+        ("watermark", "How far the watermark is behind the clock", figures.build_watermark_figure),
+        ("state_rows", "Rows in the state store over time", figures.build_state_figure),
+    )
+    built = [(key, alt, build(points, look)) for key, alt, build in drawn]
     columns = st.columns(2)
-    for place, (key, alt, figure) in enumerate(each for each in drawn if each[2] is not None):
+    for place, (key, alt, figure) in enumerate(each for each in built if each[2] is not None):
         with columns[place % 2]:
-            chart(figure, key=key, alt=alt)
+            live_chart(figure, key=key, alt=alt)
 
 
 def _lists(status: StreamStatus, events: list[Progress]) -> None:
@@ -141,7 +140,8 @@ def _lists(status: StreamStatus, events: list[Progress]) -> None:
     now = context.now()
     match chosen:
         case "Runs":
-            _table(view.build_run_frame(runs_of(events), now=now), RUNS, "No run has reported progress in this window.")
+            runs = cache.stream_runs(status.declaration.name)
+            _table(view.build_run_frame(runs, now=now), RUNS, "No run has reported progress yet.")
         case "Failures":
             _table(view.build_failure_frame(status, now=now), FAILURES, "No failure inside the restart window.")
         case "Operation log":

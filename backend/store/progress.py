@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from backend.store import rows
 from backend.store.schema import observed, progress
 from backend.store.upsert import insert
-from backend.streams.model import Progress
+from backend.streams.model import Progress, Run
 
 NEWEST_FIRST = (progress.c.progressed_at.desc(), progress.c.id.desc())
 
@@ -39,6 +39,22 @@ def of_stream(connection: Connection, stream: str, *, since: datetime | None, li
 def latest(connection: Connection) -> dict[str, Progress]:
     """The newest of each stream; one index seek a stream, however many rows there are."""
     return {name: found for name in _streams(connection) for found in of_stream(connection, name, since=None, limit=1)}
+
+
+def runs(connection: Connection, stream: str, *, limit: int) -> list[Run]:
+    """The newest `limit` runs of one stream, newest first."""
+    p, began = progress.c, sa.func.min(progress.c.progressed_at)
+    query = sa.select(
+        p.run_id,
+        p.query_id,
+        began.label("first_at"),
+        sa.func.max(p.progressed_at).label("last_at"),
+        sa.func.min(p.batch_id).label("first_batch"),
+        sa.func.max(p.batch_id).label("last_batch"),
+        sa.func.sum(p.num_input_rows).label("input_rows"),
+    )
+    query = query.where(p.stream == stream).group_by(p.run_id, p.query_id).order_by(began.desc()).limit(limit)
+    return [Run(**{**row, "input_rows": int(row["input_rows"])}) for row in connection.execute(query).mappings()]
 
 
 def prune(connection: Connection, *, before: datetime) -> int:

@@ -29,6 +29,7 @@ from backend.streams.model import (
     Lease,
     Observed,
     Progress,
+    Run,
     StreamDeclaration,
     StreamState,
 )
@@ -137,6 +138,11 @@ class ControlStore:
         """The newest `limit` micro-batches, oldest first."""
         with self._database.reading() as connection:
             return progress.of_stream(connection, stream, since=since, limit=limit)
+
+    def runs(self, stream: str, *, limit: int = 100) -> list[Run]:
+        """The newest `limit` runs, newest first, each with its true first and last batch."""
+        with self._database.reading() as connection:
+            return progress.runs(connection, stream, limit=limit)
 
     def latest_progress(self) -> dict[str, Progress]:
         with self._database.reading() as connection:

@@ -118,6 +118,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """One life of a query, as far as its progress is kept."""
+
+    run_id: str
+    query_id: str
+    first_at: datetime
+    last_at: datetime
+    first_batch: int
+    last_batch: int
+    input_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class HostHeartbeat:
     host_id: str
     hostname: str
@@ -174,3 +187,13 @@ class StreamStatus:
     progress: Progress | None
     verdict: Verdict
     because: str
+
+    @property
+    def input_rows_per_s(self) -> float | None:
+        """Rows that arrive a second. None unless it runs: what its last batch took in is not now."""
+        return self.progress.input_rows_per_s if self.progress and self.state is StreamState.RUNNING else None
+
+    @property
+    def processed_rows_per_s(self) -> float | None:
+        """Rows a second while a batch runs. None unless it runs."""
+        return self.progress.processed_rows_per_s if self.progress and self.state is StreamState.RUNNING else None

@@ -105,6 +105,17 @@ def test_progress_round_trips_oldest_first_and_limited_to_the_newest(store: Cont
     assert store.progress("silver_orders", since=batches[2].progressed_at) == batches[2:]
 
 
+def test_runs_are_the_newest_first_with_all_their_batches(store: ControlStore) -> None:
+    first, second = [progress(i) for i in range(3)], [replace(progress(i), run_id="later") for i in range(3, 900)]
+    store.add_progress([*first, *second, progress(0, stream="other")])
+    (later, earlier) = store.runs("silver_orders")
+    assert (later.run_id, later.query_id, later.first_batch, later.last_batch) == ("later", "q", 3, 899)
+    assert (later.first_at, later.last_at) == (second[0].progressed_at, second[-1].progressed_at)
+    assert (later.input_rows, earlier.input_rows) == (10 * len(second), 10 * len(first))
+    assert store.runs("silver_orders", limit=1) == [later]
+    assert store.runs("nobody") == []
+
+
 def test_the_same_progress_twice_is_kept_once(store: ControlStore) -> None:
     store.add_progress([progress(1)])
     store.add_progress([progress(1), progress(2)])

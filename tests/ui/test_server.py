@@ -1,5 +1,6 @@
 """The server's own routes, on a real server process: health, metrics, and a page's first bytes."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -10,8 +11,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import plotly
 import pytest
 
+from app.ui import live_figures
 from tests import builders
 from tests.processes import free_port
 from tests.ui import stream_store
@@ -75,6 +78,18 @@ def test_routes_answer_beside_the_pages(served: str) -> None:
     assert float(numbers['weir_stream_batch_id{stream="silver_orders"}']) >= 1
     assert float(numbers['weir_stream_progress_age_seconds{stream="silver_orders"}']) >= 0
     assert "<title>" in _get(f"{served}/table?table=silver/orders")  # a deep link is served by the same application
+
+
+def test_the_script_of_live_charts_is_the_library_and_kept_for_ever(served: str) -> None:
+    with urllib.request.urlopen(f"{served}{live_figures.PATH}", timeout=20) as answer:
+        script, headers = answer.read(), answer.headers
+    assert headers["Content-Type"].startswith("text/javascript")
+    assert headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert headers["Content-Encoding"] == "gzip" and len(script) < 2_000_000
+    text = gzip.decompress(script).decode()
+    library = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    assert text.startswith(library.read_text()) and "Plotly.react(" in text[library.stat().st_size :]
+    assert plotly.__version__ in live_figures.PATH
 
 
 def test_wrong_settings_end_in_one_sentence(tmp_path: Path) -> None:

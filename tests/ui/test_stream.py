@@ -60,13 +60,16 @@ def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime)
     assert table.isna().loc["never_counted", "Passed"]
 
 
-def test_runs_are_told_apart(store, now: datetime) -> None:
+def test_runs_are_whole_whatever_the_window(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
+    old = [stream_store.batch(NAME, i, now - timedelta(days=2, minutes=i), run_id=f"{NAME}-run-2") for i in range(5, 9)]
+    store.add_progress(old)
 
-    runs = _list(open_page("stream", stream=NAME, view="Runs"))
+    for window in ("15 min", "24 h"):
+        runs = _list(open_page("stream", stream=NAME, view="Runs", window=window))
 
-    assert list(runs["Batches"]) == ["12–35", "0–11"]
-    assert sum(runs["Rows read"]) == sum(each.num_input_rows for each in store.progress(NAME))
+        assert list(runs["Batches"]) == ["0–11", "5–35"]  # by their first batch
+        assert sum(runs["Rows read"]) == sum(each.num_input_rows for each in store.progress(NAME))
 
 
 def test_a_failed_stream_shows_class_message_and_batch(store, now: datetime) -> None:
@@ -101,7 +104,7 @@ def test_a_stream_that_has_never_run_has_no_figures_and_no_error(home: Path, now
     shown = metrics(app := open_page("stream", stream=NAME))
 
     assert set(shown.values()) == {"–"}
-    assert "No progress in the last 15 min" in words(app)
+    assert "No batch in the last 15 min" in words(app)
 
 
 def test_an_unknown_stream_names_those_that_are_there(store, now: datetime) -> None:
@@ -151,6 +154,30 @@ def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: dateti
     assert "(browser)" in entry.actor
     assert f"Stop asked for {NAME}" in words(app)
     assert not [each for each in app.text_area if each.key == "act_reason"]
+
+
+def test_cancel_leaves_the_dialog_and_writes_nothing(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    app = open_page("stream", stream=NAME)
+    app.button(key="one_stop").click()
+    again(app)
+
+    app.button(key="act_cancel").click()
+    again(app)
+
+    assert not [each for each in app.text_area if each.key == "act_reason"]
+    assert store.audit_entries() == []
+
+
+def test_a_stopped_stream_has_no_rate_and_says_its_last(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    stream_store.observe(store, NAME, StreamState.STOPPED, now)
+
+    shown = {metric.label: metric for metric in open_page("stream", stream=NAME).metric}
+
+    assert (shown["Input"].value, shown["Processing"].value) == ("–", "–")
+    assert "In its last batch: 20 rows/s in" in shown["Input"].proto.help
+    assert shown["Rows in batch"].value == "100"
 
 
 def test_restart_of_a_failed_stream_grows_the_generation(store, now: datetime) -> None:

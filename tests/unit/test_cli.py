@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -403,6 +403,16 @@ def test_stream_shows_one(weir: Weir, store: ControlStore) -> None:
     assert document["failures"][0]["batch_id"] == 7
     assert document["checkpoint_location"] == "/cp"
     assert "poisoned by a test" in weir("stream", "fails").out
+
+
+def test_a_stream_that_does_not_run_has_no_rate_and_its_last_is_said(weir: Weir, store: ControlStore) -> None:
+    seen = store.observed()["flows"]
+    lease = store.acquire(stream_resource("flows"), seen.host_id, ttl_s=60, now=seen.observed_at)
+    assert "in 2.5 rows/s" in weir("stream", "flows").out
+    store.observe(replace(seen, state=StreamState.STOPPED), token=lease.token)
+    assert weir("stream", "flows", "--json").document["input_rows_per_s"] is None
+    assert "in –, out – · its last batch: in 2.5 rows/s" in weir("stream", "flows").out
+    assert "2.5 rows/s" not in weir("streams").out
 
 
 def test_an_act_carries_who_and_why_into_the_audit_trail(weir: Weir, store: ControlStore) -> None:

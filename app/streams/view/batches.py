@@ -1,17 +1,20 @@
-"""Progress of one stream made small enough to draw: consecutive events binned, runs and expectations added up.
+"""Micro-batches of one stream made few enough to draw, and their expectations added up.
 
-Rule: pure; sums stay exact under binning, rates and durations are means of what is known, and unknown stays None.
+Rule: pure; counts are taken from batches, never from bins; a bin holds means and last values; unknown stays None.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import groupby
 from statistics import fmean
 
 from backend.streams.model import Progress
+from backend.streams.verdict import batch_end
 
-MAX_BINS = 240
+MOST_POINTS = 240
+BIN_WIDTHS_S = (30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 86_400)
+LEAST_PAUSE_S = 30.0
 TOTAL_PHASE = "triggerExecution"
 WORK_PHASE = "addBatch"
 REST_PHASE = "other"
@@ -19,48 +22,53 @@ REST_PHASE = "other"
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Consecutive progress events of one run: counts are sums, rates and durations means, state the last."""
+    """One point of a chart: a batch, or the batches of one run in a span of time, drawn at its middle. Counts, rates
+    and durations are means of a batch, watermark and state as the last one left them. `goes_on`: it follows the point
+    before without a pause."""
 
     run_id: str
-    first_batch: int
-    last_batch: int
-    at: datetime
-    events: int
-    input_rows: int
-    input_rows_per_s: float | None
-    processed_rows_per_s: float | None
-    batch_duration_ms: float | None
-    phases_ms: Mapping[str, float]
-    output_rows: int | None
-    dropped_rows: int | None
-    watermark: datetime | None
-    state_rows: int | None
-    state_bytes: int | None
-
-    @property
-    def watermark_delay_s(self) -> float | None:
-        """How far the watermark is behind the clock."""
-        return (self.at - self.watermark).total_seconds() if self.watermark else None
-
-    @property
-    def batches_text(self) -> str:
-        if self.first_batch == self.last_batch:
-            return f"batch {self.first_batch}"
-        return f"batches {self.first_batch}–{self.last_batch}"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One life of a query, as far as its progress is kept."""
-
-    run_id: str
-    query_id: str
-    first_at: datetime
-    last_at: datetime
     first_batch: int
     last_batch: int
     batches: int
-    input_rows: int
+    at: datetime
+    began_at: datetime
+    ended_at: datetime
+    input_rows: float
+    output_rows: float | None
+    dropped_rows: float | None
+    input_rows_per_s: float | None
+    processed_rows_per_s: float | None
+    phases_ms: Mapping[str, float]
+    watermark_delay_s: float | None
+    state_rows: int | None
+    goes_on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """What charts draw: `bins` of `width_s` seconds, or one a batch where `width_s` is None. `batches` are all."""
+
+    bins: tuple[Bin, ...]
+    width_s: int | None
+    batches: tuple[Progress, ...]
+    trigger_interval_ms: int
+
+    @property
+    def mean_rows(self) -> float | None:
+        return _mean(batch.num_input_rows for batch in self.batches)
+
+    @property
+    def mean_input_rows_per_s(self) -> float | None:
+        return _mean(batch.input_rows_per_s for batch in self.batches)
+
+    @property
+    def mean_ms(self) -> float | None:
+        return _mean(batch.batch_duration_ms for batch in self.batches)
+
+    @property
+    def over_trigger(self) -> int:
+        """Batches that took longer than the trigger interval."""
+        return sum((batch.batch_duration_ms or 0) > self.trigger_interval_ms > 0 for batch in self.batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +92,18 @@ def is_batch(progress: Progress) -> bool:
     return WORK_PHASE in progress.durations_ms or progress.num_input_rows > 0
 
 
-def bin_progress(events: Sequence[Progress], *, max_bins: int = MAX_BINS) -> list[Bin]:
-    """Events (oldest first) as at most about `max_bins` bins; a bin never spans two runs."""
-    size = max(1, -(-len(events) // max_bins))
-    bins = []
-    for _, run in groupby(events, key=lambda event: event.run_id):
-        of_run = list(run)
-        bins += [_bin(of_run[start : start + size]) for start in range(0, len(of_run), size)]
-    return bins
+def points_of(events: Sequence[Progress], *, trigger_interval_ms: int = 0, most: int = MOST_POINTS) -> Points:
+    """Events (oldest first) as at most about `most` points. The spans of bins stand still while time goes on."""
+    batches = tuple(event for event in events if is_batch(event))
+    width_s = _width_s(batches, most) if len(batches) > most else None
+    bins: list[Bin] = []
+    for _, group in groupby(batches, key=lambda batch: _place(batch, width_s)):
+        item = _bin(list(group), width_s)
+        pause_s = (item.began_at - bins[-1].ended_at).total_seconds() if bins else 0.0
+        same_run = not bins or item.run_id == bins[-1].run_id
+        goes_on = same_run and pause_s <= max(LEAST_PAUSE_S, 5 * trigger_interval_ms / 1_000)
+        bins.append(replace(item, goes_on=goes_on))
+    return Points(tuple(bins), width_s, batches, trigger_interval_ms)
 
 
 def phases_ms(progress: Progress) -> dict[str, int]:
@@ -102,15 +114,6 @@ def phases_ms(progress: Progress) -> dict[str, int]:
     return {**phases, REST_PHASE: rest} if rest > 0 else phases
 
 
-def runs_of(events: Iterable[Progress]) -> list[Run]:
-    """The runs that the events tell of, newest first."""
-    by_run: dict[str, list[Progress]] = {}
-    for event in events:
-        by_run.setdefault(event.run_id, []).append(event)
-    runs = [_run(of_run) for of_run in by_run.values()]
-    return sorted(runs, key=lambda run: run.first_at, reverse=True)
-
-
 def expectation_totals(events: Iterable[Progress], declared: Iterable[str] = ()) -> list[ExpectationTotal]:
     """Passed and failed rows per expectation, the declared ones first even where no event counts them."""
     totals = {name: ExpectationTotal(name, None, None, None) for name in declared}
@@ -119,8 +122,8 @@ def expectation_totals(events: Iterable[Progress], declared: Iterable[str] = ())
             seen = totals.get(count.name, ExpectationTotal(count.name, None, None, None))
             totals[count.name] = ExpectationTotal(
                 count.name,
-                _plus(seen.passed, count.passed),
-                _plus(seen.failed, count.failed),
+                sum_known((seen.passed, count.passed)),
+                sum_known((seen.failed, count.failed)),
                 event.progressed_at if count.failed else seen.last_failed_at,
             )
     return list(totals.values())
@@ -137,49 +140,42 @@ def sum_known(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _plus(total: int | None, more: int | None) -> int | None:
-    return sum_known((total, more))
-
-
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
 
-def _bin(events: Sequence[Progress]) -> Bin:
-    first, last = events[0], events[-1]
-    batches = [event for event in events if is_batch(event)]
-    phases = [phases_ms(event) for event in batches]
+def _width_s(batches: Sequence[Progress], most: int) -> int:
+    span_s = (batches[-1].progressed_at - batches[0].progressed_at).total_seconds()
+    return next((width_s for width_s in BIN_WIDTHS_S if span_s <= most * width_s), BIN_WIDTHS_S[-1])
+
+
+def _place(batch: Progress, width_s: int | None) -> tuple[str, float]:
+    """What batches of one point have in common."""
+    return batch.run_id, batch.progressed_at.timestamp() // width_s if width_s else batch.batch_id
+
+
+def _bin(batches: Sequence[Progress], width_s: int | None) -> Bin:
+    first, last = batches[0], batches[-1]
+    middle = first.progressed_at
+    if width_s:
+        middle = datetime.fromtimestamp((middle.timestamp() // width_s + 0.5) * width_s, UTC)
+    phases = [phases_ms(batch) for batch in batches]
     names = dict.fromkeys(name for each in phases for name in each)
     return Bin(
         run_id=last.run_id,
         first_batch=first.batch_id,
         last_batch=last.batch_id,
-        at=last.progressed_at,
-        events=len(events),
-        input_rows=sum(event.num_input_rows for event in events),
-        input_rows_per_s=_mean(event.input_rows_per_s for event in events),
-        processed_rows_per_s=_mean(event.processed_rows_per_s for event in batches),
-        batch_duration_ms=_mean(event.batch_duration_ms for event in batches),
-        phases_ms={name: sum(each.get(name, 0) for each in phases) / len(phases) for name in names},
-        output_rows=sum_known(event.output_rows for event in events),
-        dropped_rows=dropped_rows(events),
-        watermark=last.watermark,
-        state_rows=last.state_rows,
-        state_bytes=last.state_bytes,
-    )
-
-
-def _run(events: Sequence[Progress]) -> Run:
-    batches = {event.batch_id for event in events if is_batch(event)}
-    ids = batches or {event.batch_id for event in events}
-    return Run(
-        run_id=events[0].run_id,
-        query_id=events[0].query_id,
-        first_at=events[0].progressed_at,
-        last_at=events[-1].progressed_at,
-        first_batch=min(ids),
-        last_batch=max(ids),
         batches=len(batches),
-        input_rows=sum(event.num_input_rows for event in events),
+        at=middle,
+        began_at=first.progressed_at,
+        ended_at=batch_end(last),
+        input_rows=fmean(batch.num_input_rows for batch in batches),
+        output_rows=_mean(batch.output_rows for batch in batches),
+        dropped_rows=_mean(batch.rows_dropped_by_watermark for batch in batches),
+        input_rows_per_s=_mean(batch.input_rows_per_s for batch in batches),
+        processed_rows_per_s=_mean(batch.processed_rows_per_s for batch in batches),
+        phases_ms={name: fmean(each.get(name, 0) for each in phases) for name in names},
+        watermark_delay_s=(last.progressed_at - last.watermark).total_seconds() if last.watermark else None,
+        state_rows=last.state_rows,
     )

@@ -1,206 +1,209 @@
 """The charts of one stream.
 
-Rule: pure; every chart says its finding in the title, has units on its axes and breaks its lines between two runs.
+Rule: pure; every chart says its finding in the title and has units on its axes. All share the time axis, and a line
+breaks where nothing ran: between two runs and in a pause. Small to send: a live page gets them at each batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
+from statistics import median
 
 import plotly.graph_objects as go
 
-from app.streams.view.batches import WORK_PHASE, Bin
+from app.streams.view.batches import WORK_PHASE, Bin, Points
 from app.streams.view.stream import ms_text
 from app.ui.theme import SURFACES, Mode, categories, template_name
-from backend.format import count_text, duration_text, percent, rate_text, utc_text
+from backend.format import count_text, duration_text, rate_text
 
-CHART_HEIGHT = 260
-FEW_BINS = 60  # up to here each one gets a dot
-BLUE, ORANGE, GREEN, PURPLE, VERMILLION = range(5)  # places in the palette
-PHASES = {
-    "latestOffset": "find new input",
-    "getBatch": "plan the read",
-    "queryPlanning": "plan the query",
-    "walCommit": "write the offsets",
-    "addBatch": "compute and write",
-    "commitOffsets": "commit",
-    "commitBatch": "commit",
-    "other": "everything else",
+CHART_HEIGHT = 280
+FEW_POINTS = 60  # up to here the dots are large
+BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY = range(6)  # places in the palette
+# What Spark's phases are for, and a colour for each; the trigger's line has the text's.
+WORK = {
+    "find new input": (SKY, ("latestOffset", "getOffset", "setOffsetRange", "getEndOffset")),
+    "plan": (BLUE, ("getBatch", "queryPlanning")),
+    "compute and write": (GREEN, (WORK_PHASE,)),
+    "commit": (PURPLE, ("walCommit", "commitOffsets", "commitBatch")),
 }
+REST = "everything else"
+
+Values = Sequence[float | None]
+Series = Mapping[str, tuple[int, Values]]  # by name: a place in the palette, and a value for each bin
 
 
-def build_rate_figure(bins: Sequence[Bin], *, mode: Mode = "light", zone: tzinfo = UTC) -> go.Figure:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the charts of one viewer look: light or dark, and whose clock."""
+
+    mode: Mode = "light"
+    zone: tzinfo = UTC
+
+
+def build_rate_figure(points: Points, look: Look) -> go.Figure:
     """Input and processing rate on one axis over time."""
-    figure = _figure(_rate_title(bins), mode, "rows per second")
-    for label, colour, values in (
-        ("input", categories(mode)[BLUE], [item.input_rows_per_s for item in bins]),
-        ("processing", categories(mode)[ORANGE], [item.processed_rows_per_s for item in bins]),
-    ):
-        x, y, text = _broken(bins, values, zone)
-        figure.add_scatter(
-            x=x,
-            y=y,
-            customdata=text,
-            name=label,
-            mode="lines+markers" if len(bins) < FEW_BINS else "lines",
-            line={"color": colour, "width": 2},
-            marker={"size": 4},
-            connectgaps=False,
-            hovertemplate="%{customdata}<br>%{y:,.1f} rows/s<extra>" + label + "</extra>",
-        )
-    return figure
+    mean = points.mean_input_rows_per_s
+    figure = _figure(
+        f"Rate: {rate_text(mean)} come in on average" if mean is not None else "Input and processing rate",
+        "rows per second",
+        look,
+    )
+    series: Series = {
+        "input": (BLUE, [item.input_rows_per_s for item in points.bins]),
+        "processing": (ORANGE, [item.processed_rows_per_s for item in points.bins]),
+    }
+    return _add_lines(figure, points, series, look, unit="rows/s")
 
 
-def build_duration_figure(bins: Sequence[Bin], *, trigger_interval_ms: int, mode: Mode = "light") -> go.Figure:
-    """Batch duration as stacked phases, one bar a batch (or bin), with the trigger interval as a line."""
-    worked = [item for item in bins if item.phases_ms]
-    figure = _figure(_duration_title(worked, trigger_interval_ms), mode, "seconds")
-    names = [name for name in PHASES if any(name in item.phases_ms for item in worked)]
-    names += sorted({name for item in worked for name in item.phases_ms} - set(names))
-    colours = categories(mode)
-    labels = [item.batches_text for item in worked]
-    for index, name in enumerate(names):
+def build_duration_figure(points: Points, look: Look) -> go.Figure:
+    """Batch duration as stacked phases, with the trigger interval as a line."""
+    figure = _figure(_duration_title(points), "seconds", look)
+    x, batches = [_wall_ms(item.at, look.zone) for item in points.bins], _batches(points)
+    for name, colour, seconds in _work(points.bins, look.mode):
         figure.add_bar(
-            x=list(range(len(worked))),
-            y=[item.phases_ms.get(name, 0.0) / 1_000 for item in worked],
-            customdata=labels,
-            name=name,
-            marker={"color": colours[index % len(colours)], "line": {"width": 0}},
-            hovertemplate="%{customdata}<br>%{y:.2f} s to " + PHASES.get(name, name) + "<extra>" + name + "</extra>",
-        )
-    if trigger_interval_ms and worked:
-        figure.add_hline(
-            y=trigger_interval_ms / 1_000,
-            line={"dash": "dash", "width": 1.5, "color": categories(mode)[VERMILLION]},
-            annotation_text=f"trigger {ms_text(trigger_interval_ms)}",
-            annotation_position="top right",
-            annotation_bgcolor=SURFACES[mode].background,
-        )
-    step = max(1, len(worked) // 8)
-    ticks = list(range(0, len(worked), step))
-    figure.update_xaxes(title="batch", tickvals=ticks, ticktext=[str(worked[at].first_batch) for at in ticks])
-    return figure.update_layout(
-        barmode="stack", height=300, bargap=0.1, margin={"t": 40}, legend={"y": -0.3, "yanchor": "top"}
-    )
-
-
-def build_rows_figure(bins: Sequence[Bin], *, mode: Mode = "light", zone: tzinfo = UTC) -> go.Figure:
-    """Rows read, written and dropped as too late, over time."""
-    read = sum(item.input_rows for item in bins)
-    title = f"Rows per batch: {count_text(read)} read in this window" if bins else "Rows per batch"
-    figure = _figure(title, mode, "rows")
-    series = (
-        ("read", categories(mode)[BLUE], [item.input_rows for item in bins]),
-        ("written", categories(mode)[GREEN], [item.output_rows for item in bins]),
-        ("dropped as too late", categories(mode)[VERMILLION], [item.dropped_rows for item in bins]),
-    )
-    for label, colour, values in series:
-        if all(value is None for value in values):
-            continue
-        x, y, text = _broken(bins, values, zone)
-        figure.add_scatter(
             x=x,
-            y=y,
-            customdata=text,
-            name=label,
-            mode="lines+markers" if len(bins) < FEW_BINS else "lines",
-            line={"color": colour, "width": 2},
-            marker={"size": 4},
-            hovertemplate="%{customdata}<br>%{y:,} rows<extra>" + label + "</extra>",
+            y=[round(value, 3) for value in seconds],
+            width=0.85 * _distance_ms(points.bins),
+            customdata=batches,
+            name=name,
+            marker={"color": colour, "line": {"width": 0}},
+            hovertemplate=_hover(points, look, f"%{{y:.2f}} s to {name}"),
         )
-    return figure
+    if points.trigger_interval_ms and points.bins:
+        figure.add_hline(
+            y=points.trigger_interval_ms / 1_000,
+            line={"dash": "dash", "width": 1.5, "color": SURFACES[look.mode].text},
+            annotation_text=f"trigger {ms_text(points.trigger_interval_ms)}",
+            annotation_position="top right",
+            annotation_bgcolor=SURFACES[look.mode].background,
+        )
+    return figure.update_layout(barmode="stack")
 
 
-def build_state_figure(bins: Sequence[Bin], *, mode: Mode = "light", zone: tzinfo = UTC) -> go.Figure | None:
-    """Rows in the state store over time; None for a stream without state."""
-    known = [item for item in bins if item.state_rows is not None]
-    if not known:
-        return None
-    figure = _figure(f"State: {count_text(known[-1].state_rows)} rows kept", mode, "rows in state")
-    x, y, text = _broken(known, [item.state_rows for item in known], zone)
-    figure.add_scatter(
-        x=x,
-        y=y,
-        customdata=text,
-        name="state rows",
-        line={"color": categories(mode)[PURPLE], "width": 2},
-        hovertemplate="%{customdata}<br>%{y:,} rows<extra></extra>",
-    )
-    return figure.update_layout(showlegend=False)
+def build_rows_figure(points: Points, look: Look) -> go.Figure:
+    """Rows that a batch read, wrote and dropped as too late, over time."""
+    read = sum(batch.num_input_rows for batch in points.batches)
+    title = f"Rows per batch: {count_text(points.mean_rows)} on average, {count_text(read)} read in all"
+    figure = _figure(title if points.batches else "Rows per batch", "rows", look)
+    series: Series = {
+        "read": (BLUE, [item.input_rows for item in points.bins]),
+        "written": (GREEN, [item.output_rows for item in points.bins]),
+        "dropped as too late": (VERMILLION, [item.dropped_rows for item in points.bins]),
+    }
+    return _add_lines(figure, points, series, look, unit="rows")
 
 
-def build_watermark_figure(bins: Sequence[Bin], *, mode: Mode = "light", zone: tzinfo = UTC) -> go.Figure | None:
+def build_watermark_figure(points: Points, look: Look) -> go.Figure | None:
     """How far the watermark is behind the clock; None for a stream without one."""
-    known = [item for item in bins if item.watermark_delay_s is not None]
+    delays = [item.watermark_delay_s for item in points.bins]
+    known = [delay_s for delay_s in delays if delay_s is not None]
     if not known:
         return None
-    title = f"Watermark: {duration_text(known[-1].watermark_delay_s)} behind the clock"
-    figure = _figure(title, mode, "minutes behind")
-    x, y, text = _broken(known, [(item.watermark_delay_s or 0.0) / 60 for item in known], zone)
-    figure.add_scatter(
-        x=x,
-        y=y,
-        customdata=text,
-        name="watermark",
-        line={"color": categories(mode)[GREEN], "width": 2},
-        hovertemplate="%{customdata}<br>%{y:,.1f} min behind<extra></extra>",
-    )
-    return figure.update_layout(showlegend=False)
+    figure = _figure(f"Watermark: {duration_text(known[-1])} behind the clock", "minutes behind", look)
+    minutes = [None if delay_s is None else delay_s / 60 for delay_s in delays]
+    return _add_lines(figure, points, {"watermark": (GREEN, minutes)}, look, unit="min behind")
 
 
-def _figure(title: str, mode: Mode, unit: str) -> go.Figure:
+def build_state_figure(points: Points, look: Look) -> go.Figure | None:
+    """Rows in the state store over time; None for a stream without state."""
+    counts: Values = [item.state_rows for item in points.bins]
+    known = [count for count in counts if count is not None]
+    if not known:
+        return None
+    figure = _figure(f"State: {count_text(known[-1])} rows kept", "rows in state", look)
+    return _add_lines(figure, points, {"state": (PURPLE, counts)}, look, unit="rows")
+
+
+def _figure(title: str, unit: str, look: Look) -> go.Figure:
     figure = go.Figure()
     figure.update_layout(
-        template=template_name(mode),
-        title={"text": title, "font": {"size": 14}, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top"},
+        template=template_name(look.mode),
+        title={"text": title, "font": {"size": 14}, "y": 0.98, "yanchor": "top"},
         height=CHART_HEIGHT,
-        margin={"l": 8, "r": 8, "t": 56, "b": 8},
-        legend={"x": 0, "xanchor": "left", "font": {"size": 11}},
+        margin={"t": 36},
+        legend={"x": 0, "xanchor": "left", "y": -0.16, "yanchor": "top", "traceorder": "normal", "font": {"size": 11}},
         uirevision="keep",
-        hovermode="closest",
+        dragmode="zoom",
     )
-    figure.update_yaxes(title=unit, rangemode="tozero", automargin=True)
-    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(title=unit, rangemode="tozero", fixedrange=True)
+    figure.update_xaxes(type="date")
     return figure
 
 
-def _broken(
-    bins: Sequence[Bin], values: Sequence[float | int | None], zone: tzinfo
-) -> tuple[list[datetime], list[float | int | None], list[str]]:
-    """Times, values and hover texts with a gap wherever a new run begins."""
-    if not bins:
-        return [], [], []
-    x: list[datetime] = [bins[0].at.astimezone(zone)]
-    y: list[float | int | None] = [values[0]]
-    text = [_hover(bins[0])]
-    for (before, item), value in zip(pairwise(bins), values[1:], strict=True):
-        if item.run_id != before.run_id:
-            x.append(item.at.astimezone(zone))
-            y.append(None)
-            text.append("")
-        x.append(item.at.astimezone(zone))
-        y.append(value)
-        text.append(_hover(item))
-    return x, y, text
+def _add_lines(figure: go.Figure, points: Points, series: Series, look: Look, *, unit: str) -> go.Figure:
+    """One line for each of the series, whose values stand in the order of the bins; none for what nobody knows."""
+    known = {name: line for name, line in series.items() if any(value is not None for value in line[1])}
+    for name, (colour, values) in known.items():
+        x, y, batches = _broken(points, values, look.zone)
+        figure.add_scatter(
+            x=x,
+            y=y,
+            customdata=batches,
+            name=name,
+            mode="lines+markers",
+            line={"color": categories(look.mode)[colour], "width": 2},
+            marker={"size": 5 if len(points.bins) < FEW_POINTS else 3},
+            connectgaps=False,
+            hovertemplate=_hover(points, look, f"{name} %{{y:,.4~g}} {unit}"),
+        )
+    return figure.update_layout(showlegend=len(known) > 1)
 
 
-def _hover(item: Bin) -> str:
-    return f"{item.batches_text} · {utc_text(item.at)}"
+def _broken(points: Points, values: Values, zone: tzinfo) -> tuple[list[int], list[float | None], list[list[int]]]:
+    """Times, values and batches, with an empty point wherever the line must not go on."""
+    x: list[int] = []
+    y: list[float | None] = []
+    batches: list[list[int]] = []
+    for item, value, named in zip(points.bins, values, _batches(points), strict=True):
+        if x and not item.goes_on:
+            x, y, batches = [*x, x[-1]], [*y, None], [*batches, named]
+        x.append(_wall_ms(item.at, zone))
+        y.append(None if value is None else round(value, 3))
+        batches.append(named)
+    return x, y, batches
 
 
-def _rate_title(bins: Sequence[Bin]) -> str:
-    known = [item.input_rows_per_s for item in bins if item.input_rows_per_s is not None]
-    if not known:
-        return "Input and processing rate"
-    return f"Rate: {rate_text(sum(known) / len(known))} come in on average"
+def _batches(points: Points) -> list[list[int]]:
+    """What the hover names: a batch, or the first, the last and how many."""
+    if points.width_s is None:
+        return [[item.first_batch] for item in points.bins]
+    return [[item.first_batch, item.last_batch, item.batches] for item in points.bins]
 
 
-def _duration_title(worked: Sequence[Bin], trigger_interval_ms: int) -> str:
-    durations = [sum(item.phases_ms.values()) for item in worked]
-    if not any(durations):
+def _wall_ms(moment: datetime, zone: tzinfo) -> int:
+    """The viewer's wall clock as Plotly takes it: milliseconds as if in UTC."""
+    return round(moment.astimezone(zone).replace(tzinfo=UTC).timestamp() * 1_000)
+
+
+def _hover(points: Points, look: Look, value: str) -> str:
+    zone = points.bins[-1].at.astimezone(look.zone).tzname() if points.bins else ""
+    if points.width_s is None:
+        return f"batch %{{customdata[0]}} · %{{x|%e %b %H:%M:%S}} {zone}<br>{value}<extra></extra>"
+    mean = "mean of %{customdata[2]} batches, %{customdata[0]}–%{customdata[1]}"
+    return f"{mean} · about %{{x|%e %b %H:%M}} {zone}<br>{value}<extra></extra>"
+
+
+def _work(bins: Sequence[Bin], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:
+    """Name, colour and seconds of each kind of work that took any time."""
+    known = {phase for _, phases in WORK.values() for phase in phases}
+    others = tuple({phase for item in bins for phase in item.phases_ms} - known)
+    kinds = {name: (categories(mode)[place], phases) for name, (place, phases) in WORK.items()}
+    for name, (colour, phases) in {**kinds, REST: (SURFACES[mode].muted, others)}.items():
+        seconds = [sum(item.phases_ms.get(phase, 0.0) for phase in phases) / 1_000 for item in bins]
+        if any(seconds):
+            yield name, colour, seconds
+
+
+def _distance_ms(bins: Sequence[Bin]) -> float:
+    """How far apart two points usually are."""
+    apart = [(after.at - before.at).total_seconds() for before, after in pairwise(bins) if after.goes_on]
+    return 1_000 * median(apart) if apart else 10_000.0
+
+
+def _duration_title(points: Points) -> str:
+    if points.mean_ms is None:
         return "Batch duration by phase"
-    mean_ms = sum(durations) / len(durations)
-    work_ms = sum(item.phases_ms.get(WORK_PHASE, 0.0) for item in worked) / len(worked)
-    over = sum(1 for duration in durations if trigger_interval_ms and duration > trigger_interval_ms)
-    told = f"{over} of {len(worked)} over the trigger" if over else f"{percent(work_ms / mean_ms)} of it addBatch"
-    return f"Batch: {ms_text(mean_ms)} on average, {told}"
+    over = count_text(points.over_trigger) if points.over_trigger else "none"
+    told = f", {over} of {count_text(len(points.batches))} over the trigger" if points.trigger_interval_ms else ""
+    return f"Batch: {ms_text(points.mean_ms)} on average{told}"

@@ -8,12 +8,12 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.streams.view.batches import Bin, ExpectationTotal, Run, sum_known
+from app.streams.view.batches import ExpectationTotal, Points, dropped_rows, sum_known
 from app.streams.view.streams import last_batch_at
 from app.ui.frames import ages
 from app.ui.words import KeyFigure
-from backend.format import ago, bytes_text, count_text, duration_text, percent, rate_text, utc_text
-from backend.streams.model import Progress, StreamStatus
+from backend.format import ago, bytes_text, count_text, duration_text, percent, rate_text, things, utc_text
+from backend.streams.model import Run, StreamState, StreamStatus
 
 
 def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
@@ -23,13 +23,14 @@ def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
     return [
         KeyFigure(
             "Input",
-            rate_text(last.input_rows_per_s if last else None),
-            f"Rows per second that arrived, as the last progress says.{missing}",
+            rate_text(status.input_rows_per_s),
+            f"Rows per second that arrived, as the last batch says.{missing}{_then(status)}",
         ),
         KeyFigure(
             "Processing",
-            rate_text(last.processed_rows_per_s if last else None),
-            f"Rows per second while a batch runs. Lower than input is no back pressure by itself.{missing}",
+            rate_text(status.processed_rows_per_s),
+            f"Rows per second while a batch runs. Lower than input is no back pressure by itself.{missing}"
+            f"{_then(status)}",
         ),
         KeyFigure(
             "Batch duration",
@@ -52,11 +53,20 @@ def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
     ]
 
 
-def state_figures(status: StreamStatus, bins: Sequence[Bin], totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:
+def _then(status: StreamStatus) -> str:
+    """The last rates of a stream that has none now."""
+    last = status.progress
+    if last is None or status.state is StreamState.RUNNING:
+        return ""
+    rates = f"{rate_text(last.input_rows_per_s)} in, {rate_text(last.processed_rows_per_s)} processed"
+    return f" It does not run, so it has no rate now. In its last batch: {rates}."
+
+
+def state_figures(status: StreamStatus, points: Points, totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:
     """Watermark, state, rows too late and rows against expectations: what a stateful stream is asked about."""
     last = status.progress
     watermark = last.watermark if last else None
-    dropped = sum_known(item.dropped_rows for item in bins)
+    dropped = dropped_rows(points.batches)
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
     return [
@@ -129,12 +139,13 @@ def build_failure_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
     )
 
 
-def window_sentence(events: Sequence[Progress], bins: Sequence[Bin], *, window_s: float) -> str:
-    """What the charts cover, and that events were binned where they were."""
-    if not events:
-        return f"No progress in the last {duration_text(window_s)}."
-    binned = f", drawn as {len(bins)} bins" if len(bins) < len(events) else ""
-    return f"{count_text(len(events))} progress events from the last {duration_text(window_s)}{binned}."
+def window_sentence(points: Points, *, window_s: float) -> str:
+    """How many batches the charts show, and what a point is."""
+    number, window = len(points.batches), duration_text(window_s)
+    if not number:
+        return f"No batch in the last {window}."
+    point = "one batch" if points.width_s is None else f"the mean of a batch over {duration_text(points.width_s)}"
+    return f"{things(number, 'batch', 'batches')} in the last {window}. Each point is {point}."
 
 
 def ms_text(ms: float | None) -> str:

@@ -129,7 +129,7 @@ def build_stream_frame(
             "Verdict": [verdict_text(status.verdict) for status in statuses],
             "Wanted": [wanted_text(status.desired) for status in statuses],
             "Observed": [state_text(status.state) for status in statuses],
-            "Rows in": pd.array([_input_rate(status) for status in statuses], dtype="Float64"),
+            "Rows in": pd.array([status.input_rows_per_s for status in statuses], dtype="Float64"),
             "Last 5 min": [list((recent_rows or {}).get(status.declaration.name, ())) for status in statuses],
             "Last batch": ages(ended, now),
             "Why": [why_text(status) for status in statuses],
@@ -145,7 +145,7 @@ def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
     states = Counter(status.state for status in statuses)
     parts = ", ".join(f"{states[state]} {state.value.lower()}" for state in StreamState if states[state])
     noun = "stream" if len(statuses) == 1 else "streams"
-    rate = sum(_input_rate(status) or 0.0 for status in statuses if status.state is StreamState.RUNNING)
+    rate = sum(status.input_rows_per_s or 0.0 for status in statuses)
     return f"{len(statuses)} {noun}: {parts} · {rate_text(rate)} in"
 
 
@@ -200,13 +200,6 @@ def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.D
             "At": [utc_text(entry.at) for entry in newest],
         }
     )
-
-
-def _input_rate(status: StreamStatus) -> float | None:
-    """Now, not then: a stream that does not run takes in nothing that we know of."""
-    if status.progress is None or status.state is not StreamState.RUNNING:
-        return None
-    return status.progress.input_rows_per_s
 
 
 def _wants(status: StreamStatus, state: DesiredState) -> bool:

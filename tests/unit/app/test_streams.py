@@ -1,11 +1,20 @@
 """What may be asked of a stream in each state, and how the list words it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pandas as pd
 import pytest
 
-from app.streams.view.batches import bin_progress
-from app.streams.view.figures import build_duration_figure, build_rate_figure, build_state_figure
+from app.streams.view.batches import points_of
+from app.streams.view.figures import (
+    Look,
+    build_duration_figure,
+    build_rate_figure,
+    build_rows_figure,
+    build_state_figure,
+)
+from app.streams.view.stream import key_figures, window_sentence
 from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
 from backend.streams.model import (
     Desired,
@@ -103,18 +112,19 @@ def test_a_silent_host_is_told_with_its_last_sign() -> None:
     assert host_sentence([], now=NOW, stale_s=15) is not None
 
 
-def test_figures_break_their_lines_between_runs() -> None:
-    bins = bin_progress([event(0), event(1), event(2, run="r2"), event(3, run="r2")])
+def test_lines_break_between_runs_and_in_a_pause() -> None:
+    points = points_of([event(0), event(1), event(2, run="r2"), event(3, run="r2"), event(90, run="r2")])
 
-    figure = build_rate_figure(bins)
-
-    assert list(figure.data[0].y) == [2.0, 2.0, None, 2.0, 2.0]
+    for figure in (build_rate_figure(points, Look()), build_rows_figure(points, Look())):
+        for line in figure.data:
+            assert [value is None for value in line.y] == [False, False, True, False, False, True, False]
 
 
 def test_stacked_phases_equal_the_durations() -> None:
-    bins = bin_progress([event(0), event(1, durations_ms={"addBatch": 7_000, "triggerExecution": 8_000})])
+    slow = event(1, durations_ms={"addBatch": 7_000, "triggerExecution": 8_000}, batch_duration_ms=8_000)
+    points = points_of([event(0), slow], trigger_interval_ms=5_000)
 
-    figure = build_duration_figure(bins, trigger_interval_ms=5_000)
+    figure = build_duration_figure(points, Look())
 
     heights = [sum(trace.y[i] for trace in figure.data) for i in range(2)]
     assert heights == pytest.approx([2.0, 8.0])
@@ -122,14 +132,65 @@ def test_stacked_phases_equal_the_durations() -> None:
     assert "1 of 2 over the trigger" in figure.layout.title.text
 
 
-def test_a_figure_of_a_long_window_stays_small() -> None:
-    bins = bin_progress([event(i) for i in range(17_280)])
+def test_the_phases_of_spark_share_no_colour() -> None:
+    phases = (
+        "latestOffset",
+        "getBatch",
+        "queryPlanning",
+        "walCommit",
+        "addBatch",
+        "commitOffsets",
+        "commitBatch",
+        "new",
+    )
+    points = points_of([event(0, durations_ms=dict.fromkeys(phases, 100))], trigger_interval_ms=5_000)
 
-    figure = build_duration_figure(bins, trigger_interval_ms=5_000)
+    for mode in ("light", "dark"):
+        figure = build_duration_figure(points, Look(mode))
+        colours = [trace.marker.color for trace in figure.data] + [figure.layout.shapes[0].line.color]
+        assert len(set(colours)) == len(colours) == 6
+        assert sum(trace.y[0] for trace in figure.data) == pytest.approx(2.0)  # no total: all of the batch
 
-    assert sum(len(trace.x) for trace in figure.data) <= 2_000
+
+def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:
+    points = points_of([event(i, rows=10 + i % 2) for i in range(17_280)], trigger_interval_ms=5_000)
+
+    figure = build_rows_figure(points, Look())
+
+    assert set(figure.data[0].y) == {10.5}
+    assert figure.layout.title.text == "Rows per batch: 10.5 on average, 181 k read in all"
+    assert window_sentence(points, window_s=86_400) == (
+        "17,280 batches in the last 1 d. Each point is the mean of a batch over 10 min."
+    )
+
+
+def test_figures_of_a_long_window_stay_small() -> None:
+    points = points_of([event(i, state_rows=i, dropped=0) for i in range(17_280)], trigger_interval_ms=5_000)
+
+    figures = [
+        build(points, Look())
+        for build in (build_rate_figure, build_duration_figure, build_rows_figure, build_state_figure)
+    ]
+
+    assert all(sum(len(trace.x) for trace in figure.data) <= 2_000 for figure in figures)
+    assert sum(len(figure.to_json()) for figure in figures) < 60_000
 
 
 def test_a_stream_without_state_has_no_state_chart() -> None:
-    assert build_state_figure(bin_progress([event(0)])) is None
-    assert build_state_figure(bin_progress([event(0, state_rows=5)])) is not None
+    assert build_state_figure(points_of([event(0)]), Look()) is None
+    assert build_state_figure(points_of([event(0, state_rows=5)]), Look()) is not None
+
+
+@pytest.mark.parametrize("state", list(StreamState))
+def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
+    shown = replace(status(state), progress=event(0))
+
+    (row,) = build_stream_frame([shown], now=NOW).to_dict("records")
+    rate, processing, *_ = key_figures(shown, now=NOW)
+
+    if state is StreamState.RUNNING:
+        assert (row["Rows in"], rate.value, processing.value) == (2.0, "2 rows/s", "5 rows/s")
+    else:
+        assert pd.isna(row["Rows in"])
+        assert (rate.value, processing.value) == ("–", "–")
+        assert "In its last batch: 2 rows/s in, 5 rows/s processed." in rate.help

@@ -1,12 +1,13 @@
-"""Progress binned for drawing, against naive recounts."""
+"""Batches as points of a chart, against naive recounts."""
 
 from datetime import UTC, datetime, timedelta
+from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.streams.view.batches import bin_progress, dropped_rows, expectation_totals, phases_ms, runs_of
+from app.streams.view.batches import dropped_rows, expectation_totals, phases_ms, points_of
 from backend.streams.model import ExpectationCount, Progress
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -35,35 +36,76 @@ events = st.lists(
 
 
 @given(events, st.integers(1, 40))
-def test_binning_keeps_every_sum(found: list[Progress], max_bins: int) -> None:
-    bins = bin_progress(found, max_bins=max_bins)
+def test_points_leave_out_no_batch_and_keep_each_mean(found: list[Progress], most: int) -> None:
+    points = points_of(found, most=most)
 
-    assert sum(each.input_rows for each in bins) == sum(each.num_input_rows for each in found)
-    assert sum(each.events for each in bins) == len(found)
+    assert sum(each.batches for each in points.bins) == len(found) == len(points.batches)
+    assert points.mean_rows == (pytest.approx(fmean(each.num_input_rows for each in found)) if found else None)
+    rows = sum(each.input_rows * each.batches for each in points.bins)
+    assert rows == pytest.approx(sum(each.num_input_rows for each in found))
     known = [each.rows_dropped_by_watermark for each in found if each.rows_dropped_by_watermark is not None]
-    assert sum(each.dropped_rows or 0 for each in bins) == sum(known)
     assert dropped_rows(found) == (sum(known) if known else None)
 
 
 @given(events, st.integers(1, 40))
-def test_a_bin_never_spans_two_runs(found: list[Progress], max_bins: int) -> None:
+def test_a_point_never_spans_two_runs(found: list[Progress], most: int) -> None:
     left = list(found)
-    for each in bin_progress(found, max_bins=max_bins):
-        inside, left = left[: each.events], left[each.events :]
+    for each in points_of(found, most=most).bins:
+        inside, left = left[: each.batches], left[each.batches :]
         assert {one.run_id for one in inside} == {each.run_id}
+        assert (inside[0].batch_id, inside[-1].batch_id) == (each.first_batch, each.last_batch)
     assert not left
 
 
-def test_few_events_stay_one_bin_each_and_many_become_few() -> None:
-    assert len(bin_progress([event(i) for i in range(50)], max_bins=50)) == 50
-    assert len(bin_progress([event(i) for i in range(51)], max_bins=50)) == 26
-    assert bin_progress([]) == []
+def test_few_batches_are_a_point_each_and_many_are_means_over_a_span() -> None:
+    assert [each.batches for each in points_of([event(i) for i in range(50)], most=50).bins] == [1] * 50
+    many = points_of([event(i) for i in range(8_640)], trigger_interval_ms=5_000)  # half a day
+    assert many.width_s == 300
+    assert [each.batches for each in many.bins] == [60] * 144
+    assert points_of([]).bins == ()
+
+
+def test_spans_stand_still_while_time_goes_on() -> None:
+    found = [event(i) for i in range(1_000)]
+
+    before, after = points_of(found[:900], most=100).bins, points_of(found[5:], most=100).bins
+
+    assert {each.at for each in before[1:]} < {each.at for each in after}
+    assert before[1:-1] == after[1 : len(before) - 1]
+
+
+@pytest.mark.parametrize("most", [1, 10_000])
+def test_counts_are_of_batches_and_not_of_points(most: int) -> None:
+    slow = [event(i, batch_duration_ms=9_000 if i % 4 == 0 else 1_000, rows=i % 3) for i in range(400)]
+
+    points = points_of(slow, trigger_interval_ms=5_000, most=most)
+
+    assert (points.over_trigger, len(points.batches)) == (100, 400)
+    assert points.mean_ms == 3_000
+    assert points.mean_rows == pytest.approx(sum(i % 3 for i in range(400)) / 400)
+
+
+def test_a_pause_breaks_a_line_and_a_slow_batch_does_not() -> None:
+    down = [event(0), event(1), event(50), event(51)]  # four minutes between two
+    slow = [event(0, batch_duration_ms=240_000), event(50), event(51)]
+
+    assert [each.goes_on for each in points_of(down, trigger_interval_ms=5_000).bins] == [True, True, False, True]
+    assert [each.goes_on for each in points_of(slow, trigger_interval_ms=5_000).bins] == [True, True, True]
+    assert [each.goes_on for each in points_of(down, trigger_interval_ms=60_000).bins] == [True] * 4
+
+
+def test_an_event_without_a_batch_is_no_point() -> None:
+    idle = event(1, rows=0, durations_ms={"latestOffset": 3, "triggerExecution": 3})
+
+    assert [each.first_batch for each in points_of([event(0), idle, event(2)]).bins] == [0, 2]
 
 
 def test_rates_are_means_of_what_is_known() -> None:
-    (one,) = bin_progress([event(0, rows=10), event(1, rows=30), event(2, input_rows_per_s=None)], max_bins=1)
+    found = [event(0, rows=10), event(1, rows=30), event(2, input_rows_per_s=None)]
 
-    assert one.input_rows_per_s == pytest.approx((2 + 6) / 2)
+    (one,) = points_of(found, most=1).bins
+
+    assert one.input_rows_per_s == points_of(found).mean_input_rows_per_s == pytest.approx((2 + 6) / 2)
 
 
 def test_phases_add_up_to_the_whole_trigger() -> None:
@@ -81,21 +123,9 @@ def test_mean_phases_of_a_bin_count_a_missing_phase_as_nothing() -> None:
     with_commit = event(0, durations_ms={"addBatch": 100, "commitOffsets": 50}, batch_duration_ms=150)
     without = event(1, durations_ms={"addBatch": 200}, batch_duration_ms=200)
 
-    (one,) = bin_progress([with_commit, without], max_bins=1)
+    (one,) = points_of([with_commit, without], most=1).bins
 
     assert one.phases_ms == {"addBatch": 150, "commitOffsets": 25}
-
-
-@given(events)
-def test_runs_share_out_all_rows(found: list[Progress]) -> None:
-    runs = runs_of(found)
-
-    assert {run.run_id for run in runs} == {each.run_id for each in found}
-    for run in runs:
-        own = [each for each in found if each.run_id == run.run_id]
-        assert run.input_rows == sum(each.num_input_rows for each in own)
-        assert (run.first_at, run.last_at) == (own[0].progressed_at, own[-1].progressed_at)
-    assert [run.first_at for run in runs] == sorted((run.first_at for run in runs), reverse=True)
 
 
 def test_expectations_add_up_and_the_uncounted_stay_unknown() -> None:

@@ -1,0 +1,120 @@
+"""Charts of a live page: the same node through every refresh, never blank, and the viewer's zoom stays."""
+
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from backend.store.store import ControlStore
+from tests.processes import free_port, wait_until
+from tests.ui import stream_store
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+NAME = "silver_events"
+REFRESHES = 10
+# Marks each chart and looks at all of them twenty times a second: is anything of one not drawn?
+WATCH = """() => {
+  const charts = [...document.querySelectorAll(".weir-figure")];
+  charts.forEach((chart, place) => { chart.marked = place; });
+  const drawn = (chart) => chart.getBoundingClientRect().height > 200
+    && chart.querySelector(".gtitle") && chart.querySelector(".trace path");
+  window.watched = { looks: 0, blank: 0 };
+  setInterval(() => {
+    const now = [...document.querySelectorAll(".weir-figure")];
+    window.watched.looks += 1;
+    window.watched.blank += now.length < charts.length || !now.every(drawn);
+  }, 50);
+  return charts.length;
+}"""
+CHARTS = """() => [...document.querySelectorAll(".weir-figure")].map((chart) => ({
+  mark: chart.marked, role: chart.getAttribute("role"), alt: chart.getAttribute("aria-label"),
+  points: chart.data[0].y.filter((value) => value !== null).length,
+  range: chart.layout.xaxis.range, title: chart.layout.title.text,
+}))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A page without streams behind it: the test writes their progress."""
+
+    url: str
+    store: ControlStore
+
+    def batch(self, number: int) -> None:
+        self.store.add_progress([stream_store.batch(NAME, number, datetime.now(UTC), run_id=f"{NAME}-run-2")])
+
+
+@pytest.fixture
+def served(browser_type_launch_args: dict[str, Any], tmp_path: Path) -> Iterator[Served]:
+    (tmp_path / "lake").mkdir()
+    store, now = stream_store.open_store(tmp_path), datetime.now(UTC) - timedelta(seconds=5)
+    stream_store.beat(store, now)
+    stream_store.flowing(store, NAME, now)
+    port = free_port()
+    env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": str(port), "WEIR_HOST__HEARTBEAT_STALE_S": "600"}
+    argv = [sys.executable, "-m", "app.server.asgi"]
+    process = subprocess.Popen(argv, env={**env, "WEIR_UI__LIVE_INTERVAL_S": "0.4"}, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _answers(url), "the server answers", limit_s=60, pause_s=0.2)
+        yield Served(url, store)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        store.close()
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(f"{url}/healthz", timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def charts(page: Page) -> list[dict[str, Any]]:
+    return page.evaluate(CHARTS)
+
+
+def zoom(page: Page) -> None:
+    """Draw the mouse over a third of the first chart."""
+    box = page.locator(".weir-figure .nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=8)
+    page.mouse.up()
+
+
+def test_charts_stay_where_they_are_while_batches_arrive(page: Page, served: Served) -> None:
+    page.goto(f"{served.url}/stream?stream={NAME}")
+    page.locator(".weir-figure .trace path").nth(6).wait_for(state="attached", timeout=40_000)
+    page.wait_for_function("document.querySelectorAll('.weir-figure .gtitle').length === 5")
+    whole = charts(page)[0]["range"]
+    zoom(page)
+    page.wait_for_function(f"document.querySelector('.weir-figure').layout.xaxis.range[0] !== '{whole[0]}'")
+    before, watched = charts(page), page.evaluate(WATCH)
+    assert watched == 5
+
+    for refresh in range(1, REFRESHES + 1):
+        served.batch(35 + refresh)
+        expected = before[0]["points"] + refresh
+        page.wait_for_function(f"({CHARTS})()[0].points === {expected}")
+
+    after, seen = charts(page), page.evaluate("window.watched")
+    assert [chart["mark"] for chart in after] == [0, 1, 2, 3, 4]
+    assert [chart["points"] for chart in after] == [chart["points"] + REFRESHES for chart in before]
+    assert seen["blank"] == 0 and seen["looks"] > 40, seen
+    assert after[0]["range"] == before[0]["range"] != whole
+    assert {chart["role"] for chart in after} == {"img"}
+    assert after[0]["alt"] == "Input and processing rate over time"
+    assert after[2]["title"] != before[2]["title"]  # it was drawn anew
