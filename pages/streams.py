@@ -3,15 +3,15 @@
 import streamlit as st
 
 from app import navigation
-from app.errors import boundary
 from app.streams.controls import act_dialog, operation_log
 from app.streams.stream_list import stream_list
 from app.ui.live import live
+
+LOG_EVERY_S = 5.0
 
 st.title(navigation.title("streams"), anchor=False)
 st.caption("Click a cell to open a stream; tick rows to start, stop or restart them.")
 act_dialog()
 live(stream_list, key="streams_live")
-with boundary():
-    st.subheader("Operation log", anchor=False)
-    operation_log()
+st.subheader("Operation log", anchor=False)
+live(operation_log, key="log_live", every_s=LOG_EVERY_S)

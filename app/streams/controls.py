@@ -95,9 +95,14 @@ def _ask(pending: Pending) -> None:
         st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")
     with st.form("act_form", border=False):
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
-        sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send")
+        with st.container(horizontal=True, key="act_buttons"):
+            sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send")
+            cancelled = st.form_submit_button("Cancel", key="act_cancel")
     if sent:
         _send(pending, reason or "")
+    elif cancelled:
+        _forget()
+        st.rerun()
 
 
 def _send(pending: Pending, reason: str) -> None:

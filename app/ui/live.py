@@ -20,15 +20,16 @@ _LAKE = "lake_live"
 _STEADY = "<style>.st-key-{key} [data-stale=true] {{ opacity: 1 !important; transition: none !important; }}</style>"
 
 
-def live(region: Callable[[], None], *, key: str) -> None:
-    """Draws `region` every `ui.live_interval_s`. An error is shown in its stead, and the next run may recover."""
+def live(region: Callable[[], None], *, key: str, every_s: float | None = None) -> None:
+    """Draws `region` every `every_s`, by default `ui.live_interval_s`. An error is shown in its stead, and the next
+    run may recover."""
 
     def run() -> None:
         with st.container(key=key), boundary():
             region()
 
     st.html(_STEADY.format(key=key))
-    st.fragment(run, run_every=context.settings().ui.live_interval_s)()
+    st.fragment(run, run_every=every_s or context.settings().ui.live_interval_s)()
 
 
 def live_lake(region: Callable[[], None]) -> None:
