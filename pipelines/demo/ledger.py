@@ -52,6 +52,7 @@ class GoldEvents:
 class Order:
     order_id: str
     customer_id: str
+    country: str | None
     status: str
     amount: Decimal
     lsn: int
@@ -141,7 +142,7 @@ def _parse(line: str) -> Any:
 
 
 def _order(row: dict[str, Any], lsn: int) -> Order:
-    return Order(row["order_id"], row["customer_id"], row["status"], _cents(row["amount"]), lsn)
+    return Order(row["order_id"], row["customer_id"], row.get("country"), row["status"], _cents(row["amount"]), lsn)
 
 
 def _gold(amounts: list[Decimal]) -> GoldEvents:

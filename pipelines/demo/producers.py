@@ -16,6 +16,9 @@ STATUSES = ("placed", "paid", "shipped", "delivered")
 LATE = (timedelta(minutes=2), timedelta(minutes=20))  # inside the watermark's 30 minutes
 RETRIED_WITHIN = timedelta(minutes=5)  # a late event's double is still inside the watermark
 BEYOND = (timedelta(hours=3), timedelta(hours=6))
+COUNTRIES = ("NL", "DE", "FR", "ES", "IT")
+BAD_BATCH_AFTER = timedelta(minutes=10)  # of live orders, once: the shop of one country sends cents as euros
+BAD_BATCH_COUNTRY = "ES"
 _RECENT = 100
 _OPEN_ORDERS = 150
 
@@ -33,6 +36,7 @@ class Kind(StrEnum):
     CHANGE = "change"
     HELD = "held"  # an order change that lands after newer ones
     REPLAY = "replay"
+    INFLATED = "inflated"  # an order change whose amount is a hundred times too high
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +134,24 @@ def _spoiled(rng: random.Random, line: str) -> str:
 
 @dataclass(slots=True)
 class OrderProducer:
-    """A shop database's change stream: orders move through STATUSES, some are cancelled, delivered ones are deleted."""
+    """A shop database's change stream: orders move through STATUSES, some are cancelled, delivered ones are deleted.
+
+    Ten minutes after it went live, one country's shop writes its open orders anew with wrong amounts, and never again.
+    """
 
     next_order: int = 1
     next_lsn: int = 1_000
     open_orders: dict[str, dict[str, Any]] = field(default_factory=dict)
     held: list[str] = field(default_factory=list)
     recent: list[str] = field(default_factory=list)
+    live_since_s: float | None = None  # epoch seconds
+    has_inflated: bool = False
     topic: str = "orders"
 
     def state(self) -> dict[str, Any]:
         return {
+            "live_since_s": self.live_since_s,
+            "has_inflated": self.has_inflated,
             "next_order": self.next_order,
             "next_lsn": self.next_lsn,
             "open_orders": self.open_orders,
@@ -162,7 +173,24 @@ class OrderProducer:
             if rng.random() < 0.02:
                 records.append(Record(Kind.REPLAY, rng.choice(self.recent[:-1] or self.recent)))
         # Held lines land last: newer changes of the same orders stand before them, in this file or the one before.
-        return [*records, *(Record(Kind.HELD, line) for line in overdue)]
+        return [*records, *self._bad_batch(delivery), *(Record(Kind.HELD, line) for line in overdue)]
+
+    def _bad_batch(self, delivery: Delivery) -> list[Record]:
+        """When it is time for it: every open order of one country with its amount times 100."""
+        if delivery.backfill:
+            return []
+        landed_s = delivery.landed_at.timestamp()
+        self.live_since_s = landed_s if self.live_since_s is None else self.live_since_s
+        if self.has_inflated or landed_s < self.live_since_s + BAD_BATCH_AFTER.total_seconds():
+            return []
+        self.has_inflated = True
+        orders = [order for order in self.open_orders.values() if order.get("country") == BAD_BATCH_COUNTRY]
+        return [Record(Kind.INFLATED, self._inflated(order, delivery.landed_at)) for order in orders]
+
+    def _inflated(self, before: dict[str, Any], landed_at: datetime) -> str:
+        after = {**before, "amount": round(before["amount"] * 100, 2)}
+        self.open_orders[before["order_id"]] = after
+        return self._envelope("u", before, after, landed_at)
 
     def _change(self, rng: random.Random, landed_at: datetime) -> str:
         if len(self.open_orders) < 20 or (len(self.open_orders) < _OPEN_ORDERS and rng.random() < 0.4):
@@ -179,6 +207,7 @@ class OrderProducer:
         order = {
             "order_id": f"ord-{self.next_order:07d}",
             "customer_id": f"user-{rng.randint(1, 400):04d}",
+            "country": rng.choice(COUNTRIES),
             "status": STATUSES[0],
             "amount": rng.randint(500, 50_000) / 100,
         }

@@ -10,8 +10,10 @@ from pipelines.sinks import AppendSink, ChangeSink, CompleteSink, QuarantineSink
 from pipelines.sources import ChangeFeedSource, DeltaSource, TextFileSource
 from pipelines.spec import Registry, StreamSpec
 
-INTAKE_S = 5.0
-REFINE_S = 10.0  # two cores keep up with six streams at this pace, and a viewer still sees life
+# At this pace six streams take about half of one core, and a viewer still sees life.
+BRONZE_S = 10.0
+SILVER_S = 15.0
+GOLD_S = 30.0
 
 
 def declare(registry: Registry, settings: Settings) -> None:
@@ -28,7 +30,7 @@ def _events(landing: str) -> tuple[StreamSpec, ...]:
             source=TextFileSource(f"{landing}/events"),
             transform=transforms.keep_raw,
             sink=AppendSink(t.BRONZE_EVENTS),
-            trigger_interval_s=INTAKE_S,
+            trigger_interval_s=BRONZE_S,
         ),
         StreamSpec(
             name="silver_events",
@@ -36,7 +38,7 @@ def _events(landing: str) -> tuple[StreamSpec, ...]:
             source=DeltaSource(t.BRONZE_EVENTS),
             transform=transforms.clean_events,
             sink=QuarantineSink(t.SILVER_EVENTS, t.QUARANTINE_EVENTS),
-            trigger_interval_s=REFINE_S,
+            trigger_interval_s=SILVER_S,
             expectations=transforms.EVENT_EXPECTATIONS,
         ),
         StreamSpec(
@@ -45,7 +47,7 @@ def _events(landing: str) -> tuple[StreamSpec, ...]:
             source=DeltaSource(t.SILVER_EVENTS),
             transform=transforms.count_hourly,
             sink=CompleteSink(t.GOLD_EVENTS_HOURLY),
-            trigger_interval_s=REFINE_S,
+            trigger_interval_s=GOLD_S,
         ),
     )
 
@@ -58,7 +60,7 @@ def _orders(landing: str) -> tuple[StreamSpec, ...]:
             source=TextFileSource(f"{landing}/orders"),
             transform=transforms.keep_raw,
             sink=AppendSink(t.BRONZE_ORDERS),
-            trigger_interval_s=INTAKE_S,
+            trigger_interval_s=BRONZE_S,
         ),
         StreamSpec(
             name="silver_orders",
@@ -66,7 +68,7 @@ def _orders(landing: str) -> tuple[StreamSpec, ...]:
             source=ChangeFeedSource(t.BRONZE_ORDERS),
             transform=transforms.unwrap_orders,
             sink=ChangeSink(t.SILVER_ORDERS, t.DELETED_ORDERS, key="order_id", sequence="lsn", deleted="op = 'd'"),
-            trigger_interval_s=REFINE_S,
+            trigger_interval_s=SILVER_S,
             expectations=transforms.ORDER_EXPECTATIONS,
         ),
         StreamSpec(
@@ -75,6 +77,6 @@ def _orders(landing: str) -> tuple[StreamSpec, ...]:
             source=ChangeFeedSource(t.SILVER_ORDERS),
             transform=transforms.count_by_status,
             sink=CompleteSink(t.GOLD_ORDERS_BY_STATUS),
-            trigger_interval_s=REFINE_S,
+            trigger_interval_s=GOLD_S,
         ),
     )

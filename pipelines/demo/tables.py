@@ -92,6 +92,7 @@ SILVER_ORDERS = TableSpec(
     columns=(
         Column("order_id", "STRING", "Key"),
         Column("customer_id", "STRING", "Who ordered"),
+        Column("country", "STRING", "Shop that took the order"),
         Column("status", "STRING", "placed, paid, shipped, delivered or cancelled"),
         Column("amount", "DECIMAL(12,2)", "In the shop's currency"),
         Column("lsn", "BIGINT", "Position of the last change in the source's log"),

@@ -15,7 +15,7 @@ _EVENT = "event_id STRING, user_id STRING, event_type STRING, amount DECIMAL(12,
 _EVENT_FIELDS = ("event_id", "user_id", "event_type", "amount", "timestamp")
 _JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
 _ON_TIME = f"event_time > file_modified_at - INTERVAL {LATENESS}"
-_ROW = "STRUCT<order_id: STRING, customer_id: STRING, status: STRING, amount: DECIMAL(12,2)>"
+_ROW = "STRUCT<order_id: STRING, customer_id: STRING, country: STRING, status: STRING, amount: DECIMAL(12,2)>"
 _ENVELOPE = f"op STRING, before {_ROW}, after {_ROW}, ts_ms BIGINT, source STRUCT<lsn: BIGINT>"
 
 EVENT_EXPECTATIONS = (
@@ -88,7 +88,7 @@ def unwrap_orders(changes: DataFrame) -> DataFrame:
     row = F.coalesce("envelope.after", "envelope.before")
     return arrived.select(
         F.col("envelope.op").alias("op"),
-        *(row.getField(name).alias(name) for name in ("order_id", "customer_id", "status", "amount")),
+        *(row.getField(name).alias(name) for name in ("order_id", "customer_id", "country", "status", "amount")),
         F.col("envelope.source.lsn").alias("lsn"),
         F.timestamp_millis("envelope.ts_ms").alias("changed_at"),
     )

@@ -129,7 +129,7 @@ def test_gold_events_equal_the_ledger(lake: DemoLake) -> None:
 
 def test_orders_equal_the_ledger(lake: DemoLake) -> None:
     orders = {
-        row.order_id: Order(row.order_id, row.customer_id, row.status, row.amount, row.lsn)
+        row.order_id: Order(row.order_id, row.customer_id, row.country, row.status, row.amount, row.lsn)
         for row in lake.rows("silver/silver_orders")
     }
     assert orders == lake.ledger.expected_orders()

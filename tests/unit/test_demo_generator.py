@@ -99,6 +99,33 @@ def test_orders_come_out_of_order_and_twice_and_end_deleted() -> None:
     assert backwards > 20  # some really overtake each other on one order
 
 
+def orders_for(producer: OrderProducer, minutes: int, *, since: datetime) -> list[list[Record]]:
+    """A live file every ten seconds; in the middle the producer is made anew from its state, as a start does it."""
+    files = []
+    for number in range(minutes * 6):
+        if number == minutes * 3:
+            producer = OrderProducer(**json.loads(json.dumps(producer.state())))
+        landed_at = since + timedelta(seconds=10 * number)
+        files.append(producer.produce(Delivery(number + 1, landed_at, 50, seed=7)))
+    return files
+
+
+@pytest.mark.parametrize("minutes", [14, 30])  # restarted before and after it
+def test_a_bad_batch_of_amounts_comes_once_ten_minutes_after_the_first_start(minutes: int) -> None:
+    producer = OrderProducer()
+    producer.produce(Delivery(1, NOW - timedelta(hours=1), 300, seed=7, backfill=True))
+    files = orders_for(producer, minutes, since=NOW)
+    (at,) = (number for number, file in enumerate(files) if any(r.kind is Kind.INFLATED for r in file))
+    assert at == 60
+    bad = [json.loads(record.line) for record in files[at] if record.kind is Kind.INFLATED]
+    assert len(bad) > 10
+    assert {change["after"]["country"] for change in bad} == {"ES"}
+    assert all(change["after"] == {**change["before"], "amount": change["after"]["amount"]} for change in bad)
+    assert all(change["after"]["amount"] == pytest.approx(100 * change["before"]["amount"]) for change in bad)
+    sound = [json.loads(record.line)["after"] for file in files[:at] for record in file]
+    assert max(order["amount"] for order in sound if order) <= 500 <= min(each["after"]["amount"] for each in bad)
+
+
 def test_the_first_start_tells_of_past_hours(tmp_path: Path) -> None:
     land(tmp_path, files=1)
     hours = {start for start, _ in Ledger(tmp_path).expected_gold()}
