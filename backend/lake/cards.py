@@ -1,17 +1,19 @@
 """What a list shows of each table, remembered for as long as the table does not change.
 
-Rule: an unchanged table costs one look at its log; a table that fails shows its reason and hides no other. A reason is
-remembered for `RETRY_S` at most, and not at all when the storage, not the table, gave it.
+Rule: an unchanged table costs one look at its log, also in the next process; a table that fails shows its reason and
+hides no other. A reason that the log alone gave lasts as long as the log is the same, another one for `RETRY_S`, and
+one that the storage gave is not remembered.
 """
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
 
-from backend.errors import LakehouseError, StorageError, TableNotFoundError
+from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError
+from backend.lake.card_store import CardStore, Kept, Table
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
 from backend.lake.model import Commit, TableCard, TableRef, UnreadableTable
@@ -20,8 +22,7 @@ from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
 
 RETRY_S = 60.0
-
-Table = TableCard | UnreadableTable
+SAVE_EVERY_S = 60.0  # at most, where a process reads again and again
 
 
 class Reader(Protocol):
@@ -31,46 +32,65 @@ class Reader(Protocol):
     def history(self, ref: TableRef, *, limit: int) -> list[Commit]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A table as last read, and the newest commit's file by which a change is noticed."""
-
-    ref: TableRef
-    folder: Folder
-    table: Table
-    version: int
-    tag: str
-    read_at_s: float
-
-    def still_holds(self, ref: TableRef) -> bool:
-        old = isinstance(self.table, UnreadableTable) and time.monotonic() - self.read_at_s > RETRY_S
-        return not old and self.ref == ref and newest_tag(self.folder, self.version) == self.tag
-
-
 class Cards:
     """Thread-safe. `make` reads a table's card anew and raises `LakehouseError`."""
 
-    def __init__(self, storage: Storage, reader: Reader, make: Callable[[TableRef], TableCard]) -> None:
-        self._storage, self._reader, self._make = storage, reader, make
-        self._known: dict[str, _Known] = {}
+    def __init__(
+        self, storage: Storage, reader: Reader, make: Callable[[TableRef], TableCard], store: CardStore
+    ) -> None:
+        self._storage, self._reader, self._make, self._store = storage, reader, make, store
+        self._known: dict[str, Kept] = {}
         self._lost: set[str] = set()
+        self._there: Collection[str] = ()
+        self._roots: dict[str, Folder] = {}
+        self._saving = threading.Lock()
+        self._is_loaded = self._is_changed = False
+        self._save_due_s = 0.0
+
+    def begin(self) -> None:
+        """Before many are read: what another process kept is known from here on."""
+        with self._saving:
+            self._roots = {}  # a root may lead elsewhere by now
+            if not self._is_loaded:
+                self._is_loaded = True
+                self._known = {kept.table.ref.uri: kept for kept in self._store.load()} | self._known
+
+    def end(self) -> None:
+        """After many were read: what is new is kept for the next process."""
+        with self._saving:
+            if self._is_changed and time.monotonic() >= self._save_due_s:
+                self._is_changed, self._save_due_s = False, time.monotonic() + SAVE_EVERY_S
+                self._store.save([kept for uri, kept in list(self._known.items()) if uri in self._there])
+
+    def unchanged_local(self, ref: TableRef) -> Table | None:
+        """`unchanged`, raising nothing: whoever reads the table then says what is wrong."""
+        try:
+            return self.unchanged(ref)
+        except LakehouseError:
+            return None
+
+    def unchanged(self, ref: TableRef) -> Table | None:
+        """What is known of a table whose log is still the same; None where it has to be read."""
+        known = self._known.get(ref.uri)
+        if known is None or known.table.ref != ref:
+            return None
+        if not known.is_lasting and not 0 <= time.time() - known.read_at_s <= RETRY_S:
+            return None
+        return known.table if self._tag(ref, known.version) == known.tag else None
 
     def card(self, ref: TableRef) -> TableCard:
         """The card of a table at its latest version; raises `LakehouseError`."""
-        known = self._known.get(ref.uri)
-        if known is not None and isinstance(known.table, TableCard) and known.still_holds(ref):
-            return known.table
+        known = self.unchanged(ref)
+        if isinstance(known, TableCard):
+            return known
         card = self._make(ref)
         self._remember(card, card.version)
         return card
 
     def read(self, ref: TableRef) -> Table:
         """The card of a table, or why there is none; raises nothing."""
-        known = self._known.get(ref.uri)
         try:
-            if known is not None and known.still_holds(ref):
-                return known.table
-            return self.card(ref)
+            return self.unchanged(ref) or self.card(ref)
         except LakehouseError as exc:
             return self._reason(ref, exc)
         except Exception as exc:  # noqa: BLE001 - one table's boundary: whatever a log holds hides no other table
@@ -78,8 +98,10 @@ class Cards:
 
     def forget(self, uris: Collection[str]) -> None:
         """Drops what is kept of all other tables."""
+        self._there = uris
         for uri in [uri for uri in self._known if uri not in uris]:
             self._known.pop(uri, None)
+            self._is_changed = True
 
     def take_lost(self) -> set[str]:
         """Tables (URIs) that had no log when they were last read: each is named once."""
@@ -104,14 +126,25 @@ class Cards:
             newest.operation if newest else None,
         )
         if not isinstance(exc, StorageError):
-            self._remember(reason, version)
+            self._remember(reason, version, is_lasting=isinstance(exc, UnsupportedFeatureError))
         return reason
 
-    def _remember(self, table: Table, version: int) -> None:
-        folder = self._storage.folder(table.ref.uri)
-        tag = newest_tag(folder, version)
+    def _remember(self, table: Table, version: int, *, is_lasting: bool = True) -> None:
+        tag = self._tag(table.ref, version)
         if tag is not None:
-            self._known[table.ref.uri] = _Known(table.ref, folder, table, version, tag, time.monotonic())
+            self._known[table.ref.uri] = Kept(table, version, tag, time.time(), is_lasting)
+            self._is_changed = True
+
+    def _tag(self, ref: TableRef, version: int) -> str | None:
+        if is_remote(ref.uri):
+            return newest_remote_tag(self._storage.folder(ref.uri), version)
+        below = ref.uri.removeprefix(f"{ref.root.rstrip('/')}/")
+        if below == ref.uri:  # the root itself, or a place that only leads below it
+            return newest_tag(self._storage.folder(ref.uri), LOG, version)
+        root = self._roots.get(ref.root)
+        if root is None:  # one for all: to look where a folder's links lead takes longer than the look at its log
+            root = self._roots[ref.root] = self._storage.folder(ref.root)
+        return newest_tag(root, f"{below}/{LOG}", version)
 
 
 def _unexpected(exc: Exception) -> tuple[str, str]:
@@ -120,14 +153,17 @@ def _unexpected(exc: Exception) -> tuple[str, str]:
     return what, f"a fault of Weir, please report it: {PurePath(frame.filename).name}:{frame.lineno} in {frame.name}"
 
 
-def newest_tag(folder: Folder, version: int) -> str | None:
-    """What names the content of a version's commit file; None when it is not there or no longer the newest."""
+def newest_tag(folder: Folder, log: str, version: int) -> str | None:
+    """What names the content of a version's commit file and of the local log around it, which changes with each file
+    that comes or goes; None when the commit is not there or no longer the newest. A look costs less than a listing."""
+    names = (commit_name(version), commit_name(version + 1))
+    newest, after, around = folder.stat_many([*(f"{log}/{name}" for name in names), log])
+    return f"{newest.tag} {around.tag}" if newest and around and after is None else None
+
+
+def newest_remote_tag(folder: Folder, version: int) -> str | None:
+    """The same on an object store, with one request."""
     name, after = commit_name(version), commit_name(version + 1)
-    if is_remote(folder.uri):  # one request; a local look at two names costs less than listing the log
-        entries = folder.list_after(LOG, name.removesuffix("n"), digits_only=True)
-        tags = {entry.name: entry.tag for entry in entries}
-        return None if after in tags else tags.get(name)
-    if folder.stat(f"{LOG}/{after}") is not None:
-        return None
-    entry = folder.stat(f"{LOG}/{name}")
-    return entry.tag if entry else None
+    found = {entry.name: entry for entry in folder.list_after(LOG, name.removesuffix("n"), digits_only=True)}
+    newest = found.get(name)
+    return f"{newest.tag} {newest.modified_at} {newest.size_bytes}" if newest and after not in found else None

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 
 from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
 from backend.lake import catalog
-from backend.lake.cards import Cards, Table
+from backend.lake.card_store import CardStore, Table
+from backend.lake.cards import Cards
 from backend.lake.history.timeline import TableTimeline
 from backend.lake.history.timeline_store import TimelineStore
 from backend.lake.log.checksum import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
-from backend.lake.model import Commit, RowPage, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import CardColumn, Commit, Metadata, RowPage, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
+from backend.lake.table.schema import columns
 from backend.lru import Lru
 from backend.settings import Settings
 
@@ -62,7 +64,9 @@ class Lake:
         self._storage = Storage(settings)
         self._poll_s = min(POLL_S, settings.lake.refresh_s)
         self._opened: Lru[TableRef, _Opened] = Lru(MOST_LOGS)
-        self._cards = Cards(self._storage, self, self._make_card)
+        self._cards = Cards(
+            self._storage, self, self._make_card, CardStore(settings.home / "cache" / "cards", settings)
+        )
         self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
         self._facts: Lru[str, tuple[tuple[int, LogListing], LogFacts]] = Lru(MOST_FACTS)
         self._listing: tuple[float, catalog.Listing] | None = None  # with the time of the look
@@ -99,8 +103,18 @@ class Lake:
 
     def read_cards(self, refs: Sequence[TableRef]) -> Iterator[Table]:
         """A card for each table as it arrives; one that cannot be read yields its reason and hides no other."""
-        remote = any(is_remote(ref.uri) for ref in refs)
-        yield from catalog.as_they_arrive(self._cards.read, refs, REMOTE_CARDS_AT_ONCE if remote else CARDS_AT_ONCE)
+        remote, left = any(is_remote(ref.uri) for ref in refs), []
+        self._cards.begin()
+        try:
+            for ref in refs:
+                table = None if is_remote(ref.uri) else self._cards.unchanged_local(ref)
+                if table is None:
+                    left.append(ref)
+                else:
+                    yield table
+            yield from catalog.as_they_arrive(self._cards.read, left, REMOTE_CARDS_AT_ONCE if remote else CARDS_AT_ONCE)
+        finally:
+            self._cards.end()
 
     def cards(self) -> list[Table]:
         """A card or a reason for every table, in the order of their names; what could not be listed comes last."""
@@ -317,7 +331,7 @@ class Lake:
         return _Opened(log, TableTimeline(log, self._settings.health, self._timeline_store))
 
     def _make_card(self, ref: TableRef) -> TableCard:
-        snapshot, totals = self.snapshot(ref), self._timeline(ref).newest()
+        snapshot, (totals, files_after_merge) = self.snapshot(ref), self._timeline(ref).newest()
         newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         return TableCard(
@@ -331,7 +345,19 @@ class Lake:
             last_operation=newest[0].operation if newest else None,
             owner=owner.team or owner.email or owner.slack,
             classification=owner.classification,
+            files_after_merge=files_after_merge,
+            description=snapshot.metadata.description,
+            columns=_card_columns(snapshot.metadata),
+            properties=dict(snapshot.metadata.configuration),
         )
+
+
+def _card_columns(metadata: Metadata) -> tuple[CardColumn, ...]:
+    """A schema that cannot be read makes no card unreadable: the table's own page says it."""
+    try:
+        return tuple(CardColumn(column.path, column.type, column.comment) for column in columns(metadata))
+    except LakehouseError:
+        return ()
 
 
 def is_uri(text: str) -> bool:

@@ -298,9 +298,20 @@ class SchemaField:
     depth: int
 
 
+class CardColumn(typing.NamedTuple):
+    """A column as a search knows it. A tuple: a lake has a hundred thousand of them."""
+
+    path: str
+    type: str
+    comment: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class TableCard:
-    """What a list shows of a table."""
+    """What a list shows of a table, and what a search finds it by.
+
+    `files_after_merge`: about as many files as were left if the small ones were merged.
+    """
 
     ref: TableRef
     version: int
@@ -312,6 +323,10 @@ class TableCard:
     last_operation: str | None
     owner: str | None = None
     classification: str | None = None
+    files_after_merge: int | None = None
+    description: str | None = None
+    columns: tuple[CardColumn, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Rule: one seed, one log; a failure names its seeds. `make soak` tries ten thousa
 tried, `WEIR_TEST_RANDOM_SEED=7` that one alone.
 """
 
+import math
 import os
 import shutil
 import tempfile
@@ -72,9 +73,23 @@ def files_of(state: State) -> dict[Any, tuple[Any, ...]]:
     }
 
 
+def target_of(state: State) -> int:
+    return SIZES.get(configuration(state).get("delta.targetFileSize", ""), TARGET)
+
+
+def files_after_merge(state: State) -> int:
+    """The small files of each partition as so many of the target size as their bytes fill."""
+    after = len(state.files)
+    for partition, small in small_files(state).items():
+        sizes = [add["size"] for add in state.files.values() if partition_of(add, state) == partition]
+        in_bytes = sum(size for size in sizes if size < int(target_of(state) * RATIO))
+        after -= small - min(small, max(1, math.ceil(in_bytes / target_of(state))))
+    return after
+
+
 def small_files(state: State) -> dict[str, int]:
     """Per partition with enough files, those under half of the target."""
-    limit = int(SIZES.get(configuration(state).get("delta.targetFileSize", ""), TARGET) * RATIO)
+    limit = int(target_of(state) * RATIO)
     parts = [(partition_of(add, state), add["size"]) for add in state.files.values()]
     count = Counter(partition for partition, _ in parts)
     small = Counter(partition for partition, size in parts if size < limit)
@@ -241,6 +256,7 @@ def check_distribution(lake: Lake, snapshot: Snapshot, state: State) -> None:
         assert part.num_rows in rows_allowed(State(mine, faded=state.faded & mine.keys()))
     assert sorted(part.partition for part in found.partitions) == sorted(small)
     assert found.small_files == sum(small.values())
+    assert found.files_after_merge == files_after_merge(state)
 
 
 def check_history(lake: Lake, ref: TableRef, log: RandomLog) -> None:
@@ -287,6 +303,7 @@ def check_card(lake: Lake, ref: TableRef, log: RandomLog, state: State) -> None:
     assert card.size_bytes == sum(add["size"] for add in state.files.values())
     assert card.num_rows in rows_allowed(state)
     assert card.small_files == sum(small_files(state).values())
+    assert card.files_after_merge == files_after_merge(state)
     assert (card.last_commit_at, card.last_operation) == info_of(log.log, log.version)
 
 

@@ -1,5 +1,6 @@
 """Totals over versions where the target size follows the table's: counted again from each version's files."""
 
+import math
 from pathlib import Path
 from random import Random
 
@@ -34,3 +35,8 @@ def test_small_files_follow_a_target_that_grows_with_the_table(tmp_path: Path) -
     assert len(set(want)) > 5
     assert [totals.small_files for totals in lake.timeline(ref).totals] == want
     assert late.card(ref).small_files == want[-1]
+    small = [size for size in states[-1].values() if size < limit]
+    merged = min(len(small), max(1, math.ceil(sum(small) / target.bytes)))
+    assert {lake.card(ref).files_after_merge, late.card(ref).files_after_merge} == {
+        len(states[-1]) - len(small) + merged
+    }

@@ -45,6 +45,7 @@ class PartitionFiles:
     num_rows: int | None
     files_with_vectors: int = 0
     deleted_rows: int = 0
+    small_bytes: int = 0
 
     @property
     def average_bytes(self) -> int:
@@ -86,6 +87,12 @@ class FileDistribution:
     vectors: VectorLoad = VectorLoad(0, 0, None, 0)
 
     @property
+    def files_after_merge(self) -> int:
+        """About as many files as are left once the small ones are merged, partition by partition."""
+        merged = (merged_files(p.small_files, p.small_bytes, self.target) for p in self.partitions)
+        return self.num_files - self.small_files + sum(merged)
+
+    @property
     def skew(self) -> float | None:
         """The largest partition against the median one, by bytes; None with fewer than two partitions."""
         sizes = [each.size_bytes for each in self.partitions]
@@ -113,6 +120,11 @@ def small_limit(target: TargetSize, ratio: float) -> int:
     return int(target.bytes * ratio)
 
 
+def merged_files(small_files: int, small_bytes: int, target: TargetSize) -> int:
+    """About as many files as the small ones of a partition make when they are merged."""
+    return min(small_files, max(1, -(-small_bytes // target.bytes)))
+
+
 def small_file_count(snapshot: Snapshot, target: TargetSize, *, ratio: float, min_files: int) -> int:
     return sum(p.small_files for p in partition_files(snapshot, small_limit(target, ratio), min_files=min_files))
 
@@ -130,7 +142,8 @@ def partition_files(
     unknown = np.asarray(pc.is_null(records).to_numpy(zero_copy_only=False), np.bool_)
     stored = integers(pc.fill_null(records, 0))
     num_files = np.bincount(codes, minlength=count)
-    small = np.bincount(codes[sizes < limit_bytes], minlength=count)
+    is_small = sizes < limit_bytes
+    small, small_bytes = np.bincount(codes[is_small], minlength=count), sums(codes[is_small], sizes[is_small], count)
     dark = np.bincount(codes[unknown], minlength=count)
     vectors = np.bincount(codes[deleted > 0], minlength=count)
     bytes_of, marked = sums(codes, sizes, count), sums(codes, deleted, count)
@@ -145,6 +158,7 @@ def partition_files(
             num_rows=None if dark[n] else int(rows[n]),
             files_with_vectors=int(vectors[n]),
             deleted_rows=int(marked[n]),
+            small_bytes=int(small_bytes[n]) if num_files[n] >= min_files else 0,
         )
         for n in order
     )

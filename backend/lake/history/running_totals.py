@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import TableCorruptError
-from backend.lake.files.file_sizes import small_limit, target_for
+from backend.lake.files.file_sizes import merged_files, small_limit, sums, target_for
 from backend.lake.log.actions import Kind
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.replay import LogState
@@ -34,7 +34,7 @@ class RunningTotals:
         self._later: dict[str, File] = {}
         self._by_size: list[tuple[int, str]] | None = None  # sizes and keys of `_later`, sorted; None: not needed yet
         self._gone: set[int] = set()  # rows of the base that were removed
-        self._partitions: dict[str, list[int]] = {}  # files, small files
+        self._partitions: dict[str, list[int]] = {}  # files, small files, their bytes
         self._num_files = self._size_bytes = self._rows = self._unknown = self._small = 0
         self._configuration: Mapping[str, str] = base.metadata.configuration if base else {}
         if self._base is not None:
@@ -63,6 +63,12 @@ class RunningTotals:
     def totals(self, version: int, at: datetime | None, operation: str | None) -> VersionTotals:
         rows = None if self._unknown else self._rows
         return VersionTotals(version, at, operation, self._num_files, self._size_bytes, rows, self._small)
+
+    def files_after_merge(self) -> int:
+        """About as many files as were left now if the small ones were merged."""
+        target = target_for(self._configuration, self._size_bytes, self._health)
+        judged = (counts for counts in self._partitions.values() if self._judged(counts))
+        return self._num_files - self._small + sum(merged_files(small, size, target) for _, small, size in judged)
 
     def _move(self, actions: pa.Table) -> None:
         columns = {name: actions[name].to_pylist() for name in _COLUMNS}
@@ -95,10 +101,12 @@ class RunningTotals:
         self._size_bytes += sign * size
         self._rows += sign * (rows or 0)
         self._unknown += sign * (rows is None)
-        counts = self._partitions.setdefault(partition, [0, 0])
+        counts = self._partitions.setdefault(partition, [0, 0, 0])
         self._small -= self._judged(counts)
         counts[0] += sign
-        counts[1] += sign * (size < self._limit)
+        if size < self._limit:
+            counts[1] += sign
+            counts[2] += sign * size
         self._small += self._judged(counts)
         if not counts[0]:
             del self._partitions[partition]
@@ -118,21 +126,24 @@ class RunningTotals:
         sign = 1 if limit > self._limit else -1
         self._limit = limit
         first, last = bisect_left(self._by_size, (low, "")), bisect_left(self._by_size, (high, ""))
-        moved = [self._later[key][2] for _, key in self._by_size[first:last]]
+        moved = [self._later[key] for _, key in self._by_size[first:last]]
         if self._base is not None:
-            moved += [self._base.file(row)[2] for row in self._base.sized(low, high) if row not in self._gone]
-        for partition in moved:
+            moved += [self._base.file(row) for row in self._base.sized(low, high) if row not in self._gone]
+        for size, _, partition in moved:
             counts = self._partitions[partition]
             self._small -= self._judged(counts)
             counts[1] += sign
+            counts[2] += sign * size
             self._small += self._judged(counts)
 
     def _count_small(self) -> None:
         self._partitions = self._base.partitions(self._limit, self._gone) if self._base else {}
         for size, _, partition in self._later.values():
-            counts = self._partitions.setdefault(partition, [0, 0])
+            counts = self._partitions.setdefault(partition, [0, 0, 0])
             counts[0] += 1
-            counts[1] += size < self._limit
+            if size < self._limit:
+                counts[1] += 1
+                counts[2] += size
         self._small = sum(self._judged(counts) for counts in self._partitions.values())
 
 
@@ -172,11 +183,13 @@ class _BaseFiles:
         return found
 
     def partitions(self, limit: int, gone: set[int]) -> dict[str, list[int]]:
-        """Files and small files per partition, without the rows that are gone."""
+        """Files, small files and their bytes per partition, without the rows that are gone."""
         live = np.ones(len(self.sizes), bool)
         live[list(gone)] = False
         codes = self._codes[live]
         files = np.bincount(codes, minlength=len(self._names))
-        small = np.bincount(codes, weights=self.sizes[live] < limit, minlength=len(self._names))
-        pairs: Iterator[tuple[str, Any, Any]] = zip(self._names, files, small, strict=True)
-        return {name: [int(count), int(few)] for name, count, few in pairs if count}
+        is_small = self.sizes[live] < limit
+        small = np.bincount(codes[is_small], minlength=len(self._names))
+        small_bytes = sums(codes[is_small], self.sizes[live][is_small], len(self._names))
+        found: Iterator[tuple[str, Any, Any, Any]] = zip(self._names, files, small, small_bytes, strict=True)
+        return {name: [int(count), int(few), int(size)] for name, count, few, size in found if count}

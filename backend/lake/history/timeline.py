@@ -38,15 +38,16 @@ class TableTimeline:
         self._running: RunningTotals | None = None
         self._saved = 0
 
-    def newest(self) -> VersionTotals:
-        """Totals of the latest version: from the newest checkpoint, and then from the new commits alone."""
+    def newest(self) -> tuple[VersionTotals, int]:
+        """Totals of the latest version: from the newest checkpoint, and then from the new commits alone. With about as
+        many files as were left if the small ones were merged."""
         with self._lock:
             latest = self._log.latest()
             self._forget_another_table()
             if not self._totals or self._totals[-1].version > latest:
                 self._begin(max(0, self._log.base_version(latest)))
             self._reach(latest)
-            return self._totals[-1]
+            return self._totals[-1], self._running_at(latest).files_after_merge()
 
     def read(self) -> Timeline:
         """Totals of the newest unbroken run of versions; raises `TableCorruptError` when a commit cannot be read."""
@@ -102,11 +103,15 @@ class TableTimeline:
         at = self._totals[-1].version
         if at >= last:
             return
+        self._totals += self._walk(self._running_at(at), range(at + 1, last + 1))
+
+    def _running_at(self, version: int) -> RunningTotals:
+        """Those that stand at a version: made from its state where the totals before it were on disk."""
         if self._running is None:
             from backend.lake.history.running_totals import RunningTotals
 
-            self._running = RunningTotals(self._log.state(at), self._health)
-        self._totals += self._walk(self._running, range(at + 1, last + 1))
+            self._running = RunningTotals(self._log.state(version), self._health)
+        return self._running
 
     def _walk(self, running: RunningTotals, versions: range) -> list[VersionTotals]:
         found: list[VersionTotals] = []
