@@ -157,7 +157,7 @@ def newest_tag(folder: Folder, log: str, version: int) -> str | None:
     """What names the content of a version's commit file and of the local log around it, which changes with each file
     that comes or goes; None when the commit is not there or no longer the newest. A look costs less than a listing."""
     names = (commit_name(version), commit_name(version + 1))
-    newest, after, around = folder.stat_many([*(f"{log}/{name}" for name in names), log])
+    newest, after, around = folder.stat_many([*(f"{log}/{name}" for name in names), f"{log}/"])
     return f"{newest.tag} {around.tag}" if newest and around and after is None else None
 
 
