@@ -29,6 +29,7 @@ _MEANINGS: tuple[tuple[type[errors.LakehouseError], str], ...] = (
     (errors.PathRefusedError, "The path leads outside the roots that Weir may read. Nothing was opened."),
     (errors.StorageError, "The storage did not answer, so this is not known right now."),
     (errors.DiffError, "These versions cannot be compared this way."),
+    (errors.NothingBrokenError, "Nothing is broken between these versions, so there is nothing to search for."),
     (errors.BisectError, "The search cannot tell a first version from these ends."),
     (errors.StreamNotFoundError, "No host has declared such a stream."),
     (errors.StreamRefusedError, "Nothing was changed."),
@@ -54,7 +55,11 @@ def show(exc: errors.LakehouseError) -> None:
     lines = [f"**{markdown_safe(sentence(exc.message))}**", meaning]
     if exc.hint:
         lines.append(f":material/arrow_forward: {markdown_safe(sentence(exc.hint))}")
-    st.error("\n\n".join(line for line in lines if line), icon=":material/error:")
+    text = "\n\n".join(line for line in lines if line)
+    if isinstance(exc, errors.NothingBrokenError):
+        st.info(text, icon=":material/check_circle:")
+    else:
+        st.error(text, icon=":material/error:")
     if exc.__cause__ is not None:
         with st.expander("Details"):
             st.code(

@@ -99,6 +99,10 @@ class BisectError(LakehouseError):
     """The search for a first bad version cannot begin or go on: an end is not what it was said to be."""
 
 
+class NothingBrokenError(BisectError):
+    """The bad end satisfies the condition: good news for whoever looked, and no search."""
+
+
 class StreamError(LakehouseError):
     """A stream cannot do what was asked."""
 

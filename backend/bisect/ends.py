@@ -12,7 +12,7 @@ from backend.bisect.condition import check_condition
 from backend.bisect.judge import JudgedLake
 from backend.bisect.model import OLDEST, Outcome, Probe, Verdict
 from backend.diff.versions import VersionedLake, resolve_version
-from backend.errors import BisectError, LakehouseError, QueryError
+from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
 from backend.lake.model import TableRef
 from backend.lake.retention.runs import FilesSeen
 from backend.query.over_versions import still_runs
@@ -128,7 +128,7 @@ def require_opposite(good: Probe, bad: Probe) -> None:
             hint="name a good version at which it holds, or the other way round one after the bad version",
         )
     if wrong_bad:
-        raise BisectError(
+        raise NothingBrokenError(
             f"v{bad.version}, the bad end, satisfies the condition: {gave(bad)}",
             hint="name a bad version at which it is broken; nothing may be wrong at all",
         )
