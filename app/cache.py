@@ -6,18 +6,21 @@ pickled here: the lake has caches of its own for logs and snapshots.
 
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Lock
 
 import streamlit as st
 
 from app import context
 from app.ui.lake import LakeReader, LakeReading
 from backend.errors import LakehouseError
-from backend.health.health import table_health
+from backend.health.health import table_evidence, table_health
+from backend.health.judge import Judged, LakeJudge
 from backend.health.model import TableHealth
 from backend.lake.files import file_sizes, stats
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
 from backend.lake.files.stats import ColumnTotals
-from backend.lake.model import Snapshot, TableRef
+from backend.lake.find import Finder, Found
+from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.streams.model import HostHeartbeat, Run, StreamStatus
 from backend.streams.status import statuses
 
@@ -47,6 +50,29 @@ def lake_reading() -> LakeReading:
 def lake_reader() -> LakeReader:
     """The one reading in the background that all viewers share."""
     return LakeReader(context.lake(), refresh_s=context.settings().lake.refresh_s, now=context.now)
+
+
+def judged(reading: LakeReading) -> dict[str, Judged]:
+    """The health of the tables read so far as it comes, by address; never waits for a big lake."""
+    return _lake_judge().judged([table for table in reading.tables if isinstance(table, TableCard)])
+
+
+@st.cache_resource(show_spinner=False)
+def _lake_judge() -> LakeJudge:
+    lake, settings = context.lake(), context.settings().health
+    return LakeJudge(lambda ref: table_evidence(lake, ref, now=context.now(), settings=settings))
+
+
+def find(words: str) -> list[Found]:
+    """Every table read so far that holds all the words, best first."""
+    lock, finder = _finder()
+    with lock:
+        return finder.find(lake_reading().tables, words)
+
+
+@st.cache_resource(show_spinner=False)
+def _finder() -> tuple[Lock, Finder]:
+    return Lock(), Finder()
 
 
 def streams_reading() -> StreamsReading:

@@ -81,6 +81,7 @@ BATCH = "batch"
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
 _OF_ONE_TABLE = (FROM, TO, GOOD, BAD, AGAINST, METHOD, ON, KEY_OF, PAGE)
 _EMPTY = {KEY: list, WITHOUT: list, COLUMN: list, ROWS_WHERE: str}
+_ODD_VERSION = "_odd_version"
 _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}
 
 Value = str | int | None
@@ -155,8 +156,25 @@ def choose_stream(name: str | None) -> None:
     put({STREAM: name})
 
 
+def keep_only(*keys: str) -> None:
+    """On a page of no one table: drops the parameters of other pages from the URL, which named table and version stay
+    chosen for."""
+    name, pinned = table(), version()
+    st.session_state[_REMEMBERED[TABLE]], st.session_state[_REMEMBERED[VERSION]] = name, pinned
+    put(dict.fromkeys(set(st.query_params) - set(keys)))
+
+
 def settle_table() -> tuple[str | None, int | None]:
     """The chosen table and version, written back to URL and session so that both agree."""
-    name, pinned = table(), version()
+    name, pinned, said = table(), version(), text(VERSION)
+    if text(TABLE) and said and said != "latest" and pinned is None:
+        st.session_state[_ODD_VERSION] = name, said
     choose_table(name, pinned)
     return name, pinned
+
+
+def odd_version() -> str | None:
+    """What a link named as the version of the chosen table though it is none; None once a version or another table is
+    chosen."""
+    name, said = st.session_state.get(_ODD_VERSION, (None, None))
+    return said if name == table() and version() is None else None

@@ -14,6 +14,7 @@ from app.ui.lake import Table, lake_totals, totals_sentence
 from app.ui.live import live_lake, reading_progress
 from backend.errors import LakehouseError
 from backend.health.attention import AttentionRules, attention
+from backend.health.groups import grouped
 from backend.health.model import AttentionItem
 
 MOST_TABLES = 50
@@ -30,20 +31,24 @@ def region() -> None:
     partial = reading is not None and not reading.is_complete
     rules = AttentionRules.of(context.settings())
     items = attention(tables, streams.streams, streams.hosts, now=now, rules=rules)
+    groups = grouped(items)
     key_figures(view.key_figures(lake_totals(tables), streams.streams), key="overview_figures")
     if lake_error:
         errors.show(lake_error)
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
-    st.subheader(view.attention_sentence(items, unknown, partial=partial), anchor=False)
+    st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
     judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams))
-    overview.attention_list(items, now, judged=judged)
-    st.subheader("Tables", anchor=False)
-    if tables:
-        table_list(tables, items)
-    elif not lake_error and not partial:
-        empty_lake()
-    st.subheader("Streams", anchor=False)
-    stream_list(streams)
+    overview.attention_list(groups, now, judged=judged)
+    grid = st.grid(5, min_column_width=150, key="overview_lists")
+    with grid.cell(column_span=3):
+        st.subheader("Tables", anchor=False)
+        if tables:
+            table_list(tables, items)
+        elif not lake_error and not partial:
+            empty_lake()
+    with grid.cell(column_span=2):
+        st.subheader("Streams", anchor=False)
+        stream_list(streams)
 
 
 def table_list(tables: list[Table], items: Sequence[AttentionItem]) -> None:
@@ -79,5 +84,6 @@ def stream_list(reading: cache.StreamsReading) -> None:
         st.code("weir host", language="bash")
 
 
+state.keep_only()
 st.title("Overview", anchor=False)
 live_lake(region)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import navigation
+from app import navigation, state
 from app.errors import boundary
 from app.tables.widgets import table_list
 from app.ui.live import live_lake
@@ -13,5 +13,6 @@ def region() -> None:
         table_list()
 
 
+state.keep_only(state.SEARCH, state.LAYER, state.OWNER, state.SHOW, state.SORT, state.PAGE)
 st.title(navigation.title("tables"), anchor=False)
 live_lake(region)

@@ -14,9 +14,10 @@ from backend.diff.values import json_value
 # Types alone: a command that prints a commit must not load what compares rows.
 if TYPE_CHECKING:
     from backend.diff.model import CommitChanges, VersionDiff
-    from backend.health.model import AttentionItem, TableHealth
+    from backend.health.model import AttentionGroup, AttentionItem, TableHealth
     from backend.jobs.model import Job
     from backend.lake.files.file_sizes import FileDistribution
+    from backend.lake.find import Found
     from backend.lake.history.metadata_changes import TableChange
     from backend.lake.model import Commit, Protocol, Snapshot, TableCard, UnreadableTable
     from backend.lake.table.metadata_diff import FieldState
@@ -46,6 +47,7 @@ def card(value: TableCard | UnreadableTable) -> Document:
         "num_files": value.num_files,
         "size_bytes": value.size_bytes,
         "small_files": value.small_files,
+        "files_after_merge": value.files_after_merge,
         "last_commit_at": value.last_commit_at,
         "last_operation": value.last_operation,
         "owner": value.owner,
@@ -271,7 +273,30 @@ def health(value: TableHealth, *, whole: bool) -> Document:
 
 
 def attention_item(value: AttentionItem) -> Document:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return {"kind": value.kind} | {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def attention_group(value: AttentionGroup) -> Document:
+    return {
+        "severity": value.severity.value,
+        "cause": value.cause.value,
+        "kind": value.cause.kind,
+        "what": value.what,
+        "next_step": value.next_step,
+        "subjects": [item.subject for item in value.items],
+    }
+
+
+def found_table(value: Found) -> Document:
+    matches = value.matches()
+    return {
+        "name": value.table.ref.name,
+        "uri": value.table.ref.uri,
+        "layer": value.table.ref.layer,
+        "matches": [
+            {"where": match.where.name.lower(), "subject": match.subject, "text": match.text} for match in matches
+        ],
+    }
 
 
 def stream(value: StreamStatus) -> Document:

@@ -12,8 +12,10 @@ from app.cli.streams import known_streams, query_names
 from backend.errors import LakehouseError
 from backend.format import ago, bytes_text, count_text, percent
 from backend.health.attention import AttentionRules, attention
+from backend.health.groups import grouped
 from backend.health.health import table_health
-from backend.health.model import AttentionItem, MaintenanceRun, Severity, TableHealth
+from backend.health.merging import URGENCY
+from backend.health.model import AttentionGroup, MaintenanceRun, Severity, TableHealth
 from backend.lake.model import TableCard
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
@@ -32,7 +34,7 @@ def one(name: str, *, as_json: bool) -> int:
         f"{count_text(found.num_files)} files · {bytes_text(found.size_bytes)} · "
         f"{count_text(found.small_files)} small ({percent(found.small_share)})"
     )
-    say(found.rule.text, style="dim")
+    say(f"{found.rule.text} {URGENCY}", style="dim")
     say(f"last OPTIMIZE {_run_words(found.last_optimize)} · last VACUUM {_run_words(found.last_vacuum)}")
     say(_log_words(found))
     for offender in found.offenders:
@@ -53,6 +55,7 @@ def everything(*, as_json: bool) -> int:
     cards = lake.cards()
     streams, hosts = known_streams(settings)
     items = attention(cards, streams, hosts, now=now(), rules=AttentionRules.of(settings))
+    groups = grouped(items)
     tables = [
         found for card in cards if isinstance(card, TableCard) and (found := _readable(card, query_names(streams)))
     ]
@@ -60,11 +63,12 @@ def everything(*, as_json: bool) -> int:
         print_json(
             {
                 "attention": [documents.attention_item(item) for item in items],
+                "attention_groups": [documents.attention_group(group) for group in groups],
                 "tables": [documents.health(found, whole=False) for found in tables],
             }
         )
         return 0
-    _print_attention(items)
+    _print_attention(groups)
     if not tables:
         return 0
     print_table(
@@ -85,12 +89,13 @@ def _readable(card: TableCard, names: Mapping[str, str]) -> TableHealth | None:
         return None
 
 
-def _print_attention(items: tuple[AttentionItem, ...]) -> None:
-    if not items:
+def _print_attention(groups: tuple[AttentionGroup, ...]) -> None:
+    if not groups:
         say("Nothing needs attention.", style="green")
-    for item in items:
-        say(f"{item.severity.value}: {item.kind} {item.subject}: {one_line(item.what)}", style=_STYLES[item.severity])
-        say(f"  → {one_line(item.next_step)}")
+    for group in groups:
+        about = f"{group.only.kind} {group.only.subject}: " if group.only else ""
+        say(f"{group.severity.value}: {one_line(about + group.what)}", style=_STYLES[group.severity])
+        say(f"  → {one_line(group.next_step)}")
     say()
 
 

@@ -1,9 +1,10 @@
 """Health of the lake and of one table: figures, the trend over versions, offenders.
 
-Rule: pure; the rule by which a file is small stands beside every count of small files.
+Rule: pure; the rule by which a file is small, and by which that matters, stands beside every count of small files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,68 +12,133 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.ui.frames import ages
+from app.ui.axes import count_axis
+from app.ui.lake import Table
 from app.ui.theme import Mode, categories, operation_family, operation_style, template_name
 from app.ui.words import KeyFigure
-from backend.format import ago, bytes_text, count_text, duration_text, percent, things, utc_text
+from backend.format import age_s, ago, bytes_text, count_text, duration_text, percent, things, utc_text
+from backend.health.judge import Judged
+from backend.health.merging import merge_gain
 from backend.health.model import MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
+from backend.lake.model import TableCard, UnreadableTable
 
 BLUE, ORANGE = 0, 1  # places in the palette
 MOST_MARKS = 100
 GLYPHS = {Severity.CRITICAL: "✕", Severity.WARNING: "▲", Severity.NOTE: "●", Severity.FINE: "✓"}
 
 
+PAGE_ROWS = 100
+PENDING, UNKNOWN_STATE = "… being judged", "? unknown"
+
+
 @dataclass(frozen=True, slots=True)
-class UnjudgedTable:
-    """A table whose health could not be told, with the reason for its row."""
+class LakeRow:
+    """A table of the list: what its card tells at once, and its judgement once that has come."""
 
-    name: str
-    reason: str
+    table: Table
+    judged: Judged | None
+
+    @property
+    def severity(self) -> Severity | None:
+        """None: not known, or not yet. Small files are urgent by the card alone."""
+        if self.judged is not None:
+            return self.judged.severity if self.judged.evidence else None
+        found = merge_gain(self.table).severity if isinstance(self.table, TableCard) else None
+        return None if found is Severity.FINE else found
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be judged; empty where it can."""
+        if isinstance(self.table, UnreadableTable):
+            return self.table.reason
+        return self.judged.problem if self.judged else ""
 
 
-def lake_sentence(healths: Sequence[TableHealth], unjudged: Sequence[UnjudgedTable]) -> str:
-    """ "5 tables: 2 need maintenance, 3 in order · 1,204 small files of 1,310"."""
-    needy = sum(health.severity in (Severity.CRITICAL, Severity.WARNING) for health in healths)
-    noted = sum(health.severity is Severity.NOTE for health in healths)
+def lake_rows(tables: Iterable[Table], judged: Mapping[str, Judged]) -> list[LakeRow]:
+    """Most urgent first, then the most files that merging spares; those that cannot be judged last."""
+    order = [*list(Severity)[:-1], None, Severity.FINE]
+
+    def rank(row: LakeRow) -> tuple[bool, int, int, str]:
+        spared = merge_gain(row.table).spared if isinstance(row.table, TableCard) else 0
+        return bool(row.problem), order.index(row.severity), -spared, row.table.ref.name
+
+    return sorted((LakeRow(table, judged.get(table.ref.uri)) for table in tables), key=rank)
+
+
+def lake_sentence(rows: Sequence[LakeRow]) -> str:
+    """ "5 tables: 2 need maintenance, 3 in order · 1,204 small files of 1,310, merging would spare 1,100"."""
+    counts = Counter("unknown" if row.problem else row.severity for row in rows)
+    needy = counts[Severity.CRITICAL] + counts[Severity.WARNING]
     counted = (
         (needy, "needs maintenance" if needy == 1 else "need maintenance"),
-        (noted, "with a note"),
-        (len(healths) - needy - noted, "in order"),
-        (len(unjudged), "could not be read"),
+        (counts[Severity.NOTE], "with a note"),
+        (counts[Severity.FINE], "in order"),
+        (counts["unknown"], "could not be read"),
+        (counts[None], "being judged"),
     )
-    parts = [f"{count} {words}" for count, words in counted if count]
-    files, small = sum(health.num_files for health in healths), sum(health.small_files for health in healths)
-    total = things(len(healths) + len(unjudged), "table")
-    return f"{total}: {', '.join(parts)} · {count_text(small)} small files of {count_text(files)}"
-
-
-def by_urgency(healths: Sequence[TableHealth]) -> list[TableHealth]:
-    """Most urgent first, then most small files."""
-    order = list(Severity)
-    return sorted(healths, key=lambda h: (order.index(h.severity), -h.small_files, h.ref.name))
-
-
-def build_lake_frame(
-    healths: Sequence[TableHealth], unjudged: Sequence[UnjudgedTable], *, now: datetime
-) -> pd.DataFrame:
-    """One row a table in the order given, then those that could not be judged."""
-    gone: list[None] = [None] * len(unjudged)
-    return pd.DataFrame(
-        {
-            "Table": [*(h.ref.name for h in healths), *(u.name for u in unjudged)],
-            "Judgement": [*(judgement_text(h.severity) for h in healths), *("? unknown" for _ in unjudged)],
-            "Small share": pd.array([*(h.small_share for h in healths), *gone], dtype="Float64"),
-            "Small files": pd.array([*(h.small_files for h in healths), *gone], dtype="Int64"),
-            "Files": pd.array([*(h.num_files for h in healths), *gone], dtype="Int64"),
-            "Finding": [*(h.recommendations[0].finding for h in healths), *(u.reason for u in unjudged)],
-            "Next step": [*(h.recommendations[0].next_step for h in healths), *gone],
-            "Last OPTIMIZE": ages([*(_at(h.last_optimize) for h in healths), *gone], now),
-            "Last VACUUM": ages([*(_at(h.last_vacuum) for h in healths), *gone], now),
-            "Since checkpoint": pd.array([*(h.log.commits_since_checkpoint for h in healths), *gone], dtype="Int64"),
-            "Size": pd.array([*(h.size_bytes for h in healths), *gone], dtype="Int64"),
-            "Layer": [*(h.ref.layer for h in healths), *gone],
-        }
+    parts = [f"{count_text(count)} {words}" for count, words in counted if count]
+    cards = [row.table for row in rows if isinstance(row.table, TableCard)]
+    files, small = sum(card.num_files for card in cards), sum(card.small_files for card in cards)
+    spared = sum(merge_gain(card).spared for card in cards)
+    gain = f", merging would spare {count_text(spared)}" if spared else ""
+    return (
+        f"{things(len(rows), 'table')}: {', '.join(parts)} · {count_text(small)} small files of "
+        f"{count_text(files)}{gain}"
     )
+
+
+def num_pending(rows: Iterable[LakeRow]) -> int:
+    return sum(row.judged is None and not row.problem for row in rows)
+
+
+def build_lake_frame(rows: Sequence[LakeRow], *, now: datetime) -> pd.DataFrame:
+    """One row a table, in the order given."""
+    frame = pd.DataFrame([_lake_row(row, now) for row in rows], columns=list(LAKE_COLUMNS))
+    counts = ["Files", "Spared", "Small files", "Size", "Since checkpoint"]
+    return frame.astype(dict.fromkeys(counts, "Int64") | dict.fromkeys(["Last OPTIMIZE", "Last VACUUM"], "Float64"))
+
+
+LAKE_COLUMNS = (
+    "Table",
+    "Judgement",
+    "Finding",
+    "Next step",
+    "Files",
+    "Spared",
+    "Small files",
+    "Size",
+    "Last OPTIMIZE",
+    "Last VACUUM",
+    "Since checkpoint",
+    "Layer",
+)
+
+
+def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
+    table, said = row.table, row.judged.recommendations(now) if row.judged else ()
+    cells: dict[str, object] = {"Table": table.ref.name, "Layer": table.ref.layer, "Judgement": _judgement(row)}
+    if isinstance(table, TableCard):
+        gain = merge_gain(table)
+        numbers = {"Files": gain.num_files, "Spared": gain.spared, "Small files": gain.small_files}
+        cells |= numbers | {"Size": gain.size_bytes}
+    if row.problem:
+        return cells | {"Finding": row.problem}
+    if row.judged is None or row.judged.evidence is None:
+        return cells
+    evidence = row.judged.evidence
+    return cells | {
+        "Finding": said[0].finding,
+        "Next step": said[0].next_step,
+        "Last OPTIMIZE": age_s(_at(evidence.last_optimize), now),
+        "Last VACUUM": age_s(_at(evidence.last_vacuum), now),
+        "Since checkpoint": evidence.log.commits_since_checkpoint,
+    }
+
+
+def _judgement(row: LakeRow) -> str:
+    if row.problem:
+        return UNKNOWN_STATE
+    return PENDING if row.severity is None else judgement_text(row.severity)
 
 
 def judgement_text(severity: Severity) -> str:
@@ -132,56 +198,47 @@ def log_sentence(health: TableHealth, *, now: datetime) -> str:
 
 
 def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figure:
-    """All and small files per version above, the share of small ones below, OPTIMIZE marked in both."""
+    """Files per version above, their bytes below, OPTIMIZE marked in both."""
     points, colours = health.trend, categories(mode)
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.08)
-    versions = [point.version for point in points]
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.55, 0.45], vertical_spacing=0.08)
     series = (
-        ("all files", colours[BLUE], [point.num_files for point in points], None),
-        ("small files", colours[ORANGE], [point.small_files for point in points], "tozeroy"),
+        ("files", colours[BLUE], [point.num_files for point in points], "%{y:,} files"),
+        ("bytes", colours[ORANGE], [point.size_bytes for point in points], "%{text}"),
     )
-    hovers = [_hover(point) for point in points]
-    for name, colour, values, fill in series:
+    for row, (name, colour, values, shown) in enumerate(series, 1):
         figure.add_scatter(
-            x=versions,
+            x=[point.version for point in points],
             y=values,
             name=name,
-            customdata=hovers,
+            text=[bytes_text(point.size_bytes) for point in points],
+            customdata=[_hover(point) for point in points],
             line={"color": colour, "width": 2, "shape": "hv"},
-            fill=fill,
-            mode="lines",
-            hovertemplate="%{customdata}<br>%{y:,}<extra>" + name + "</extra>",
-            row=1,
+            mode="lines" if len(points) > 1 else "markers",
+            hovertemplate=f"%{{customdata}}<br>{shown}<extra></extra>",
+            showlegend=False,
+            row=row,
             col=1,
         )
-    figure.add_scatter(
-        x=versions,
-        y=[point.small_share for point in points],
-        name="share",
-        customdata=hovers,
-        line={"color": colours[ORANGE], "width": 2, "shape": "hv"},
-        mode="lines",
-        showlegend=False,
-        hovertemplate="%{customdata}<br>%{y:.1%} small<extra></extra>",
-        row=2,
-        col=1,
-    )
+        figure.update_yaxes(title="files" if row == 1 else "bytes", **count_axis(values), row=row, col=1)
     _mark_optimize(figure, points, mode)
     figure.update_layout(template=template_name(mode), height=380, title={"text": trend_finding(health)})
-    figure.update_yaxes(title="files", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(title="small", tickformat=".0%", range=[0, 1.05], row=2, col=1)
     ticks = {"nticks": max(2, min(10, len(points)))}
     return figure.update_xaxes(title="version", tickformat="d", row=2, col=1, **ticks)
 
 
 def trend_finding(health: TableHealth) -> str:
-    """The chart's title: where the share of small files stands and where it came from."""
-    known = [point for point in health.trend if point.small_share is not None]
-    if not known:
-        return "Small files per version: the table has had no files"
-    first, last = known[0], known[-1]
-    now_text = f"Small files: {percent(last.small_share)} of {things(last.num_files, 'file')} at v{last.version}"
-    return now_text if first is last else f"{now_text}, {percent(first.small_share)} at v{first.version}"
+    """The chart's title: where files and bytes stand and where they came from."""
+    if not health.trend:
+        return "Files per version: the log holds no version"
+    first, last = health.trend[0], health.trend[-1]
+    now_text = f"{things(last.num_files, 'file')} of {_average(last)} on average at v{last.version}"
+    if first is last or not last.num_files:
+        return now_text if last.num_files else f"No files at v{last.version}"
+    return f"{now_text}; {things(first.num_files, 'file')} of {_average(first)} at v{first.version}"
+
+
+def _average(point: TrendPoint) -> str:
+    return bytes_text(point.size_bytes / point.num_files if point.num_files else 0)
 
 
 def build_offender_frame(offenders: Sequence[Offender], streams: Mapping[str, str] | None = None) -> pd.DataFrame:

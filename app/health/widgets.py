@@ -3,7 +3,7 @@
 Rule: every judgement shows the rule it was made by and the next step; one unreadable table hides no other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -12,23 +12,25 @@ from app.health import view
 from app.ui.badges import state_mark
 from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable, empty_lake
-from app.ui.lists import Look, choose, show
+from app.ui.lake import LakeReading
+from app.ui.lists import Look, choose, paged, show
+from app.ui.live import reading_progress
 from app.ui.words import markdown_safe
-from backend.errors import LakehouseError
+from backend.format import count_text, things
+from backend.health.merging import URGENCY
 from backend.health.model import Recommendation, TableHealth
-from backend.lake.model import UnreadableTable
 
 _SHARE = st.column_config.ProgressColumn("Small share", format="percent", min_value=0, max_value=1)
 LAKE = Look(
     formats={
         "Small files": "count", "Files": "count", "Size": "bytes", "Last OPTIMIZE": "ago", "Last VACUUM": "ago",
-        "Since checkpoint": "count",
+        "Since checkpoint": "count", "Spared": "count",
     },
     config={
         "Table": st.column_config.TextColumn(pinned=True),
         "Finding": st.column_config.TextColumn(width="large"),
         "Next step": st.column_config.TextColumn(width="large"),
-        "Small share": _SHARE,
+        "Spared": st.column_config.TextColumn(help="Files that a full read need no longer open after merging"),
         "Since checkpoint": st.column_config.TextColumn(help="Commits that readers replay one by one"),
     },
     layer_column="Layer",
@@ -42,36 +44,40 @@ OFFENDERS = Look(
 
 
 def lake_health() -> None:
-    """Every table, most urgent first; a click opens one."""
-    tables, now = cache.lake_reading().tables, context.now()
-    if not tables:
+    """Every table, most urgent first, as far as it is judged; a click opens one."""
+    reading, now = cache.lake_reading(), context.now()
+    if reading.is_complete and not reading.tables:
         empty_lake()
         return
-    healths, unjudged = _judge(tables)
-    healths = view.by_urgency(healths)
-    st.markdown(f"**{view.lake_sentence(healths, unjudged)}**")
-    names = [*(health.ref.name for health in healths), *(table.name for table in unjudged)]
-    name = choose(view.build_lake_frame(healths, unjudged, now=now), LAKE, key="lake_health", names=names)
+    reading_progress(reading)
+    rows = view.lake_rows(reading.tables, cache.judged(reading))
+    _judging_progress(rows, len(reading.tables))
+    sentence = view.lake_sentence(rows)
+    st.markdown(f"**{sentence}**" if reading.is_complete else f"**So far: {sentence}**")
+    slot, shown, which = paged(rows, key="health_list")
+    with slot:
+        names = [row.table.ref.name for row in shown]
+        name = choose(view.build_lake_frame(shown, now=now), LAKE, key="lake_health", names=names)
+        st.caption(
+            f"{which} Click a row for the table's trend, offenders and every recommendation. "
+            f"Small files: {URGENCY[0].lower()}{URGENCY[1:]}".strip()
+        )
     if name is not None:
         state.choose_table(name)
         st.rerun()
-    st.caption("Click a row for the table's trend, offenders and every recommendation.")
 
 
-def _judge(tables: tuple) -> tuple[list[TableHealth], list[view.UnjudgedTable]]:  # type: ignore[type-arg]
-    """The health of each table; says how far it is, as a big lake takes a while the first time."""
-    healths, unjudged, bar = [], [], st.empty()
-    for number, table in enumerate(tables):
-        bar.progress(number / len(tables), f"Judging {table.ref.name} ({number + 1} of {len(tables)}) …")
-        if isinstance(table, UnreadableTable):
-            unjudged.append(view.UnjudgedTable(table.ref.name, table.reason))
-            continue
-        try:
-            healths.append(cache.health(table.ref, table.version))
-        except LakehouseError as exc:
-            unjudged.append(view.UnjudgedTable(table.ref.name, exc.message))
-    bar.empty()
-    return healths, unjudged
+def being_judged(reading: LakeReading) -> bool:
+    """Whether judgements of tables are still to come."""
+    return view.num_pending(view.lake_rows(reading.tables, cache.judged(reading))) > 0
+
+
+def _judging_progress(rows: Sequence[view.LakeRow], num_tables: int) -> None:
+    """How far the judging is; always there, so that those below keep their place."""
+    slot, pending = st.empty(), view.num_pending(rows)
+    if pending:
+        done = num_tables - pending
+        slot.progress(done / num_tables, f"{count_text(done)} of {things(num_tables, 'table')} judged …")
 
 
 def table_health(opened: OpenTable) -> None:
@@ -83,7 +89,7 @@ def table_health(opened: OpenTable) -> None:
     for number, item in enumerate(health.recommendations):
         _recommendation(item, streams, key=f"advice_{number}")
     key_figures(view.key_figures(health, now=now), key="health_figures")
-    st.caption(f"{markdown_safe(health.rule.text)} {view.log_sentence(health, now=now)}")
+    st.caption(f"{markdown_safe(health.rule.text)} {URGENCY} {view.log_sentence(health, now=now)}")
     chart(view.build_trend_figure(health, mode=context.mode()), key="trend", alt=view.trend_finding(health))
     if health.trend_truncated:
         st.caption(f"Older versions than v{health.log.first_version} are no longer in the log.")

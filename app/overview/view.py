@@ -3,16 +3,16 @@
 Rule: pure; totals say what they could not count; one bad table never hides the others.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import pandas as pd
 
-from app.ui.lake import LakeTotals, Table, table_cells
+from app.ui.lake import MOST_TO_MERGE, SMALL, STALE, STALEST, UNREADABLE, LakeTotals, Table, table_cells
 from app.ui.words import KeyFigure
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
-from backend.health.model import AttentionItem, Severity
+from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.streams.model import StreamState, StreamStatus
 
 LAYER_ORDER = ("bronze", "silver", "gold")
@@ -60,10 +60,10 @@ def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
     return pd.DataFrame([table_cells(table, now) for table in tables], columns=list(TABLE_COLUMNS))
 
 
-TABLE_COLUMNS = ("Layer", "Table", "Rows", "Files", "Size", "Small files", "Last commit", "By", "State", "Committed at")
+TABLE_COLUMNS = ("Layer", "Table", "Rows", "Last commit", "Size", "Files", "Small files", "By", "State", "Committed at")
 
 
-STREAM_COLUMNS = ("Stream", "Verdict", "State", "Wanted", "Rows in", "Last batch", "Batch", "Because")
+STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch", "Because", "State", "Wanted", "Batch")
 
 
 def streams_frame(streams: Iterable[StreamStatus], now: datetime) -> pd.DataFrame:
@@ -96,18 +96,18 @@ def streams_sentence(streams: Sequence[StreamStatus]) -> str:
     return " · ".join(parts)
 
 
-def attention_sentence(items: Sequence[AttentionItem], unknown: Sequence[str] = (), *, partial: bool = False) -> str:
+def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] = (), *, partial: bool = False) -> str:
     """What the attention list comes to, as its heading. `unknown` names what could not be judged; `partial`: tables
     are still being read."""
     if partial:
-        return f"{attention_sentence(items, unknown)} so far"
-    urgent = [item for item in items if item.severity in (Severity.CRITICAL, Severity.WARNING)]
+        return f"{attention_sentence(groups, unknown)} so far"
+    urgent = [group for group in groups if group.severity in (Severity.CRITICAL, Severity.WARNING)]
     if not urgent and unknown:
         return f"Not known: {' and '.join(unknown)} could not be read"
-    if not items:
+    if not groups:
         return "Nothing needs attention"
     if not urgent:
-        return f"Nothing urgent, {things(len(items), 'note')}"
+        return f"Nothing urgent, {things(len(groups), 'note')}"
     return "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
 
 
@@ -125,35 +125,49 @@ def judged_sentence(num_tables: int, num_streams: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a row leads: a page, for one table or one stream."""
+    """Where a line leads: a page with its parameters (keys of `app.state`)."""
 
     page: str
     label: str
-    table: str | None = None
-    stream: str | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
 
 
-def attention_destination(item: AttentionItem) -> Destination:
-    """The page that helps with an item: the stream, the table's health, or the streams for a host."""
-    if item.kind == "stream":
-        return Destination("stream", "Open stream", stream=item.subject)
-    if item.kind == "table" and item.severity is Severity.CRITICAL:
-        return Destination("table", "Open table", table=item.subject)
-    if item.kind == "table":
-        return Destination("health", "Open health", table=item.subject)
-    return Destination("streams", "Open streams")
+# cause → which tables the list of tables shows, and in which order
+_LISTS = {
+    Cause.UNREADABLE: {"show": UNREADABLE},
+    Cause.SMALL_FILES: {"show": SMALL, "sort": MOST_TO_MERGE},
+    Cause.SILENT_TABLE: {"show": STALE, "sort": STALEST},
+    Cause.QUIET_TABLE: {"show": STALE, "sort": STALEST},
+}
 
 
-def item_words(item: AttentionItem) -> tuple[str, str]:
-    """The subject and what is said of it, which does not name the subject again."""
+def destination(group: AttentionGroup) -> Destination:
+    """The page that helps: of one thing its own, of several the list of them."""
+    item, cause = group.only, group.cause
+    if item is None:
+        if cause in _LISTS:
+            return Destination("tables", f"Show {things(len(group.items), 'table')}", _LISTS[cause])
+        return Destination("streams", "Open streams")
+    if cause is Cause.NO_HOST:
+        return Destination("streams", "Open streams")
+    if cause.kind == "stream":
+        return Destination("stream", "Open stream", {"stream": item.subject})
+    if cause is Cause.SMALL_FILES:
+        return Destination("health", "Open health", {"table": item.subject})
+    return Destination("table", "Open table", {"table": item.subject})
+
+
+def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
+    """The bold beginning of a line and the rest of it: of one thing its name, of several how many."""
+    item = group.only
+    if item is None:
+        many, _, rest = group.what.partition(" ")
+        noun, _, rest = rest.partition(" ")
+        return f"{many} {noun}", rest
+    since = f" · {ago(item.since, now)}" if item.since and item.kind != "table" else ""
     if item.what.startswith(f"{item.subject} "):
-        return item.subject, item.what.removeprefix(item.subject).strip()
-    return item.subject, f"· {item.what}"
-
-
-def since_text(item: AttentionItem, now: datetime) -> str:
-    """ " · 2 h ago"; empty when unknown, and for a table, whose sentence says it."""
-    return f" · {ago(item.since, now)}" if item.since and item.kind != "table" else ""
+        return item.subject, f"{item.what.removeprefix(item.subject).strip()}{since}"
+    return item.subject, f"· {item.what}{since}"
 
 
 def _since_s(moment: datetime | None, now: datetime) -> float | None:

@@ -8,16 +8,13 @@ from datetime import datetime
 
 import streamlit as st
 
-from app import context, navigation, state
-from app.overview.view import attention_destination, item_words, since_text
+from app import context, navigation
+from app.overview.view import destination, group_words
 from app.ui.badges import state_mark
 from app.ui.lists import Look
 from app.ui.words import markdown_safe, sentence
-from backend.format import count_text, moment_help, things
-from backend.health.model import AttentionItem
-
-MOST_ITEMS = 6
-MOST_FOLDED = 24
+from backend.format import moment_help
+from backend.health.model import AttentionGroup
 
 _small = st.column_config.ProgressColumn(
     "Small files",
@@ -48,36 +45,26 @@ STREAMS = Look(
 )
 
 
-def attention_list(items: Sequence[AttentionItem], now: datetime, *, judged: str) -> None:
-    """What needs a person, most urgent first, each with its next step and a link. `judged`: what was looked at."""
-    if not items and judged:
-        st.success(judged, icon=":material/check_circle:")
-    for item in items[:MOST_ITEMS]:
-        _item(item, now)
-    rest = items[MOST_ITEMS:]
-    if rest:
-        with st.expander(f"{things(len(rest), 'more', 'more')}"):
-            for item in rest[:MOST_FOLDED]:
-                _item(item, now)
-            if len(rest) > MOST_FOLDED:
-                left = count_text(len(rest) - MOST_FOLDED)
-                navigation.page_link(
-                    "tables", f"{left} less urgent ones: all tables, stalest first", {state.SORT: "Stalest"}
-                )
+def attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: str) -> None:
+    """What needs a person by cause, most urgent first, each with its next step and a link. `judged`: what was looked
+    at."""
+    if not groups:
+        if judged:
+            st.success(judged, icon=":material/check_circle:")
+        return
+    with st.container(border=True, key="attention", gap="small"):
+        for group in groups:
+            _group(group, now)
 
 
-def _item(item: AttentionItem, now: datetime) -> None:
-    destination = attention_destination(item)
-    with st.container(border=True, key=f"attention_{item.kind}_{item.subject}_{item.what[:24]}"):
-        text, link = st.columns([4, 1], vertical_alignment="center")  # the link keeps its words at 1,200 px
-        with text.container(gap="xxsmall"):
-            subject, what = item_words(item)
-            st.markdown(
-                f"{state_mark(item.severity.value)} **{markdown_safe(subject)}** "
-                f"{markdown_safe(what)}{since_text(item, now)}",
-                help=moment_help(item.since, context.timezone()) if item.since else None,
-            )
-            st.caption(markdown_safe(sentence(item.next_step)))
-        with link:
-            params = {state.TABLE: destination.table, state.STREAM: destination.stream}
-            navigation.page_link(destination.page, destination.label, params)
+def _group(group: AttentionGroup, now: datetime) -> None:
+    leads_to, (bold, rest), item = destination(group), group_words(group, now), group.only
+    with st.container(
+        horizontal=True, vertical_alignment="center", key=f"attention_{group.cause.value}_{group.severity.value}"
+    ):
+        st.markdown(
+            f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
+            f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
+            help=moment_help(item.since, context.timezone()) if item and item.since else None,
+        )
+        navigation.page_link(leads_to.page, leads_to.label, leads_to.params)

@@ -9,18 +9,28 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.ui.lake import LakeReading, Table, lake_totals, small_share, table_cells, totals_sentence
+from app.ui.lake import (
+    MOST_TO_MERGE,
+    SMALL,
+    STALE,
+    STALEST,
+    UNREADABLE,
+    LakeReading,
+    Table,
+    lake_totals,
+    small_share,
+    table_cells,
+    totals_sentence,
+)
 from backend.format import age_s, count_text, things
+from backend.health.merging import merge_gain
 from backend.lake.model import TableCard, UnreadableTable
 
 LAYERS = ("bronze", "silver", "gold", "no layer")
-PAGE_ROWS = 100
 MOST_TEXT = 300  # characters of a reason in a row; the table's page has the whole
 
-# name → whether a table is shown
-ALL, UNREADABLE, STALE, SMALL = "All", "Cannot be read", "Stale", "Many small files"
+ALL = "All"
 SHOWN = (ALL, UNREADABLE, STALE, SMALL)
-MANY_SMALL_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +59,13 @@ class Limits:
 
 # name of an order → the number by which the largest comes first
 _ORDERS: dict[str, Callable[[Table, datetime], float | None]] = {
-    "Stalest": lambda table, now: age_s(table.last_commit_at, now),
+    STALEST: lambda table, now: age_s(table.last_commit_at, now),
     "Newest commit": lambda table, now: None if (age := age_s(table.last_commit_at, now)) is None else -age,
     "Size": lambda table, _: table.size_bytes if isinstance(table, TableCard) else None,
     "Files": lambda table, _: table.num_files if isinstance(table, TableCard) else None,
     "Rows": lambda table, _: table.num_rows if isinstance(table, TableCard) else None,
     "Small-file share": lambda table, _: small_share(table),
+    MOST_TO_MERGE: lambda table, _: merge_gain(table).spared if isinstance(table, TableCard) else None,
 }
 ORDERS = ("Name", *_ORDERS)
 
@@ -77,9 +88,7 @@ def is_stale(table: Table, limits: Limits) -> bool:
 
 
 def has_many_small_files(table: Table, limits: Limits) -> bool:
-    share = small_share(table)
-    enough = isinstance(table, TableCard) and table.num_files >= limits.min_files
-    return enough and share is not None and share >= MANY_SMALL_SHARE
+    return isinstance(table, TableCard) and merge_gain(table).is_noticed(limits.min_files)
 
 
 def _fits(table: Table, query: Query, limits: Limits) -> bool:
@@ -121,19 +130,6 @@ def found_sentence(found: Sequence[Table], reading: LakeReading, query: Query) -
         head, _, rest = totals.partition(" · ")
         totals = f"{count_text(len(found))} of {things(reading.num_read, 'table')} match · {rest}" if rest else head
     return totals if reading.is_complete else f"So far: {totals}"
-
-
-def page_sentence(page: int, num_found: int) -> str:
-    """Which part of a long list is shown; empty when it is whole."""
-    if num_found <= PAGE_ROWS:
-        return ""
-    first = (page - 1) * PAGE_ROWS + 1
-    last = min(num_found, page * PAGE_ROWS)
-    return f"Rows {first:,} to {last:,} of {num_found:,}; search and filters look through all of them."
-
-
-def num_pages(num_found: int) -> int:
-    return max(1, -(-num_found // PAGE_ROWS))
 
 
 # frame -----------------------------------------------------------------------------------------------------------

@@ -89,16 +89,9 @@ def _filters(tables: Sequence[Table]) -> view.Query:
 
 
 def _page(found: Sequence[Table], limits: view.Limits) -> None:
-    pages = view.num_pages(len(found))
-    slot = st.container(key="table_list")
-    page = 1
-    if pages > 1:
-        if st.session_state.get(state.PAGE, 1) > pages:  # fewer tables match than when the page was chosen
-            st.session_state[state.PAGE] = pages
-        page = st.pagination(pages, key=state.PAGE, bind="query-params")
-    rows = found[(page - 1) * view.PAGE_ROWS : page * view.PAGE_ROWS]
+    slot, rows, which = lists.paged(found, key="table_list")
     with slot:
-        st.caption(f"{view.page_sentence(page, len(found))} Click a row to open the table.".strip())
+        st.caption(f"{which} Click a row to open the table.".strip())
         names = [table.ref.name for table in rows]
         name = lists.choose(view.catalog_frame(rows, limits.now), TABLES, key="catalog", names=names)
     if name is not None:

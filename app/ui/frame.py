@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import cache, context, errors, navigation, state
 from app.ui.badges import classification_badge, layer_badge
-from app.ui.words import HostFreshness, LakeFreshness, folders_and_name, state_line, version_label
+from app.ui.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError
 from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
@@ -121,6 +121,11 @@ def table_header(
     _title_row(opened, versioned=versioned)
     if not opened.is_latest:
         _pinned_band(opened)
+    elif versioned and (odd := state.odd_version()):
+        st.warning(
+            f"**{markdown_safe(odd)} is no version.** You look at the latest, v{opened.latest_version}.",
+            icon=":material/history:",
+        )
     return opened
 
 
@@ -153,7 +158,7 @@ def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: 
 def _title_row(opened: OpenTable, *, versioned: bool) -> None:
     folders, own = folders_and_name(opened.ref)
     owner = ownership(opened.snapshot.metadata)
-    st.caption(f"{folders} /", help=opened.ref.uri)
+    _breadcrumb(opened.ref, folders)
     with st.container(horizontal=True, vertical_alignment="center", key="title_row"):
         st.title(own, anchor=False, width="content")
         layer_badge(opened.ref.layer)
@@ -165,6 +170,17 @@ def _title_row(opened: OpenTable, *, versioned: bool) -> None:
             _version_control(opened)
         with st.popover("URI", icon=":material/content_copy:", key="uri"):
             st.code(opened.ref.uri, language=None, wrap_lines=True)
+
+
+def _breadcrumb(ref: TableRef, folders: tuple[str, ...]) -> None:
+    """The way to the table, each part a link to the tables there."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="xxsmall", key="breadcrumb"):
+        for number, folder in enumerate(folders):
+            if number:
+                st.caption("/", width="content")
+            is_layer = folder.lower() == ref.layer
+            narrowed = {state.LAYER: ref.layer} if is_layer else {state.SEARCH: f"{folder}/"} if number else {}
+            navigation.page_link("tables", folder, narrowed)
 
 
 def _version_control(opened: OpenTable) -> None:

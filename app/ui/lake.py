@@ -16,9 +16,14 @@ from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
 PATIENCE_S = 1.5  # a small lake is waited for, so that its pages are whole at once
+BIG_PATIENCE_S = 0.5  # so is a big one whose cards another process kept
 REFRESH_PATIENCE_S = 0.3  # what is known is shown rather than waited for
 SMALL_LAKE = 100  # tables
 REST = 4  # times the length of a pass, at least, before the next
+
+# What the list of tables can be narrowed to and sorted by, as links to it say.
+UNREADABLE, STALE, SMALL = "Cannot be read", "Stale", "Many small files"
+STALEST, MOST_TO_MERGE = "Stalest", "Most to merge"
 
 Table = TableCard | UnreadableTable
 
@@ -87,15 +92,18 @@ class LakeReader:
                 self._running, self._failure, self._started_s = True, None, time.monotonic()
                 threading.Thread(target=self._read, name="lake-reading", daemon=True).start()
             patience_s = PATIENCE_S if self._read_at is None else REFRESH_PATIENCE_S
-            self._changed.wait_for(self._worth_showing, max(0.0, self._started_s + patience_s - time.monotonic()))
+            self._wait(patience_s, lambda: not self._running or self._listing is not None)
+            is_big = self._listing is not None and len(self._listing.refs) > SMALL_LAKE
+            self._wait(min(patience_s, BIG_PATIENCE_S) if is_big else patience_s, lambda: not self._running)
             if self._failure is not None and not self._running:
                 raise self._failure
             if self._made is None:
                 self._made = self._reading()
             return self._made
 
-    def _worth_showing(self) -> bool:
-        return not self._running or (self._listing is not None and len(self._listing.refs) > SMALL_LAKE)
+    def _wait(self, patience_s: float, enough: Callable[[], bool]) -> None:
+        """Until there is enough, at most so long after the pass began."""
+        self._changed.wait_for(enough, max(0.0, self._started_s + patience_s - time.monotonic()))
 
     def _reading(self) -> LakeReading:
         listing = self._listing or Listing(())

@@ -5,18 +5,22 @@ Rule: cells hold numbers, so that sorting works, and show words; an unknown cell
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from app import state
 from app.ui.theme import LAYER_COLOURS
-from app.ui.words import markdown_safe
+from app.ui.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
 from backend.format import UNKNOWN, bytes_text, count_exact, count_text, duration_text, percent, rate_text
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
 ROW_PX = 35
 SCROLLING_PX = 15 * ROW_PX
+
+Row = TypeVar("Row")
 
 FORMATS: dict[str, Callable[[Any], str]] = {
     "bytes": bytes_text,
@@ -61,6 +65,16 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -
     )
     row = chosen_row(event)
     return shown[row] if row is not None and row < len(shown) else None
+
+
+def paged(rows: Sequence[Row], *, key: str) -> tuple[DeltaGenerator, Sequence[Row], str]:
+    """A place for one page of a long list, its rows, and which they are. The choice of the page stands below it."""
+    slot, pages, page = st.container(key=key), num_pages(len(rows)), 1
+    if pages > 1:
+        if st.session_state.get(state.PAGE, 1) > pages:  # fewer rows than when the page was chosen
+            st.session_state[state.PAGE] = pages
+        page = st.pagination(pages, key=state.PAGE, bind="query-params")
+    return slot, rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], page_sentence(page, len(rows))
 
 
 def chosen_row(event: Mapping[str, Any]) -> int | None:

@@ -32,12 +32,12 @@ def live(region: Callable[[], None], *, key: str, every_s: float | None = None) 
     st.fragment(run, run_every=every_s or context.settings().ui.live_interval_s)()
 
 
-def live_lake(region: Callable[[], None]) -> None:
-    """Draws `region` every second while tables arrive, then every few seconds."""
-    arriving = _is_arriving()
+def live_lake(region: Callable[[], None], *, awaits: Callable[[LakeReading], bool] = lambda _: False) -> None:
+    """Draws `region` every second while tables, or what it awaits of them, arrive; then every few seconds."""
+    arriving = _is_arriving(awaits)
 
     def run() -> None:
-        if arriving and not _is_arriving():
+        if arriving and not _is_arriving(awaits):
             st.rerun()  # only a run of the whole page sets the longer interval
         with st.container(key=_LAKE):
             region()
@@ -46,9 +46,10 @@ def live_lake(region: Callable[[], None]) -> None:
     st.fragment(run, run_every=ARRIVING_EVERY_S if arriving else LAKE_EVERY_S)()
 
 
-def _is_arriving() -> bool:
+def _is_arriving(awaits: Callable[[LakeReading], bool]) -> bool:
     try:
-        return not cache.lake_reading().is_complete
+        reading = cache.lake_reading()
+        return not reading.is_complete or awaits(reading)
     except LakehouseError:  # the region shows it
         return False
 

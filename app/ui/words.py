@@ -49,6 +49,24 @@ class KeyFigure:
     trend: tuple[int, ...] = ()
 
 
+# long lists ------------------------------------------------------------------------------------------------------
+
+PAGE_ROWS = 100
+
+
+def page_sentence(page: int, num_found: int) -> str:
+    """Which part of a long list is shown; empty when it is whole."""
+    if num_found <= PAGE_ROWS:
+        return ""
+    first = (page - 1) * PAGE_ROWS + 1
+    last = min(num_found, page * PAGE_ROWS)
+    return f"Rows {first:,} to {last:,} of {num_found:,}; search and filters look through all of them."
+
+
+def num_pages(num_found: int) -> int:
+    return max(1, -(-num_found // PAGE_ROWS))
+
+
 # the frame ---------------------------------------------------------------------------------------------------------
 
 
@@ -119,13 +137,14 @@ def _whole_seconds(start: datetime, now: datetime) -> int:
     return max(0, round((now - start).total_seconds()))
 
 
-def folders_and_name(ref: TableRef) -> tuple[str, str]:
-    """The folders a table stands in, and its own name: ("lake / bronze", "bronze_events")."""
-    *folders, own = ref.name.split("/")
+def folders_and_name(ref: TableRef) -> tuple[tuple[str, ...], str]:
+    """The root and folders a table stands in, and its own name: (("lake", "bronze"), "bronze_events")."""
     root = ref.root.rstrip("/").rsplit("/", 1)[-1] or ref.root
-    if folders and folders[0] == root:  # the catalog put the root in front to tell two tables apart
-        folders = folders[1:]
-    return " / ".join([root, *folders]), own
+    if ref.name.startswith(f"{ref.root.rstrip('/')}/"):  # the catalog put the root in front to tell two tables apart
+        *folders, own = ref.name.removeprefix(ref.root.rstrip("/")).strip("/").split("/")
+    else:
+        *folders, own = ref.name.split("/")
+    return (root, *folders), own
 
 
 def version_label(version: int, latest: int) -> str:

@@ -1,18 +1,20 @@
 """What needs a person now, over all tables, streams and hosts, most urgent first.
 
-Rule: pure; the clock is a parameter; every item names its next step.
+Rule: pure; the clock is a parameter; every item names its cause and its next step. `groups` puts them together.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.health.model import AttentionItem, Severity
+from backend.health.merging import merge_gain
+from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, UnreadableTable
 from backend.settings import Settings
 from backend.streams.model import DesiredState, HostHeartbeat, StreamState, StreamStatus, Verdict
 
-MANY_SMALL_SHARE = 0.5  # of the table's files; below, small files are the health page's business alone
+MOST_DETAIL = 60  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def attention(
     now: datetime,
     rules: AttentionRules,
 ) -> tuple[AttentionItem, ...]:
-    """Failed streams, dead hosts, unreadable and stale tables, many small files; most urgent first, then by name."""
+    """Failed and stopped streams, dead hosts, unreadable and stale tables, many small files; most urgent first."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
     alive = any((now - host.beat_at).total_seconds() <= rules.heartbeat_stale_s for host in beats)
     items = [*_stream_items(streams), *(_unwatched(streams) if alive else _host_items(beats, streams))]
@@ -47,7 +49,8 @@ def attention(
         else:
             items.extend(_table_items(table, fed.get(_plain(table.ref.uri)), now, rules))
     order = list(Severity)
-    return tuple(sorted(items, key=lambda item: (order.index(item.severity), item.kind, item.subject)))
+    causes = list(Cause)
+    return tuple(sorted(items, key=lambda item: (order.index(item.severity), causes.index(item.cause), item.subject)))
 
 
 def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
@@ -56,7 +59,7 @@ def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
         if status.state is StreamState.FAILED:
             yield AttentionItem(
                 Severity.CRITICAL,
-                "stream",
+                Cause.FAILED_STREAM,
                 name,
                 f"{name} failed: {failure.error_class}: {failure.message}" if failure else f"{name} failed.",
                 "Read the error on the stream's page, remove its cause, then restart it.",
@@ -65,7 +68,7 @@ def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
         elif status.state is StreamState.BACKOFF:
             yield AttentionItem(
                 Severity.WARNING,
-                "stream",
+                Cause.FAILING_STREAM,
                 name,
                 f"{name} keeps failing and is restarted by its host: {failure.error_class if failure else 'no error'}.",
                 "Read the error on the stream's page before the host gives up.",
@@ -74,11 +77,21 @@ def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
         elif status.verdict in (Verdict.STALLED, Verdict.SLOW):
             yield AttentionItem(
                 Severity.WARNING,
-                "stream",
+                Cause.SLOW_STREAM,
                 name,
                 f"{name} is {status.verdict.value.lower()}: {status.because}",
                 "Look at input, batch duration and state on the stream's page.",
                 status.progress.progressed_at if status.progress else None,
+            )
+        elif status.state is StreamState.STOPPED and (wish := status.desired) and wish.state is DesiredState.STOPPED:
+            by, why = f" by {wish.actor}" if wish.actor else "", f": {wish.reason}" if wish.reason else "."
+            yield AttentionItem(
+                Severity.NOTE,
+                Cause.STOPPED_STREAM,
+                name,
+                f"{name} was stopped{by}{why}",
+                "Start it when it is wanted again.",
+                wish.requested_at,
             )
 
 
@@ -88,7 +101,7 @@ def _unwatched(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
         if status.state is StreamState.UNKNOWN and status.desired and status.desired.state is DesiredState.RUNNING:
             yield AttentionItem(
                 Severity.WARNING,
-                "stream",
+                Cause.UNWATCHED_STREAM,
                 status.declaration.name,
                 status.because,
                 "Start its host again, or let a living one run it by declaring it there.",
@@ -108,12 +121,22 @@ def _host_items(beats: Sequence[HostHeartbeat], streams: Sequence[StreamStatus])
         what += f" {len(wanted)} stream{'s' * many} should run and nobody runs {'them' if many else 'it'}."
     step = "Start it: `weir host` (or `weir up` for everything)."
     severity = Severity.CRITICAL if wanted else Severity.NOTE
-    yield AttentionItem(severity, "host", last.host_id if last else "host", what, step, last.beat_at if last else None)
+    since = last.beat_at if last else None
+    yield AttentionItem(severity, Cause.NO_HOST, last.host_id if last else "host", what, step, since)
 
 
 def _unreadable(table: UnreadableTable) -> AttentionItem:
     step = table.hint or "Check that the folder still holds a `_delta_log` and may be read."
-    return AttentionItem(Severity.CRITICAL, "table", table.ref.name, f"Cannot be read: {table.reason}", step)
+    what, detail = f"Cannot be read: {table.reason}", in_general(table.reason)
+    return AttentionItem(Severity.CRITICAL, Cause.UNREADABLE, table.ref.name, what, step, detail=detail)
+
+
+def in_general(reason: str) -> str:
+    """A reason without what is of one table alone, so that equal ones can be counted: names, paths and numbers."""
+    if feature := re.search(r"reader (?:feature .+(?=, which)|version \d+)", reason):
+        return feature[0]
+    plain = re.sub(r"'[^']*'|\S*/\S*|\d+(?:\.\w+)*", "…", reason)
+    return plain if len(plain) <= MOST_DETAIL else f"{plain[: MOST_DETAIL - 1].rstrip()}…"
 
 
 def _table_items(
@@ -122,14 +145,19 @@ def _table_items(
     stale = _stale(card, feeder, now, rules)
     if stale:
         yield stale
-    if card.num_files >= rules.min_files and card.small_files / card.num_files >= MANY_SMALL_SHARE:
-        share = 100 * card.small_files / card.num_files
+    gain = merge_gain(card)
+    urgent = gain.severity is Severity.WARNING
+    if gain.is_noticed(rules.min_files):
         yield AttentionItem(
-            Severity.WARNING,
-            "table",
+            Severity.WARNING if urgent else Severity.NOTE,
+            Cause.SMALL_FILES,
             card.ref.name,
-            f"{card.small_files:,} of {card.num_files:,} files ({share:.0f} %) are small.",
-            "See the Health page for where they come from; OPTIMIZE merges them.",
+            f"{card.small_files:,} of {card.num_files:,} files ({100 * gain.small_share:.0f} %) are small; "
+            f"merging would spare {gain.spared:,}.",
+            "See the Health page for where they come from; OPTIMIZE merges them."
+            if urgent
+            else "Readers lose little by them: OPTIMIZE can wait.",
+            spared=gain.spared,
         )
 
 
@@ -142,9 +170,9 @@ def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, rules: A
     if feeder and feeder.desired and feeder.desired.state is DesiredState.RUNNING:
         name = feeder.declaration.name
         what, step = f"No commit for {age} although {name} should write it.", f"Look at the stream {name}."
-        return AttentionItem(Severity.WARNING, "table", card.ref.name, what, step, card.last_commit_at)
+        return AttentionItem(Severity.WARNING, Cause.SILENT_TABLE, card.ref.name, what, step, card.last_commit_at)
     what, step = f"No commit for {age}.", "Nothing to do if it is not written any more; otherwise look at its writer."
-    return AttentionItem(Severity.NOTE, "table", card.ref.name, what, step, card.last_commit_at)
+    return AttentionItem(Severity.NOTE, Cause.QUIET_TABLE, card.ref.name, what, step, card.last_commit_at)
 
 
 def _plain(uri: str) -> str:

@@ -3,7 +3,6 @@
 Rule: gathers through the lake, judges through `rules`, advises through `recommend`; the clock is a parameter.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,23 +34,22 @@ class HealthLake(CommitReader, Protocol):
 
     def last_checkpoint(self, ref: TableRef) -> int | None: ...
 
+    def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """What was read of a table and first drawn from it."""
 
     snapshot: Snapshot
-    timeline: Timeline
     commits: Sequence[Commit]
     files: FileDistribution
     rule: SmallFileRule
     log: LogState
-    stream_names: Mapping[str, str] | None
 
-    @property
-    def offenders(self) -> tuple[Offender, ...]:
+    def offenders(self, timeline: Timeline, stream_names: Mapping[str, str] | None) -> tuple[Offender, ...]:
         limit = self.rule.small_limit_bytes
-        writers = writer_offenders(self.commits, self.timeline, small_limit_bytes=limit, stream_names=self.stream_names)
+        writers = writer_offenders(self.commits, timeline, small_limit_bytes=limit, stream_names=stream_names)
         return (*writers, *partition_offenders(self.files.partitions))
 
 
@@ -67,8 +65,8 @@ def table_health(
 
     `stream_names` (query id → stream) lets streams be named whose commits carry only their query id.
     """
-    read = _read(lake, ref, settings, stream_names)
-    evidence = _evidence(read, now)
+    read, timeline = _read(lake, ref, settings), lake.timeline(ref)
+    evidence = _evidence(read, now, read.offenders(timeline, stream_names))
     return TableHealth(
         ref=ref,
         version=read.snapshot.version,
@@ -76,8 +74,8 @@ def table_health(
         size_bytes=evidence.size_bytes,
         small_files=evidence.small_files,
         rule=read.rule,
-        trend=trend(read.timeline),
-        trend_truncated=read.timeline.truncated,
+        trend=trend(timeline),
+        trend_truncated=timeline.truncated,
         offenders=tuple(evidence.offenders),
         last_optimize=evidence.last_optimize,
         last_vacuum=evidence.last_vacuum,
@@ -86,38 +84,43 @@ def table_health(
     )
 
 
-def _read(
-    lake: HealthLake, ref: TableRef, settings: HealthSettings, stream_names: Mapping[str, str] | None
-) -> _Reading:
-    snapshot, timeline = lake.snapshot(ref), lake.timeline(ref)
+def table_evidence(lake: HealthLake, ref: TableRef, *, now: datetime, settings: HealthSettings) -> Evidence:
+    """What a list of tables judges by: neither totals of past versions nor who wrote the small files, which take most
+    of the time. Raises what reading the table raises."""
+    return _evidence(_read(lake, ref, settings), now, ())
+
+
+def _read(lake: HealthLake, ref: TableRef, settings: HealthSettings) -> _Reading:
+    snapshot = lake.snapshot(ref)
     target = lake.target_bytes(snapshot)
+    commits = lake.history(ref, limit=HISTORY, ending_version=snapshot.version)
     return _Reading(
         snapshot,
-        timeline,
-        lake.history(ref, limit=HISTORY, ending_version=snapshot.version),
-        distribute(snapshot, target, ratio=settings.small_file_ratio, min_files=settings.min_files),
+        commits,
+        distribute(snapshot, target, ratio=settings.small_file_ratio, min_files=settings.min_files, with_rows=False),
         small_file_rule(target, settings),
-        _log_state(timeline, snapshot, lake.last_checkpoint(ref)),
-        stream_names,
+        _log_state(lake, snapshot, commits),
     )
 
 
-def _evidence(read: _Reading, now: datetime) -> Evidence:
+def _evidence(read: _Reading, now: datetime, offenders: Sequence[Offender]) -> Evidence:
     snapshot, files = read.snapshot, read.files
+    rows = snapshot.columns(["deleted_rows", "num_records"])
     removed = _removed_since_vacuum(read.commits)
     return Evidence(
         now=now,
         num_files=snapshot.num_files,
         size_bytes=snapshot.size_bytes,
         small_files=files.small_files,
-        files_after_optimize=_files_after_optimize(files),
+        small_bytes=sum(each.small_bytes for each in files.partitions),
+        files_after_optimize=files.files_after_merge,
         rule=read.rule,
         partition_columns=snapshot.metadata.partition_columns,
         num_partitions=len(files.partitions),
-        deleted_rows=int(pc.sum(snapshot.files["deleted_rows"]).as_py() or 0),
-        physical_rows=pc.sum(snapshot.files["num_records"]).as_py(),
-        files_without_stats=snapshot.files["num_records"].null_count,
-        offenders=read.offenders,
+        deleted_rows=int(pc.sum(rows["deleted_rows"]).as_py() or 0),
+        physical_rows=pc.sum(rows["num_records"]).as_py(),
+        files_without_stats=rows["num_records"].null_count,
+        offenders=offenders,
         last_optimize=last_run(read.commits, "OPTIMIZE"),
         last_vacuum=last_run(read.commits, "VACUUM"),
         files_removed=sum(commit.metrics.files_removed or 0 for commit in removed),
@@ -127,19 +130,19 @@ def _evidence(read: _Reading, now: datetime) -> Evidence:
     )
 
 
-def _files_after_optimize(files: FileDistribution) -> int:
-    """About as many files as the target size needs, per partition; OPTIMIZE never makes more than there are."""
-    needed = (min(p.num_files, max(1, math.ceil(p.size_bytes / files.target.bytes))) for p in files.partitions)
-    return sum(needed)
-
-
-def _log_state(timeline: Timeline, snapshot: Snapshot, checkpoint: int | None) -> LogState:
-    times = {totals.version: totals.committed_at for totals in timeline.totals}
+def _log_state(lake: HealthLake, snapshot: Snapshot, commits: Sequence[Commit]) -> LogState:
+    ref, times = snapshot.ref, {commit.version: commit.committed_at for commit in commits}
+    first, checkpoint = lake.versions(ref)[-1][0], lake.last_checkpoint(ref)
+    for version in (first, checkpoint):
+        if version is None or version in times:
+            continue
+        old = lake.history(ref, starting_version=version, ending_version=version)
+        times |= {commit.version: commit.committed_at for commit in old}
     interval = snapshot.metadata.configuration.get("delta.checkpointInterval", "")
     return LogState(
-        first_version=timeline.first_version,
+        first_version=first,
         latest_version=snapshot.version,
-        oldest_commit_at=times.get(timeline.first_version),
+        oldest_commit_at=times.get(first),
         checkpoint_version=checkpoint,
         checkpoint_at=times.get(checkpoint) if checkpoint is not None else None,
         checkpoint_interval=int(interval) if interval.isdecimal() and int(interval) > 0 else 10,

@@ -33,13 +33,14 @@ class SmallFileRule:
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """File counts after one version."""
+    """Files and bytes after one version."""
 
     version: int
     committed_at: datetime | None
     operation: str | None
     num_files: int
     small_files: int
+    size_bytes: int
 
     @property
     def small_share(self) -> float | None:
@@ -128,13 +129,58 @@ class TableHealth:
         return min((item.severity for item in self.recommendations), key=order.index, default=Severity.FINE)
 
 
+class Cause(StrEnum):
+    """Why something needs attention, what stops work first. Its value is a contract with scripts."""
+
+    FAILED_STREAM = "failed_stream"
+    NO_HOST = "no_host"
+    UNREADABLE = "unreadable"
+    FAILING_STREAM = "failing_stream"
+    SLOW_STREAM = "slow_stream"
+    UNWATCHED_STREAM = "unwatched_stream"
+    SILENT_TABLE = "silent_table"  # no fresh commit although a stream should write it
+    SMALL_FILES = "small_files"
+    QUIET_TABLE = "quiet_table"  # no fresh commit, and nobody says that there should be one
+    STOPPED_STREAM = "stopped_stream"
+
+    @property
+    def kind(self) -> str:
+        """ "stream", "table" or "host": what its subjects are."""
+        return "host" if self is Cause.NO_HOST else "stream" if self.value.endswith("stream") else "table"
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
-    """One line of "needs attention": what, since when, and the next step. `kind` is "stream", "table" or "host"."""
+    """One thing that needs attention: what, since when, and the next step.
+
+    `detail` is what several of one cause may share (a missing reader feature); `spared` the files that merging spares.
+    """
 
     severity: Severity
-    kind: str
+    cause: Cause
     subject: str
     what: str
     next_step: str
     since: datetime | None = None
+    detail: str = ""
+    spared: int = 0
+
+    @property
+    def kind(self) -> str:
+        return self.cause.kind
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionGroup:
+    """Everything of one cause that is equally urgent, as one line of "needs attention"."""
+
+    severity: Severity
+    cause: Cause
+    items: tuple[AttentionItem, ...]
+    what: str
+    next_step: str
+
+    @property
+    def only(self) -> AttentionItem | None:
+        """The item of a group of one."""
+        return self.items[0] if len(self.items) == 1 else None

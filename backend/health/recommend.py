@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend.format import bytes_text
+from backend.health.merging import MergeGain
 from backend.health.model import LogState, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
 from backend.health.words import age, count, percent
 
-MANY_SMALL = 0.5
-SOME_SMALL = 0.2
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
 CHECKPOINT_LATE = 2  # times the interval
 PARTITION_BYTES = 1_000_000_000
@@ -27,6 +26,7 @@ class Evidence:
     num_files: int
     size_bytes: int
     small_files: int
+    small_bytes: int
     files_after_optimize: int
     rule: SmallFileRule
     partition_columns: tuple[str, ...]
@@ -60,16 +60,19 @@ def recommend(evidence: Evidence) -> tuple[Recommendation, ...]:
 
 
 def _small_files(e: Evidence) -> Iterator[Recommendation]:
-    share = e.small_files / e.num_files if e.num_files else 0.0
-    if share < SOME_SMALL:
+    gain = MergeGain(e.num_files, e.small_files, e.size_bytes, e.files_after_optimize)
+    if gain.severity is Severity.FINE:
         return
-    severity = Severity.WARNING if share >= MANY_SMALL else Severity.NOTE
     finding = (
-        f"{e.small_files:,} of {count(e.num_files, 'file')} ({percent(share)}) are under "
+        f"{e.small_files:,} of {count(e.num_files, 'file')} ({percent(gain.small_share)}) are under "
         f"{bytes_text(e.rule.small_limit_bytes)}; {_optimize_words(e)}."
     )
-    gain = f"OPTIMIZE would leave about {count(e.files_after_optimize, 'file')} of {e.num_files:,}."
-    yield Recommendation("small files", severity, finding, f"{gain}{_cause(e)}")
+    step = (
+        f"OPTIMIZE would leave about {count(e.files_after_optimize, 'file')} of {e.num_files:,}, "
+        f"rewriting {bytes_text(e.small_bytes)}."
+    )
+    wait = " Readers lose little by them, so it can wait." if gain.severity is Severity.NOTE else ""
+    yield Recommendation("small files", gain.severity, finding, f"{step}{wait}{_cause(e)}")
 
 
 def _optimize_words(e: Evidence) -> str:

@@ -33,7 +33,9 @@ def trend(timeline: Timeline, *, points: int = TREND_POINTS) -> tuple[TrendPoint
     if len(totals) > points:
         step = len(totals) / points
         totals = tuple(totals[int((i + 1) * step) - 1] for i in range(points))
-    return tuple(TrendPoint(t.version, t.committed_at, t.operation, t.num_files, t.small_files) for t in totals)
+    return tuple(
+        TrendPoint(t.version, t.committed_at, t.operation, t.num_files, t.small_files, t.size_bytes) for t in totals
+    )
 
 
 def last_run(commits: Iterable[Commit], operation: str) -> MaintenanceRun | None:

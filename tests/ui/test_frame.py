@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -69,10 +70,33 @@ def test_a_version_that_never_was_is_refused_with_a_way_back(lake: Path) -> None
     assert not again(app).error
 
 
-@pytest.mark.parametrize("version", ["-1", "1.5", "latest", "9" * 30, "٣"])
-def test_a_version_that_is_no_number_means_the_latest(lake: Path, version: str) -> None:
+@pytest.mark.parametrize("version", ["-1", "1.5", "abc", "9" * 30, "٣"])
+def test_a_version_that_is_none_means_the_latest_and_is_said_until_one_is_chosen(lake: Path, version: str) -> None:
     app = open_page("table", table="silver/orders", version=version)
-    assert not app.error and "You look at" not in words(app)
+    assert not app.error and version in app.warning[0].value.replace("\\", "")
+    assert "the latest, v3" in again(app).warning[0].value
+    app.number_input(key="version_input").set_value(2)
+    assert not again(app).warning and "You look at v2" in words(app).replace("*", "")
+
+
+def test_the_latest_may_be_asked_for_by_its_word(lake: Path) -> None:
+    app = open_page("table", table="silver/orders", version="latest")
+    assert not app.error and not app.warning and "You look at" not in words(app)
+
+
+def test_the_way_to_a_table_leads_to_the_tables_of_its_root_and_layer(lake: Path) -> None:
+    builders.HandLog(lake / "silver" / "shop" / "deep").start()
+    links = {link.label: link.proto for link in open_page("table", table="silver/shop/deep").main.page_link}
+    assert (links["lake"].page, links["silver"].page) == ("tables", "tables")
+    found = {name: parse_qs(links[name].query_string) for name in ("lake", "silver", "shop")}
+    assert found == {"lake": {}, "silver": {"layer": ["silver"]}, "shop": {"q": ["shop/"]}}
+
+
+def test_a_page_of_no_table_drops_the_parameters_of_others_and_the_table_stays_chosen(lake: Path) -> None:
+    app = open_page("overview", table="silver/orders", version=1, from_=0, q="x")
+    assert app.query_params == {} and app.selectbox(key="table_picker").value == "silver/orders"
+    app = open_page("tables", table="silver/orders", q="gold", view="Data")
+    assert app.query_params == {"q": "gold"}
 
 
 def test_the_version_control_pins(lake: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import cache, context
-from app.tables.view import PAGE_ROWS
 from app.ui.lake import LakeReader
+from app.ui.words import PAGE_ROWS
 from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef
 from tests import builders

@@ -10,6 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.format import bytes_text
 from backend.health.health import table_health
+from backend.health.merging import MergeGain
 from backend.health.model import LogState, MaintenanceRun, Offender, Recommendation, Severity
 from backend.health.recommend import Evidence, recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
@@ -29,6 +30,7 @@ WELL = Evidence(
     num_files=100,
     size_bytes=100 * 128 * MB,
     small_files=0,
+    small_bytes=0,
     files_after_optimize=100,
     rule=RULE,
     partition_columns=(),
@@ -69,26 +71,48 @@ def test_a_table_in_order_says_so_and_asks_for_nothing() -> None:
 
 
 def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
-    stream = Offender("stream", "bronze_events", 90, 90, 90 * MB)
+    stream = Offender("stream", "bronze_events", 900, 900, 900 * MB)
     evidence = replace(
         WELL,
-        small_files=92,
-        files_after_optimize=2,
+        num_files=1_000,
+        size_bytes=2_000 * MB,
+        small_files=920,
+        small_bytes=920 * MB,
+        files_after_optimize=20,
         offenders=(stream, Offender("partition", "day=1", 99, 99, 1)),
         last_optimize=MaintenanceRun(3, NOW - 5 * DAY),
     )
     found = only(evidence)
     assert found.severity is Severity.WARNING
-    assert "92 of 100 files (92 %)" in found.finding
+    assert "920 of 1,000 files (92 %)" in found.finding
     assert "v3 5 days ago" in found.finding
-    assert "about 2 files of 100" in found.next_step
+    assert "about 20 files of 1,000, rewriting 920 MB" in found.next_step
     assert "the stream bronze_events of 1 MB on average" in found.next_step
     assert "trigger" in found.next_step
 
 
-@pytest.mark.parametrize(("small", "severity"), [(19, Severity.FINE), (20, Severity.NOTE), (50, Severity.WARNING)])
-def test_small_files_by_share(small: int, severity: Severity) -> None:
-    assert only(replace(WELL, small_files=small)).severity is severity
+@pytest.mark.parametrize(
+    ("files", "small", "size_bytes", "after", "severity"),
+    [
+        (100, 19, 10_000 * MB, 82, Severity.FINE),  # few of them are small
+        (100, 20, 10_000 * MB, 81, Severity.NOTE),
+        (30, 30, 276_000, 1, Severity.NOTE),  # all of them, and nobody loses by it
+        (501, 501, MB, 1, Severity.WARNING),
+        (500, 500, MB, 1, Severity.NOTE),
+        (10_000, 10_000, 600_000 * MB, 2_344, Severity.NOTE),  # opening is 5 % of what reading them costs
+    ],
+)
+def test_small_files_are_as_urgent_as_merging_them_gains(
+    files: int, small: int, size_bytes: int, after: int, severity: Severity
+) -> None:
+    table = replace(WELL, num_files=files, small_files=small, size_bytes=size_bytes, files_after_optimize=after)
+    assert only(table).severity is severity
+
+
+def test_the_share_of_a_read_that_merging_saves_counts_an_opened_file_as_four_mebibytes() -> None:
+    gain = MergeGain(num_files=1_000, small_files=1_000, size_bytes=1_000 * 2**20, files_after=4)
+    assert gain.read_share == pytest.approx(996 * 4 / (1_000 + 4 * 1_000))
+    assert (MergeGain(0, 0, 0, 0).read_share, MergeGain(3, 0, 9, 3).spared) == (0.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +240,13 @@ def test_a_table_with_many_small_files_before_and_after_compaction(tmp_path: Pat
     (ref,) = lake.tables()
 
     before = table_health(lake, ref, now=datetime.now(UTC), settings=settings.health)
-    assert (before.num_files, before.small_files, before.severity) == (30, 30, Severity.WARNING)
+    (merge,) = (found for found in before.recommendations if found.subject == "small files")
+    assert (before.num_files, before.small_files, merge.severity) == (30, 30, Severity.NOTE)
     assert (before.small_files, before.trend[-1].small_files) == (lake.card(ref).small_files, 30)
-    assert before.recommendations[0].next_step.startswith("OPTIMIZE would leave about 1 file of 30")
+    assert merge.next_step.startswith("OPTIMIZE would leave about 1 file of 30, rewriting ")
+    assert lake.card(ref).files_after_merge == 1
+    sizes = pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"]
+    assert before.trend[-1].size_bytes == before.size_bytes == sum(sizes.to_pylist())
     (offender,) = before.offenders
     assert (offender.kind, offender.small_files) == ("engine", 30)
     assert before.last_optimize is None

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backend.health.attention import AttentionRules, attention
-from backend.health.model import AttentionItem, Severity
+from backend.health.groups import grouped
+from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 from backend.streams.model import (
     Desired,
@@ -73,8 +74,13 @@ def test_streams_in_trouble(status: StreamStatus, severity: Severity, words: str
     assert words in item.what
 
 
-def test_a_stream_that_was_stopped_on_purpose_is_no_trouble() -> None:
-    assert of(streams=(stream(StreamState.STOPPED, Verdict.STOPPED, desired=DesiredState.STOPPED),)) == []
+def test_a_stream_that_a_person_stopped_is_a_note_with_who_and_why() -> None:
+    stopped = stream(StreamState.STOPPED, Verdict.STOPPED, desired=DesiredState.STOPPED)
+    assert stopped.desired is not None
+    by = replace(stopped, desired=replace(stopped.desired, actor="ana", reason="schema change"))
+    (item,) = of(streams=(by,))
+    assert (item.severity, item.what) == (Severity.NOTE, "silver_orders was stopped by ana: schema change")
+    assert item.since == NOW
 
 
 def test_a_dead_host_is_critical_only_while_its_streams_should_run() -> None:
@@ -82,8 +88,8 @@ def test_a_dead_host_is_critical_only_while_its_streams_should_run() -> None:
     (item,) = of(hosts=(dead,))
     assert (item.kind, item.severity, item.since) == ("host", Severity.CRITICAL, NOW - HOUR)
     stopped = stream(StreamState.STOPPED, desired=DesiredState.STOPPED)
-    (item,) = of(streams=(stopped,), hosts=(dead,))
-    assert item.severity is Severity.NOTE
+    host, note = of(streams=(stopped,), hosts=(dead,))
+    assert (host.severity, note.cause) == (Severity.NOTE, Cause.STOPPED_STREAM)
     assert of(hosts=(dead, replace(ALIVE, host_id="host-2"))) == [], "another host took over"
 
 
@@ -117,19 +123,64 @@ def test_a_stale_table_matters_when_a_stream_should_write_it() -> None:
     assert of(replace(FRESH, last_commit_at=None)) == [], "unknown is not stale"
 
 
-def test_many_small_files_need_both_a_number_and_a_share() -> None:
-    (item,) = of(replace(FRESH, small_files=92))
-    assert (item.severity, "92 of 100 files (92 %)" in item.what) == (Severity.WARNING, True)
-    assert of(replace(FRESH, small_files=20)) == []
-    assert of(replace(FRESH, num_files=10, small_files=10)) == []
+def small(name: str, files: int, size_bytes: int, after: int) -> TableCard:
+    ref = replace(REF, name=name, uri=f"/lake/{name}")
+    return replace(FRESH, ref=ref, num_files=files, small_files=files, size_bytes=size_bytes, files_after_merge=after)
+
+
+def test_small_files_are_urgent_by_what_merging_gains_not_by_their_share() -> None:
+    (tiny,) = of(small("tiny", 30, 276_000, 1))
+    assert (tiny.severity, tiny.spared, "30 of 30 files (100 %)" in tiny.what) == (Severity.NOTE, 29, True)
+    (slow,) = of(small("slow", 5_000, 5_000_000_000, 20))
+    assert (slow.severity, "merging would spare 4,980" in slow.what) == (Severity.WARNING, True)
+    assert of(replace(small("few", 100, 1_000, 80), small_files=20)) == []
+    assert of(small("fewer than a rule judges", 10, 1_000, 1)) == []
     assert of(replace(FRESH, num_files=0)) == []
 
 
 def test_the_most_urgent_comes_first() -> None:
     found = of(
-        replace(FRESH, small_files=92),
+        small("slow", 5_000, 5_000_000_000, 20),
         UnreadableTable(replace(REF, name="b", uri="/lake/b"), "x", "y"),
         replace(FRESH, ref=replace(REF, name="c", uri="/lake/c"), last_commit_at=NOW - timedelta(days=9)),
         streams=(stream(StreamState.FAILED),),
     )
     assert [item.severity for item in found] == [Severity.CRITICAL, Severity.CRITICAL, Severity.WARNING, Severity.NOTE]
+
+
+def unreadable(name: str, reason: str) -> UnreadableTable:
+    return UnreadableTable(replace(REF, name=name, uri=f"/lake/{name}"), reason, "")
+
+
+def test_what_has_one_cause_is_one_line_with_what_it_has_in_common() -> None:
+    feature = "the table needs the reader feature catalogOwned, which Weir does not know"
+    gap = "version {0} cannot be read: commit {0} is missing from the log"
+    tables = [
+        *(unreadable(f"f{n:02d}", feature) for n in range(40)),
+        *(unreadable(f"g{n}", gap.format(n)) for n in range(3)),
+        *(unreadable(f"h{n}", f"the log of /lake/h{n} names '/etc/{n}', outside the table") for n in range(2)),
+        unreadable("odd", "no permission to read /lake/odd/_delta_log"),
+        *(small(f"s{n}", 20, 1_000, 1) for n in range(5)),
+    ]
+    groups = grouped(of(*tables))
+    assert [(group.severity, group.cause, len(group.items)) for group in groups] == [
+        (Severity.CRITICAL, Cause.UNREADABLE, 46),
+        (Severity.NOTE, Cause.SMALL_FILES, 5),
+    ]
+    assert groups[0].what == (
+        "46 tables cannot be read: reader feature catalogOwned (40), version … cannot be read: commit … is missing "
+        "from the log (3), the log of … names …, outside the table (2) and 1 other reason."
+    )
+    assert groups[1].what == "5 tables hold mostly small files: merging would spare 95 files."
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_every_cause_has_words_for_one_and_for_many(cause: Cause) -> None:
+    def item(name: str) -> AttentionItem:
+        return AttentionItem(Severity.WARNING, cause, name, "what", "step", detail="why", spared=3)
+
+    (one,), (many,) = grouped([item("a")]), grouped([item(f"t{n}") for n in range(6)])
+    assert (one.what, one.next_step, one.only is not None, many.only) == ("what", "step", True, None)
+    assert many.what.startswith(f"6 {cause.kind}s ") and many.what.endswith(".") and many.next_step.endswith(".")
+    names = "t0, t1, t2, t3 and 2 more" in many.what
+    assert names is (cause not in (Cause.UNREADABLE, Cause.SMALL_FILES))

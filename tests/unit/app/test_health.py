@@ -1,19 +1,21 @@
 """Health as figures and lists, against naive recounts."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from app.health.view import (
-    UnjudgedTable,
     build_lake_frame,
     build_offender_frame,
     build_trend_figure,
-    by_urgency,
+    lake_rows,
     lake_sentence,
     log_sentence,
+    num_pending,
     trend_finding,
 )
+from backend.health.judge import Judged
 from backend.health.model import (
     LogState,
     MaintenanceRun,
@@ -24,7 +26,8 @@ from backend.health.model import (
     TableHealth,
     TrendPoint,
 )
-from backend.lake.model import TableRef
+from backend.health.recommend import Evidence, recommend
+from backend.lake.model import TableCard, TableRef, UnreadableTable
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULE = SmallFileRule(1_000, "table size", 0.5, 500, 16, "A file is small below 500 B.")
@@ -32,7 +35,14 @@ RULE = SmallFileRule(1_000, "table size", 0.5, 500, 16, "A file is small below 5
 
 def health(name: str, severity: Severity, *, files: int = 40, small: int = 30) -> TableHealth:
     points = tuple(
-        TrendPoint(v, NOW - timedelta(minutes=10 - v), "OPTIMIZE" if v == 3 else "WRITE", v + 1, 0 if v == 3 else v)
+        TrendPoint(
+            v,
+            NOW - timedelta(minutes=10 - v),
+            "OPTIMIZE" if v == 3 else "WRITE",
+            v + 1,
+            0 if v == 3 else v,
+            100 * (v + 1),
+        )
         for v in range(5)
     )
     return TableHealth(
@@ -52,48 +62,96 @@ def health(name: str, severity: Severity, *, files: int = 40, small: int = 30) -
     )
 
 
+def card(name: str, *, files: int = 40, small: int = 0, size_bytes: int = 10_000, after: int = 40) -> TableCard:
+    ref = TableRef(f"/lake/{name}", name, "/lake")
+    return TableCard(ref, 4, files, size_bytes, 9, small, NOW, "WRITE", files_after_merge=after)
+
+
+def judged(table: TableCard, small: int = 0, **more: object) -> Judged:
+    """As the judge makes it of what the lake says."""
+    evidence = Evidence(
+        now=NOW - timedelta(hours=1),
+        num_files=table.num_files,
+        size_bytes=table.size_bytes,
+        small_files=table.small_files,
+        small_bytes=table.size_bytes,
+        files_after_optimize=table.files_after_merge or 0,
+        rule=RULE,
+        partition_columns=(),
+        num_partitions=1,
+        deleted_rows=0,
+        physical_rows=9,
+        files_without_stats=0,
+        offenders=(),
+        last_optimize=MaintenanceRun(3, NOW - timedelta(hours=2)),
+        last_vacuum=None,
+        files_removed=0,
+        oldest_removal_at=None,
+        retention_s=1.0,
+        log=LogState(0, 4, NOW - timedelta(hours=2), None, None, 10),
+    )
+    return Judged(table, evidence, recommend(evidence)[0].severity)
+
+
+FINE, NOTED = card("a"), card("b", small=30, after=11)
+SLOW, SLOWER = card("c", files=900, small=900, after=1), card("d", files=5_000, small=5_000, after=1)
+BROKEN = UnreadableTable(TableRef("/lake/e", "e", "/lake"), "broken", "mend it")
+TABLES = [FINE, NOTED, SLOW, SLOWER, BROKEN]
+JUDGED = {table.ref.uri: judged(table) for table in TABLES[:4]}
+
+
 def test_the_sentence_counts_every_table_once() -> None:
-    healths = [health("a", Severity.WARNING), health("b", Severity.FINE, small=0), health("c", Severity.NOTE, small=1)]
-
-    said = lake_sentence(healths, [UnjudgedTable("d", "broken")])
-
-    assert said == (
-        "4 tables: 1 needs maintenance, 1 with a note, 1 in order, 1 could not be read · 31 small files of 120"
+    assert lake_sentence(lake_rows(TABLES, JUDGED)) == (
+        "5 tables: 2 need maintenance, 1 with a note, 1 in order, 1 could not be read · 5,930 small files of 5,980, "
+        "merging would spare 5,927"
     )
 
 
-def test_urgent_tables_come_first_then_those_with_most_small_files() -> None:
-    healths = [
-        health("a", Severity.FINE),
-        health("b", Severity.WARNING, small=2),
-        health("c", Severity.WARNING, small=9),
-    ]
-
-    assert [each.ref.name for each in by_urgency(healths)] == ["c", "b", "a"]
+def test_urgent_tables_come_first_then_those_with_most_to_merge_and_the_broken_last() -> None:
+    rows = lake_rows(TABLES, JUDGED)
+    assert [row.table.ref.name for row in rows] == ["d", "c", "b", "a", "e"] and num_pending(rows) == 0
 
 
-def test_an_unjudged_table_has_a_row_with_its_reason_and_no_numbers() -> None:
-    frame = build_lake_frame([health("a", Severity.NOTE)], [UnjudgedTable("d", "broken")], now=NOW).set_index("Table")
+def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
+    rows = lake_rows(TABLES, {NOTED.ref.uri: judged(NOTED)})
+    frame = build_lake_frame(rows, now=NOW).set_index("Table")
+    assert list(frame.index) == ["d", "c", "b", "a", "e"] and num_pending(rows) == 3
+    assert frame.loc["d", "Judgement"] == "▲ warning" and frame.loc["a", "Judgement"] == "… being judged"
+    assert frame.loc["d", "Spared"] == 4_999 and frame.isna().loc["a", ["Finding", "Last OPTIMIZE"]].all()
+    assert "1 being judged" in lake_sentence(rows)
 
-    assert frame.loc["a", "Small share"] == pytest.approx(30 / 40)
-    assert frame.loc["a", "Last OPTIMIZE"] == pytest.approx(7 * 60)
-    assert frame.loc["d", "Finding"] == "broken"
-    assert frame.isna().loc["d", ["Small share", "Small files", "Files", "Size", "Last VACUUM"]].all()
+
+def test_a_row_tells_ages_of_now_and_the_broken_has_its_reason_and_no_numbers() -> None:
+    frame = build_lake_frame(lake_rows(TABLES, JUDGED), now=NOW).set_index("Table")
+    assert "the last OPTIMIZE was v3 2 hours ago" in frame.loc["b", "Finding"]
+    assert frame.loc["b", "Last OPTIMIZE"] == pytest.approx(2 * 3_600)
+    assert frame.loc["e", "Finding"] == "broken"
+    assert frame.isna().loc["e", ["Spared", "Small files", "Files", "Size", "Last VACUUM"]].all()
 
 
-def test_the_trend_draws_each_version_and_marks_optimize() -> None:
+def test_a_table_that_cannot_be_judged_says_why() -> None:
+    failed = Judged(FINE, None, Severity.FINE, "the disk does not answer")
+    (row,) = lake_rows([FINE], {FINE.ref.uri: failed})
+    frame = build_lake_frame([row], now=NOW)
+    assert frame["Finding"].tolist() == ["the disk does not answer"] and frame["Judgement"].tolist() == ["? unknown"]
+
+
+def test_the_trend_draws_files_and_bytes_of_each_version_and_marks_optimize() -> None:
     figure = build_trend_figure(health("a", Severity.WARNING))
 
     lines = {trace.name: list(trace.y) for trace in figure.data}
-    assert lines["all files"] == [1, 2, 3, 4, 5]
-    assert lines["small files"] == [0, 1, 2, 0, 4]
-    assert lines["share"] == pytest.approx([0, 1 / 2, 2 / 3, 0, 4 / 5])
+    assert lines["files"] == [1, 2, 3, 4, 5]
+    assert lines["bytes"] == [100, 200, 300, 400, 500]
     marked = next(trace for trace in figure.data if "OPTIMIZE" in trace.name)
     assert list(marked.x) == [3]
 
 
 def test_the_title_of_the_trend_is_its_finding() -> None:
-    assert trend_finding(health("a", Severity.FINE)) == "Small files: 80 % of 5 files at v4, 0 % at v0"
+    found = health("a", Severity.FINE)
+    assert trend_finding(found) == "5 files of 100 B on average at v4; 1 file of 100 B at v0"
+    assert trend_finding(replace(found, trend=found.trend[:1])) == "1 file of 100 B on average at v0"
+    empty = replace(found.trend[4], num_files=0, size_bytes=0)
+    assert trend_finding(replace(found, trend=(*found.trend[:4], empty))) == "No files at v4"
 
 
 def test_offenders_are_listed_worst_first() -> None:

@@ -1,8 +1,12 @@
 """The first screen in words: totals, order, what needs attention and where it leads."""
 
+import pytest
+
 from app.overview import view as overview
+from app.tables import view as tables
 from app.ui.lake import lake_totals, totals_sentence
-from backend.health.model import AttentionItem, Severity
+from backend.health.groups import grouped
+from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 from tests.unit.app.made import NOW, REF
 
@@ -26,26 +30,48 @@ def test_tables_stand_in_the_order_of_the_medallion_and_the_broken_among_them() 
 
 
 def test_the_heading_tells_urgent_from_notes_and_never_praises_what_is_unknown() -> None:
-    note = AttentionItem(Severity.NOTE, "table", "t", "old", "look")
-    urgent = AttentionItem(Severity.CRITICAL, "stream", "s", "failed", "restart")
+    note = AttentionItem(Severity.NOTE, Cause.QUIET_TABLE, "t", "old", "look")
+    urgent = AttentionItem(Severity.CRITICAL, Cause.FAILED_STREAM, "s", "failed", "restart")
     assert overview.attention_sentence([]) == "Nothing needs attention"
-    assert overview.attention_sentence([note]) == "Nothing urgent, 1 note"
-    assert overview.attention_sentence([urgent, note]) == "1 thing needs attention"
+    assert overview.attention_sentence(grouped([note])) == "Nothing urgent, 1 note"
+    assert overview.attention_sentence(grouped([urgent, urgent, note])) == "1 thing needs attention"
     assert overview.attention_sentence([], ["streams"]) == "Not known: streams could not be read"
 
 
-def test_every_item_leads_to_the_page_that_helps() -> None:
-    stream = AttentionItem(Severity.CRITICAL, "stream", "s", "failed", "restart")
-    broken = AttentionItem(Severity.CRITICAL, "table", "t", "cannot be read", "restore")
-    small = AttentionItem(Severity.WARNING, "table", "t", "small files", "optimize")
-    host = AttentionItem(Severity.CRITICAL, "host", "h", "silent", "start")
-    found = [overview.attention_destination(item) for item in (stream, broken, small, host)]
-    assert [(d.page, d.table, d.stream) for d in found] == [
-        ("stream", None, "s"),
-        ("table", "t", None),
-        ("health", "t", None),
-        ("streams", None, None),
-    ]
+@pytest.mark.parametrize(
+    ("cause", "one", "many"),
+    [
+        (Cause.FAILED_STREAM, ("stream", {"stream": "a"}), ("streams", {})),
+        (Cause.STOPPED_STREAM, ("stream", {"stream": "a"}), ("streams", {})),
+        (Cause.UNREADABLE, ("table", {"table": "a"}), ("tables", {"show": "Cannot be read"})),
+        (
+            Cause.SMALL_FILES,
+            ("health", {"table": "a"}),
+            ("tables", {"show": "Many small files", "sort": "Most to merge"}),
+        ),
+        (Cause.QUIET_TABLE, ("table", {"table": "a"}), ("tables", {"show": "Stale", "sort": "Stalest"})),
+        (Cause.NO_HOST, ("streams", {}), ("streams", {})),
+    ],
+)
+def test_one_thing_leads_to_its_page_and_several_to_their_list(
+    cause: Cause, one: tuple[str, dict[str, str]], many: tuple[str, dict[str, str]]
+) -> None:
+    items = [AttentionItem(Severity.WARNING, cause, name, "what", "step") for name in "ab"]
+    for wanted, number in ((one, 1), (many, 2)):
+        (group,) = grouped(items[:number])
+        found = overview.destination(group)
+        assert (found.page, dict(found.params)) == wanted
+    if "show" in many[1]:
+        assert many[1]["show"] in tables.SHOWN and many[1].get("sort", "Name") in tables.ORDERS
+
+
+def test_a_line_begins_with_its_name_or_with_how_many() -> None:
+    failed = AttentionItem(Severity.CRITICAL, Cause.FAILED_STREAM, "s", "s failed.", "restart", NOW)
+    small = AttentionItem(Severity.NOTE, Cause.SMALL_FILES, "t", "9 of 9 files are small.", "wait", spared=8)
+    lines = [overview.group_words(group, NOW) for group in (*grouped([failed]), *grouped([small]))]
+    assert lines == [("s", "failed. · just now"), ("t", "· 9 of 9 files are small.")]
+    (many,) = grouped([small, small])
+    assert overview.group_words(many, NOW) == ("2 tables", "hold mostly small files: merging would spare 16 files.")
 
 
 def test_figures_of_a_lake_that_no_one_can_read_are_dashes_and_no_zeros() -> None:

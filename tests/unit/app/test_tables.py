@@ -7,8 +7,9 @@ import pytest
 
 from app.overview.view import attention_sentence, most_troubled
 from app.tables import view
+from app.ui import words
 from app.ui.lake import LakeReading
-from backend.health.model import AttentionItem, Severity
+from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -23,7 +24,7 @@ def card(name: str, layer: str | None = None, *, hours: float | None = 1, **valu
 
 BROKEN = UnreadableTable(TableRef("/lake/x", "x", "/lake"), "commit 3 is missing", "restore it", 7, NOW, "MERGE")
 TABLES = (
-    card("bronze/Orders", "bronze", size_bytes=5, num_rows=None, owner="Growth", small_files=20),
+    card("bronze/Orders", "bronze", size_bytes=5, num_rows=None, owner="Growth", small_files=20, files_after_merge=1),
     card("silver/orders", "silver", hours=50, size_bytes=9, num_files=0),
     card("people", hours=None, size_bytes=7, classification="pii", small_files=5),
     BROKEN,
@@ -51,6 +52,7 @@ def names(**query: object) -> list[str]:
         ({"order": "Rows"}, ["people", "silver/orders", "bronze/Orders", "x"]),
         ({"order": "Stalest"}, ["silver/orders", "bronze/Orders", "x", "people"]),
         ({"order": "Newest commit"}, ["x", "bronze/Orders", "silver/orders", "people"]),
+        ({"order": "Most to merge"}, ["bronze/Orders", "people", "silver/orders", "x"]),
         ({"order": "Small-file share"}, ["bronze/Orders", "people", "silver/orders", "x"]),
     ],
 )
@@ -71,9 +73,9 @@ def test_progress_and_totals_say_what_is_still_to_come() -> None:
 
 
 def test_a_page_says_what_it_leaves_out() -> None:
-    assert view.page_sentence(1, view.PAGE_ROWS) == ""
-    assert view.page_sentence(3, 250).startswith("Rows 201 to 250 of 250")
-    assert [view.num_pages(count) for count in (0, 100, 101)] == [1, 1, 2]
+    assert words.page_sentence(1, words.PAGE_ROWS) == ""
+    assert words.page_sentence(3, 250).startswith("Rows 201 to 250 of 250")
+    assert [words.num_pages(count) for count in (0, 100, 101)] == [1, 1, 2]
 
 
 def test_a_row_of_an_unreadable_table_holds_reason_step_and_what_is_known() -> None:
@@ -86,9 +88,9 @@ def test_a_row_of_an_unreadable_table_holds_reason_step_and_what_is_known() -> N
 
 def test_of_many_tables_those_in_trouble_then_the_stalest_are_short_listed() -> None:
     items = [
-        AttentionItem(Severity.CRITICAL, "table", "x", "Cannot be read", ""),
-        AttentionItem(Severity.WARNING, "table", "people", "small files", ""),
-        AttentionItem(Severity.NOTE, "table", "people", "stale", ""),
+        AttentionItem(Severity.CRITICAL, Cause.UNREADABLE, "x", "Cannot be read", ""),
+        AttentionItem(Severity.WARNING, Cause.SMALL_FILES, "people", "small files", ""),
+        AttentionItem(Severity.NOTE, Cause.QUIET_TABLE, "people", "stale", ""),
     ]
     assert [t.ref.name for t in most_troubled(TABLES, items, 3)] == ["x", "people", "silver/orders"]
 

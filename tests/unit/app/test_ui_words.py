@@ -47,8 +47,9 @@ def test_a_lake_that_is_only_browsed_is_not_amber() -> None:
 
 
 def test_the_place_of_a_table() -> None:
-    assert frame.folders_and_name(REF) == ("lake / silver", "orders")
-    assert frame.folders_and_name(TableRef("/data/lake/t", "lake/t", "/data/lake")) == ("lake", "t")
+    assert frame.folders_and_name(REF) == (("lake", "silver"), "orders")
+    clash = TableRef("/data/lake/silver/t", "/data/lake/silver/t", "/data/lake")  # the root in front tells two apart
+    assert frame.folders_and_name(clash) == (("lake", "silver"), "t")
 
 
 def test_words_of_others_cannot_become_markdown() -> None:

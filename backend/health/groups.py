@@ -1,0 +1,97 @@
+"""Attention by cause: five tables of small files are one thing to know, not five.
+
+Rule: pure; a group of one says what its item says; a group of many says how many, and what they have in common.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from backend.format import things
+from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
+
+MOST_NAMES = 4
+MOST_DETAILS = 3
+
+_Words = Callable[[Sequence[AttentionItem]], str]
+
+
+def grouped(items: Sequence[AttentionItem]) -> tuple[AttentionGroup, ...]:
+    """The items by severity and cause, in the order in which they come (most urgent first)."""
+    found: dict[tuple[Severity, Cause], list[AttentionItem]] = {}
+    for item in items:
+        found.setdefault((item.severity, item.cause), []).append(item)
+    return tuple(_group(severity, cause, tuple(of_it)) for (severity, cause), of_it in found.items())
+
+
+def _group(severity: Severity, cause: Cause, items: tuple[AttentionItem, ...]) -> AttentionGroup:
+    if len(items) == 1:
+        return AttentionGroup(severity, cause, items, items[0].what, items[0].next_step)
+    what, step = _WORDS[cause]
+    many = things(len(items), "host" if cause is Cause.NO_HOST else cause.kind)
+    return AttentionGroup(severity, cause, items, f"{many} {what(items)}.", step(items))
+
+
+def _names(items: Sequence[AttentionItem]) -> str:
+    names = ", ".join(item.subject for item in items[:MOST_NAMES])
+    return names if len(items) <= MOST_NAMES else f"{names} and {len(items) - MOST_NAMES:,} more"
+
+
+def _details(items: Sequence[AttentionItem]) -> str:
+    """ "reader feature catalogOwned (40), … (12) and 3 other reasons"."""
+    counts = Counter(item.detail for item in items).most_common()
+    said = ", ".join(f"{detail} ({count:,})" for detail, count in counts[:MOST_DETAILS])
+    rest = len(counts) - MOST_DETAILS
+    return said if rest <= 0 else f"{said} and {things(rest, 'other reason')}"
+
+
+def _spared(items: Sequence[AttentionItem]) -> str:
+    return f"hold mostly small files: merging would spare {sum(item.spared for item in items):,} files"
+
+
+def _small_step(items: Sequence[AttentionItem]) -> str:
+    if items[0].severity is Severity.WARNING:
+        return "OPTIMIZE merges them; each table's Health page says where they come from."
+    return "Readers lose little by them: OPTIMIZE can wait."
+
+
+def _of_names(words: str) -> _Words:
+    return lambda items: f"{words}: {_names(items)}"
+
+
+def _always(words: str) -> _Words:
+    return lambda _: words
+
+
+_WORDS: dict[Cause, tuple[_Words, _Words]] = {
+    Cause.FAILED_STREAM: (
+        _of_names("failed"),
+        _always("Read each error on its stream's page, remove its cause, then restart it."),
+    ),
+    Cause.NO_HOST: (_of_names("are silent"), _always("Start one: `weir host` (or `weir up` for everything).")),
+    Cause.UNREADABLE: (
+        lambda items: f"cannot be read: {_details(items)}",
+        _always("The list says for each why, and what to do."),
+    ),
+    Cause.FAILING_STREAM: (
+        _of_names("keep failing and are restarted by their host"),
+        _always("Read each error on its stream's page before the host gives up."),
+    ),
+    Cause.SLOW_STREAM: (
+        _of_names("are slow or stalled"),
+        _always("Look at input, batch duration and state on each stream's page."),
+    ),
+    Cause.UNWATCHED_STREAM: (
+        _of_names("should run and no living host runs them"),
+        _always("Start their host again, or let a living one run them by declaring them there."),
+    ),
+    Cause.SILENT_TABLE: (
+        _of_names("have no fresh commit although streams should write them"),
+        _always("Look at the streams that feed them."),
+    ),
+    Cause.SMALL_FILES: (_spared, _small_step),
+    Cause.QUIET_TABLE: (
+        _of_names("have had no commit for long"),
+        _always("Nothing to do if they are not written any more; otherwise look at their writers."),
+    ),
+    Cause.STOPPED_STREAM: (_of_names("were stopped by a person"), _always("Start them when they are wanted again.")),
+}
