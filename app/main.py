@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app import navigation
+from app.find.widgets import find_button
 from app.ui import frame
 
 WAVES = """<g fill="none" stroke="#1F87B3" stroke-width="3" stroke-linecap="round">
@@ -16,5 +17,6 @@ st.set_page_config(page_title="Weir", page_icon=ICON, layout="wide")
 st.logo(MARK, size="large")
 groups = navigation.pages()
 page = st.navigation(groups)
+find_button()
 frame.sidebar(on_table_page=page in groups["Table"])
 page.run()

@@ -72,6 +72,17 @@ def tables(as_json: AsJson = False) -> int:
 
 
 @app.command(rich_help_panel=READ)
+def find(
+    words: Annotated[list[str], typer.Argument(metavar="WORD…", help="Every word must be found in a table.")],
+    as_json: AsJson = False,
+) -> int:
+    """Tables that hold a word: in name, columns, comments, description, owner or properties."""
+    from app.cli import lake
+
+    return lake.find(" ".join(words), as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def table(name: TableName, at: At = None, as_json: AsJson = False) -> int:
     """One table: what it is, how big, its schema."""
     from app.cli import lake

@@ -1,4 +1,4 @@
-"""`weir tables|table|files`.
+"""`weir tables|find|table|files`.
 
 Rule: reads through `Lake` alone; JSON and the human form come from the same value.
 """
@@ -50,6 +50,33 @@ def tables(*, as_json: bool) -> int:
     )
     for bad in (card for card in cards if isinstance(card, UnreadableTable)):
         say(f"{bad.ref.name}: cannot be read: {one_line(bad.reason)}", style="red")
+    return 0
+
+
+def find(words: str, *, as_json: bool) -> int:
+    from backend.lake.find import MOST_MATCHES, Finder
+
+    _, lake = services()
+    found = Finder().find(lake.cards(), words)
+    if as_json:
+        print_json([documents.found_table(each) for each in found])
+        return 0
+    if not found:
+        say(f"No table holds {one_line(words)!r} in its name, columns, comments, description, owner or properties.")
+        return 0
+    print_table(
+        ("table", "where", "what", ""),
+        (
+            (
+                each.table.ref.name if number == 0 else "",
+                match.where.name.lower(),
+                match.subject or match.text,
+                match.text if match.subject else "",
+            )
+            for each in found
+            for number, match in enumerate(each.matches()[:MOST_MATCHES])
+        ),
+    )
     return 0
 
 

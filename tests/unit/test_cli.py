@@ -364,8 +364,39 @@ def test_health_of_one_table_and_of_all(weir: Weir, lake: Path) -> None:
     whole = weir("health", "--json").document
     assert [table["name"] for table in whole["tables"]] == ["silver/orders"]
     assert any("broken" in item["subject"] and item["next_step"] for item in whole["attention"])
+    (group,) = (group for group in whole["attention_groups"] if group["cause"] == "unreadable")
+    assert (group["severity"], group["kind"], len(group["subjects"])) == ("critical", "table", 1)
     assert "small" in weir("health", "orders").out
     assert "critical" in weir("health").out
+
+
+def test_attention_is_told_by_cause(weir: Weir, home: Path) -> None:
+    for number in range(12):
+        log = builders.HandLog(home / "lake" / f"ahead{number}")
+        log.commit(builders.protocol(3, 7, ["fancyFeature"]), builders.metadata(), builders.commit_info())
+    out = weir("health").out
+    assert "critical: 12 tables cannot be read: reader feature fancyFeature (12)." in out and "ahead7" not in out
+
+
+# -- find -------------------------------------------------------------------------------------------------------------
+
+
+def test_find_says_which_tables_hold_a_word_and_where(weir: Weir, home: Path) -> None:
+    columns = {"order_id": "long", "customer_id": "string"}
+    builders.HandLog(home / "lake" / "silver" / "ordérs").start(columns=columns)
+    builders.HandLog(home / "lake" / "other").start()
+    (found,) = weir("find", "CUSTOMER_id", "silver", "--json").document
+    assert (found["name"], found["layer"]) == ("silver/ordérs", "silver")
+    assert {"where": "column", "subject": "customer_id", "text": "string"} in found["matches"]
+    lines = weir("find", "customer_id").out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["table", "where", "what"],
+        ["silver/ordérs", "column", "customer_id", "string"],
+    ]
+    assert lines[0].index("where") == lines[1].index("column")
+    assert (
+        "No table holds 'nowhere'" in weir("find", "nowhere").out and weir("find", "nowhere", "--json").document == []
+    )
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

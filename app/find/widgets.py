@@ -1,0 +1,48 @@
+"""The search over the whole lake, from every page by a key.
+
+Rule: it opens no table and reads no log: it looks through what the catalog keeps fresh.
+"""
+
+import streamlit as st
+
+from app import cache, errors, navigation
+from app.find import view
+from app.ui.words import markdown_safe
+
+SHORTCUT = "Mod+K"
+
+
+def find_button() -> None:
+    """At the head of the sidebar; opens the search."""
+    with st.sidebar:
+        asked = st.button(
+            "Find in the lake", key="lake_find", icon=":material/search:", shortcut=SHORTCUT, width="stretch",
+            help="Tables by name, column, comment, owner or property",
+        )  # fmt: skip
+    if asked:
+        _dialog()
+
+
+@st.dialog("Find in the lake", width="large", icon=":material/search:")
+def _dialog() -> None:
+    words = st.text_input(
+        "Find", key="lake_find_words", live="150ms", label_visibility="collapsed", type="search",
+        placeholder="customer_id, a table, an owner, a property value …", icon=":material/search:",
+    )  # fmt: skip
+    with st.container(height=420, border=False, key="lake_find_results"), errors.boundary():
+        _results(words or "")
+
+
+def _results(words: str) -> None:
+    if not words.strip():
+        st.caption("Looks through names, columns, comments, descriptions, owners and properties of every table.")
+        return
+    reading, found = cache.lake_reading(), cache.find(words)
+    st.caption(markdown_safe(view.found_sentence(found, words, num_read=reading.num_read, num_found=reading.num_found)))
+    for each in found[: view.MOST_TABLES]:
+        with st.container(gap=None, key=f"found_{each.table.ref.uri}"):
+            navigation.table_link(each.table.ref.name, page=view.leads_to(each))
+            if said := view.match_words(each):
+                st.caption(markdown_safe(said))
+    if len(found) > view.MOST_TABLES:
+        st.caption(f"and {len(found) - view.MOST_TABLES:,} more: add a word to narrow it down.")
