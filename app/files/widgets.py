@@ -19,7 +19,8 @@ from backend.lake.log.checksum import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
 
-VIEWS = ["Largest", "Smallest", "By partition", "Deleted rows", "Clustering"]
+OF_SIZES = ("Largest", "Smallest")  # these follow the bar that was clicked
+VIEWS = [*OF_SIZES, "By partition", "Deleted rows", "Clustering"]
 ORDERS = {
     "largest": "the largest first",
     "smallest": "the smallest first",
@@ -91,15 +92,17 @@ def nothing(opened: OpenTable) -> None:
 def explore(opened: OpenTable, found: FileDistribution) -> None:
     """The distribution, and the view below it that the URL names."""
     bucket = chart(found, context.settings().health)
-    view = st.segmented_control("Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params")
-    if bucket:
-        of_bucket(opened.snapshot, bucket)
-    elif view == "By partition":
+    view = st.segmented_control(
+        "Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params", on_change=_on_view
+    )
+    if view == "By partition":
         partitions(opened.snapshot, cache.distribution(opened.snapshot, with_rows=True))
     elif view == "Clustering":
         clustering(opened)
     elif view == "Deleted rows":
         vectors(opened.snapshot, found)
+    elif bucket:
+        of_bucket(opened.snapshot, bucket, order=view.lower())
     else:
         extremes(opened.snapshot, order=view.lower())
 
@@ -118,19 +121,28 @@ def _on_chart() -> None:
     points = st.session_state[_CHART].get("selection", {}).get("points", [])
     edges = [point["customdata"][0] for point in points if isinstance(point.get("customdata"), list | tuple)]
     state.put({state.BUCKET: int(edges[0]) if edges else None, state.PAGE: None})
+    if edges and st.session_state.get(state.VIEW) not in OF_SIZES:
+        st.session_state[state.VIEW] = OF_SIZES[0]  # where the bar's files are
+
+
+def _on_view() -> None:
+    """Another view begins at its first page; those that are not of sizes are of the whole version."""
+    _first_page()
+    if st.session_state[state.VIEW] not in OF_SIZES:
+        _close()
 
 
 def _close() -> None:
     state.put({state.BUCKET: None, state.PAGE: None})
 
 
-def of_bucket(snapshot: Snapshot, bucket: Bucket) -> None:
+def of_bucket(snapshot: Snapshot, bucket: Bucket, *, order: str) -> None:
     """The files of the clicked bar."""
     with st.container(horizontal=True, vertical_alignment="center", key="bucket_head"):
         st.markdown(f"**{view.bucket_label(bucket)}**", width="content")
         st.button("All sizes", key="close_bucket", icon=":material/close:", type="tertiary", on_click=_close)
-    choice = FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order="smallest")
-    file_list.show(snapshot, choice, ORDERS["smallest"])
+    choice = FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order=order)
+    file_list.show(snapshot, choice, ORDERS[order])
 
 
 def extremes(snapshot: Snapshot, *, order: str) -> None:

@@ -55,6 +55,22 @@ def test_a_link_opens_the_files_of_one_bar(events: Path) -> None:
     assert "bucket" not in app.query_params and "All sizes" not in [button.label for button in app.button]
 
 
+def test_after_a_click_on_a_bar_the_views_react(events: Path) -> None:
+    sizes = DeltaTable(str(events)).get_add_actions(flatten=True)["size_bytes"].to_pylist()
+    edge = 2 ** (min(sizes).bit_length() - 1)
+    app = open_page("files", table="events", bucket=edge)
+    app.segmented_control(key="view").set_value("Smallest")
+    again(app)
+    shown = frame_with(app, "Path")["Size"].tolist()
+    assert shown == sorted(shown) and "bucket" in app.query_params  # still the bar's files, in the other order
+    for view, seen in (("By partition", "2 partitions"), ("Deleted rows", "No deletion vectors"),
+                       ("Clustering", "A look-up of one value")):  # fmt: skip
+        app.query_params["bucket"] = str(edge)
+        app.segmented_control(key="view").set_value(view)
+        again(app)
+        assert seen in words(app) and "bucket" not in app.query_params, view
+
+
 def test_a_bar_of_another_version_is_ignored(events: Path) -> None:
     assert len(frame_with(open_page("files", table="events", bucket=3), "Path")) == 34
 
