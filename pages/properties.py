@@ -6,10 +6,11 @@ from app.ui.frame import table_header
 
 opened = table_header("properties")
 with boundary():
-    properties.ownership_card(opened.snapshot.metadata)
     properties.problems(opened.snapshot.metadata)
+    properties.table(opened.snapshot.metadata)
+with boundary():
+    properties.ownership_card(opened.snapshot.metadata)
 with boundary():
     properties.comparison(opened)
 with boundary():
-    properties.table(opened.snapshot.metadata)
     properties.features(opened.snapshot.protocol)

@@ -1,6 +1,6 @@
 """A table's properties by subject, its features, and whose it is.
 
-Rule: pure; what is set here comes first, every value stands beside its default, a problem says what to write instead.
+Rule: pure; every value that is set stands beside its default, a problem says what to write instead.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from app.ui.words import sentence
 from backend.format import UNKNOWN, count_text, things
 from backend.lake.table.properties import FeatureRow, Ownership, PropertyRow
 
@@ -40,14 +41,10 @@ _ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class PropertyGroup:
-    """The properties of one subject, set ones first."""
+    """The properties of one subject."""
 
     subject: str
     rows: tuple[PropertyRow, ...]
-
-    @property
-    def num_set(self) -> int:
-        return sum(row.is_set for row in self.rows)
 
 
 def subject_of(key: str) -> str:
@@ -58,43 +55,42 @@ def subject_of(key: str) -> str:
 
 
 def grouped(rows: Iterable[PropertyRow]) -> list[PropertyGroup]:
-    """Properties by subject in a fixed order; in each the set ones first, then by key."""
+    """Properties by subject in a fixed order, in each by key."""
     groups: dict[str, list[PropertyRow]] = {}
     for row in rows:
         groups.setdefault(subject_of(row.key), []).append(row)
     return [
-        PropertyGroup(subject, tuple(sorted(groups[subject], key=lambda row: (not row.is_set, row.key))))
+        PropertyGroup(subject, tuple(sorted(groups[subject], key=lambda row: row.key)))
         for subject in _ORDER
         if subject in groups
     ]
 
 
-def matching(rows: Iterable[PropertyRow], words: str, *, set_only: bool) -> list[PropertyRow]:
+def matching(rows: Iterable[PropertyRow], words: str) -> list[PropertyRow]:
     """Rows whose key, value or meaning holds every word."""
     wanted = words.lower().split()
-    found = []
-    for row in rows:
-        text = f"{row.key} {row.value or ''} {row.meaning}".lower()
-        if (row.is_set or not set_only) and all(word in text for word in wanted):
-            found.append(row)
-    return found
+    texts = ((row, f"{row.key} {row.value or ''} {row.meaning}".lower()) for row in rows)
+    return [row for row, text in texts if all(word in text for word in wanted)]
 
 
-def properties_frame(rows: Sequence[PropertyRow]) -> pd.DataFrame:
-    """One row a property: value in force, whether the table says it, default, meaning."""
+def set_frame(rows: Sequence[PropertyRow]) -> pd.DataFrame:
+    """One row a property that is set: its value, the default beside it, meaning or problem."""
     records = [
         {
             "Property": row.key,
-            "Value": row.value if row.is_set else row.default,
-            "Set here": "●" if row.is_set else "",
+            "Value": row.value,
             "Default": row.default if row.default is not None else UNKNOWN,
             "Meaning": f"⚠ {row.problem}" if row.problem else row.meaning,
         }
         for row in rows
     ]
-    frame = pd.DataFrame(records, columns=["Property", "Value", "Set here", "Default", "Meaning"])
-    frame["Value"] = frame["Value"].fillna("not set")
-    return frame
+    return pd.DataFrame(records, columns=["Property", "Value", "Default", "Meaning"])
+
+
+def defaults_frame(rows: Sequence[PropertyRow]) -> pd.DataFrame:
+    """One row a property that is not set: its default and meaning."""
+    records = [{"Property": row.key, "Default": row.default or "not set", "Meaning": row.meaning} for row in rows]
+    return pd.DataFrame(records, columns=["Property", "Default", "Meaning"])
 
 
 def properties_sentence(rows: Sequence[PropertyRow]) -> str:
@@ -107,7 +103,7 @@ def properties_sentence(rows: Sequence[PropertyRow]) -> str:
 def problem_sentence(row: PropertyRow) -> tuple[str, str]:
     """What is wrong with a property, and what to do."""
     repeated = row.suggestion is None or row.suggestion in (row.problem or "")
-    return f"`{row.key}`: {row.problem}.", "" if repeated else f"Write `{row.suggestion}` instead."
+    return sentence(f"`{row.key}`: {row.problem}"), "" if repeated else f"Write `{row.suggestion}` instead."
 
 
 def features_frame(rows: Iterable[FeatureRow]) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Widgets of the properties page: whose table, what is wrong, what was different before, every property, features.
 
-Rule: what is set here is seen first; a default is shown as such. A comparison reads from the older version to the
-newer, whichever the page is of.
+Rule: what is wrong is seen first, then what is set here; the defaults are folded. A comparison reads from the older
+version to the newer, whichever the page is of.
 """
 
 import streamlit as st
@@ -103,29 +103,32 @@ def _list(range_text: str, changes: list[TableChange]) -> None:
 
 
 def table(metadata: Metadata) -> None:
-    """Every property by subject; filters in the URL."""
+    """What is set here, and folded below it every default by subject; a search looks through both."""
     rows = explain_properties(metadata)
-    st.subheader("Properties", anchor=False)
-    st.caption(f"{view.properties_sentence(rows)}.")
-    with st.container(horizontal=True, vertical_alignment="bottom", key="property_filters"):
-        show = st.segmented_control(
-            "Show", ["All", "Set here"], default="All", required=True, key=state.SHOW, bind="query-params"
-        )
-        words = st.text_input(
-            "Search",
-            key=state.SEARCH,
-            bind="query-params",
-            placeholder="Name, value or meaning",
-            icon=":material/search:",
-            width=320,
-        )
-    groups = view.grouped(view.matching(rows, words or "", set_only=show == "Set here"))
-    if not groups:
-        st.info("No property matches. Clear the search or show all.", icon=":material/info:")
-    for group in groups:
-        suffix = f" · {group.num_set} set" if group.num_set else ""
-        st.markdown(f"**{group.subject}**{suffix}")
-        lists.text_table(view.properties_frame(group.rows), name="Property", meaning="Meaning")
+    st.subheader(view.properties_sentence(rows), anchor=False)
+    words = st.text_input(
+        "Search",
+        key=state.SEARCH,
+        bind="query-params",
+        placeholder="Name, value or meaning",
+        icon=":material/search:",
+        width=320,
+    )
+    found = view.matching(rows, words or "")
+    here, defaults = [row for row in found if row.is_set], [row for row in found if not row.is_set]
+    if not found:
+        st.info("No property matches. Clear the search.", icon=":material/info:")
+    elif not here:
+        st.caption("No property that is set here matches." if words else "Every property has its default.")
+    else:
+        lists.text_table(view.set_frame(here), name="Property", meaning="Meaning")
+    if defaults:
+        label = things(len(defaults), "property with its default", "properties with their defaults")
+        # a search opens the fold: its key is another one then
+        with st.expander(label, expanded=bool(words), key=f"defaults_{bool(words)}", icon=":material/tune:"):
+            for group in view.grouped(defaults):
+                st.markdown(f"**{group.subject}**")
+                lists.text_table(view.defaults_frame(group.rows), name="Property", meaning="Meaning")
 
 
 def features(protocol: Protocol) -> None:
