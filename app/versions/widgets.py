@@ -12,7 +12,7 @@ from app.ui.words import markdown_safe, sentence
 from app.versions.view import reachability as view
 from backend.format import ago, moment_help, things
 from backend.lake.model import TableRef
-from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words
+from backend.lake.retention.answers import Verdict, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.file_check import SAMPLE, LogSeen
 from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge, with_missing
 
@@ -44,7 +44,7 @@ def strip(found: RetentionRuns) -> int:
     alt = f"{figure.layout.title.text}. {view.legend_sentence(found)}"
     chart(figure, key=_CHART, alt=alt, on_select=_on_chart)
     binned = " Neighbouring versions are drawn together." if view.is_binned(found) else ""
-    st.caption(f"{markdown_safe(view.legend_sentence(found))} Click a bar for its last version.{binned}")
+    st.caption(f"Click a bar for its last version.{binned}", help=markdown_safe(view.legend_sentence(found)))
     return chosen
 
 
@@ -82,28 +82,23 @@ def _on_chart() -> None:
 
 
 def answers(ref: TableRef, found: RetentionRuns, version: int) -> None:
-    """What can be done with a version, until when and why."""
+    """What can be done with a version in one line, where it leads, and folded why."""
     now, zone = context.now(), context.timezone()
     answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
-    latest = " (latest)" if version == found.facts.latest else ""
-    st.subheader(f"Version {version:,}{latest}", anchor=False)
-    made = "its commit is not in the log" if answer.at is None else f"committed {ago(answer.at, now)}"
-    st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
-    for label, part in view.answers_once(answer):
-        _answer(label, part)
-    _answer("Readers that enforce no retention (delta-rs, Delta before 4.1)", answer.elsewhere)
+    with st.container(border=True, key="verdict"):
+        st.markdown(view.verdict_text(answer, found.facts.latest, zone, now))
+        made = "its commit is not in the log" if answer.at is None else f"committed {ago(answer.at, now)}"
+        st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
+        _links(ref, found, answer)
+    with st.expander("Why, and what else can be done with it", key="why"):
+        for label, part, reasons in view.answers_once(answer, zone, now):
+            help_text = " · ".join(t for t in (view.kind_sentence(part), moment_help(part.until, zone)) if t)
+            st.markdown(view.headline(label, part, zone, now), help=help_text if part.until else None)
+            if reasons:
+                st.caption(markdown_safe(reasons))
+        st.caption(markdown_safe(view.log_sentence(answer, zone, now)))
+        st.caption(markdown_safe(view.vacuum_sentence(found.facts, now)))
     _files(ref, found, answer)
-    st.caption(markdown_safe(view.log_sentence(answer, zone, now)))
-    st.caption(markdown_safe(view.vacuum_sentence(found.facts, now)))
-    _links(ref, found, answer)
-
-
-def _answer(label: str, answer: Answer) -> None:
-    now, zone = context.now(), context.timezone()
-    help_text = " · ".join(t for t in (view.kind_sentence(answer), moment_help(answer.until, zone)) if t)
-    st.markdown(view.headline(label, answer, zone, now), help=help_text if answer.until else None)
-    lines = [*(sentence(reason) for reason in answer.reasons), view.extension_sentence(answer, zone, now)]
-    st.caption(markdown_safe(" ".join(line for line in lines if line)))
 
 
 def _links(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
@@ -115,6 +110,9 @@ def _links(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
         if version != latest and found.facts.is_reconstructable(latest):
             label = f"Changes from v{version} to v{latest}"
             navigation.table_link(ref.name, label, {state.FROM: version, state.TO: latest}, page="changes")
+    if version != latest and answer.restore.verdict is not Verdict.NO:
+        st.caption("Spark SQL that restores it, as a new version:")
+        st.code(view.restore_command(ref.uri, version), language="sql", wrap_lines=True)
 
 
 # files -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from app.ui.axes import version_axis
 from app.ui.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
+from app.ui.words import markdown_safe, sentence
 from backend.format import UNKNOWN, ago, things, zone_of
 from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
 from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, Run
@@ -179,15 +180,49 @@ def legend_sentence(found: RetentionRuns) -> str:
 
 _ICONS = {Verdict.YES: ":material/check_circle:", Verdict.NO: ":material/block:", Verdict.UNKNOWN: ":material/help:"}
 _COLOURS = {Verdict.YES: "green", Verdict.NO: "red", Verdict.UNKNOWN: "orange"}
+_OTHERS = {Verdict.YES: "still can read it", Verdict.NO: "cannot either", Verdict.UNKNOWN: "may still read it"}
 _WORDS = {Verdict.YES: "yes", Verdict.NO: "no", Verdict.UNKNOWN: "not certain"}
 
 
-def answers_once(answer: VersionAnswer) -> list[tuple[str, Answer]]:
-    """The answers with their labels; time travel and restore are one where they do not differ."""
-    feed = ("Change feed of this commit", answer.change_feed)
+def verdict_text(answer: VersionAnswer, latest: int, zone: str | None, now: datetime) -> str:
+    """What can be done with a version in one Markdown sentence with its icon."""
+    travel, name = answer.time_travel, f"v{answer.version}"
+    if travel.verdict is Verdict.YES and answer.version == latest:
+        text = f"**{name} is the latest version**: it can be read, and nothing refuses it."
+    elif travel.verdict is Verdict.YES and travel.until is not None:
+        until = f"{'until' if travel.is_promise else 'at least until about'} {moment_text(travel.until, zone, now)}"
+        text = f"**{name} can be read and restored** {until}, unless a VACUUM runs that keeps less."
+    elif travel.verdict is Verdict.UNKNOWN:
+        text = f"**Whether {name} can still be read is not certain**: {markdown_safe(travel.reasons[0])}."
+    elif travel.until is not None:
+        others = _OTHERS[answer.elsewhere.verdict]
+        since = moment_text(travel.until, zone, now)
+        text = f"**Delta 4.1 and later refuse {name}** since {since}. Readers without that rule {others}."
+    else:
+        text = f"**{name} cannot be read**: {markdown_safe(travel.reasons[0])}."
+    return f"{_ICONS[travel.verdict]} {text}"
+
+
+def answers_once(answer: VersionAnswer, zone: str | None, now: datetime) -> list[tuple[str, Answer, str]]:
+    """The answers with their labels and reasons; no sentence twice, the first answer that needs it has it."""
+    labelled = [("Time travel", answer.time_travel), ("Restore", answer.restore)]
     if answer.time_travel == answer.restore:
-        return [("Time travel and restore", answer.time_travel), feed]
-    return [("Time travel", answer.time_travel), ("Restore", answer.restore), feed]
+        labelled = [("Time travel and restore", answer.time_travel)]
+    labelled.append(("Change feed of this commit", answer.change_feed))
+    labelled.append(("Readers that enforce no retention (delta-rs, Delta before 4.1)", answer.elsewhere))
+    said: set[str] = set()
+    found = []
+    for label, part in labelled:
+        lines = [*(sentence(reason) for reason in part.reasons), extension_sentence(part, zone, now)]
+        fresh = [line for line in dict.fromkeys(lines) if line and line not in said]
+        said.update(fresh)
+        found.append((label, part, " ".join(fresh)))
+    return found
+
+
+def restore_command(uri: str, version: int) -> str:
+    """Spark SQL that makes a version the latest again."""
+    return f"RESTORE TABLE delta.`{uri.replace('`', '``')}` TO VERSION AS OF {version}"
 
 
 def headline(label: str, answer: Answer, zone: str | None, now: datetime) -> str:

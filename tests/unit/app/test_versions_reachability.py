@@ -58,6 +58,31 @@ def test_an_answer_in_words(version: int, words: str) -> None:
     assert view.answer_text(answer, "UTC", NOW) == words
 
 
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        (20, "v20 is the latest version: it can be read, and nothing refuses it."),
+        (15, "v15 can be read and restored until Mon 10:30 UTC, unless a VACUUM runs that keeps less."),
+        (2, "Delta 4.1 and later refuse v2 since 10 Nov 2026 10:30 UTC. Readers without that rule may still read it."),
+        (99, "v99 cannot be read: there is no version 99; the latest is 20."),
+    ],
+)
+def test_one_line_says_what_can_be_done(version: int, sentence: str) -> None:
+    text = view.verdict_text(judge_version(judge(facts(), NOW), version), 20, "UTC", NOW)
+    assert text.partition(" ")[2].replace("*", "").replace("\\", "") == sentence
+
+
+@pytest.mark.parametrize("version", range(21))
+def test_no_reason_is_given_twice(version: int) -> None:
+    found = view.answers_once(judge_version(judge(facts(), NOW), version), "UTC", NOW)
+    reasons = [line for _, _, text in found for line in text.split(". ") if line]
+    assert len(reasons) == len(set(reasons)) and len({label for label, _, _ in found}) == len(found)
+
+
+def test_a_path_cannot_leave_its_quotes() -> None:
+    assert view.restore_command("/a`b", 3) == "RESTORE TABLE delta.`/a``b` TO VERSION AS OF 3"
+
+
 def test_moments_are_on_the_viewers_clock() -> None:
     assert view.moment_text(T0, "Asia/Tokyo", NOW) == "1 Nov 2026 19:30"
     assert view.moment_text(T0, "no/zone", NOW).startswith("1 Nov 2026 10:30")
