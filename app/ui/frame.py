@@ -10,6 +10,7 @@ from typing import NoReturn
 import streamlit as st
 
 from app import cache, context, errors, navigation, state
+from app.ui import lists
 from app.ui.badges import classification_badge, layer_badge
 from app.ui.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError
@@ -48,6 +49,7 @@ def sidebar(*, on_table_page: bool) -> None:
         reason = context.read_only_reason()
         if reason:
             st.info(reason, icon=":material/lock:")
+        lists.listen_to_keys()
     if st.session_state.pop(_PICKED, False) and not on_table_page:
         navigation.go("table", {state.TABLE: state.table()})
 

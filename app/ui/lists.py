@@ -1,8 +1,10 @@
 """Lists that people scan: one way to show a frame with units, and to learn which row was chosen.
 
-Rule: cells hold numbers, so that sorting works, and show words; an unknown cell is a dash.
+Rule: cells hold numbers, so that sorting works, and show words; an unknown cell is a dash. A click opens a row. By
+keyboard the arrows move, Enter opens and the space bar ticks.
 """
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -48,22 +50,23 @@ def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
 
 
 def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -> str | None:
-    """A list whose rows lead on. Returns the name of the row that was clicked, anywhere in it; None before.
+    """A list whose rows lead on. Returns the name of the row that was opened, anywhere in it; None before.
 
     The browser sends the position of a row, and rows may have moved since it drew them. So the position counts in the
     list as it was shown, not as it is now.
     """
     shown = st.session_state.get(f"_{key}_shown", names)
     st.session_state[f"_{key}_shown"] = list(names)
-    event = st.dataframe(
-        styled(frame, look),
-        key=key,
-        on_select="rerun",
-        selection_mode="single-cell",
-        placeholder=UNKNOWN,
-        **shape(frame, look),
-    )
-    row = chosen_row(event)
+    with st.container(key=_mark(key)):
+        event = st.dataframe(
+            styled(frame, look),
+            key=key,
+            on_select="rerun",
+            selection_mode="single-cell",
+            placeholder=UNKNOWN,
+            **shape(frame, look),
+        )
+    row = opened_row(event, key)
     return shown[row] if row is not None and row < len(shown) else None
 
 
@@ -83,6 +86,91 @@ def chosen_row(event: Mapping[str, Any]) -> int | None:
     rows: Sequence[int] = selection.get("rows", ())
     cells: Sequence[tuple[int, str]] = selection.get("cells", ())
     return rows[0] if rows else cells[0][0] if cells else None
+
+
+# by keyboard ------------------------------------------------------------------------------------------------------
+
+# A grid tells of a cell that a click chose and of one that an arrow key came to in the same way, 150 ms late. So this
+# tells which of the two people use, after the grid did, and when they press Enter.
+_JS = """
+const LATE_MS = 300
+const MOVES = new Set(["ArrowDown", "ArrowUp", "ArrowLeft", "ArrowRight", "PageDown", "PageUp", "Home", "End", "Tab"])
+const seen = (window.weirLists ??= { by: "mouse", movedAt: 0 })
+
+export default function ({ data, setStateValue, setTriggerValue }) {
+  seen.by = data.by  // another page knows nothing of what was told before
+  const tell = (by) => { if (seen.by !== by) { seen.by = by; setStateValue("by", by) } }
+  const listOf = (target) => target instanceof Element ? target.closest('[class*="st-key-opens_"]') : null
+
+  function onKey(event) {
+    const grid = event.target?.closest?.("[data-testid=data-grid-canvas]")
+    if (!event.isTrusted || !grid) return
+    const list = listOf(event.target)
+    if (event.key === " " && !event.shiftKey && !list) {
+      event.preventDefault(); event.stopPropagation()
+      const tick = { key: " ", code: "Space", keyCode: 32, shiftKey: true, bubbles: true, cancelable: true }
+      grid.dispatchEvent(new KeyboardEvent("keydown", tick))
+    } else if (list && MOVES.has(event.key)) {
+      seen.movedAt = Date.now()
+      tell("keyboard")
+    } else if (list && (event.key === "Enter" || event.key === " ")) {
+      event.preventDefault(); event.stopPropagation()
+      const mark = [...list.classList].find((name) => name.startsWith("st-key-opens_")).slice("st-key-".length)
+      setTimeout(() => setTriggerValue("enter", mark), Math.max(0, seen.movedAt + LATE_MS - Date.now()))
+    }
+  }
+
+  function onPointer(event) {
+    const grid = listOf(event.target)?.querySelector("[data-testid=data-grid-canvas]")
+    if (grid && event.clientY - grid.getBoundingClientRect().top > ROW_PX) setTimeout(() => tell("mouse"), LATE_MS)
+  }
+
+  document.addEventListener("keydown", onKey, true)
+  document.addEventListener("pointerdown", onPointer, true)
+  return () => {
+    document.removeEventListener("keydown", onKey, true)
+    document.removeEventListener("pointerdown", onPointer, true)
+  }
+}
+""".replace("ROW_PX", str(ROW_PX))
+_KEYS, _ENTERED = "list_keys", "_entered_list"
+_list_keys = st.components.v2.component(_KEYS, js=_JS)
+
+
+def listen_to_keys() -> None:
+    """For the frame: makes every list of the page usable by keyboard."""
+    said = _list_keys(
+        key=_KEYS, data={"by": _by()}, default={"by": "mouse"}, on_by_change=_nothing, on_enter_change=_nothing
+    )
+    st.session_state[_ENTERED] = said.enter  # the mark of the list where Enter was pressed, in this run alone
+
+
+def opened_row(event: Mapping[str, Any], key: str) -> int | None:
+    """The position of the row that was clicked, or where Enter was pressed; to move through a list opens nothing."""
+    row, opened = chosen_row(event), f"_{key}_opened"
+    entered = st.session_state.get(_ENTERED) == _mark(key)
+    if entered:
+        st.session_state[_ENTERED] = None
+    if row is None or _by() != "keyboard" or entered:
+        st.session_state[opened] = row
+    return st.session_state.get(opened)
+
+
+def _by() -> str:
+    """Whether people move by "mouse" or "keyboard"."""
+    return (st.session_state.get(_KEYS) or {}).get("by") or "mouse"
+
+
+def _mark(key: str) -> str:
+    """A list's name in the page: keys hold signs that names of classes do not."""
+    return f"opens_{zlib.crc32(key.encode()):08x}"
+
+
+def _nothing() -> None:
+    """The component wants a callback for each name; to run the page is enough."""
+
+
+# what they look like ------------------------------------------------------------------------------------------------
 
 
 def styled(frame: pd.DataFrame, look: Look) -> Any:

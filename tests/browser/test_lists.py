@@ -1,0 +1,102 @@
+"""Lists by keyboard, and the history under the hand, in a real browser before a small lake without Spark."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests import builders
+from tests.browser.conftest import Viewer, Weir
+from tests.processes import free_port, listens, wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+
+TABLES = ("alpha", "beta", "gamma")
+COMMITS = "Commits, newest"
+
+
+@pytest.fixture(scope="module")
+def small(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    """The pages alone over three tables; `gamma` has a hundred commits."""
+    home, port = tmp_path_factory.mktemp("small"), free_port()
+    for name in TABLES[:2]:
+        builders.write(home / "lake" / name, {"id": [1, 2, 3]})
+    log = builders.HandLog(home / "lake" / "gamma")
+    log.commit(builders.protocol(), builders.metadata(), builders.commit_info(timestamp=1_763_700_000_000))
+    for number in range(1, 100):
+        info = builders.commit_info(timestamp=1_763_700_000_000 + number * 12_000, userName="ann")
+        log.commit(info, builders.add(f"{number}.parquet"))
+    env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "WEIR_CONFIG": str(home / "no.toml"),
+           "WEIR_LAKE__ROOTS": f'["{home / "lake"}"]'}  # fmt: skip
+    output = home / "ui.txt"
+    with output.open("wb") as out:
+        argv = [sys.executable, "-m", "app.cli", "ui"]
+        process = subprocess.Popen(argv, env=env, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        wait_until(lambda: listens(port), output.read_text, limit_s=60)
+        yield Weir(f"http://127.0.0.1:{port}", home, env, process)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+@pytest.fixture
+def viewer(page: Page, small: Weir) -> Iterator[Viewer]:
+    viewer = Viewer(page, small)
+    yield viewer
+    assert viewer.complaints == []
+
+
+def press(viewer: Viewer, *keys: str) -> None:
+    """As fast as a person; a list tells of the cell that it came to 150 ms late."""
+    for key in keys:
+        viewer.page.keyboard.press(key, delay=30)
+        viewer.page.wait_for_timeout(60)
+    viewer.page.wait_for_timeout(500)
+
+
+def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
+    viewer.open("tables")
+    viewer.list("Tables").focus()
+    press(viewer, "ArrowDown", "ArrowDown", "ArrowDown")
+    expect(viewer.page).to_have_url(re.compile(r"/tables$"))  # moving opens nothing
+    press(viewer, "ArrowUp", "Enter")
+    viewer.heading("beta")
+
+    viewer.go("Tables")  # and the same on a page that was come to by a link
+    viewer.list("Tables").focus()
+    press(viewer, "ArrowDown")
+    expect(viewer.page).to_have_url(re.compile(r"/tables$"))
+    viewer.click_row("Tables", 2)
+    viewer.heading("gamma")
+
+
+def test_a_tick_moves_no_list_and_two_lead_to_their_changes(viewer: Viewer) -> None:
+    viewer.open("history", table="gamma")
+    before = viewer.list(COMMITS).bounding_box()
+    viewer.list(COMMITS).focus()
+    press(viewer, "ArrowDown", " ")
+    viewer.sees("What it changed")
+    press(viewer, "ArrowDown", "ArrowDown", " ")
+    viewer.sees("v96 → v98")
+    assert viewer.list(COMMITS).bounding_box() == before
+    viewer.main.get_by_role("button", name="Clear", exact=True).click()
+    viewer.sees("Tick a commit")
+    viewer.click_row(COMMITS, 0, tick=True)
+    viewer.sees("What it changed")
+    assert viewer.list(COMMITS).bounding_box() == before
+
+
+def test_a_click_on_the_line_opens_its_commit(viewer: Viewer) -> None:
+    viewer.open("history", table="gamma")
+    plot = viewer.page.locator(".st-key-history_chart .nsewdrag").first
+    box = plot.bounding_box()
+    assert box is not None
+    viewer.click_at(plot, box["width"] * 0.5, box["height"] * 0.52)
+    expect(viewer.page).to_have_url(re.compile(r"commit=\d+$"))
+    viewer.sees("What it changed")
