@@ -21,6 +21,7 @@ from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
 from backend.lake.model import Commit, TableRef
 
+BAR_PX = 68  # as high with links as without
 CHANGES = lists.Look(
     config={"Name": st.column_config.TextColumn(pinned=True), "Meaning": st.column_config.TextColumn(width="large")},
     alt="What this commit changed of the table",
@@ -37,35 +38,37 @@ def choose(versions: Sequence[int]) -> None:
     state.put({state.COMMIT: sorted({min(versions), max(versions)}) if versions else None})
 
 
-def chosen_commits(ref: TableRef, chosen: Sequence[int], streams: Mapping[str, str]) -> None:
-    """Nothing, one commit in full, or the way to the difference of two."""
-    if len(chosen) == 2:
-        _comparison(ref, chosen[0], chosen[1])
-    elif chosen:
-        with errors.boundary():
-            _detail(ref, chosen[0], streams)
+def chosen_bar(ref: TableRef, chosen: Sequence[int], streams: Mapping[str, str]) -> None:
+    """What was ticked and where it leads, in one line above the list that is there from the start: no tick moves it."""
+    st.html(f"<style>.st-key-chosen_bar {{ min-height: {BAR_PX}px }}</style>")
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key="chosen_bar"):
+        if len(chosen) == 2:
+            _comparison(ref, chosen[0], chosen[1])
+        elif chosen:
+            with errors.boundary():
+                _head(ref, chosen[0], streams)
+        else:
+            st.caption("Tick a commit, or click a point above, for its detail. Tick two to compare them.")
 
 
 def _comparison(ref: TableRef, older: int, newer: int) -> None:
-    with st.container(border=True, horizontal=True, vertical_alignment="center", key="comparison"):
-        st.markdown(f"**v{older} → v{newer}**: {things(newer - older, 'commit')} apart.", width="content")
-        label = f"Changes from v{older} to v{newer}"
-        navigation.table_link(ref.name, label, {state.FROM: older, state.TO: newer}, page="changes")
-        params = {state.VERSION: newer, state.COMPARE: older}
-        navigation.table_link(ref.name, "Properties of both", params, page="properties")
-        _close("Clear")
+    st.markdown(f"**v{older} → v{newer}** · {things(newer - older, 'commit')} apart", width="content")
+    st.space("stretch")
+    label = f"Changes from v{older} to v{newer}"
+    navigation.table_link(ref.name, label, {state.FROM: older, state.TO: newer}, page="changes")
+    params = {state.VERSION: newer, state.COMPARE: older}
+    navigation.table_link(ref.name, "Properties of both", params, page="properties")
+    _close("Clear")
 
 
-def _detail(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
-    found = context.lake().history(ref, limit=1, starting_version=version, ending_version=version)
+def detail(ref: TableRef, version: int) -> None:
+    """One commit in full, below the list."""
+    commit = _commit(ref, version)
+    if commit is None:
+        return
     with st.container(border=True, key="commit_detail"):
-        if not found:
-            st.info(f"**v{version} is not in the log** (any more).", icon=":material/info:")
-            _close("Close")
-            return
-        commit = found[0]
-        _head(ref, commit, streams)
-        _changes(load_metadata_changes(context.lake(), ref, found).get(version, ()))
+        st.markdown(f"**v{version}** in full")
+        _changes(load_metadata_changes(context.lake(), ref, [commit]).get(version, ()))
         left, right = st.columns(2)
         with left:
             lists.facts(view.commit_facts(commit))
@@ -75,24 +78,34 @@ def _detail(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
         _folded("Metrics as the writer left them", commit.raw_metrics)
 
 
-def _head(ref: TableRef, commit: Commit, streams: Mapping[str, str]) -> None:
-    style, now = operation_style(commit.operation, context.mode()), context.now()
-    with st.container(horizontal=True, vertical_alignment="center", key="commit_head"):
-        who = view.who(commit, streams)
-        by = f" · {markdown_safe(who)}" if who != UNKNOWN else ""
-        st.markdown(
-            f"{style.glyph} **v{commit.version} · {markdown_safe(commit.operation or 'operation not named')}**{by} · "
-            f"{ago(commit.committed_at, now)}",
-            help=moment_help(commit.committed_at, context.timezone()),
-            width="content",
-        )
+def _commit(ref: TableRef, version: int) -> Commit | None:
+    found = context.lake().history(ref, limit=1, starting_version=version, ending_version=version)
+    return found[0] if found else None
+
+
+def _head(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
+    commit = _commit(ref, version)
+    if commit is None:
+        st.markdown(f"**v{version} is not in the log** (any more).", width="content")
         st.space("stretch")
-        _stream_link(commit, streams)
-        navigation.table_link(ref.name, f"Table at v{commit.version}", {state.VERSION: commit.version})
-        if commit.version:
-            params = {state.FROM: commit.version - 1, state.TO: commit.version}
-            navigation.table_link(ref.name, "What it changed", params, page="changes")
         _close("Close")
+        return
+    style, now = operation_style(commit.operation, context.mode()), context.now()
+    who = view.who(commit, streams)
+    by = f" · {markdown_safe(who)}" if who != UNKNOWN else ""
+    st.markdown(
+        f"{style.glyph} **v{commit.version} · {markdown_safe(commit.operation or 'operation not named')}**{by} · "
+        f"{ago(commit.committed_at, now)}",
+        help=moment_help(commit.committed_at, context.timezone()),
+        width="content",
+    )
+    st.space("stretch")
+    _stream_link(commit, streams)
+    navigation.table_link(ref.name, f"Table at v{commit.version}", {state.VERSION: commit.version})
+    if commit.version:
+        params = {state.FROM: commit.version - 1, state.TO: commit.version}
+        navigation.table_link(ref.name, "What it changed", params, page="changes")
+    _close("Close")
 
 
 def _stream_link(commit: Commit, streams: Mapping[str, str]) -> None:

@@ -10,16 +10,18 @@ from typing import Any
 
 import streamlit as st
 
-from app import cache, context, state
+from app import cache, context, errors, navigation, state
 from app.history import filters as history_filters
-from app.history.commit_detail import choose, chosen_commits, chosen_versions
+from app.history.commit_detail import choose, chosen_bar, chosen_versions, detail
 from app.history.filters import LogRange
 from app.history.view import commits as view
-from app.history.view.figure import FIGURES, drawn_sentence, history_figure
+from app.history.view.figure import FIGURES, drawn_sentence, history_figure, jump_text
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.over_versions import HEIGHT_PX
-from app.ui.theme import SURFACES
+from app.ui.theme import SURFACES, operation_text
+from app.ui.words import markdown_safe
+from backend.lake.history.jumps import Jump, unusual_jumps
 from backend.lake.history.metadata_changes import load_metadata_changes
 from backend.lake.model import Commit, TableRef
 
@@ -30,12 +32,13 @@ COMMITS = lists.Look(
     formats={"Version": "exact", "When": "ago"},
     config={
         "Version": st.column_config.NumberColumn(pinned=True),
-        "Rows": st.column_config.TextColumn(help="Inserted +, updated ~, deleted −, as the commit says."),
+        "Who": st.column_config.TextColumn(width=170, help="The stream and its batch, else the user."),
+        "Rows": st.column_config.TextColumn(width=110, help="Inserted +, updated ~, deleted −, as the commit says."),
         "Files": st.column_config.TextColumn(width=125, help="Added +, removed −."),
         "Bytes": st.column_config.TextColumn(width=150),
         "Operation": st.column_config.TextColumn(width=190),
         "Changed": st.column_config.TextColumn(
-            width="large", help="What the commit changed of the table itself: columns, properties, protocol."
+            width="medium", help="What the commit changed of the table itself: columns, properties, protocol."
         ),
         "Note": st.column_config.TextColumn(help="User metadata of the commit, or what is wrong with its entry."),
         "Committed at": st.column_config.TextColumn(help="Exact, UTC."),
@@ -46,10 +49,11 @@ COMMITS = lists.Look(
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The commits of a page, and the unbroken run they were taken from."""
+    """The commits of a page, the unbroken run they were taken from, and how many there are on all pages."""
 
     commits: Sequence[Commit]
     run: Sequence[Commit]
+    total: int
 
 
 def chart(opened: OpenTable) -> None:
@@ -66,16 +70,34 @@ def chart(opened: OpenTable) -> None:
     slot = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
     with slot, st.spinner("Reading every version …", show_time=True):
         timeline = context.lake().timeline(opened.ref)
-    figure = history_figure(timeline, FIGURES[chosen or "Rows"], mode=context.mode(), zone=context.timezone())
+    name = chosen or "Rows"
+    jumps = unusual_jumps(timeline.totals) if name == "Rows" else []
+    figure = history_figure(timeline, FIGURES[name], jumps=jumps, mode=context.mode(), zone=context.timezone())
     with slot:
         figures.chart(figure, key=_CHART, on_select=_on_chart)
+    for jump in jumps:
+        _jump(opened.ref, jump)
     note = drawn_sentence(timeline)
     if note:
         st.caption(note)
 
 
+def _jump(ref: TableRef, jump: Jump) -> None:
+    """An unusual change of rows, and the two questions that it raises."""
+    before = jump.version - 1
+    with st.container(horizontal=True, vertical_alignment="center", key=f"jump_{jump.version}"):
+        st.markdown(
+            f":material/warning: **v{jump.version}** {markdown_safe(operation_text(jump.operation))}: "
+            f"{jump_text(jump)}.",
+            width="content",
+        )
+        params = {state.FROM: before, state.TO: jump.version}
+        navigation.table_link(ref.name, f"Changes v{before} → v{jump.version}", params, page="changes")
+        navigation.table_link(ref.name, "First bad version", {state.GOOD: before}, page="bisect")
+
+
 def commits(opened: OpenTable) -> None:
-    """The list of commits, a page at a time, and what the chosen ones lead to."""
+    """The list of commits, a page at a time, what the chosen ones lead to, and one of them in full."""
     list_commits(log_range(opened.ref, opened.latest_version))
 
 
@@ -94,40 +116,49 @@ def log_range(ref: TableRef, latest: int) -> LogRange:
 
 def list_commits(log: LogRange) -> None:
     """Needs the log alone: a table whose state cannot be read still has its history."""
-    streams = cache.stream_names()
+    streams, chosen = cache.stream_names(), chosen_versions()
     above = st.container(key="commit_list")
     with above:
-        chosen_commits(log.ref, chosen_versions(), streams)
-        with st.container(horizontal=True, vertical_alignment="center", key="history_switches"):
-            filtering = history_filters.is_on()
-            dimmed = st.toggle(
-                "Dim maintenance",
-                value=True,
-                key=state.DIM,
-                bind="query-params",
-                help="OPTIMIZE, VACUUM and the like step back: they change no row.",
-            )
+        filtering, dimmed = _switches()
         listed = _filtered(log, streams) if filtering else None
     listed = listed or _newest(log)
     with above:
         _say(listed, filtering=filtering)
+        chosen_bar(log.ref, chosen, streams)
         if listed.commits:
             known = view.Known(streams, load_metadata_changes(context.lake(), log.ref, listed.run))
             _list(listed.commits, known, dimmed=dimmed)
+    if len(chosen) == 1:
+        with errors.boundary():
+            detail(log.ref, chosen[0])
+
+
+def _switches() -> tuple[bool, bool]:
+    """Whether to filter, and whether to dim."""
+    with st.container(horizontal=True, vertical_alignment="center", key="history_switches"):
+        filtering = history_filters.is_on()
+        dimmed = st.toggle(
+            "Dim maintenance",
+            value=True,
+            key=state.DIM,
+            bind="query-params",
+            help="OPTIMIZE, VACUUM and the like step back: they change no row.",
+        )
+    return filtering, dimmed
 
 
 def _newest(log: LogRange) -> Listed:
     """One page of all commits: nothing else of the log is read."""
     page = _page(log.total)
     found = context.lake().history(log.ref, limit=PAGE_SIZE, ending_version=log.latest - (page - 1) * PAGE_SIZE)
-    return Listed(found, found)
+    return Listed(found, found, log.total)
 
 
 def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
     fitting = history_filters.filtered(log, streams)
     page = _page(len(fitting.found))
     start = (page - 1) * PAGE_SIZE
-    return Listed(fitting.found[start : start + PAGE_SIZE], fitting.run)
+    return Listed(fitting.found[start : start + PAGE_SIZE], fitting.run, len(fitting.found))
 
 
 def _page(total: int) -> int:
@@ -139,7 +170,7 @@ def _page(total: int) -> int:
 
 def _say(listed: Listed, *, filtering: bool) -> None:
     if listed.commits:
-        words = f"{view.history_sentence(listed.commits)}. Select one for its detail, two to compare them."
+        words = f"{view.history_sentence(listed.commits, listed.total)}."
         st.caption(f"Listed: {words}" if filtering else words)
     elif filtering:
         st.info("**No commit that was looked at fits.** Look further or clear a filter.", icon=":material/filter_alt:")
@@ -158,13 +189,14 @@ def _list(found: Sequence[Commit], known: view.Known, *, dimmed: bool) -> None:
         styled = styled.apply(lambda _: quiet, axis=0)
     # The key holds what is listed: a new commit on top must not move the selection to its neighbour.
     key = f"commits_{versions[0]}_{versions[-1]}_{len(versions)}"
-    rows = [versions.index(version) for version in chosen if version in versions]
+    rows = sorted(versions.index(version) for version in chosen if version in versions)
+    if rows != sorted(st.session_state.get(key, {}).get("selection", {}).get("rows", [])):
+        st.session_state[key] = {"selection": {"rows": rows}}  # a point of the figure was clicked, or the bar cleared
     st.dataframe(
         styled,
         key=key,
         on_select=lambda: _on_list(key),
         selection_mode="multi-row",
-        selection_default={"selection": {"rows": rows}} if rows else None,
         placeholder="",
         **lists.shape(frame, COMMITS),
     )

@@ -1,8 +1,10 @@
 """History: commits, the detail of one, two to compare, and the figure over versions."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1.element_tree import Block, Dataframe, Table
 
 from tests import builders
 from tests.ui.frames import titles
@@ -21,6 +23,17 @@ def commits(app: object) -> list[int]:
     return list(frame["Version"])
 
 
+def walk(block: Block) -> Iterator[str]:
+    """The list of commits and the facts of one, in the order of the page."""
+    for child in block.children.values():
+        if isinstance(child, Block):
+            yield from walk(child)
+        elif isinstance(child, Dataframe) and "Version" in child.value.columns:
+            yield "list"
+        elif isinstance(child, Table):
+            yield "facts"
+
+
 def test_commits_are_newest_first_with_what_they_did(orders: Path) -> None:
     app = open_page("history", table="silver/orders")
     frame = next(frame.value for frame in app.dataframe if "Version" in frame.value.columns)
@@ -36,6 +49,25 @@ def test_a_link_opens_one_commit(orders: Path) -> None:
     assert facts["Rows updated"] == "1"
     parameters = next(frame.value for frame in app.dataframe if "Name" in frame.value.columns)
     assert "predicate" in parameters["Name"].tolist()
+
+
+def test_the_detail_stands_below_the_list(orders: Path) -> None:
+    """A tick must not move the list: above it is one bar, which is there without a tick too."""
+    plain, ticked = open_page("history", table="silver/orders"), open_page("history", table="silver/orders", commit=2)
+    assert "Tick a commit" in words(plain) and "Tick a commit" not in words(ticked)
+    kinds = [kind for kind in walk(ticked.main) if kind in ("list", "facts")]
+    assert kinds[0] == "list" and "facts" in kinds
+
+
+def test_an_unusual_jump_leads_to_its_changes_and_the_search(home: Path) -> None:
+    for number in range(12):
+        builders.write(home / "lake" / "jumpy", {"id": list(range(3 if number != 9 else 400))})
+    app = open_page("history", table="jumpy")
+    assert "v9 ● WRITE: +400 rows; a commit usually brings +3." in words(app).replace("*", "")
+    links = {link.label: link.proto.query_string for link in app.main.page_link}
+    assert "from=8" in links["Changes v8 → v9"] and "to=9" in links["Changes v8 → v9"]
+    assert "good=8" in links["First bad version"]
+    assert "a commit usually brings" not in words(open_page("history", table="jumpy", figure="Files"))
 
 
 def test_closing_the_detail_clears_the_link(orders: Path) -> None:
@@ -68,11 +100,11 @@ def test_long_histories_come_in_pages(home: Path) -> None:
         log.commit(builders.commit_info(), builders.add(f"{number}.parquet"))
     app = open_page("history", table="many")
     assert commits(app)[0] == 104 and len(commits(app)) == 100
-    assert "100 commits" in words(app)
+    assert "100 of 105 commits" in words(app)
     assert commits(open_page("history", table="many", page_=2)) == [4, 3, 2, 1, 0]
 
 
 def test_the_figure_is_chosen_in_the_link(orders: Path) -> None:
     app = open_page("history", table="silver/orders", figure="Files")
-    assert "Files grew by" in titles(app)
+    assert "Files grew from" in titles(app)
     assert app.segmented_control(key="figure").value == "Files"

@@ -22,7 +22,7 @@ from backend.lake.model import Commit, OperationMetrics
 # commits ---------------------------------------------------------------------------------------------------------
 
 COMMIT_COLUMNS = (
-    "Version", "When", "Operation", "Rows", "Files", "Bytes", "Changed", "Who", "Engine", "Note", "Committed at",
+    "Version", "When", "Operation", "Who", "Rows", "Files", "Bytes", "Changed", "Note", "Engine", "Committed at",
 )  # fmt: skip
 # What rearranges or tidies and leaves the rows as they were.
 _MAINTENANCE = ("OPTIMIZE", "VACUUM", "REORG", "CHECKPOINT", "FSCK", "COMPUTE ", "LOG COMPACT", "CLEANUP")
@@ -116,14 +116,19 @@ def who(commit: Commit, streams: Mapping[str, str] | None = None) -> str:
     return commit.user or UNKNOWN
 
 
-def history_sentence(commits: Sequence[Commit]) -> str:
-    """What the listed commits come to: "100 commits over 2 h: 96 STREAMING UPDATE, 4 OPTIMIZE"."""
+def history_sentence(commits: Sequence[Commit], total: int | None = None) -> str:
+    """What the listed commits come to: "100 of 501 commits over 2 h: 96 STREAMING UPDATE, 4 OPTIMIZE"."""
     counts = Counter(commit.operation or "not named" for commit in commits)
     moments = [commit.committed_at for commit in commits if commit.committed_at]
     span_s = (max(moments) - min(moments)).total_seconds() if moments else 0.0
     span = f" over {duration_text(span_s)}" if span_s else ""
-    kinds = ", ".join(f"{count_text(count)} {name}" for name, count in counts.most_common(4))
-    return f"{things(len(commits), 'commit')}{span}: {kinds}" if commits else "No commit is left in the log"
+    shown = counts.most_common(4)
+    rest = counts.total() - sum(count for _, count in shown)
+    parts = [f"{count_text(count)} {name}" for name, count in shown]
+    kinds = ", ".join(parts + ([things(rest, "other")] if rest else []))
+    part = f"{count_text(len(commits))} of " if total is not None and total > len(commits) else ""
+    number = total if part else len(commits)
+    return f"{part}{things(number, 'commit')}{span}: {kinds}" if commits else "No commit is left in the log"
 
 
 # one commit ------------------------------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from app.ui.over_versions import (
     thinned,
     thinned_sentence,
 )
-from app.ui.theme import Mode
-from backend.format import bytes_exact, bytes_text, count_exact, count_text, things, utc_text
+from app.ui.theme import Mode, state_style
+from backend.format import bytes_exact, bytes_text, count_exact, count_text, signed, things, utc_text
+from backend.lake.history.jumps import Jump
 from backend.lake.model import Timeline, VersionTotals
 
 VERSION_TICKS = 6
@@ -52,28 +53,34 @@ FIGURES = {
 
 
 def history_finding(totals: Sequence[VersionTotals], figure: Figure) -> str:
-    """The figure's title: "Rows grew by 1,204 to 38,200 over 131 versions"."""
+    """The figure's title: "Rows grew from 37,000 to 38,200 over 131 versions"."""
     known = [value for value in (_value(item, figure) for item in totals) if value is not None]
     if not known:
         return f"{figure.title}: not known, files lack statistics" if totals else f"{figure.title}: no version to show"
-    change, last = known[-1] - known[0], figure.text(known[-1])
+    first, last = figure.text(known[0]), figure.text(known[-1])
     span = f"over {things(len(totals), 'version')}"
     if len(known) == 1:
         return f"{figure.title}: {last} at v{totals[-1].version}"
-    if change == 0:
+    if known[-1] == known[0]:
         return (
             f"{figure.title} stayed at {last} {span}"
             if len(set(known)) == 1
             else f"{figure.title}: {last} again {span}"
         )
-    size = figure.text(abs(change))
-    return f"{figure.title} {'grew' if change > 0 else 'fell'} by {size} to {last} {span}"
+    return f"{figure.title} {'grew' if known[-1] > known[0] else 'fell'} from {first} to {last} {span}"
 
 
-def history_figure(timeline: Timeline, figure: Figure, *, mode: Mode = "light", zone: str | None = None) -> go.Figure:
+def history_figure(
+    timeline: Timeline,
+    figure: Figure,
+    *,
+    jumps: Sequence[Jump] = (),
+    mode: Mode = "light",
+    zone: str | None = None,
+) -> go.Figure:
     """A step line of the figure over time with operation glyphs along the bottom and versions on a second axis.
 
-    Where a commit has no time the versions are the axis.
+    Where a commit has no time the versions are the axis. `jumps` are marked on the line.
     """
     totals = [timeline.totals[index] for index in thinned([_value(item, figure) for item in timeline.totals])]
     by_time = all(item.committed_at for item in timeline.totals)
@@ -87,6 +94,10 @@ def history_figure(timeline: Timeline, figure: Figure, *, mode: Mode = "light", 
         hovers = [_hover(item, figure) for item in totals]
         chart.add_trace(step_line(xs, values, hovers, name=figure.title, mode=mode))
         chart.add_traces(glyphs(timeline.totals, x_of, mode=mode, edge_px=1))
+        marked = {jump.version: jump for jump in jumps}
+        jumped = [item for item in timeline.totals if item.version in marked]
+        for item in jumped:
+            _mark(chart, item, marked[item.version], (x_of(item), _value(item, figure)), mode=mode)
     clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
     heights = count_axis(_value(item, figure) for item in totals)
     chart.update_layout(margin_t=72, xaxis_title_text=clock, yaxis={"title_text": figure.axis, **heights})
@@ -97,6 +108,33 @@ def history_figure(timeline: Timeline, figure: Figure, *, mode: Mode = "light", 
     elif totals:
         chart.update_layout(xaxis=version_axis(totals[0].version, totals[-1].version))
     return chart
+
+
+def _mark(
+    chart: go.Figure, item: VersionTotals, jump: Jump, at: tuple[datetime | int, int | None], *, mode: Mode
+) -> None:
+    """A ring around the version, with its change."""
+    colour = state_style("WARNING", mode).colour
+    chart.add_trace(
+        go.Scatter(
+            x=[at[0]],
+            y=[at[1]],
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2.5}},
+            showlegend=False,
+            customdata=[[item.version]],
+            hovertemplate=f"<b>v{item.version}</b> · {jump_text(jump)}<extra></extra>",
+        )
+    )
+    chart.add_annotation(
+        x=at[0], y=at[1], text=f"v{item.version}: {signed(jump.change)}", showarrow=False, xanchor="right",
+        yanchor="bottom", xshift=-10, font={"color": colour},
+    )  # fmt: skip
+
+
+def jump_text(jump: Jump) -> str:
+    """ "+5,000 rows; a commit usually brings +10"."""
+    return f"{signed(jump.change)} rows; a commit usually brings {signed(jump.usual)}"
 
 
 def _value(totals: VersionTotals, figure: Figure) -> int | None:

@@ -1,10 +1,12 @@
 """The history: commits as rows, and a figure over versions."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from app.history.view import commits as history
 from app.history.view import figure as history_figure
-from app.ui import theme
+from app.ui import over_versions, theme
+from backend.lake.history.jumps import unusual_jumps
 from backend.lake.model import Commit, OperationMetrics, Timeline, VersionTotals
 from tests.unit.app.made import NOW, commit, totals
 
@@ -32,7 +34,7 @@ def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
     figure = history_figure.history_figure(timeline, history_figure.FIGURES["Rows"])
     drawn = sum(len(trace.x) for trace in figure.data)
     assert drawn <= theme.MAX_POINTS + history_figure.VERSION_TICKS + 1
-    assert figure.layout.title.text == "Rows grew by 89,990 to 90,000 over 9,000 versions"
+    assert figure.layout.title.text == "Rows grew from 10 to 90,000 over 9,000 versions"
     assert "9,000 versions thinned" in history_figure.drawn_sentence(timeline)
 
 
@@ -40,6 +42,57 @@ def test_rare_operations_keep_their_glyph_among_thousands() -> None:
     many = [*totals(5_000), VersionTotals(5_000, NOW + timedelta(days=1), "OPTIMIZE", 1, 1, 1, 0)]
     figure = history_figure.history_figure(Timeline(tuple(many), 0), history_figure.FIGURES["Files"])
     assert "OPTIMIZE" in {trace.name for trace in figure.data}
+
+
+def test_glyphs_that_would_lie_upon_each_other_are_one_that_counts_them() -> None:
+    timeline = Timeline((*totals(600), VersionTotals(600, NOW + timedelta(hours=1), "MERGE", 1, 1, 1, 0)), 0)
+    figure = history_figure.history_figure(timeline, history_figure.FIGURES["Rows"])
+    writes, merges = (trace for trace in figure.data if trace.yaxis == "y2")
+    assert merges.name == "MERGE" and len(merges.x) == 1
+    assert 1 < len(writes.x) <= over_versions.GLYPH_SLOTS
+    versions = [point[0] for point in writes.customdata]
+    assert versions == sorted(versions) and versions[-1] == 599
+    firsts = [int(point[2].rpartition("from v")[2].split()[0]) for point in writes.customdata if "newest" in point[2]]
+    counted = sum(int(point[2].split("newest of ")[1].split()[0]) if "newest" in point[2] else 1
+                  for point in writes.customdata)  # fmt: skip
+    assert counted == 600 and firsts[0] == 0
+
+
+def test_a_jump_is_marked_where_it_is() -> None:
+    rows = [10 * v for v in range(1, 31)]
+    rows[20:] = [each + 5_000 for each in rows[20:]]
+    versions = tuple(VersionTotals(v, NOW + timedelta(seconds=v), "WRITE", 1, 1, n, 0) for v, n in enumerate(rows))
+    jumps = unusual_jumps(versions)
+    figure = history_figure.history_figure(Timeline(versions, 0), history_figure.FIGURES["Rows"], jumps=jumps)
+    (mark,) = [trace for trace in figure.data if trace.marker.symbol == "circle-open" and trace.yaxis is None]
+    assert mark.customdata == ([20],) and list(mark.y) == [5_210]
+    assert figure.layout.annotations[0].text == "v20: +5,010"
+    assert history_figure.jump_text(jumps[0]) == "+5,010 rows; a commit usually brings +10"
+
+
+def test_every_version_of_a_long_line_can_be_clicked() -> None:
+    line = history_figure.history_figure(Timeline(totals(500), 0), history_figure.FIGURES["Rows"]).data[0]
+    assert "markers" in line.mode and line.marker.opacity == 0 and len(line.customdata) == 500
+
+
+def test_a_table_that_began_empty_grew_from_nothing() -> None:
+    first = VersionTotals(0, NOW, "CREATE TABLE", 0, 0, 0, 0)
+    last = VersionTotals(1, NOW, "WRITE", 1, 1, 149, 0)
+    assert history_figure.history_finding((first, last), history_figure.FIGURES["Rows"]) == (
+        "Rows grew from 0 to 149 over 2 versions"
+    )
+
+
+def test_the_caption_counts_every_commit() -> None:
+    kinds = ["WRITE"] * 50 + ["MERGE"] * 4 + ["DELETE"] * 3 + ["UPDATE"] * 2 + ["OPTIMIZE"]
+    sentence = history.history_sentence([commit(v, kind) for v, kind in enumerate(kinds)])
+    assert sentence.startswith("60 commits") and sentence.endswith("50 WRITE, 4 MERGE, 3 DELETE, 2 UPDATE, 1 other")
+
+
+def test_who_stands_before_what_is_often_empty() -> None:
+    by = replace(commit(1), user="ann")
+    columns = list(history.commits_frame([by], NOW).columns)
+    assert columns[:5] == ["Version", "When", "Operation", "Who", "Rows"] and "Changed" not in columns
 
 
 def test_unknown_rows_are_a_gap_and_said() -> None:
