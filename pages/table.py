@@ -9,11 +9,17 @@ from app.ui.frame import table_header
 
 opened = table_header("table")
 with errors.boundary():
+    summary.about(opened)
     summary.key_figures(opened)
 with errors.boundary():
     summary.trust(opened)
 view = st.segmented_control(
-    "Show", ["Schema", "Data", "Details"], default="Schema", required=True, key=state.VIEW, bind="query-params"
+    "Show",
+    ["Schema", "Data", "Details"],
+    default="Schema",
+    required=True,
+    key=state.VIEW,
+    bind="query-params",
 )
 with errors.boundary():
     if view == "Data":

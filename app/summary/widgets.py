@@ -1,4 +1,4 @@
-"""Widgets of a table's summary: key figures, whether to trust it, schema, details.
+"""Widgets of a table's summary: what it is, key figures, whether to trust it, details.
 
 Rule: figures are those of the version looked at; only the trend and the age speak of now.
 """
@@ -11,6 +11,7 @@ from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.words import KeyFigure, markdown_safe, sentence
 from backend.format import ago, moment_help
+from backend.lake.history.rhythm import rhythm
 
 RECENT_COMMITS = 20
 
@@ -31,11 +32,29 @@ def key_figures(opened: OpenTable) -> None:
     figures.key_figures([*found, committed], key="summary_figures")
 
 
+def about(opened: OpenTable) -> None:
+    """What the table says of itself: its description, and the properties that matter."""
+    if opened.snapshot.metadata.description:
+        st.markdown(markdown_safe(opened.snapshot.metadata.description))
+    found = view.traits(opened.snapshot)
+    if found:
+        st.markdown(" ".join(f":gray-badge[{markdown_safe(each)}]" for each in found))
+
+
 def trust(opened: OpenTable) -> None:
-    """Who writes the table, and what the reading of its log found odd."""
-    version = opened.snapshot.version
+    """How often the table is written and by whom, who reads it, how it grew, and what was odd about its log."""
+    version, now = opened.snapshot.version, context.now()
     commits = context.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
-    st.markdown(markdown_safe(view.writers_sentence(commits)))
+    lines = [view.writers_sentence(commits, cache.stream_names())]
+    if opened.is_latest:
+        declared = [status.declaration for status in cache.streams_reading().streams]
+        lines = [
+            view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)),
+            view.growth_sentence(context.lake().timeline(opened.ref), now),
+            *lines,
+            view.readers_sentence(opened.ref, declared),
+        ]
+    st.markdown(markdown_safe(" ".join(line for line in lines if line)))
     for finding in opened.snapshot.findings:
         st.warning(markdown_safe(sentence(finding)), icon=":material/warning:")
 

@@ -25,6 +25,33 @@ def test_the_summary_answers_how_big_and_who(orders: Path) -> None:
     assert "Last 4 commits by delta-rs" in words(app)
 
 
+def test_the_summary_says_what_it_is_how_it_grew_and_how_often(home: Path) -> None:
+    log = builders.HandLog(home / "lake" / "said")
+    settings = {
+        **builders.CHANGE_FEED,
+        "delta.logRetentionDuration": "interval 3 days",
+        "delta.constraints.positive": "id > 0",
+    }
+    start = builders.metadata({"id": "long", "day": "string"}, partition_by=["day"], configuration=settings)
+    start["metaData"]["description"] = "Orders as they are *now*"
+    log.commit(builders.protocol(), start, builders.commit_info("CREATE TABLE"))
+    for number in range(1, 6):
+        info = builders.commit_info(timestamp=1_700_000_000_000 + 12_000 * number, engineInfo="Spark/4")
+        log.commit(info, builders.add(f"{number}.parquet", size=1_000, rows=10))
+    said = words(open_page("table", table="said"))
+    assert "Orders as they are *now*" in said
+    for trait in ("partitioned by day", "change feed", "log kept: 3 days", "1 check constraint"):
+        assert f":gray-badge[{trait}]" in said
+    assert "A commit every 12 s, the last" in said and "that is later than usual" in said
+    assert "In 24 h: ±0 rows, ±0 B." in said and "by Spark/4 (5)" in said
+
+
+def test_a_young_table_grew_since_it_was_made(orders: Path) -> None:
+    app = open_page("table", table="silver/orders")
+    assert "+1 rows" in words(app) or "+1 row" in words(app)
+    assert "Since v0" in words(app) and "later than usual" not in words(app)
+
+
 def test_a_pinned_version_shows_its_own_figures(orders: Path) -> None:
     found = metrics(open_page("table", table="silver/orders", version=0))
     assert found["Rows"] == "3" and found["Files"] == "1" and "Committed" in found

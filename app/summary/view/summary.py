@@ -4,13 +4,29 @@ Rule: pure; what the log does not say is not made up.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.ui.words import KeyFigure
-from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, signed, signed_bytes, things
-from backend.lake.model import Commit, Snapshot, Timeline, VersionTotals
+from backend.format import (
+    ago,
+    bytes_exact,
+    bytes_text,
+    count_exact,
+    count_text,
+    duration_text,
+    percent,
+    signed,
+    signed_bytes,
+    things,
+)
+from backend.lake.history.history_filter import stream_of
+from backend.lake.history.rhythm import Rhythm
+from backend.lake.model import Commit, Snapshot, TableRef, Timeline, VersionTotals
+from backend.lake.table.property_values import is_on
+from backend.lake.table.schema import constraints
+from backend.streams.model import StreamDeclaration
 
 SPARK_POINTS = 60
 
@@ -73,11 +89,19 @@ def _a_day_before(totals: Sequence[VersionTotals], now: datetime) -> VersionTota
     return older[-1] if older else None
 
 
-def writers_sentence(commits: Sequence[Commit]) -> str:
-    """Who wrote the last commits: streams by name, else the engine and user."""
+def rhythm_sentence(found: Rhythm | None) -> str:
+    """ "A commit every 12 s, the last 4 s ago."; empty without a rhythm."""
+    if found is None:
+        return ""
+    text = f"A commit every {duration_text(found.gap_s)}, the last {duration_text(round(found.since_s))} ago"
+    return f"{text}: that is later than usual." if found.is_late else f"{text}."
+
+
+def writers_sentence(commits: Sequence[Commit], streams: Mapping[str, str]) -> str:
+    """Who wrote the last commits: streams by name (`streams`: those of known query ids), else the engine and user."""
     if not commits:
         return "No commit in the log says who writes this table."
-    counts = Counter(_writer(commit) for commit in commits)
+    counts = Counter(_writer(commit, streams) for commit in commits)
     parts = [f"{name} ({count_text(count)})" if len(counts) > 1 else name for name, count in counts.most_common(3)]
     rest = len(counts) - 3
     if rest > 0:
@@ -86,13 +110,65 @@ def writers_sentence(commits: Sequence[Commit]) -> str:
     return f"{many} by {', '.join(parts)}."
 
 
-def _writer(commit: Commit) -> str:
-    if commit.origin and commit.origin.stream:
-        return f"stream {commit.origin.stream}"
-    if commit.origin and commit.origin.query_id:
-        return f"stream query {commit.origin.query_id[:8]}"
+def _writer(commit: Commit, streams: Mapping[str, str]) -> str:
+    if stream := stream_of(commit, streams):
+        return f"stream {stream}"
     named = " by ".join(part for part in (commit.engine, commit.user) if part)
     return named or "an unnamed writer"
+
+
+def readers_sentence(ref: TableRef, streams: Iterable[StreamDeclaration]) -> str:
+    """Which declared streams read the table; empty when none does."""
+    names = {ref.name, ref.uri, ref.name.rpartition("/")[2]}
+    found = [stream.name for stream in streams if names & set(stream.source_tables)]
+    return f"Read by {', '.join(f'stream {name}' for name in found)}." if found else ""
+
+
+def growth_sentence(timeline: Timeline, now: datetime) -> str:
+    """What the last 24 h brought, or all that is known of a younger table; empty where nothing can be compared."""
+    if len(timeline.totals) < 2:
+        return ""
+    last, before = timeline.totals[-1], _a_day_before(timeline.totals, now)
+    since = "In 24 h"
+    if before is None:
+        before = timeline.totals[0]
+        at = f", {ago(before.committed_at, now)}" if before.committed_at else ""
+        since = f"Since v{before.version}{at}"
+    rows = None if last.num_rows is None or before.num_rows is None else last.num_rows - before.num_rows
+    parts = [] if rows is None else [f"{signed(rows)} {'row' if abs(rows) == 1 else 'rows'}"]
+    parts.append(signed_bytes(last.size_bytes - before.size_bytes))
+    return f"{since}: {', '.join(parts)}."
+
+
+def traits(snapshot: Snapshot) -> list[str]:
+    """The properties that whoever reads or writes the table has to know, in a few words each."""
+    metadata = snapshot.metadata
+    found = [f"partitioned by {', '.join(metadata.partition_columns)}"] * bool(metadata.partition_columns)
+    found += ["clustered"] * ("delta.clustering" in snapshot.domains)
+    found += [words for key, words in _SWITCHES.items() if is_on(metadata.configuration, key)]
+    found += [
+        words.format(value.removeprefix("interval "))
+        for key, words in _VALUES.items()
+        if (value := metadata.configuration.get(key))
+    ]
+    checks = len(constraints(metadata))
+    return found + [things(checks, "check constraint")] * bool(checks)
+
+
+_SWITCHES = {
+    "delta.enableChangeDataFeed": "change feed",
+    "delta.enableDeletionVectors": "deletion vectors",
+    "delta.appendOnly": "append only",
+    "delta.enableRowTracking": "row tracking",
+    "delta.enableTypeWidening": "type widening",
+    "delta.enableInCommitTimestamps": "in-commit timestamps",
+}
+_VALUES = {
+    "delta.columnMapping.mode": "column mapping: {}",
+    "delta.deletedFileRetentionDuration": "removed files kept: {}",
+    "delta.logRetentionDuration": "log kept: {}",
+    "delta.targetFileSize": "target file size: {}",
+}
 
 
 def facts(snapshot: Snapshot) -> dict[str, str]:
@@ -100,7 +176,6 @@ def facts(snapshot: Snapshot) -> dict[str, str]:
     metadata, protocol = snapshot.metadata, snapshot.protocol
     features = ", ".join(protocol.features) or "none"
     rows = {
-        "Description": metadata.description or "",
         "Partitioned by": ", ".join(metadata.partition_columns) or "not partitioned",
         "Protocol": f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}",
         "Table features": features,

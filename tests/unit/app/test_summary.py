@@ -1,10 +1,13 @@
 """The summary's figures with their trend."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from app.summary.view import summary as table
-from backend.lake.model import Timeline, VersionTotals
-from tests.unit.app.made import NOW, snapshot
+from backend.lake.history.rhythm import Rhythm
+from backend.lake.model import StreamOrigin, Timeline, VersionTotals
+from backend.streams.model import StreamDeclaration
+from tests.unit.app.made import NOW, REF, commit, snapshot
 
 
 def test_the_trend_compares_with_a_day_before() -> None:
@@ -27,3 +30,34 @@ def test_figures_say_what_changed_with_a_sign_that_streamlit_reads() -> None:
         ("30 B", None),
         ("0 %", None),
     ]
+
+
+def test_freshness_is_told_against_the_tables_own_rhythm() -> None:
+    assert table.rhythm_sentence(Rhythm(12.0, 14.0, 4.2)) == "A commit every 12 s, the last 4 s ago."
+    late = table.rhythm_sentence(Rhythm(12.0, 14.0, 7_800.0))
+    assert late == "A commit every 12 s, the last 2 h 10 min ago: that is later than usual."
+    assert table.rhythm_sentence(None) == ""
+
+
+def test_growth_is_of_a_day_or_of_all_that_is_known() -> None:
+    first = VersionTotals(3, NOW - timedelta(hours=3), "WRITE", 1, 1_000, 5, 0)
+    last = VersionTotals(4, NOW, "WRITE", 2, 3_000, 6, 0)
+    assert table.growth_sentence(Timeline((first, last), 3), NOW) == "Since v3, 3 h ago: +1 row, +2 kB."
+    old = VersionTotals(2, NOW - timedelta(hours=30), "WRITE", 1, 500, None, 0)
+    assert table.growth_sentence(Timeline((old, first, last), 2), NOW) == "In 24 h: +2.5 kB."
+    assert table.growth_sentence(Timeline((last,), 4), NOW) == ""
+
+
+def test_streams_that_write_and_read_the_table_are_named() -> None:
+    by_stream = replace(commit(1), origin=StreamOrigin(None, "7c1b", None, 9))
+    assert (
+        table.writers_sentence([by_stream], {"7c1b": "silver_orders"}) == "Its only commit is by stream silver_orders."
+    )
+    reads = declaration(name="gold", source_tables=("silver/orders",))
+    other = declaration(name="other", source_tables=("bronze/orders_raw",))
+    assert table.readers_sentence(REF, [reads, other]) == "Read by stream gold."
+    assert table.readers_sentence(REF, [other]) == ""
+
+
+def declaration(*, name: str, source_tables: tuple[str, ...]) -> StreamDeclaration:
+    return StreamDeclaration(name, "", "delta", "/x", "x", source_tables, None, 1_000, "/c")
