@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,22 @@ class Weir:
 
 @pytest.fixture(scope="package")
 def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    """The demo with its six streams stopped, after two micro-batches each. Afterwards nothing of it may be left.
+    """The demo with its six streams stopped: what they do would take the processor from the browser.
 
-    What streams do would take the processor from the browser; `flowing` starts them.
+    `flowing` starts them.
     """
-    home, port = tmp_path_factory.mktemp("browser") / "weir", free_port()
-    # Fewer files than people see: what the streams do with them takes the processor from the browser.
-    env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "WEIR_DEMO__LANDING_INTERVAL_S": "4"}
+    # Fewer files than people see, for the same reason.
+    with demo(tmp_path_factory.mktemp("browser") / "weir", WEIR_DEMO__LANDING_INTERVAL_S="4") as running:
+        running.ask_all("stop", "STOPPED")
+        yield running
+
+
+@contextmanager
+def demo(home: Path, **settings: str) -> Iterator[Weir]:
+    """The demo, running, after two micro-batches of each stream. Afterwards nothing of it may be left."""
+    port = free_port()
+    env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), **settings}
+    home.parent.mkdir(parents=True, exist_ok=True)
     output = home.parent / "up.txt"
     with output.open("wb") as out:
         argv = [sys.executable, "-m", "app.cli", "up"]
@@ -114,7 +124,6 @@ def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.Temp
         ready = f"ready at {weir.url}"
         wait_until(lambda: ready in output.read_text(), "the page is served", limit_s=START_LIMIT_S, pause_s=0.5)
         wait_until(weir.flows, "six streams run with batch_id ≥ 1", limit_s=START_LIMIT_S, pause_s=2)
-        weir.ask_all("stop", "STOPPED")
         yield weir
     except AssertionError:
         sys.stderr.write(output.read_text() + "".join(weir.log(name)[-4_000:] for name in ("ui", "host", "spark")))
