@@ -32,6 +32,7 @@ TOLERANCE = "tolerance"
 ROWS_WHERE = "rows_where"
 KIND = "kind"
 KEY_OF = "key_of"
+LIFE = "life"
 # the search for the first bad version
 GOOD = "good"
 BAD = "bad"
@@ -79,7 +80,7 @@ WINDOW = "window"
 BATCH = "batch"
 
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
-_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, AGAINST, METHOD, ON, KEY_OF, PAGE)
+_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, AGAINST, METHOD, ON, KEY_OF, LIFE, PAGE)
 _EMPTY = {KEY: list, WITHOUT: list, COLUMN: list, ROWS_WHERE: str}
 _ODD_VERSION = "_odd_version"
 _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}

@@ -97,7 +97,7 @@ def _failed() -> dict[str, LakehouseError]:
 
 
 def _starts_alone(mark: str, part: LogPart) -> bool:
-    return mark not in _begun() and view.starts_alone(part)
+    return mark not in _begun() and part.is_small
 
 
 def too_large(part: LogPart) -> None:

@@ -1,7 +1,7 @@
-"""The history of one key over the range of a difference, with the key in the URL.
+"""The history of one key over the range of a difference, or over its whole life, with the key in the URL.
 
-Rule: a link does not start the search, for it may read much; a button does. What was found stays for this session, as
-long as the same is asked.
+Rule: what is little to read is looked up at once, the rest by a button. What was found stays for this session, as long
+as the same is asked.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,11 @@ from backend.diff.model import RowChange, VersionDiff
 from backend.diff.values import json_value
 from backend.errors import LakehouseError
 from backend.format import UNKNOWN
+from backend.lake.model import Commit
 
-_FOUND = "_key_history"
+_FOUND, _BEGUN = "_key_history", "_key_histories_begun"
+_SMALL_VERSIONS, _SMALL_BYTES = 100, 50_000_000  # up to here nobody needs to ask for it
+Versions = tuple[int, int]
 
 
 def offer(diff: VersionDiff, row: RowChange | None) -> None:
@@ -42,21 +45,40 @@ def lookup(diff: VersionDiff) -> None:
     key = _asked()
     if not key or diff.against is not None:
         return
-    with st.container(border=True, key="key_panel"):
-        low, high = sorted((diff.from_version, diff.to_version))
+    with st.container(border=True, key="key_panel"), boundary():
+        versions = _versions(diff)
+        low, high = versions
         with st.container(horizontal=True, vertical_alignment="center", key="key_head"):
             st.markdown(f"**History of {markdown_safe(_text(key))}**, v{low} → v{high}", width="content")
             st.space("stretch")
+            is_life = bool(state.text(state.LIFE))
+            label = "Only this range" if is_life else "Its whole life"
+            st.button(label, key="key_life", icon=":material/timeline:", on_click=_turn_life, args=(is_life,))
             st.button("Close", key="key_close", icon=":material/close:", type="tertiary", on_click=_close)
-        with boundary():
-            _answer(diff, key)
+        _answer(diff, key, versions)
 
 
-def _answer(diff: VersionDiff, key: Key) -> None:
-    mark = _mark(diff, key)
+def _versions(diff: VersionDiff) -> Versions:
+    """The range of the difference, or all versions that can be read."""
+    if not state.text(state.LIFE):
+        return min(diff.from_version, diff.to_version), max(diff.from_version, diff.to_version)
+    lake = context.lake()
+    return min((first for first, _ in lake.versions(diff.ref)), default=0), lake.latest_version(diff.ref)
+
+
+def _turn_life(is_life: bool) -> None:
+    state.put({state.LIFE: None if is_life else 1})
+
+
+def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
+    mark = _mark(diff, key, versions)
     known: dict[str, KeyHistory] = st.session_state.setdefault(_FOUND, {})
+    begun: set[str] = st.session_state.setdefault(_BEGUN, set())
+    if mark not in begun | known.keys() and _is_small(diff, versions):
+        work.ask(mark)
     if work.is_asked(mark):
-        found = _read(diff, key)
+        begun.add(mark)
+        found = _read(diff, key, versions)
         if found is not None:
             known.clear()
             known[mark] = found
@@ -66,9 +88,14 @@ def _answer(diff: VersionDiff, key: Key) -> None:
         st.button("Look it up", key="key_look", icon=":material/search:", on_click=work.ask, args=(mark,))
 
 
-def _read(diff: VersionDiff, key: Key) -> KeyHistory | None:
+def _is_small(diff: VersionDiff, versions: Versions) -> bool:
+    low, high = versions
+    return high - low <= _SMALL_VERSIONS and context.lake().snapshot(diff.ref, high).size_bytes <= _SMALL_BYTES
+
+
+def _read(diff: VersionDiff, key: Key, versions: Versions) -> KeyHistory | None:
     try:
-        steps = key_history(context.lake(), diff.ref, (diff.from_version, diff.to_version), key)
+        steps = key_history(context.lake(), diff.ref, versions, key)
         last = work.run(steps, key="key", tell=_progress)
     except LakehouseError:
         work.cancel()
@@ -78,12 +105,21 @@ def _read(diff: VersionDiff, key: Key) -> KeyHistory | None:
 
 def _show(diff: VersionDiff, found: KeyHistory) -> None:
     if found.steps:
-        commits = {each.commit.version: each.commit for each in diff.commits}
+        commits = _commits(diff, [step.version for step in found.steps])
         table: RowTable = build_step_table(diff, found.steps, commits)
         st.dataframe(style(table), hide_index=True, key="key_steps", placeholder=UNKNOWN, alt="Steps of one key")
     else:
         st.info("**No commit of this range touched it**, as far as it was seen.", icon=":material/equal:")
     st.caption(" ".join(markdown_safe(sentence(note)) for note in found.notes))
+
+
+def _commits(diff: VersionDiff, versions: Sequence[int]) -> dict[int, Commit]:
+    """The commits of some versions, those of the difference or others."""
+    known = {each.commit.version: each.commit for each in diff.commits}
+    if not set(versions) <= known.keys():
+        read = context.lake().history(diff.ref, starting_version=min(versions), ending_version=max(versions))
+        known |= {commit.version: commit for commit in read}
+    return known
 
 
 def _progress(step: KeyProgress) -> tuple[float, str]:
@@ -94,11 +130,11 @@ def _progress(step: KeyProgress) -> tuple[float, str]:
 
 def _look_up(diff: VersionDiff, key: Key) -> None:
     state.put({state.KEY_OF: orjson.dumps(key).decode()})
-    work.ask(_mark(diff, key))
+    work.ask(_mark(diff, key, _versions(diff)))
 
 
 def _close() -> None:
-    state.put({state.KEY_OF: None})
+    state.put({state.KEY_OF: None, state.LIFE: None})
     work.cancel()
 
 
@@ -112,8 +148,8 @@ def _asked() -> Key:
     return found if is_key else {}
 
 
-def _mark(diff: VersionDiff, key: Key) -> str:
-    return f"key {diff.ref.uri} {diff.from_version} {diff.to_version} {orjson.dumps(key).decode()}"
+def _mark(diff: VersionDiff, key: Key, versions: Versions) -> str:
+    return f"key {diff.ref.uri} {versions[0]} {versions[1]} {orjson.dumps(key).decode()}"
 
 
 def _text(key: Key) -> str:

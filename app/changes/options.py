@@ -7,6 +7,7 @@ import streamlit as st
 
 from app import cache, context, state
 from app.changes.view import frames as view
+from app.ui.conditions import example_condition
 from app.ui.frame import OpenTable
 from app.ui.words import markdown_safe, sentence
 from backend.diff.cache import LogPart
@@ -79,10 +80,11 @@ class OptionsPopover:
                 st.caption("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines))
 
 
-def where_input() -> None:
+def where_input(opened: OpenTable) -> None:
     """The condition on rows, above them."""
     st.text_input(
-        "Only rows with", key=state.ROWS_WHERE, bind="query-params", placeholder="amount < 0", max_chars=2_000,
+        "Only rows with", key=state.ROWS_WHERE, bind="query-params", max_chars=2_000,
+        placeholder=example_condition(opened.snapshot.metadata, is_good=False),
         help="SQL over one row, in DuckDB's dialect: kept are changes whose row satisfies it before or after.",
     )  # fmt: skip
 

@@ -54,11 +54,11 @@ def _rows(diff: VersionDiff) -> None:
     if diff.changed_cells:
         st.markdown("**What updates touch**")
         lists.show(view.build_cell_frame(diff), CELLS, key="cells")
-    key_lookup.lookup(diff)
     found, page = _filtered(diff)
     st.caption(view.shown_text(diff, found))
     if page:
         key_lookup.offer(diff, _table(diff, page))
+    key_lookup.lookup(diff)
     _exports(diff)
 
 
@@ -71,6 +71,7 @@ def _table(diff: VersionDiff, page: Sequence[RowChange]) -> RowChange | None:
     name = zlib.crc32(repr([(row.kind, row.key) for row in page]).encode())
     event = st.dataframe(
         style(table), hide_index=True, key=f"changed_rows_{name:08x}", placeholder=UNKNOWN,
+        column_config={each: st.column_config.Column(alignment="right") for each in table.numbers},
         on_select="rerun", selection_mode="single-cell", alt="Changed rows, before and after",
     )  # fmt: skip
     chosen = lists.chosen_row(event)

@@ -17,10 +17,12 @@ from app.changes.view import frames as view
 from app.changes.view import sentence as words
 from app.changes.view.summary import to_markdown
 from app.ui import lists
+from app.ui.conditions import predicate_text
+from app.ui.explanation import explained
 from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable
 from app.ui.theme import operation_text
-from app.ui.version_range import VersionRange, choose_range
+from app.ui.version_range import VersionRange, choose_range, pin_range
 from app.ui.words import markdown_safe, sentence
 from backend.diff.cache import DiffQuestion, LogPart
 from backend.diff.model import DiffMethod, VersionDiff
@@ -55,7 +57,8 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
         here.too_large(part)
         on_host.too_large(part, view_of_rows=ROWS)
     elif shown.method is not DiffMethod.SAME_VERSION:
-        _counts(shown, is_pending=found is None)
+        _counts(shown, is_pending=found is None, where=question.options.where)
+        _explanation(shown)
         if question.options.on_host and found is not None:
             on_host.say_who(found)
     _view(part, found)
@@ -89,16 +92,24 @@ def _headline(question: DiffQuestion, part: LogPart, found: VersionDiff | None) 
     return words.headline(found or part.outline, is_pending=found is None, where=question.options.where)
 
 
-def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
+def _counts(diff: VersionDiff, *, is_pending: bool, where: str | None) -> None:
     key_figures(view.net_figures(diff, is_pending=is_pending), key="net_figures")
     if not diff.commits:
         return
     gross = words.gross_text(diff.commits)
+    only = f" of rows with {markdown_safe(where)}" if where else ""
+    all_rows = " of all rows: the filter does not reach it" if where else ""
     st.caption(
-        f"**Net** is what differs between the two states. **Gross** is what the commits in between did, added up, "
-        f"{words.gross_source_text(diff.commits)}: {gross}. "
+        f"**Net** is what differs between the two states{only}. **Gross** is what the commits in between did, added "
+        f"up, {words.gross_source_text(diff.commits)}: {gross}{all_rows}. "
         "A row inserted and deleted again is in gross and not in net."
     )
+
+
+def _explanation(diff: VersionDiff) -> None:
+    if said := explained(diff.explanation):
+        with st.container(border=True, key="explanation"):
+            st.markdown("**What stands out**\n\n" + "\n".join(f"- {markdown_safe(each)}" for each in said))
 
 
 def _view(part: LogPart, found: VersionDiff | None) -> None:
@@ -132,7 +143,7 @@ def _pin(diff: VersionDiff) -> None:
     if (state.text(state.FROM), state.text(state.TO)) != (str(diff.from_version), str(diff.to_version)):
         st.button(
             f"Fix v{diff.from_version} and v{diff.to_version} in the link", key="pin", type="tertiary",
-            icon=":material/push_pin:", on_click=choose_range, args=(diff.from_version, diff.to_version),
+            icon=":material/push_pin:", on_click=pin_range, args=(diff.from_version, diff.to_version),
         )  # fmt: skip
 
 
@@ -191,7 +202,7 @@ def _commit(diff: VersionDiff, version: int) -> None:
     commit = next(each.commit for each in diff.commits if each.commit.version == version)
     with st.container(border=True, key="one_commit"):
         st.markdown(f"**v{version}** {markdown_safe(operation_text(commit.operation))}")
-        if predicate := words.predicate_text(commit):
+        if predicate := predicate_text(commit):
             st.code(predicate, language="sql", wrap_lines=True)
         if commit.user_metadata:
             st.caption(markdown_safe(commit.user_metadata))

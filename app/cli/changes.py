@@ -16,6 +16,7 @@ from app.cli import documents, leave_at_once
 from app.cli.diff_here import compared as compared_here
 from app.cli.lake import opened, services
 from app.cli.output import fail, one_line, print_json, print_table, say
+from app.ui.explanation import explained
 from backend.diff.answer import diff as compare
 from backend.diff.export import WRITERS, ChangedBatches, fetched
 from backend.diff.key import key_memory, parse_names
@@ -181,6 +182,8 @@ def _print(found: VersionDiff, shown: int) -> None:
     say(f"{found.ref.name} · v{found.from_version} → v{found.to_version} · {commits}", style="bold")
     if found.is_available:
         say(net_words(found))
+    for line in explained(found.explanation):
+        say(f"  {one_line(line)}")
     for reason in found.reasons:
         say(f"  {one_line(reason)}", style="dim")
     files = found.files

@@ -200,12 +200,45 @@ def diff(value: VersionDiff) -> Document:
             {"column": c.column, "before": json_value(c.before), "after": json_value(c.after), "updates": c.updates}
             for c in value.common
         ],
+        "explanation": _explanation(value),
         "rows": [row_document(row) for row in value.rows],
         "truncated": value.truncated,
         "schema": _schema_diff(value),
         "properties": [{"key": p.key, "before": p.before, "after": p.after} for p in value.properties],
         "files": {name: getattr(value.files, name) for name in value.files.__dataclass_fields__}
         | {"rewritten": None if value.rewritten is None else sum(value.rewritten.values())},
+    }
+
+
+def _explanation(value: VersionDiff) -> Document:
+    """What stands out; `by` of a shift in seconds or days where `unit` says so."""
+    found = value.explanation
+    return {
+        "done": [
+            asdict(each)
+            | {"effect": each.effect.value, "before": json_value(each.before), "after": json_value(each.after)}
+            for each in found.done
+        ],
+        "common": [
+            {
+                "kind": each.kind.value,
+                "of": each.of,
+                "rows": each.rows,
+                "others": each.others,
+                "traits": [
+                    {
+                        "column": trait.column,
+                        "values": None if trait.bounds else json_value(trait.values),
+                        "bounds": json_value(trait.bounds),
+                        "rows": trait.rows,
+                        "others": trait.others,
+                    }
+                    for trait in each.traits
+                ],
+            }
+            for each in found.common
+        ],
+        "population": asdict(found.population) if found.population else None,
     }
 
 

@@ -17,7 +17,7 @@ from backend.lake.model import Commit
 
 CHOICES = 200
 DEFAULT_COMMITS = 10
-_HELP = "A version, `latest`, an offset such as `-5`, or a time such as `2026-11-20T10:00Z`"
+_HELP = "A version, `latest`, an offset such as `-5`, or a time such as `2026-11-20T10:00Z`. Times are UTC."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,12 @@ def _offered(opened: OpenTable) -> dict[str, Commit]:
 
 def choose_range(from_version: int, to_version: int) -> None:
     """Callback of buttons that lead to another range."""
+    state.put({state.FROM: from_version, state.TO: to_version, state.KEY_OF: None, state.PAGE: None})
+    st.session_state[state.ROWS_WHERE] = ""  # a filter of this comparison would hide rows of the next one unasked
+
+
+def pin_range(from_version: int, to_version: int) -> None:
+    """Callback: the same comparison, with its versions in the link."""
     state.put({state.FROM: from_version, state.TO: to_version})
 
 
@@ -81,8 +87,9 @@ def _label(version: str, commits: Mapping[str, Commit]) -> str:
     commit = commits.get(version)
     if commit is None:
         return version
-    at = f" · {commit.committed_at:%Y-%m-%d %H:%M} UTC" if commit.committed_at else ""
-    return f"v{version} · {operation_text(commit.operation)}{at}"
+    # What is cut in a narrow picker is the operation, not the time.
+    at = f" · {commit.committed_at:%Y-%m-%d %H:%M}" if commit.committed_at else ""
+    return f"v{version}{at} · {operation_text(commit.operation)}"
 
 
 def _picked(key: str) -> None:

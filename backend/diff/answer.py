@@ -5,7 +5,7 @@ file is gone, a reader refuses), the next one does and the reason stays. Metadat
 the method.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,18 +14,33 @@ import pyarrow as pa
 
 from backend.diff.commits import FeedAnswer, Gross, counted_by_feed, gross_changes, sum_up, why_incomplete
 from backend.diff.compare import NetAnswer, NetQuery, Read, net_changes
+from backend.diff.explain import Findings, explain, hold_against
 from backend.diff.export import ChangedBatches, change_schema
-from backend.diff.model import BY_ROW_ID, ROW_ID, DiffMethod, KeyChoice, KeySource, RowChange, VersionDiff
+from backend.diff.model import (
+    BY_ROW_ID,
+    ROW_ID,
+    DiffMethod,
+    Explanation,
+    KeyChoice,
+    KeySource,
+    Population,
+    RowChange,
+    VersionDiff,
+)
 from backend.diff.plan import BY_FILES, METHOD_NAMES
 from backend.diff.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
 from backend.diff.read_local import file_rows, why_not_by_duckdb, with_row_ids
 from backend.diff.read_stream import DiffInput, signed_rows
-from backend.duckdb_session import CancelToken
-from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
+from backend.duckdb_session import CancelToken, Connection
+from backend.errors import DiffError, LakehouseError, QueryError, TableError, UnsupportedFeatureError
+from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
 from backend.lake.history.change_feed import FEED
-from backend.lake.model import TableRef
+from backend.lake.model import Snapshot, TableRef
 from backend.lake.rows.local_files import LocalFiles
+from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
+from backend.query.quoting import quoted_name
+from backend.work import Stopped
 
 _SHOWN = 12  # columns named in a sentence
 _DISAGREE = (
@@ -80,12 +95,16 @@ def _answered(
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, token)
         _require_complete(prepared, found, feed)
-        return with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
+        whole = with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
+        return replace(whole, explanation=_explained(prepared, feed.findings, token))
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
     read = _by_row_ids if method is DiffMethod.ROW_ID else _by_files
-    compared = with_answer(prepared, method, read(prepared, query, token), failed=failed)
-    return compared if compared.partial or token.ending() else with_commits(prepared, compared, token)
+    answer = read(prepared, query, token)
+    compared = with_answer(prepared, method, answer, failed=failed)
+    if compared.partial or token.ending():
+        return compared
+    return with_commits(prepared, replace(compared, explanation=_explained(prepared, answer.findings, token)), token)
 
 
 def with_answer(
@@ -208,6 +227,53 @@ def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> V
         reasons=(*found.reasons, *_not_said(prepared, found, answer)),
         num_rows=(None, None) if prepared.options.where else found.num_rows,
     )
+
+
+# what stands out ------------------------------------------------------------------------------------------------------
+
+
+def _explained(prepared: PreparedDiff, findings: Findings, token: CancelToken) -> Explanation:
+    """What stands out, held against the rows of the first state; where those cannot be read in time, what was done."""
+    alone = Explanation(findings.done)
+    if not findings.groups:
+        return alone
+    first, files, is_whole = _others(prepared, len(findings.columns))
+    if not files.num_rows:
+        return alone
+    try:
+        num_rows, masks = hold_against(findings, _reading_one_side(prepared, files, findings.columns), token)
+    except (LakehouseError, Stopped):
+        return alone
+    return explain(findings, Population(first.version, num_rows, is_whole), masks)
+
+
+def _others(prepared: PreparedDiff, columns: int) -> tuple[Snapshot, pa.Table, bool]:
+    """The files of the first state where that is little to read, else those of them that the second has not."""
+    first, apart = prepared.input.states()[0]
+    most = prepared.options.limits.values_beside // (10 if is_remote(first.ref.uri) else 1)
+    rows, is_small = first.num_rows, first.size_bytes <= most
+    if is_small if rows is None else rows * columns <= most:
+        return first, first.columns(DIFFERENCE_COLUMNS), True
+    return first, apart, False
+
+
+def _reading_one_side(prepared: PreparedDiff, files: pa.Table, columns: Sequence[str]) -> Callable[[Connection], str]:
+    """The rows of files of the first state, by DuckDB where it can."""
+    lake, given, first = prepared.lake, prepared.input, prepared.input.first
+
+    def by_deltalake(connection: Connection) -> str:
+        connection.register("beside", lake.read_files(first, files, columns=columns, as_of=given.as_of))
+        return f"SELECT {', '.join(f'{quoted_name(name)} AS c{i}' for i, name in enumerate(columns))} FROM beside"
+
+    def rows(connection: Connection) -> str:
+        if why_not_by_duckdb(given, columns) is not None or (local := lake.local_files(first, files)) is None:
+            return by_deltalake(connection)
+        try:
+            return file_rows(connection, (local, local.only([])), given.newer.metadata, columns).whole.before
+        except UnsupportedFeatureError:
+            return by_deltalake(connection)
+
+    return rows
 
 
 # rows paired by their ids --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from backend.diff.answer import diff
-from backend.diff.model import VersionDiff
+from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.plan import DiffPlan
 from backend.diff.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
 from backend.duckdb_session import CancelToken
@@ -20,6 +20,8 @@ from backend.lake.model import TableRef
 from backend.lru import Lru
 from backend.work import Stopped, Work
 
+SMALL_BYTES = 50_000_000  # up to here rows are compared unasked
+SMALL_FEED_COMMITS, SMALL_FEED_ROWS = 100, 1_000_000
 _POLL_S = 0.1
 Value = TypeVar("Value")
 _Cache: TypeAlias = Lru["DiffQuestion", tuple[Value, float | None]]  # until when it is fresh
@@ -58,6 +60,17 @@ class LogPart:
     possible: DiffPlan
     outline: VersionDiff
     columns: tuple[str, ...]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether comparing rows is so little work that nobody needs to ask for it."""
+        plan, outline = self.plan, self.outline
+        if plan.method is not DiffMethod.CHANGE_FEED:
+            return (plan.bytes_to_read or 0) <= SMALL_BYTES
+        commits = outline.commits
+        reported = sum((each.inserted or 0) + 2 * (each.updated or 0) + (each.deleted or 0) for each in commits)
+        moved = outline.files.bytes_added + outline.files.bytes_removed
+        return len(commits) <= SMALL_FEED_COMMITS and reported <= SMALL_FEED_ROWS and moved <= 2 * SMALL_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from backend.diff.changed_rows import APART, Bucket, Changes, changed_batches, fetch_rows
 from backend.diff.condition import find_matching
+from backend.diff.explain import Findings, find
 from backend.diff.export import ChangedBatches
 from backend.diff.model import ApartCounts, CommonChange, Limits, NetCounts, Partial, RowChange
 from backend.duckdb_session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
@@ -40,8 +41,8 @@ class NetQuery:
 
 @dataclass(frozen=True, slots=True)
 class NetAnswer:
-    """`net` counts whole rows; `rows` are at most the asked number of them. `partial` where it was ended before it had
-    compared all."""
+    """`net` counts whole rows; `rows` are at most the asked number of them; `findings` are what stands out among all.
+    `partial` where it was ended before it had compared all."""
 
     net: NetCounts
     apart: ApartCounts
@@ -51,6 +52,7 @@ class NetAnswer:
     common: tuple[CommonChange, ...]
     arrow_schema: pa.Schema
     partial: Partial | None = field(default=None, kw_only=True)
+    findings: Findings = field(default=Findings(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ def net_changes(read: Read, columns: Sequence[str], query: NetQuery, token: Canc
             changes, buckets = comparison.found()
         with token.sheltered():  # all is compared: an end that comes now would lose it
             page = fetch_rows(changes, buckets, query.row_limit)
+        findings: list[Findings] = []
+        ended_within(token, lambda: findings.append(find(changes, buckets, page)))
         if query.take is not None:
             token.check()  # a file holds all rows
             query.take(changed_batches(changes, buckets, page.arrow_schema, token))
@@ -113,6 +117,7 @@ def net_changes(read: Read, columns: Sequence[str], query: NetQuery, token: Canc
         page.common,
         page.arrow_schema,
         partial=left_out,
+        findings=findings[0] if findings else Findings(),
     )
 
 

@@ -155,6 +155,80 @@ class CommonChange:
     updates: int
 
 
+class Effect(StrEnum):
+    """What was done to a column in rows that were updated."""
+
+    REPLACED = "replaced"  # one value by another one
+    EMPTIED = "emptied"  # a value by null
+    FILLED = "filled"  # null by a value
+    SET = "set"  # any value by one
+    MULTIPLIED = "multiplied"
+    SHIFTED = "shifted"
+    UPPER = "upper case"
+    LOWER = "lower case"
+    TRIMMED = "trimmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What was done to one column in `rows` of the `changed` updates that touch it, of all `updates`. `before` and
+    `after` are the one value each where there is one; `by` is the factor, or what was added (seconds, days of a
+    date)."""
+
+    column: str
+    effect: Effect
+    rows: int
+    changed: int
+    updates: int
+    before: Any = None
+    after: Any = None
+    by: float | int | None = None
+    is_rounded: bool = False
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """One of `values` (null among them as None), or between `bounds`: so many of the changed `rows` have it, and so
+    many of the table's (`others`)."""
+
+    column: str
+    rows: int
+    others: int
+    values: tuple[Any, ...] = ()
+    bounds: tuple[Any, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What rows changed in one way have in common: of `of` such rows `rows` have every trait, and of the table's rows
+    `others`. Values are those before the change; of inserted rows, their own."""
+
+    kind: RowKind
+    of: int
+    rows: int
+    others: int
+    traits: tuple[Trait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """The rows that changed ones are held against: those of a version, or of the files that only it has."""
+
+    version: int
+    rows: int
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What stands out among the rows that changed; empty where nothing does. Every count is exact."""
+
+    done: tuple[Alteration, ...] = ()
+    common: tuple[Common, ...] = ()
+    population: Population | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class FilesDiff:
     """Data files of one state and not of the other, by (path, deletion vector).
@@ -200,13 +274,15 @@ class Partial:
 class Limits:
     """How much a comparison holds at once. DuckDB spills beyond `memory_bytes`. Files are joined in parts of about
     `values_at_once` values. A table of more than `many_columns` is read by deltalake and by one thread: whole rows of
-    it cost memory for every column. Up to `sorted_rows` leave in the order of their key, in batches of `batch_rows`."""
+    it cost memory for every column. Up to `sorted_rows` leave in the order of their key, in batches of `batch_rows`.
+    Changed rows are held against a whole state of up to `values_beside` values (or bytes)."""
 
     memory_bytes: int = DIFF_BYTES
     values_at_once: int = 16_000_000
     many_columns: int = 500
     sorted_rows: int = 1_000_000
     batch_rows: int = 16_384
+    values_beside: int = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +322,7 @@ class VersionDiff:
     rewritten: Mapping[int, int] | None = None
     against: TableRef | None = None  # the table that `to_version` is of, None for the same one
     partial: Partial | None = None  # where the comparison was ended: counts and rows are of what it had compared
+    explanation: Explanation = Explanation()
 
     @property
     def is_changed(self) -> bool | None:

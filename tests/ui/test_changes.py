@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from app import context
 from app.changes.here import _mark
-from app.changes.view import frames as view
+from backend.diff import cache as diff_cache
 from backend.diff.answer import diff
 from backend.diff.cache import DiffQuestion
 from backend.diff.model import DiffMethod, Limits, VersionDiff
@@ -21,6 +21,7 @@ from backend.errors import DiffError, StorageError
 from backend.lake.lake import Lake
 from backend.work import Stopped
 from tests import builders
+from tests.planted import plant
 from tests.ui.frames import frame_with
 from tests.ui.opened import again, home, metrics, open_page, words
 
@@ -206,7 +207,7 @@ def computed(home: Path) -> list[DiffOptions]:
 @pytest.fixture
 def asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every comparison is big enough to wait for a click."""
-    monkeypatch.setattr(view, "SMALL_BYTES", -1)
+    monkeypatch.setattr(diff_cache, "SMALL_BYTES", -1)
 
 
 def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, computed: list[DiffOptions]) -> None:
@@ -274,7 +275,7 @@ def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         DeltaTable(str(path)).update(
             updates={"status": "'paid'"}, predicate=f"order_id BETWEEN {first} AND {first + 9}"
         )
-    monkeypatch.setattr(view, "SMALL_BYTES", -1)
+    monkeypatch.setattr(diff_cache, "SMALL_BYTES", -1)
     lasts = threading.Event()
 
     class EndsEarly(CancelToken):
@@ -476,9 +477,6 @@ def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.
     app = open_page("changes", **link)
     assert "History of order_id = 2, v0 → v4" in words(app).replace("**", "")
 
-    app.button(key="key_look").click()
-    again(app)
-
     steps = frame_with(app, "Version", "At", "Change")
     assert list(steps["Version"]) == ["v3"]
     assert list(steps["Change"]) == ["≠ update"]
@@ -489,12 +487,58 @@ def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.
     assert "key_of" not in app.query_params
 
 
+def test_a_key_has_its_whole_life_beyond_the_range(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_=3, to=4, key_of='{"order_id":2}')
+    assert "No commit of this range touched it" in words(app)
+
+    app.button(key="key_life").click()
+    again(app)
+
+    assert "History of order_id = 2, v0 → v4" in words(app).replace("**", "")
+    steps = frame_with(app, "Version", "At", "Change")
+    assert list(steps["Version"]) == ["v3"] and list(steps["Operation"]) == ["UPDATE"]
+    assert app.query_params["life"] in ("1", ["1"])
+
+
+def test_what_stands_out_is_above_the_rows_and_gross_says_that_no_filter_reaches_it(home: Path) -> None:
+    made = plant(home / "lake" / "payments", versions=4, bad_version=2)
+
+    app = open_page("changes", table="payments", from_=1, to=2, rows_where="amount > 100")
+
+    text = words(app)
+    assert "What stands out" in text and "`amount` × 100 in all" in text
+    assert "`currency` = JPY" in text and "2026-11-11 or 2026-11-12" in text
+    assert "of all rows: the filter does not reach it" in text
+    assert made.changed and app.text_input(key="rows_where").placeholder == "amount < 0"
+
+
+def test_fixing_the_versions_in_the_link_keeps_the_filter(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_="-2", to=4, rows_where="order_id > 2")
+    app.button(key="pin").click()  # the same comparison
+    again(app)
+    assert "of rows with order_id > 2" in words(app)
+
+
+def test_a_way_to_another_comparison_forgets_the_filter(home: Path) -> None:
+    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
+    before = set(path.glob("*.parquet"))
+    DeltaTable(str(path)).alter.set_table_properties(builders.CHANGE_FEED)
+    builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
+    for file in before:
+        file.unlink()
+    app = open_page("changes", table=TABLE, from_=0, to=5, rows_where="amount > 5")
+
+    app.button(key="first_covered").click()
+    again(app)
+
+    assert "v3 → v5" in words(app)
+    assert "rows_where" not in app.query_params and app.text_input(key="rows_where").value == ""
+
+
 @pytest.mark.parametrize("key_of", ["[1]", '{"gone":1}'])
 def test_a_key_that_is_none_in_the_link_breaks_nothing(orders: Path, key_of: str) -> None:
     app = open_page("changes", table=TABLE, from_=0, to=4, key_of=key_of)
     if "gone" in key_of:
-        app.button(key="key_look").click()
-        again(app)
         assert "No column gone to look a key up by" in words(app)
 
     assert list(frame_with(app, "Change")["Change"])

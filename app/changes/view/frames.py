@@ -10,7 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from app.changes.view.rows import cell_text
-from app.changes.view.sentence import METHOD_WORDS, changed_share, predicate_text, rewrites, writer_text
+from app.changes.view.sentence import METHOD_WORDS, changed_share, rewrites, writer_text
+from app.ui.conditions import predicate_text
 from app.ui.frames import ages
 from app.ui.theme import Mode, categories, operation_text, template_name
 from app.ui.words import KeyFigure
@@ -21,10 +22,8 @@ from backend.format import bytes_text, count_text, cut, percent, signed, signed_
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 
 MAX_BARS = 200
+MOST_TICKS = 25
 GROSS_COLUMNS = ("Inserted", "Updated", "Deleted")
-SMALL_BYTES = 50_000_000  # up to here rows are compared unasked
-SMALL_FEED_COMMITS = 100
-SMALL_FEED_ROWS = 1_000_000
 GREEN, VERMILLION, BLUE = 2, 4, 0  # places in the palette
 
 
@@ -71,6 +70,8 @@ def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
         parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}{whole}")
     if any(row.changed for row in found):
         parts.append("● marks a changed cell")
+    if diff.against is None and any(row.key is not None and row.set_apart is None for row in found):
+        parts.append("click a row for the history of its key")
     return " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
 
 
@@ -125,7 +126,9 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
         template=template_name(mode), title={"text": title}, barmode="relative", height=280, bargap=0.2
     )
     figure.update_yaxes(title="rows (deleted below zero)")
-    return figure.update_xaxes(title="version", tickformat="d", nticks=max(2, min(12, len(groups))))
+    step = -(-len(groups) // MOST_TICKS)
+    shown = [group[0].commit.version for group in groups[::step]]
+    return figure.update_xaxes(title="version", tickvals=shown, ticktext=[f"v{version}" for version in shown])
 
 
 def build_schema_frame(schema: SchemaDiff) -> pd.DataFrame:
@@ -208,17 +211,6 @@ def file_figures(part: LogPart) -> list[KeyFigure]:
             else "Files that commits in between replaced and say that no row changed by it (dataChange is false)",
         ),
     ]
-
-
-def starts_alone(part: LogPart) -> bool:
-    """Whether comparing rows is so little work that nobody needs to ask for it."""
-    plan, outline = part.plan, part.outline
-    if plan.method is not DiffMethod.CHANGE_FEED:
-        return (plan.bytes_to_read or 0) <= SMALL_BYTES
-    commits = outline.commits
-    reported = sum((each.inserted or 0) + 2 * (each.updated or 0) + (each.deleted or 0) for each in commits)
-    moved = outline.files.bytes_added + outline.files.bytes_removed
-    return len(commits) <= SMALL_FEED_COMMITS and reported <= SMALL_FEED_ROWS and moved <= 2 * SMALL_BYTES
 
 
 def plan_lines(part: LogPart) -> list[str]:

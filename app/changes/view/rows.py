@@ -37,12 +37,13 @@ KIND_STYLES = {
 class RowTable:
     """The frame to show, and which of its cells hold a changed value, as (row number, column name).
 
-    `left_out` counts the columns that do not fit.
+    `left_out` counts the columns that do not fit, `numbers` are those that stand to the right.
     """
 
     frame: pd.DataFrame
     changed: tuple[tuple[int, str], ...]
     left_out: int = 0
+    numbers: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
@@ -82,7 +83,9 @@ def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
         (at, f"{name} · {side}") for at, row in enumerate(rows) for name in row.changed if name in twice
         for side in ("before", "after")
     ]  # fmt: skip
-    return RowTable(pd.DataFrame(data), tuple(marks), len(set(diff.columns) - {*key, *twice, *once}))
+    decimals = [name for name in diff.columns if pa.types.is_decimal(diff.arrow_schema.field(name).type)]
+    numbers = [each for name in decimals for each in (name, f"{name} · before", f"{name} · after") if each in data]
+    return RowTable(pd.DataFrame(data), tuple(marks), len(set(diff.columns) - {*key, *twice, *once}), tuple(numbers))
 
 
 def build_step_table(diff: VersionDiff, steps: Sequence[KeyStep], commits: Mapping[int, Commit]) -> RowTable:

@@ -6,8 +6,6 @@ is not known is said to be unknown.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import orjson
-
 from backend.bisect.search import may_change_rows
 from backend.diff.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
 from backend.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
@@ -137,18 +135,6 @@ def writer_text(commit: Commit, streams: Mapping[str, str]) -> str:
     return commit.user or commit.engine or "–"
 
 
-def predicate_text(commit: Commit) -> str:
-    """The condition by which the commit found its rows; empty where it names none."""
-    found = commit.parameters.get("predicate") or commit.parameters.get("mergePredicate") or ""
-    if isinstance(found, str) and found.startswith("[") and found.endswith("]"):
-        try:
-            parts = orjson.loads(found)
-        except orjson.JSONDecodeError:
-            return found
-        return " AND ".join(str(part) for part in parts)
-    return str(found)
-
-
 def metadata_texts(schema: SchemaDiff, properties: Sequence[PropertyChange]) -> list[str]:
     """What changed of schema, properties and protocol, each in a few words; "unchanged" is said too."""
     clustering = [each for each in properties if each.key == CLUSTERED_BY]
@@ -208,6 +194,8 @@ def exactness_text(diff: VersionDiff) -> str:
     """How far the counts can be trusted."""
     if not diff.is_available:
         return "No counts of rows."
+    if diff.exact and diff.key is None and diff.net.updated:
+        return "Exact: every changed row is counted. Without a key an updated row is listed as deleted and inserted."
     if diff.exact:
         return "Exact: every changed row is counted, and updates are told from inserts and deletes."
     if diff.partial is not None:
@@ -219,7 +207,7 @@ def exactness_text(diff: VersionDiff) -> str:
 
 def key_text(diff: VersionDiff) -> str:
     if diff.key is None:
-        return "No key: rows are compared as whole rows."
+        return "No key is known: rows are compared as whole rows. A key, under How to compare, pairs them."
     return f"Rows are paired by {', '.join(diff.key.columns)} (from {diff.key.source.value})."
 
 

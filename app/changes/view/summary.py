@@ -13,9 +13,10 @@ from app.changes.view.sentence import (
     gross_source_text,
     headline,
     key_text,
-    predicate_text,
     writer_text,
 )
+from app.ui.conditions import predicate_text
+from app.ui.explanation import explained
 from backend.diff.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import count_text, cut, utc_text
 
@@ -32,6 +33,7 @@ def to_markdown(diff: VersionDiff, *, is_pending: bool = False) -> str:
     parts = [
         f"**{escaped(diff.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
         *_rows(diff, is_pending=is_pending),
+        *_explanation(diff),
         *_commits(diff),
         *_metadata(diff),
         *_method(diff, is_pending=is_pending),
@@ -58,6 +60,11 @@ def _rows(diff: VersionDiff, *, is_pending: bool) -> list[str]:
         "|---|---:|---:|---:|---:|",
         f"| | {cells} |",
     ]
+
+
+def _explanation(diff: VersionDiff) -> list[str]:
+    said = [f"- {escaped(line)}" for line in explained(diff.explanation)]
+    return ["", "What stands out:", "", *said] if said else []
 
 
 def _commits(diff: VersionDiff) -> list[str]:

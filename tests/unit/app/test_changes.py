@@ -3,7 +3,9 @@
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -19,8 +21,17 @@ from app.changes.view.frames import (
     shown_text,
 )
 from app.changes.view.rows import CHANGED_MARK, build_row_table, filter_rows, style
-from app.changes.view.sentence import changed_share, counts_text, gross_counts, gross_text, headline, predicate_text
+from app.changes.view.sentence import (
+    changed_share,
+    counts_text,
+    exactness_text,
+    gross_counts,
+    gross_text,
+    headline,
+    key_text,
+)
 from app.changes.view.summary import escaped, to_markdown
+from app.ui.conditions import predicate_text, without_ids
 from backend.diff.model import (
     ApartCounts,
     CommitChanges,
@@ -150,7 +161,7 @@ def test_what_a_comparison_had_found_when_it_was_ended_is_never_told_as_all() ->
     assert offer_text(ended, was_begun=True).startswith("Cancelled when 4,000 of")
     assert [each.label for each in net_figures(ended)][:3] == [f"{name} (net so far)" for name in KINDS]
     cut = replace(ended, rows=(row(RowKind.INSERT, 1),), truncated=True)
-    assert shown_text(cut, cut.rows) == "1 were fetched of 1,526 changed rows"
+    assert shown_text(cut, cut.rows).startswith("1 were fetched of 1,526 changed rows · click a row")
 
 
 def test_a_predicate_is_read_from_what_spark_and_others_leave() -> None:
@@ -160,6 +171,19 @@ def test_a_predicate_is_read_from_what_spark_and_others_leave() -> None:
     assert predicate_text(replace(commit(1).commit, parameters=other)) == "t.id = s.id"
     assert predicate_text(replace(commit(1).commit, parameters={"predicate": "[id > 1]"})) == "[id > 1]"
     assert predicate_text(commit(1).commit) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("(order_id#53397 = s.order_id#12L)", "(order_id = s.order_id)"),
+        ("(`odd name`#7 > 3) AND (note#4 = 'a#12')", "(`odd name` > 3) AND (note = 'a#12')"),
+        ("note = 'it''s #5'", "note = 'it''s #5'"),
+    ],
+)
+def test_a_condition_is_shown_without_the_ids_of_spark_s_plan(given: str, shown: str) -> None:
+    assert without_ids(given) == shown
+    assert predicate_text(replace(commit(1).commit, parameters={"predicate": orjson.dumps([given]).decode()})) == shown
 
 
 def test_what_updates_touch_is_listed_with_the_commonest_changes() -> None:
@@ -358,3 +382,31 @@ def test_each_schema_change_is_one_line() -> None:
         "partitioning changed",
     ]
     assert build_schema_frame(SchemaDiff()).empty
+
+
+def test_every_commit_has_its_tick_on_the_axis() -> None:
+    commits = tuple(commit(version, (1, 0, 0)) for version in range(1, 14))
+
+    figure = build_commit_figure(diff(commits=commits))
+
+    assert figure is not None and list(figure.layout.xaxis.ticktext) == [f"v{version}" for version in range(1, 14)]
+
+
+def test_decimals_stand_to_the_right() -> None:
+    schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2)), ("tax", pa.decimal128(9, 2))])
+    before, after = (
+        {"id": 1, "price": Decimal("1.00"), "tax": Decimal("1")},
+        {"id": 1, "price": Decimal("2"), "tax": Decimal("1")},
+    )
+    change = RowChange(RowKind.UPDATE, {"id": 1}, before, after, ("price",))
+
+    table = build_row_table(replace(diff(), arrow_schema=schema), [change])
+
+    assert set(table.numbers) == {"price · before", "price · after", "tax"}
+
+
+def test_without_a_key_nothing_says_that_updates_are_told_apart() -> None:
+    no_key = replace(diff(), key=None)
+
+    assert "listed as deleted and inserted" in exactness_text(no_key)
+    assert "updates are told from inserts" not in exactness_text(no_key) + key_text(no_key)

@@ -1,0 +1,104 @@
+"""What stands out among changed rows, in sentences: on Changes, on First bad version and in the terminal.
+
+Rule: pure, and free of pandas, which the terminal does without. Each sentence has its count, and names what the rows
+are held against.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from backend.diff.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
+from backend.diff.values import json_value
+from backend.format import cut, duration_text, percent, things
+
+_KINDS = {RowKind.UPDATE: "updated row", RowKind.INSERT: "inserted row", RowKind.DELETE: "deleted row"}
+_MOST_VALUE = 40
+
+
+def explained(found: Explanation) -> list[str]:
+    """One sentence for each thing that was done, then what the rows have in common; none where nothing stands out."""
+    return list(_sentences(found))
+
+
+def _sentences(found: Explanation) -> Iterator[str]:
+    for each in found.done:
+        yield f"`{each.column}` {_done(each)} {_where(each)}."
+    if found.population is not None:
+        for common in found.common:
+            yield _common(common, found.population)
+
+
+def _done(each: Alteration) -> str:
+    match each.effect:
+        case Effect.REPLACED:
+            return f"{value_text(each.before)} → {value_text(each.after)}"
+        case Effect.EMPTIED:
+            return "set to null"
+        case Effect.FILLED:
+            return "null → a value"
+        case Effect.SET:
+            return f"set to {value_text(each.after)}"
+        case Effect.MULTIPLIED:
+            return _factor(each.by or 0) + (", rounded," if each.is_rounded else "")
+        case Effect.SHIFTED:
+            return _added(each.by or 0, each.unit)
+    return f"made {each.effect.value}" if each.effect is not Effect.TRIMMED else "trimmed"
+
+
+def _factor(by: float) -> str:
+    inverse = 1 / by if by else 0
+    if 0 < abs(by) < 1 and abs(inverse - round(inverse)) < 1e-6:
+        return f"÷ {_number(round(inverse))}"
+    return f"× {_number(by)}"
+
+
+def _added(by: float, unit: str) -> str:
+    sign = "+" if by > 0 else "−"
+    if unit == "s":
+        return f"{sign} {duration_text(abs(by))}"
+    return f"{sign} {_number(abs(by))}{' d' if unit == 'd' else ''}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}".replace("-", "−")
+
+
+def _where(each: Alteration) -> str:
+    if each.rows == each.updates:
+        return f"in {'all ' if each.rows > 1 else 'the '}{things(each.rows, 'updated row')}"
+    touching = "" if each.changed == each.updates else " that change it"
+    if each.rows == each.changed:
+        return f"in all {each.rows:,} of {each.updates:,} updated rows{touching}"
+    return f"in {each.rows:,} of the {things(each.changed, 'updated row')}{touching}"
+
+
+def _common(found: Common, population: Population) -> str:
+    traits = ", ".join(trait_text(trait) for trait in found.traits)
+    share = percent(found.rows / found.of)
+    of = things(found.of, _KINDS[found.kind])
+    who = f"All {of}" if found.rows == found.of else f"{found.rows:,} of the {of}"
+    table = f"v{population.version}" if population.is_whole else f"the compared files of v{population.version}"
+    if not found.others:
+        return f"{who} have {traits}; none of the {things(population.rows, 'row')} of {table} has."
+    against = f"{share} against {percent(found.others / population.rows)} of the rows of {table}"
+    counts = f"{found.others:,} of {population.rows:,}"
+    is_all = found.kind is not RowKind.INSERT and found.others == found.rows == found.of
+    return f"{who} have {traits}: {against} ({counts})." + (" No other row has all of this." if is_all else "")
+
+
+def trait_text(trait: Trait) -> str:
+    """ "`currency` = JPY", "`day` = 2026-11-11 or 2026-11-12", "`id` from 3 to 8"."""
+    if trait.bounds:
+        low, high = trait.bounds
+        return f"`{trait.column}` from {value_text(low)} to {value_text(high)}"
+    return f"`{trait.column}` = {' or '.join(value_text(value) for value in trait.values)}"
+
+
+def value_text(value: Any) -> str:
+    """A value in a sentence."""
+    if value is None:
+        return "null"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}" + (f".{value.microsecond:06}".rstrip("0") if value.microsecond else "")
+    return cut(str(json_value(value)), _MOST_VALUE) if value != "" else '""'

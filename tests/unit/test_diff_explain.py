@@ -1,0 +1,236 @@
+"""What stands out among changed rows is what a recount in pandas finds; what chance made is not said."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.ui.explanation import explained
+from backend.diff.compare import NetAnswer, NetQuery, column_name, net_changes
+from backend.diff.explain import explain, hold_against
+from backend.diff.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
+from backend.duckdb_session import CancelToken
+
+TYPES = {
+    "id": pa.int64(),
+    "currency": pa.string(),
+    "region": pa.string(),
+    "day": pa.date32(),
+    "amount": pa.float64(),
+    "price": pa.decimal128(12, 2),
+    "stock": pa.int32(),
+    "at": pa.timestamp("us", "UTC"),
+    "note": pa.string(),
+    "is_open": pa.bool_(),
+}
+COLUMNS = tuple(TYPES)
+BY_ID = NetQuery(("id",), 10)
+START = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@cache
+def table(rows: int, seed: int) -> pd.DataFrame:
+    chance = random.Random(seed)
+    made = [
+        {
+            "id": number,
+            "currency": chance.choice(["EUR", "USD", "JPY", "GBP", "CHF", "SEK"]),
+            "region": chance.choice(["EMEA", "APAC", "AMER", None]),
+            "day": date(2026, 11, 1) + timedelta(days=chance.randrange(14)),
+            "amount": chance.randrange(100, 100_000) / 100,
+            "price": Decimal(chance.randrange(100, 100_000)) / 100,
+            "stock": chance.randrange(1_000),
+            "at": START + timedelta(seconds=chance.randrange(1_000_000)),
+            "note": chance.choice([None, "a", "Bee", " c "]) if chance.random() < 0.3 else f"Note {number}",
+            "is_open": chance.random() < 0.5,
+        }
+        for number in range(rows)
+    ]
+    return pd.DataFrame(made, columns=list(COLUMNS)).astype("object")
+
+
+Change = Callable[[Any], Any]
+CHANGES: dict[str, tuple[str, Change, Effect]] = {
+    "factor": ("amount", lambda v: v * 100, Effect.MULTIPLIED),
+    "rebate": ("price", lambda v: (v * Decimal("0.9")).quantize(Decimal("0.01")), Effect.MULTIPLIED),
+    "shift": ("stock", lambda v: v - 7, Effect.SHIFTED),
+    "later": ("at", lambda v: v + timedelta(hours=2), Effect.SHIFTED),
+    "constant": ("note", lambda _: "n/a", Effect.SET),
+    "emptied": ("region", lambda _: None, Effect.EMPTIED),
+    "emptied text": ("note", lambda _: None, Effect.EMPTIED),
+    "upper": ("note", lambda v: v and v.upper(), Effect.UPPER),
+}
+HOLDS: dict[Effect, Callable[[Alteration, Any, Any], bool]] = {
+    Effect.REPLACED: lambda a, b, c: b == a.before and c == a.after,
+    Effect.EMPTIED: lambda _a, _b, c: c is None,
+    Effect.FILLED: lambda _a, b, _c: b is None,
+    Effect.SET: lambda a, _b, c: c == a.after,
+    Effect.UPPER: lambda _a, b, c: b is not None and c == b.upper(),
+    Effect.MULTIPLIED: lambda a, b, c: abs(float(c) - float(b) * a.by) <= (0.00501 if a.is_rounded else 1e-6),
+    Effect.SHIFTED: lambda a, b, c: c - b == (timedelta(seconds=a.by) if a.unit == "s" else a.by),
+}
+
+
+def stream(before: pd.DataFrame, after: pd.DataFrame) -> pa.Table:
+    fields = [pa.field(column_name(i), kind) for i, kind in enumerate(TYPES.values())]
+    parts = []
+    for sign, frame in ((-1, before), (1, after)):
+        arrays = [pa.array(frame[name].tolist(), kind) for name, kind in TYPES.items()]
+        parts.append(pa.table([*arrays, pa.array([sign] * len(frame), pa.int8())], [*(f.name for f in fields), "sign"]))
+    return pa.concat_tables(parts)
+
+
+def found(before: pd.DataFrame, after: pd.DataFrame, query: NetQuery = BY_ID) -> tuple[NetAnswer, Explanation]:
+    rows = stream(before, after)
+    answer = net_changes(lambda _: rows.to_reader(), COLUMNS, query, CancelToken())
+    old = rows.filter(pa.compute.equal(rows["sign"], -1))
+
+    def beside(connection: Any) -> str:
+        names = answer.findings.columns
+        connection.register("beside", old.select([column_name(COLUMNS.index(n)) for n in names]).rename_columns(names))
+        return "SELECT " + ", ".join(f'"{name}" AS c{i}' for i, name in enumerate(names)) + " FROM beside"
+
+    if not answer.findings.groups:
+        return answer, Explanation(answer.findings.done)
+    total, masks = hold_against(answer.findings, beside, CancelToken())
+    return answer, explain(answer.findings, Population(0, total, True), masks)
+
+
+def has(trait: Trait, values: pd.Series) -> pd.Series:
+    if trait.bounds:
+        return values.map(lambda v: v is not None and trait.bounds[0] <= v <= trait.bounds[1])
+    return values.map(lambda v: any(v is None if wanted is None else v == wanted for wanted in trait.values))
+
+
+def recount(common: Common, changed: pd.DataFrame, everything: pd.DataFrame) -> None:
+    """Every count of the sentence, one row after the other."""
+    assert common.of == len(changed)
+    for frame, whole in ((changed, common.rows), (everything, common.others)):
+        together = pd.Series([True] * len(frame), index=frame.index)
+        for trait in common.traits:
+            mine = has(trait, frame[trait.column])
+            assert int(mine.sum()) == (trait.rows if frame is changed else trait.others), trait
+            together &= mine
+        assert int(together.sum()) == whole
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 9),
+    what=st.sampled_from(sorted(CHANGES)),
+    currency=st.sampled_from(["EUR", "JPY"]),
+    days=st.integers(1, 3),
+    beside=st.integers(0, 3),
+)
+def test_a_planted_change_is_told_with_the_counts_of_a_recount(
+    seed: int, what: str, currency: str, days: int, beside: int
+) -> None:
+    before, (column, change, effect) = table(1_500, seed), CHANGES[what]
+    first = date(2026, 11, 1) + timedelta(days=seed % 10)
+    hit = (before["currency"] == currency) & before["day"].map(lambda d: first <= d < first + timedelta(days=days))
+    hit |= before.index.isin(range(beside))  # a few rows that have nothing to do with it
+    after = before.copy()
+    after.loc[hit, column] = pd.Series([change(v) for v in before.loc[hit, column]], before.index[hit], dtype="object")
+    touched = [b is not c and b != c for b, c in zip(before[column], after[column], strict=True)]
+
+    answer, said = found(before, after)
+
+    assert answer.net.updated == sum(touched)
+    (done,) = said.done
+    pairs = [(b, c) for b, c, is_touched in zip(before[column], after[column], touched, strict=True) if is_touched]
+    assert done.effect is effect or (done.effect is Effect.REPLACED and len({b for b, _ in pairs}) <= 2)
+    assert (done.column, done.changed, done.updates) == (column, len(pairs), len(pairs))
+    assert done.rows == sum(HOLDS[done.effect](done, b, c) for b, c in pairs)
+    for common in said.common:
+        recount(common, before[touched], before)
+    if len(pairs) > 30 and not beside:
+        (common,) = said.common
+        told = {trait.column: trait for trait in common.traits}
+        assert told["currency"].values == (currency,) and common.rows == common.of
+        assert "currency" in " ".join(explained(said)) and "100 % against" in " ".join(explained(said))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 9), share=st.sampled_from([0.01, 0.1, 0.5, 1.0]))
+def test_random_changes_are_met_with_silence(seed: int, share: float) -> None:
+    before, other, chance = table(1_000, seed), table(1_000, seed + 1), random.Random(seed)
+    after = before.copy()
+    hit = set(chance.sample(range(1_000), int(1_000 * share)))
+    for name in ("currency", "region", "day", "amount", "price", "stock", "at"):
+        pairs = zip(before[name], other[name], strict=True)
+        after[name] = [new if i in hit and chance.random() < 0.5 else old for i, (old, new) in enumerate(pairs)]
+
+    _, said = found(before, after)
+
+    assert said.common == () and said.done == (), explained(said)
+
+
+def test_deleted_and_inserted_rows_say_what_they_have_in_common() -> None:
+    before = table(1_200, 3)
+    gone = (before["currency"] == "JPY") & before["region"].map(lambda r: r is None)
+    more = table(300, 4).assign(id=range(5_000, 5_300), region="MARS")
+    after = pd.concat([before[~gone], more.astype("object")])
+
+    _, said = found(before, after)
+
+    by_kind = {each.kind: each for each in said.common}
+    recount(by_kind[RowKind.DELETE], before[gone], before)
+    recount(by_kind[RowKind.INSERT], more, before)
+    lost, came = by_kind[RowKind.DELETE], by_kind[RowKind.INSERT]
+    assert {trait.column: trait.values for trait in lost.traits} == {"currency": ("JPY",), "region": (None,)}
+    assert [trait.values for trait in came.traits] == [("MARS",)] and came.others == 0
+    texts = explained(said)
+    assert any("No other row has all of this" in text for text in texts)
+    assert any("`region` = MARS; none of the 1,200 rows of v0 has" in text for text in texts)
+
+
+def test_without_a_key_whole_rows_that_went_and_came_are_told() -> None:
+    before = table(800, 5)
+    hit = before["currency"] == "CHF"
+    after = before.copy()
+    after.loc[hit, "amount"] = before.loc[hit, "amount"] * 10
+
+    _, said = found(before, after, NetQuery((), 10))
+
+    assert said.done == ()
+    for common in said.common:
+        assert common.kind in (RowKind.INSERT, RowKind.DELETE) and common.of == int(hit.sum())
+        assert {trait.column: trait.values for trait in common.traits}["currency"] == ("CHF",)
+
+
+def test_a_filter_leaves_only_its_rows_to_explain() -> None:
+    before = table(900, 6)
+    hit = before["currency"] == "SEK"
+    after = before.copy()
+    after.loc[hit, "stock"] = [value + 1_000 for value in before.loc[hit, "stock"]]
+
+    answer, said = found(before, after, NetQuery(("id",), 10, where="stock >= 1500"))
+
+    few = hit & before["stock"].map(lambda v: v >= 500)
+    assert answer.net.updated == int(few.sum())
+    assert (said.done[0].effect, said.done[0].by, said.done[0].rows) == (Effect.SHIFTED, 1_000, int(few.sum()))
+    recount(said.common[0], before[few], before)
+
+
+DONE = (
+    (Effect.MULTIPLIED, (931, 931, 931), {"by": 100}, "× 100 in all 931 updated rows"),
+    (Effect.MULTIPLIED, (9, 9, 9), {"by": 0.01}, "÷ 100 in all 9 updated rows"),
+    (Effect.MULTIPLIED, (9, 9, 9), {"by": 1.1, "is_rounded": True}, "× 1.1, rounded, in all 9 updated rows"),
+    (Effect.SHIFTED, (9, 9, 9), {"by": -3600, "unit": "s"}, "− 1 h in all 9 updated rows"),
+    (Effect.SHIFTED, (9, 10, 12), {"by": 2, "unit": "d"}, "+ 2 d in 9 of the 10 updated rows that change it"),
+    (Effect.REPLACED, (7, 7, 9), {"before": "new"}, "new → null in all 7 of 9 updated rows that change it"),
+    (Effect.SET, (7, 7, 7), {"after": date(2026, 1, 2)}, "set to 2026-01-02 in all 7 updated rows"),
+)
+
+
+@pytest.mark.parametrize(("effect", "counts", "told", "text"), DONE)
+def test_what_was_done_in_words(effect: Effect, counts: tuple[int, int, int], told: dict[str, Any], text: str) -> None:
+    assert explained(Explanation((Alteration("a", effect, *counts, **told),))) == [f"`a` {text}."]
