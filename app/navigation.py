@@ -51,9 +51,9 @@ def title(name: str) -> str:
     return _entry(name)[1]
 
 
-def page_link(page: str, label: str, params: Params | None = None) -> None:
-    """A link to a page with its query parameters, keys of `state`; None leaves one out."""
-    st.page_link(_page(page), label=label, query_params=_given(params or {}))
+def page_link(page: str, label: str, params: Params | None = None, *, icon: str | None = None) -> None:
+    """A link to a page with its query parameters, keys of `state`; None leaves one out. `icon`: not the page's."""
+    st.page_link(_page(page), label=label, icon=icon, query_params=_given(params or {}))
 
 
 def table_link(table: str, label: str | None = None, params: Params | None = None, *, page: str = "table") -> None:

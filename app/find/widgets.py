@@ -10,6 +10,14 @@ from app.find import view
 from app.ui.words import markdown_safe
 
 SHORTCUT = "Mod+K"
+# Whoever presses the key begins to type. Without the focus, Streamlit would take an R for "run again".
+_FOCUS = """
+export default function () {
+  const dialog = document.querySelector('[role="dialog"]')
+  const input = dialog && dialog.querySelector("input")
+  if (input && (document.activeElement === dialog || !dialog.contains(document.activeElement))) input.focus()
+}
+"""
 
 
 def find_button() -> None:
@@ -29,6 +37,7 @@ def _dialog() -> None:
         "Find", key="lake_find_words", live="150ms", label_visibility="collapsed", type="search",
         placeholder="customer_id, a table, an owner, a property value …", icon=":material/search:",
     )  # fmt: skip
+    st.components.v2.component("weir_find_focus", js=_FOCUS)(key="lake_find_focus", height=1)
     with st.container(height=420, border=False, key="lake_find_results"), errors.boundary():
         _results(words or "")
 

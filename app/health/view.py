@@ -18,7 +18,7 @@ from app.ui.theme import Mode, categories, operation_family, operation_style, te
 from app.ui.words import KeyFigure
 from backend.format import age_s, ago, bytes_text, count_text, duration_text, percent, things, utc_text
 from backend.health.judge import Judged
-from backend.health.merging import merge_gain
+from backend.health.merging import gain_text, merge_gain
 from backend.health.model import MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
 from backend.lake.model import TableCard, UnreadableTable
 
@@ -124,7 +124,9 @@ def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
     if row.problem:
         return cells | {"Finding": row.problem}
     if row.judged is None or row.judged.evidence is None:
-        return cells
+        return cells | (
+            {"Finding": gain_text(merge_gain(table))} if row.severity and isinstance(table, TableCard) else {}
+        )
     evidence = row.judged.evidence
     return cells | {
         "Finding": said[0].finding,
@@ -231,14 +233,17 @@ def trend_finding(health: TableHealth) -> str:
     if not health.trend:
         return "Files per version: the log holds no version"
     first, last = health.trend[0], health.trend[-1]
+    if not last.num_files:
+        return f"No files at v{last.version}"
     now_text = f"{things(last.num_files, 'file')} of {_average(last)} on average at v{last.version}"
-    if first is last or not last.num_files:
-        return now_text if last.num_files else f"No files at v{last.version}"
-    return f"{now_text}; {things(first.num_files, 'file')} of {_average(first)} at v{first.version}"
+    if first is last:
+        return now_text
+    before = f"{things(first.num_files, 'file')} of {_average(first)}" if first.num_files else "none"
+    return f"{now_text}; {before} at v{first.version}"
 
 
 def _average(point: TrendPoint) -> str:
-    return bytes_text(point.size_bytes / point.num_files if point.num_files else 0)
+    return bytes_text(point.size_bytes / point.num_files)
 
 
 def build_offender_frame(offenders: Sequence[Offender], streams: Mapping[str, str] | None = None) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from app.ui.words import markdown_safe
 from backend.format import count_text, things
 from backend.health.merging import URGENCY
 from backend.health.model import Recommendation, TableHealth
+from backend.lake.model import TableCard
 
 _SHARE = st.column_config.ProgressColumn("Small share", format="percent", min_value=0, max_value=1)
 LAKE = Look(
@@ -69,7 +70,7 @@ def lake_health() -> None:
 
 def being_judged(reading: LakeReading) -> bool:
     """Whether judgements of tables are still to come."""
-    return view.num_pending(view.lake_rows(reading.tables, cache.judged(reading))) > 0
+    return len(cache.judged(reading)) < sum(isinstance(table, TableCard) for table in reading.tables)
 
 
 def _judging_progress(rows: Sequence[view.LakeRow], num_tables: int) -> None:

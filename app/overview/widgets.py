@@ -59,12 +59,13 @@ def attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: s
 
 def _group(group: AttentionGroup, now: datetime) -> None:
     leads_to, (bold, rest), item = destination(group), group_words(group, now), group.only
-    with st.container(
-        horizontal=True, vertical_alignment="center", key=f"attention_{group.cause.value}_{group.severity.value}"
-    ):
+    key = f"attention_{group.cause.value}_{group.severity.value}"
+    grid = st.grid(6, min_column_width=120, vertical_alignment="center", key=key)  # in a narrow window the link wraps
+    with grid.cell(column_span=5):
         st.markdown(
             f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
             f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
             help=moment_help(item.since, context.timezone()) if item and item.since else None,
         )
+    with grid.cell():
         navigation.page_link(leads_to.page, leads_to.label, leads_to.params)

@@ -91,7 +91,8 @@ def _filters(tables: Sequence[Table]) -> view.Query:
 def _page(found: Sequence[Table], limits: view.Limits) -> None:
     slot, rows, which = lists.paged(found, key="table_list")
     with slot:
-        st.caption(f"{which} Click a row to open the table.".strip())
+        whole = " Search and filters look through all of them." if which else ""
+        st.caption(f"{which}{whole} Click a row to open the table.".strip())
         names = [table.ref.name for table in rows]
         name = lists.choose(view.catalog_frame(rows, limits.now), TABLES, key="catalog", names=names)
     if name is not None:

@@ -178,11 +178,10 @@ def _breadcrumb(ref: TableRef, folders: tuple[str, ...]) -> None:
     """The way to the table, each part a link to the tables there."""
     with st.container(horizontal=True, vertical_alignment="center", gap="xxsmall", key="breadcrumb"):
         for number, folder in enumerate(folders):
-            if number:
-                st.caption("/", width="content")
             is_layer = folder.lower() == ref.layer
             narrowed = {state.LAYER: ref.layer} if is_layer else {state.SEARCH: f"{folder}/"} if number else {}
-            navigation.page_link("tables", folder, narrowed)
+            icon = ":material/chevron_right:" if number else ":material/database:"
+            navigation.page_link("tables", folder, narrowed, icon=icon)
 
 
 def _version_control(opened: OpenTable) -> None:

@@ -60,7 +60,7 @@ def page_sentence(page: int, num_found: int) -> str:
         return ""
     first = (page - 1) * PAGE_ROWS + 1
     last = min(num_found, page * PAGE_ROWS)
-    return f"Rows {first:,} to {last:,} of {num_found:,}; search and filters look through all of them."
+    return f"Rows {first:,} to {last:,} of {num_found:,}."
 
 
 def num_pages(num_found: int) -> int:

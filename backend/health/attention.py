@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.health.merging import merge_gain
+from backend.health.merging import gain_text, merge_gain
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, UnreadableTable
 from backend.settings import Settings
@@ -152,8 +152,7 @@ def _table_items(
             Severity.WARNING if urgent else Severity.NOTE,
             Cause.SMALL_FILES,
             card.ref.name,
-            f"{card.small_files:,} of {card.num_files:,} files ({100 * gain.small_share:.0f} %) are small; "
-            f"merging would spare {gain.spared:,}.",
+            gain_text(gain),
             "See the Health page for where they come from; OPTIMIZE merges them."
             if urgent
             else "Readers lose little by them: OPTIMIZE can wait.",

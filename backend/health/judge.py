@@ -59,7 +59,8 @@ class LakeJudge:
             self._looked_s = time.monotonic()
             self._judged = {c.ref.uri: old for c in cards if (old := self._judged.get(c.ref.uri)) and old.holds(c)}
             self._wanted = [c for c in cards if c.ref.uri not in self._judged and c is not self._under_way]
-            self._wanted.sort(key=lambda card: merge_gain(card).spared)  # taken from the end
+            self._wanted.sort(key=lambda card: (-merge_gain(card).spared, card.ref.name))
+            self._wanted.reverse()  # taken from the end
             if self._wanted and not self._running:
                 self._running = True
                 threading.Thread(target=self._judge_all, name="lake-health", daemon=True).start()

@@ -56,6 +56,14 @@ class MergeGain:
         return Severity.NOTE if self.spared and self.small_share >= SOME_SMALL else Severity.FINE
 
 
+def gain_text(gain: MergeGain) -> str:
+    """The finding that a card alone can tell."""
+    return (
+        f"{gain.small_files:,} of {gain.num_files:,} files ({100 * gain.small_share:.0f} %) are small; "
+        f"merging would spare {gain.spared:,}."
+    )
+
+
 def merge_gain(card: TableCard) -> MergeGain:
     """The gain as a card knows it."""
     after = card.num_files if card.files_after_merge is None else card.files_after_merge

@@ -117,6 +117,7 @@ def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
     frame = build_lake_frame(rows, now=NOW).set_index("Table")
     assert list(frame.index) == ["d", "c", "b", "a", "e"] and num_pending(rows) == 3
     assert frame.loc["d", "Judgement"] == "▲ warning" and frame.loc["a", "Judgement"] == "… being judged"
+    assert frame.loc["d", "Finding"] == "5,000 of 5,000 files (100 %) are small; merging would spare 4,999."
     assert frame.loc["d", "Spared"] == 4_999 and frame.isna().loc["a", ["Finding", "Last OPTIMIZE"]].all()
     assert "1 being judged" in lake_sentence(rows)
 
