@@ -17,6 +17,7 @@ from backend.diff.host_job import DiffJobs
 from backend.diff.key import key_memory
 from backend.lake.lake import Lake
 from backend.query.numbers import Aggregates, ColumnNumbers
+from backend.query.profile import Profiles
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 
@@ -52,6 +53,12 @@ def aggregates() -> Aggregates:
 def column_numbers() -> ColumnNumbers:
     """What columns came to by their statistics, shared by all viewers."""
     return ColumnNumbers()
+
+
+@st.cache_resource(show_spinner=False)
+def profiles() -> Profiles:
+    """Profiles that were read from rows, shared by all viewers."""
+    return Profiles()
 
 
 @st.cache_resource(show_spinner=False)

@@ -3,7 +3,9 @@
 Rule: pure, units always, at most three significant digits in prose, an unknown value is "–" and never 0.
 """
 
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 UNKNOWN = "–"
@@ -151,6 +153,25 @@ def moment_help(moment: datetime | None, zone: str | None = None) -> str:
 def age_s(moment: datetime | None, now: datetime) -> float | None:
     """Seconds since a moment, for cells that sort by age."""
     return (now - moment).total_seconds() if moment else None
+
+
+def value_text(value: Any) -> str:
+    """One value of a column, exact."""
+    match value:
+        case None:
+            return UNKNOWN
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            text = value.replace(tzinfo=None).isoformat(sep=" ", timespec="auto")
+            return f"{text} UTC" if value.tzinfo else text
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case float():
+            return repr(value).removesuffix(".0")
+    return str(value)
 
 
 def cut(text: str, most: int = 60) -> str:

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app import context, errors, state
+from app.profile.widgets import profile
 from app.summary import data, schema
 from app.summary import widgets as summary
 from app.ui.frame import table_header
@@ -15,7 +16,7 @@ with errors.boundary():
     summary.trust(opened)
 view = st.segmented_control(
     "Show",
-    ["Schema", "Data", "Details"],
+    ["Schema", "Data", "Profile", "Details"],
     default="Schema",
     required=True,
     key=state.VIEW,
@@ -24,6 +25,8 @@ view = st.segmented_control(
 with errors.boundary():
     if view == "Data":
         data.rows(opened, limit=context.settings().lake.preview_rows)
+    elif view == "Profile":
+        profile(opened)
     elif view == "Details":
         summary.details(opened)
     else:

@@ -91,6 +91,22 @@ def table(name: TableName, at: At = None, as_json: AsJson = False) -> int:
 
 
 @app.command(rich_help_panel=READ)
+def profile(
+    name: TableName,
+    at: At = None,
+    against: Annotated[str | None, typer.Option("--against", help="Another version: what differs.")] = None,
+    from_statistics: Annotated[
+        bool, typer.Option("--statistics", help="From the log's statistics alone; no data file is opened.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """The columns of one version: nulls, bounds, distinct and commonest values; what differs from another."""
+    from app.cli import profile
+
+    return profile.profile(name, at, against, from_statistics=from_statistics, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def history(
     name: TableName,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many of the newest commits.")] = None,

@@ -4,13 +4,11 @@ Rule: pure; a bound that may not be a value has a sign (≥, ≤), and what is k
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 import pandas as pd
 
-from backend.format import UNKNOWN, count_text, cut, percent, things
+from backend.format import UNKNOWN, count_text, cut, percent, things, value_text
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.table.schema import Column, Constraint, Identity, TypeChange
 
@@ -78,25 +76,6 @@ def statistics_sentence(totals: Iterable[ColumnTotals]) -> str:
     if any(0 < _least_known(each) < files for each in totals):
         text += " Where not all files say, the true bounds may lie beyond."
     return text
-
-
-def value_text(value: Any) -> str:
-    """A bound, exact."""
-    match value:
-        case None:
-            return UNKNOWN
-        case bool():
-            return "true" if value else "false"
-        case datetime():
-            text = value.replace(tzinfo=None).isoformat(sep=" ", timespec="auto")
-            return f"{text} UTC" if value.tzinfo else text
-        case date():
-            return value.isoformat()
-        case Decimal():
-            return format(value, "f")
-        case float():
-            return repr(value).removesuffix(".0")
-    return str(value)
 
 
 def _row(column: Column, totals: ColumnTotals | None) -> dict[str, str]:

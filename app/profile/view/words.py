@@ -1,0 +1,112 @@
+"""A profile in words: where it is from, and what differs from another version's.
+
+Rule: pure, and free of pandas, which the terminal does without. What nobody counted is a dash.
+"""
+
+from collections.abc import Iterator
+
+from backend.format import UNKNOWN, bytes_text, count_text, cut, percent, things, value_text
+from backend.query.profile import Bin, ColumnProfile, Profile
+
+LEAST_SHARE = 0.01  # of the rows: a smaller change of nulls is not told
+LEAST_CHANGE = 0.2  # of the distinct values, which are approximate
+MOST_CHARS = 40
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def source_sentence(found: Profile) -> str:
+    """Where the figures are from, and what that leaves open."""
+    many = things(len(found.columns), "column")
+    if found.is_read:
+        rows = things(found.rows, "row")
+        return f"{many} of v{found.version}, counted over {rows}. Distinct values are approximate."
+    return (
+        f"{many} of v{found.version}, from the log's statistics alone. Distinct values, the commonest ones and how "
+        "they are spread come from the rows."
+    )
+
+
+def cost_sentence(size_bytes: int, files: int) -> str:
+    """What reading the rows costs, said before."""
+    return f"Reads {bytes_text(size_bytes)} in {things(files, 'data file')}; columns whose values repeat, twice."
+
+
+def nulls_text(column: ColumnProfile) -> str:
+    """ "31 %", "≈ 0.2 %" where deleted rows may count, or a dash."""
+    share = percent(column.null_share)
+    return f"≈ {share}" if column.nulls and not column.is_exact else share
+
+
+def bound_text(column: ColumnProfile, name: str) -> str:
+    """The lowest or highest value; a bound that may not be a value has a sign."""
+    value = getattr(column, name)
+    sign = "" if column.is_exact or value is None else "≥ " if name == "lowest" else "≤ "
+    return f"{sign}{cut(value_text(value), MOST_CHARS)}"
+
+
+def top_text(column: ColumnProfile) -> str:
+    """ "paid 62 %, new 38 %"."""
+    held = (column.rows or 0) - (column.nulls or 0)
+    return ", ".join(f"{cut(value_text(top.value), 24)} {percent(top.rows / held)}" for top in column.top if held)
+
+
+def spread_text(bins: tuple[Bin, ...]) -> str:
+    """Rows a bin as blocks: "▁▃█▂"."""
+    most = max((each.rows for each in bins), default=0)
+    return "".join(_BLOCKS[-(-each.rows * 7 // most)] for each in bins) if most else ""
+
+
+def differences(before: Profile, after: Profile) -> dict[str, str]:
+    """What differs by column, those with something to tell alone: "null share 0.2 % → 31 %"."""
+    older = {column.column: column for column in before.columns}
+    newer = {column.column: column for column in after.columns}
+    told = {name: f"not in v{after.version}" for name in older if name not in newer}
+    for name, column in newer.items():
+        was = older.get(name)
+        words = [f"not in v{before.version}"] if was is None else list(_changes(was, column))
+        if words:
+            told[name] = "; ".join(words)
+    return told
+
+
+def differing_sentence(before: Profile, after: Profile) -> str:
+    """How many columns stand out against the other version."""
+    told = differences(before, after)
+    gone = [name for name, words in told.items() if words == f"not in v{after.version}"]
+    text = f"{things(len(told), 'column')} {'differs' if len(told) == 1 else 'differ'} from v{before.version}"
+    if not told:
+        return f"No column stands out against v{before.version}."
+    return f"{text}; no longer there: {', '.join(gone)}." if gone else f"{text}."
+
+
+def difference_lines(before: Profile, after: Profile) -> list[str]:
+    """One line a column: "null share of `email` 0.2 % → 31 %"."""
+    return [f"`{name}`: {words}" for name, words in differences(before, after).items()] or [
+        f"No column of v{after.version} stands out against v{before.version}."
+    ]
+
+
+def _changes(was: ColumnProfile, column: ColumnProfile) -> Iterator[str]:
+    if was.type != column.type:
+        yield f"type {was.type} → {column.type}"
+    if _nulls_changed(was, column):
+        yield f"null share {nulls_text(was)} → {nulls_text(column)}"
+    for name in ("lowest", "highest"):
+        low, high = getattr(was, name), getattr(column, name)
+        if low is not None and high is not None and low != high:
+            yield f"{name} {bound_text(was, name)} → {bound_text(column, name)}"
+    if was.distinct and column.distinct and abs(column.distinct - was.distinct) > LEAST_CHANGE * was.distinct:
+        yield f"distinct ≈ {count_text(was.distinct)} → {count_text(column.distinct)}"
+    if was.top and column.top and was.top[0].value != column.top[0].value:
+        yield f"commonest {value_text(was.top[0].value)} → {value_text(column.top[0].value)}"
+
+
+def _nulls_changed(was: ColumnProfile, column: ColumnProfile) -> bool:
+    if was.null_share is None or column.null_share is None:
+        return False
+    return abs(column.null_share - was.null_share) >= LEAST_SHARE or bool(was.nulls) != bool(column.nulls)
+
+
+def distinct_text(column: ColumnProfile) -> str:
+    """ "≈ 1,204"."""
+    return UNKNOWN if column.distinct is None else f"≈ {count_text(column.distinct)}"

@@ -1,0 +1,109 @@
+"""The profile of a version: at once from the log, exact from the rows after a click, beside another version's.
+
+Rule: no data file is opened before a person asked, and what it costs is said before. A profile once read is kept.
+"""
+
+from collections.abc import Callable
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import cache, context, state
+from app.profile.view import words
+from app.profile.view.frames import profile_frame
+from app.ui import lists, work
+from app.ui.frame import OpenTable
+from app.ui.words import markdown_safe
+from backend.diff.versions import resolve_version
+from backend.errors import TableError
+from backend.lake.model import Snapshot
+from backend.query.over_versions import Progress
+from backend.query.profile import Profile, from_log, profiled, with_statistics
+
+PROFILE = lists.Look(
+    formats={"Null share": "percent", "Nulls": "count", "Distinct": "count"},
+    config={
+        "Column": st.column_config.TextColumn(pinned=True),
+        "Against": st.column_config.TextColumn(width=300, help="What differs from the other version."),
+        "Null share": st.column_config.NumberColumn(help="Of the rows that were counted."),
+        "Distinct": st.column_config.NumberColumn(help="Approximate, nulls left out."),
+        "Lowest": st.column_config.TextColumn(help="≥: the true value may lie above."),
+        "Highest": st.column_config.TextColumn(help="≤: the true value may lie below."),
+        "Commonest": st.column_config.TextColumn(help="With their share of the values that are there."),
+        "Spread": st.column_config.BarChartColumn(
+            y_min=0, y_max=1, help="Rows in up to 12 equal steps from the lowest to the highest."
+        ),
+    },
+    alt="Profile of the columns",
+)
+
+
+def profile(opened: OpenTable) -> None:
+    """The controls, what stands out, and the columns; raises what `resolve_version` and the lake raise."""
+    snapshot = opened.snapshot
+    if not profiled(snapshot):
+        st.info("**The table has no columns yet.**", icon=":material/view_column:")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", key="profile_controls"):
+        text = st.text_input(
+            "Compare with version", key=state.COMPARE, bind="query-params", placeholder="118, -5, latest, a time",
+            icon=":material/compare_arrows:", width=260,
+        )  # fmt: skip
+        button = st.container(horizontal=True, vertical_alignment="center", key="profile_button")
+    other = _other(opened, (text or "").strip())
+    snapshots = [snapshot] if other is None else [other, snapshot]
+    found = _read(snapshots, button) or [_from_log(each) for each in snapshots]
+    said = words.source_sentence(found[-1])
+    if len(found) == 2:
+        said += f" {words.differing_sentence(*found)}"
+    st.caption(markdown_safe(said))
+    frame = profile_frame(found[-1], found[0] if len(found) == 2 else None)
+    lists.show(frame, PROFILE, key="profile")
+
+
+def _other(opened: OpenTable, text: str) -> Snapshot | None:
+    """The version to compare with; None where none is named, or this one."""
+    if not text:
+        return None
+    lake = context.lake()
+    version = resolve_version(lake, opened.ref, text)
+    return None if version == opened.snapshot.version else lake.snapshot(opened.ref, version)
+
+
+def _from_log(snapshot: Snapshot) -> Profile:
+    return from_log(snapshot, cache.column_totals(snapshot, tuple(with_statistics(snapshot))))
+
+
+def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
+    """Profiles that were read from the rows, perhaps now; none before a person asked for all of them."""
+    profiles, versions = context.profiles(), [snapshot.version for snapshot in snapshots]
+    known = {value.version: value for snapshot in snapshots for value in profiles.known(snapshot, [snapshot.version])}
+    missing = [snapshot for snapshot in snapshots if snapshot.version not in known]
+    ref = snapshots[0].ref
+    name = f"profile_{ref.uri}_{versions}"
+    if missing and not work.is_asked(name):
+        size, files = (sum(getattr(each, total) for each in missing) for total in ("size_bytes", "num_files"))
+        with button:
+            st.button("Read the rows", key="read_profile", icon=":material/play_arrow:", on_click=work.ask,
+                      args=(name,))  # fmt: skip
+            st.caption(words.cost_sentence(size, files))
+        return []
+    if missing:
+        last = work.run(profiles.over(context.lake(), ref, versions), key="profile", tell=_tell(missing))
+        known = {value.version: value for value in last.values} if last else {}
+    for value in known.values():
+        if value.problem:
+            raise TableError(f"v{value.version} could not be read: {value.problem}")
+    return [known[version].value for version in versions] if len(known) == len(versions) else []
+
+
+def _tell(missing: list[Snapshot]) -> Callable[[Progress], tuple[float, str]]:
+    rows = {snapshot.version: snapshot.num_rows for snapshot in missing}
+
+    def tell(step: Progress) -> tuple[float, str]:
+        total = rows.get(step.version or -1)
+        share = step.rows_read / (2 * total) if total else 0.0
+        done = (len(step.values) + min(1.0, share)) / max(1, step.total)
+        return done, f"v{step.version}: {step.rows_read:,} rows read"
+
+    return tell
