@@ -112,7 +112,8 @@ def writers_sentence(commits: Sequence[Commit], streams: Mapping[str, str]) -> s
 
 def _writer(commit: Commit, streams: Mapping[str, str]) -> str:
     if stream := stream_of(commit, streams):
-        return f"stream {stream}"
+        query = commit.origin.query_id if commit.origin else None
+        return f"stream {f'query {query[:8]}' if query and stream == f'query {query}' else stream}"
     named = " by ".join(part for part in (commit.engine, commit.user) if part)
     return named or "an unnamed writer"
 
