@@ -66,10 +66,11 @@ class Weir:
     env: dict[str, str]
     process: subprocess.Popen[bytes]
 
-    def json(self, *words: str) -> Any:
-        """What `weir … --json` prints."""
+    def json(self, *words: str, differs: bool = False) -> Any:
+        """What `weir … --json` prints. `differs`: it ends as `weir diff` does where something differs."""
         argv = [sys.executable, "-m", "app.cli", *words, "--json"]
-        run = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60, check=True)
+        run = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        assert run.returncode == (10 if differs else 0), run.stderr
         return json.loads(run.stdout)
 
     def streams(self) -> dict[str, dict[str, Any]]:
@@ -223,11 +224,11 @@ class Viewer:
         """Whether the page is wider than the window."""
         return bool(self.page.evaluate("document.scrollingElement.scrollWidth > window.innerWidth + 1"))
 
-    def barriers(self) -> list[str]:
+    def barriers(self) -> tuple[str, ...]:
         """What axe finds serious or critical on the page."""
         found = Axe().run(self.page, context={"exclude": [[part] for part in NOT_OURS]}).response["violations"]
         serious = [each for each in found if each["impact"] in ("serious", "critical")]
-        return [f"{each['id']}: {node['html'][:200]}" for each in serious for node in each["nodes"]]
+        return tuple(f"{each['id']}: {node['html'][:200]}" for each in serious for node in each["nodes"])
 
     def picture(self, name: str) -> None:
         """Keep the whole page as a picture, for people to look at."""

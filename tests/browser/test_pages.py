@@ -121,7 +121,7 @@ def test_the_picker_finds_a_table_and_a_missing_one_is_told(viewer: Viewer) -> N
 def test_every_page_fits_wide_and_narrow_and_shuts_nobody_out(viewer: Viewer, name: str) -> None:
     viewer.open("" if name == "overview" else name, **PAGES[name])
     assert not viewer.overflows()
-    assert viewer.barriers() == []
+    assert viewer.barriers() == ()
     viewer.picture(f"{name}-wide")
 
     viewer.page.set_viewport_size({"width": 390, "height": 844})
