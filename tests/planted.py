@@ -17,13 +17,13 @@ METADATA = {"userName": "fx-loader", "job": "fx_rates_nightly", "ticket": "OPS-4
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """`changed` rows of which `broken` are beyond every good amount; `later` were appended after the bad version."""
+    """`changed` rows of `rows_before` by the bad version, none of which was above `highest`; `later` were appended
+    after it."""
 
     bad_version: int
     versions: int
     changed: int
     highest: float
-    broken: int
     rows_before: int
     later: int
 
@@ -32,14 +32,13 @@ def plant(path: Path, *, versions: int = 60, bad_version: int = 37, rows: int = 
     """Appends, and one MERGE that multiplies amounts in yen of two days by 100."""
     chance, made = Random(seed), []
     path.parent.mkdir(parents=True, exist_ok=True)
-    counts = {"changed": 0, "broken": 0, "rows_before": 0, "later": 0}
+    counts = {"changed": 0, "rows_before": 0, "later": 0}
     highest = 0.0
     for version in range(versions):
         if version == bad_version:
             hit = [row | {"amount": row["amount"] * 100} for row in made if _is_hit(row)]
             counts |= {"changed": len(hit), "rows_before": len(made)}
             highest = max(row["amount"] for row in made)
-            counts["broken"] = sum(row["amount"] > highest for row in hit)
             _merge(path, hit)
             continue
         new = [_row(len(made) + number, version, chance) for number in range(rows * (8 if version == 0 else 1))]

@@ -7,21 +7,25 @@ mark of what was asked, so a changed form or another table runs nothing. A finis
 import shlex
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, context, navigation, state
+from app.bisect.culprit import culprit
+from app.bisect.suggestions import suggestions
 from app.bisect.view import probes as view
 from app.bisect.view.words import commit_text, disagreement, headline, means_text, notes, one_line
 from app.errors import boundary
 from app.ui import lists, work
+from app.ui.conditions import example_condition
 from app.ui.figures import chart
 from app.ui.frame import OpenTable
 from app.ui.version_range import CHOICES, picker
 from app.ui.words import markdown_safe, sentence
 from backend.bisect.model import OLDEST, Bisection, BisectProgress, BisectRequest
-from backend.errors import LakehouseError, QueryError
+from backend.errors import LakehouseError, NothingBrokenError, QueryError
 
 MOST_CHECKS = 20
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
@@ -40,8 +44,8 @@ _ROWS = lists.Look(alt="Rows that violate the condition")
 def form(opened: OpenTable) -> BisectRequest:
     """The condition and the two ends, as the URL has them."""
     condition = st.text_input(
-        "A good version satisfies", key=state.CONDITION, bind="query-params", placeholder="amount >= 0",
-        max_chars=2_000,
+        "A good version satisfies", key=state.CONDITION, bind="query-params", max_chars=2_000,
+        placeholder=example_condition(opened.snapshot.metadata, is_good=True),
         help="SQL over one version's rows, in DuckDB's dialect. Without an aggregate every row has to satisfy it; "
         "with one, such as count(*) > 0, the version as a whole. Null passes, as in a CHECK constraint.",
     )  # fmt: skip
@@ -76,7 +80,8 @@ def _mark(opened: OpenTable, asked: BisectRequest) -> str:
 def answer(opened: OpenTable, asked: BisectRequest) -> None:
     """What is known of this search; runs it when asked to."""
     if not asked.condition:
-        st.info(view.empty_text(), icon=":material/search:")
+        st.info(view.empty_text(example_condition(opened.snapshot.metadata, is_good=True)), icon=":material/search:")
+        suggestions(opened, asked)
         return
     mark = _mark(opened, asked)
     found = context.bisects().known(context.lake(), opened.snapshot, asked)
@@ -84,7 +89,12 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         state.put({state.RUN: None})  # so that Cancel ends it
         work.ask(mark)
     if work.is_asked(mark):
-        found = _search(opened, asked) or found
+        try:
+            found = _search(opened, asked) or found
+        except NothingBrokenError as exc:
+            st.info(f"**Nothing is broken.** {markdown_safe(sentence(exc.message))}", icon=":material/check_circle:")
+            suggestions(opened, asked)
+            return
     if found is None:
         st.caption(
             "Nothing was read yet. Of a thousand commits about fifteen versions are judged. Only the columns that the "
@@ -137,6 +147,7 @@ def result(opened: OpenTable, found: Bisection) -> None:
     streams = cache.stream_names()
     st.subheader(markdown_safe(f"{headline(found, streams)}."), anchor=False)
     with boundary():
+        culprit(opened, found)
         _links(opened, found)
     warned = disagreement(found)
     for warning in warned:
@@ -148,7 +159,8 @@ def result(opened: OpenTable, found: Bisection) -> None:
         _candidates(found)
     if found.examples.rows:
         st.markdown(f"**Rows of v{found.bad_seen} that violate it** · the first {len(found.examples.rows)}")
-        lists.show(view.example_frame(found.examples), _ROWS, key="bisect_rows")
+        right = {name: st.column_config.Column(alignment="right") for name in view.number_columns(found.examples)}
+        lists.show(view.example_frame(found.examples), replace(_ROWS, config=right), key="bisect_rows")
     figure = view.strip_figure(found, mode=context.mode())
     chart(figure, key="bisect_strip", alt=f"{figure.layout.title.text} between v{found.good} and v{found.bad}")
     lists.show(view.probe_frame(found.probes, context.now()), PROBES, key="bisect_probes")

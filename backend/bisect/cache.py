@@ -1,6 +1,7 @@
 """Searches for a first bad version that ended, and what each version was judged: both never change.
 
-Rule: a result is found again by table id, ends, condition and checks; what was not asked for is not in it.
+Rule: a result is found again by table id, ends, condition and checks; what was not asked for is not in it. What columns
+hold between two versions is kept too.
 """
 
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from backend.bisect.ends import BisectLake, named_version
 from backend.bisect.judge import Judged
 from backend.bisect.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.bisect.search import bisect
+from backend.bisect.suggest import Held, HeldLake, load_held, with_quantiles
 from backend.lake.model import Snapshot, TableRef
 from backend.lru import Lru
 
 MOST_RESULTS = 256
+MOST_HELD = 32
 _Key = tuple[str, str, str, int | None, int, int]
 
 
@@ -23,6 +26,7 @@ class Bisects:
     def __init__(self) -> None:
         self._judged = Judged()
         self._results: Lru[_Key, Bisection] = Lru(MOST_RESULTS)
+        self._held: Lru[tuple[str, str, int, int], tuple[Held, ...]] = Lru(MOST_HELD)
 
     def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
         """Search, telling each step; close the iterator to cancel. Raises `QueryError` or `BisectError`."""
@@ -39,6 +43,12 @@ class Bisects:
         return self._results.get(
             (snapshot.ref.uri, snapshot.metadata.id, request.condition.strip(), good, latest, request.check)
         )
+
+    def held(self, lake: HeldLake, snapshot: Snapshot, ends: tuple[int, int]) -> tuple[Held, ...]:
+        """What columns hold between two versions; see `load_held`. Quantiles are read of small ends."""
+        key = snapshot.ref.uri, snapshot.metadata.id, *ends
+        ref = snapshot.ref
+        return self._held.get_or_make(key, lambda: with_quantiles(lake, ref, load_held(lake, ref, ends)))
 
     def _keep(self, request: BisectRequest, found: Bisection) -> None:
         ends = {found.good} | ({None} if request.good in (None, OLDEST) else set())

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
@@ -14,6 +15,7 @@ from backend.bisect import cache as bisect_cache
 from backend.bisect.model import BisectProgress
 from backend.lake.lake import Lake
 from tests import builders
+from tests.planted import METADATA, Planted, plant
 from tests.ui.frames import frame_with, titles
 from tests.ui.opened import again, home, open_page, words
 
@@ -176,3 +178,47 @@ def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monk
     assert seen and param(stopped, "run") is None
     again(stopped)
     assert len(seen) == 1 and "Nothing was read yet" in words(stopped)
+
+
+@pytest.fixture
+def payments(home: Path) -> Planted:
+    """Appends, and at v4 a MERGE that multiplies some amounts by 100."""
+    return plant(home / "lake" / "payments", versions=7, bad_version=4)
+
+
+def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(payments: Planted) -> None:
+    app = open_page("bisect", table="payments")
+    assert "What jumped between v0 and v6" in words(app)
+    held = frame_with(app, "Column", "Lowest").set_index("Column")
+    assert held.loc["amount", "Highest"].endswith(f"→ {amounts(app, 6).max():,.2f}".rstrip("0").rstrip("."))
+    middle = " → ".join(f"{amounts(app, version).median():,.2f}".rstrip("0").rstrip(".") for version in (0, 6))
+    assert held.loc["amount", "Median"] == middle
+
+    app.button(key="suggestion_0").click()
+    again(app)
+    condition = app.text_input(key="condition").value
+    assert condition.startswith("amount <= ") and "Nothing was read yet" in words(app)
+    find(app)
+
+    text = words(app)
+    broken = int((amounts(app, 4) > float(condition.removeprefix("amount <= "))).sum())
+    assert f"v4 (MERGE by {METADATA['userName']}" in text
+    assert f"{payments.changed} rows (0 inserted, {payments.changed} updated, 0 deleted); {broken} rows of v4" in text
+    assert f"`amount` × 100 in all {payments.changed} updated rows" in text
+    assert "A restore of v3 undoes 3 commits" in text
+    assert f"changed rows: {payments.later} inserted, 0 updated, 0 deleted" in text
+    assert f"{payments.later} rows go, 0 come back, {payments.changed} rows get older values" in text
+    facts = app.table[0].value.set_index("Name")["Value"].str.replace("\\", "")
+    assert (facts["User"], facts["Job"]) == (METADATA["userName"], METADATA["job"])
+
+
+def amounts(app: AppTest, version: int) -> pd.Series:
+    path = context.lake().find("payments").uri
+    found: pd.Series = DeltaTable(path, version=version).to_pandas()["amount"]
+    return found
+
+
+def test_where_nothing_is_broken_that_is_good_news_and_no_error(orders: Path) -> None:
+    app = find(open_page("bisect", table="orders", condition="amount >= -100"))
+
+    assert "Nothing is broken" in "".join(each.value for each in app.info) and not app.error

@@ -5,6 +5,7 @@ Rule: pure; an outcome is told by a sign and a word as well as by colour.
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -46,6 +47,16 @@ def example_frame(examples: Examples) -> pd.DataFrame:
     return pd.DataFrame(
         [[_text(row.get(name)) for name in examples.columns] for row in examples.rows], columns=list(examples.columns)
     )
+
+
+def number_columns(examples: Examples) -> list[str]:
+    """The columns that stand to the right."""
+    values = {name: [row[name] for row in examples.rows if row.get(name) is not None] for name in examples.columns}
+    return [name for name, known in values.items() if known and all(_is_number(value) for value in known)]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def progress_text(step: BisectProgress) -> tuple[float, str]:
@@ -101,11 +112,11 @@ def strip_title(found: Bisection) -> str:
     return f"{before} to v{found.last}, {after} from v{found.first_seen}{again} ({things(len(found.probes), 'probe')})"
 
 
-def empty_text() -> str:
-    """What the condition is for, where there is none yet."""
+def empty_text(example: str) -> str:
+    """What the condition is for, where there is none yet; `example` is one on this table's rows."""
     return (
-        "**Write what a good version satisfies**, for instance `amount >= 0` (every row) or "
-        "`count(*) = count(DISTINCT id)` (the version as a whole). Versions between a good and a bad one are then "
+        f"**Write what a good version satisfies**, for instance `{example}` (every row) or "
+        "`count(*) > 0` (the version as a whole). Versions between a good and a bad one are then "
         "judged, half of what is left each time, until the commit is found that broke it."
     )
 

@@ -1,0 +1,97 @@
+"""An incident in a table that nobody here knows: from the search for it to commit, job, rows and the way back.
+
+A server of its own without Spark, on a lake written by deltalake.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Viewer, Weir
+from tests.planted import METADATA, Planted, plant
+from tests.processes import free_port, wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+NAME = "shop/payments"
+MOST_INTERACTIONS = 5
+
+
+@pytest.fixture(scope="module")
+def server(
+    browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Weir, Planted]]:
+    home, port = tmp_path_factory.mktemp("incident"), free_port()
+    planted = plant(home / "lake" / NAME)
+    store = f"sqlite:///{home / 'store.db'}"
+    env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "WEIR_STORE__URL": store}
+    env["WEIR_LAKE__ROOTS"] = json.dumps([str(home / "lake")])
+    process = subprocess.Popen([sys.executable, "-m", "app.server.asgi"], env=env)
+    weir = Weir(f"http://127.0.0.1:{port}", home, env, process)
+    try:
+        wait_until(lambda: _answers(weir.url), "the page is served", limit_s=60, pause_s=0.2)
+        yield weir, planted
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/healthz", timeout=5) as reply:
+            return b"status" in reply.read()
+    except OSError:
+        return False
+
+
+def _amounts(path: Path, version: int) -> list[float]:
+    found: list[float] = DeltaTable(str(path), version=version).to_pandas()["amount"].tolist()
+    return found
+
+
+def test_the_incident_is_told_within_five_interactions(page: Page, server: tuple[Weir, Planted]) -> None:
+    weir, made = server
+    viewer = Viewer(page, weir)
+    viewer.open()
+    steps = 0
+
+    picker = page.locator("[data-testid=stSidebar]").get_by_role("combobox").first
+    picker.fill("payments")
+    page.keyboard.press("Enter")
+    viewer.settle()
+    steps += 1
+    viewer.go("First bad version")
+    steps += 1
+    viewer.main.get_by_role("button", name=re.compile("amount <= ")).click()
+    viewer.settle()
+    steps += 1
+    viewer.main.get_by_role("button", name="Find first bad version").click()
+    viewer.settle()
+    steps += 1
+
+    assert steps <= MOST_INTERACTIONS
+    viewer.heading(re.compile(rf"v{made.bad_version} \(MERGE by fx-loader.*is the first version that breaks"))
+    for text in (METADATA["job"], METADATA["userName"], METADATA["ticket"], "delta-rs"):
+        viewer.sees(re.compile(text))  # who and how
+    viewer.sees(re.compile(rf"{made.changed} rows \(0 inserted, {made.changed} updated, 0 deleted\)"))
+    condition = viewer.main.get_by_role("textbox", name="A good version satisfies").input_value()
+    limit, amounts = float(condition.removeprefix("amount <= ")), _amounts(weir.home / "lake" / NAME, made.bad_version)
+    assert made.highest <= limit < max(amounts)
+    broken = sum(amount > limit for amount in amounts)
+    viewer.sees(re.compile(rf"{broken:,} rows of v{made.bad_version} break the condition"))
+    viewer.sees(re.compile(rf"× 100 in all {made.changed} updated rows"))
+    expect(viewer.main.get_by_text(re.compile(r"= JPY")).first).to_contain_text("2026-11-11 or 2026-11-12")
+    after = made.versions - made.bad_version
+    viewer.sees(re.compile(rf"A restore of v{made.bad_version - 1} undoes {after} commits"))
+    viewer.sees(re.compile(rf"{made.later:,} rows go, 0 come back, {made.changed} rows get older values"))
+    viewer.picture("first_bad_version")
+    assert viewer.complaints == []
