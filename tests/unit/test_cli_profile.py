@@ -1,13 +1,15 @@
 """`weir profile`: one document, the same in words, against another version."""
 
+from pathlib import Path
+
 from tests import builders
 from tests.unit.test_cli import Weir, home, weir
 
 __all__ = ["home", "weir"]
 
 
-def test_the_document_holds_what_the_rows_say(home: object, weir: Weir) -> None:
-    builders.orders_table(home / "lake" / "orders")  # type: ignore[operator]
+def test_the_document_holds_what_the_rows_say(home: Path, weir: Weir) -> None:
+    builders.orders_table(home / "lake" / "orders")
     document = weir("profile", "orders", "--against", "0", "--json").document
     assert (document["version"], document["rows"], document["source"]) == (3, 4, "rows")
     status = next(column for column in document["columns"] if column["column"] == "status")
@@ -18,14 +20,14 @@ def test_the_document_holds_what_the_rows_say(home: object, weir: Weir) -> None:
     assert document["against"]["version"] == 0 and "highest 30 → 50" in document["differences"]["amount"]
 
 
-def test_people_get_the_same_in_words(home: object, weir: Weir) -> None:
-    builders.orders_table(home / "lake" / "orders")  # type: ignore[operator]
+def test_people_get_the_same_in_words(home: Path, weir: Weir) -> None:
+    builders.orders_table(home / "lake" / "orders")
     out = weir("profile", "orders", "--against", "0").out
     assert "counted over 4 rows" in out and "new 75 %, paid 25 %" in out and "highest 30 → 50" in out
 
 
-def test_statistics_alone_open_no_data_file(home: object, weir: Weir) -> None:
-    path = builders.orders_table(home / "lake" / "orders")  # type: ignore[operator]
+def test_statistics_alone_open_no_data_file(home: Path, weir: Weir) -> None:
+    path = builders.orders_table(home / "lake" / "orders")
     for file in path.glob("*.parquet"):
         file.unlink()
     document = weir("profile", "orders", "--version", "1", "--statistics", "--json").document
