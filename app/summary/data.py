@@ -7,6 +7,7 @@ import streamlit as st
 
 from app import context, state
 from app.summary.view import data as view
+from app.summary.view.snippets import Asked, names, snippets
 from app.ui import lists
 from app.ui.frame import OpenTable
 from app.ui.words import markdown_safe
@@ -36,12 +37,25 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(state.SEARCH_FILES) or 0))
     with st.spinner(f"Reading rows of {opened.ref.name} v{snapshot.version} …", show_time=True):
         found = context.lake().find_rows(snapshot, query)
-    st.caption(markdown_safe(view.found_sentence(found, snapshot.version, filtered=where is not None)))
+    with st.container(horizontal=True, vertical_alignment="center", key="found"):
+        said = view.found_sentence(found, snapshot.version, filtered=where is not None)
+        st.caption(markdown_safe(said), width="content")
+        st.space("stretch")
+        _copy(Asked(snapshot.ref, snapshot.version, names(columns, chosen), where))
     if found.files_left and where is not None and found.page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}
         st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
     if found.page.rows.num_rows:
         _list(opened, view.shown_rows(found.page.rows))
+
+
+def _copy(asked: Asked) -> None:
+    """The same rows, without a limit, as code for other tools."""
+    with st.popover("Copy as", icon=":material/content_copy:", key="copy_as"):
+        st.caption(f"Every row of v{asked.version} with these columns and this filter")
+        for tool, (language, code) in snippets(asked).items():
+            st.markdown(f"**{tool}**")
+            st.code(code, language=language, wrap_lines=True)
 
 
 def _columns(columns: list[str]) -> list[str]:

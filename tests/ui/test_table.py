@@ -127,6 +127,13 @@ def test_a_link_opens_filtered_rows(orders: Path) -> None:
     assert "All 3 rows of v3 that match." in words(app)
 
 
+def test_the_rows_are_offered_as_code_for_other_tools(orders: Path) -> None:
+    app = open_page("table", table="silver/orders", view="Data", version=0, columns="status", where="amount > 26")
+    said = words(app)
+    assert f"DeltaTable('{orders}', version=0)" in said and "FOR VERSION AS OF 0 WHERE" in said
+    assert ".option('versionAsOf', 0)" in said and """SELECT "status" FROM rows WHERE""" in said
+
+
 def test_a_filter_that_matches_nothing_says_so(orders: Path) -> None:
     assert "No row of v3 matches." in words(open_page("table", table="silver/orders", view="Data", where="amount < 0"))
 

@@ -1,0 +1,173 @@
+"""The rows on the page as code for other tools: exactly this version, these columns and this filter.
+
+Rule: pure; names and values are written anew for each tool, nothing of what a person typed is passed on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+
+from backend.lake.model import TableRef
+from backend.lake.rows.filters import All, AnyOf, Column, Node, Not, predicate_sql
+from backend.lake.rows.literals import Literal
+from backend.query.quoting import quoted_name, quoted_text
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Rows of a version; `columns` None: all of them."""
+
+    ref: TableRef
+    version: int
+    columns: tuple[str, ...] | None = None
+    where: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """How a tool's SQL writes what differs from one to the other."""
+
+    name: Callable[[str], str]
+    text: Callable[[str], str]
+    field: Callable[[str, str], str]
+    moment: Callable[[datetime], str]
+    binary: Callable[[bytes], str]
+    is_nan: str = "isnan"
+    has_ilike: bool = True
+
+
+def _backticks(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _escaped(text: str) -> str:
+    """Spark takes two quotes for the end of one text and the beginning of another."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _clock(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(sep=" ")
+
+
+_DUCKDB = _Dialect(
+    quoted_name,
+    quoted_text,
+    lambda of, field: f"{of}[{quoted_text(field)}]",
+    lambda at: f"TIMESTAMPTZ '{_clock(at)}+00'" if at.tzinfo else f"TIMESTAMP '{_clock(at)}'",
+    lambda data: "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'::BLOB",
+)
+_SPARK = _Dialect(
+    _backticks,
+    _escaped,
+    lambda of, field: f"{of}.{_backticks(field)}",
+    lambda at: f"TIMESTAMP '{_clock(at)}+00:00'" if at.tzinfo else f"TIMESTAMP_NTZ '{_clock(at)}'",
+    lambda data: f"X'{data.hex()}'",
+)
+_TRINO = _Dialect(
+    quoted_name,
+    quoted_text,
+    lambda of, field: f"{of}.{quoted_name(field)}",
+    lambda at: f"TIMESTAMP '{_clock(at)} UTC'" if at.tzinfo else f"TIMESTAMP '{_clock(at)}'",
+    lambda data: f"X'{data.hex()}'",
+    is_nan="is_nan",
+    has_ilike=False,
+)
+
+
+def snippets(asked: Asked) -> dict[str, tuple[str, str]]:
+    """Of each tool its language and the code."""
+    return {
+        "pandas": ("python", _pandas(asked)),
+        "DuckDB": ("python", _duckdb(asked)),
+        "Spark": ("python", _spark(asked)),
+        "Trino": ("sql", _trino(asked)),
+    }
+
+
+def _pandas(asked: Asked) -> str:
+    given = [f"columns={list(asked.columns)!r}"] if asked.columns else []
+    given += [f"predicate={predicate_sql(asked.where)!r}"] if asked.where else []
+    return (
+        "import pyarrow as pa\nfrom deltalake import DeltaTable\n\n"
+        f"table = DeltaTable({asked.ref.uri!r}, version={asked.version})\n"
+        f"frame = pa.table(table.scan({', '.join(given)})).to_pandas()"
+    )
+
+
+def _duckdb(asked: Asked) -> str:
+    return (
+        "import duckdb\nimport pyarrow as pa\nfrom deltalake import DeltaTable\n\n"
+        f"table = DeltaTable({asked.ref.uri!r}, version={asked.version})\n"
+        "rows = pa.RecordBatchReader.from_stream(table.scan())\n"
+        f"found = duckdb.sql({_select(asked, 'rows', _DUCKDB)!r})"
+    )
+
+
+def _spark(asked: Asked) -> str:
+    lines = [f"spark.read.format('delta').option('versionAsOf', {asked.version}).load({asked.ref.uri!r})"]
+    lines += [f"    .where({_condition(asked.where, _SPARK)!r})"] if asked.where else []
+    lines += [f"    .select({', '.join(repr(_backticks(name)) for name in asked.columns)})"] if asked.columns else []
+    return "rows = (\n    " + "\n    ".join(lines) + "\n)"
+
+
+def _trino(asked: Asked) -> str:
+    *folders, own = asked.ref.name.split("/")
+    table = ".".join(quoted_name(part) for part in ("delta", folders[-1] if folders else "default", own))
+    note = "-- catalog and schema as your Trino calls them"
+    return f"{note}\n{_select(asked, f'{table} FOR VERSION AS OF {asked.version}', _TRINO)}"
+
+
+def _select(asked: Asked, source: str, dialect: _Dialect) -> str:
+    names = ", ".join(map(dialect.name, asked.columns)) if asked.columns else "*"
+    where = f" WHERE {_condition(asked.where, dialect)}" if asked.where else ""
+    return f"SELECT {names} FROM {source}{where}"
+
+
+def _condition(node: Node, dialect: _Dialect) -> str:
+    if isinstance(node, Not):
+        return f"NOT ({_condition(node.operand, dialect)})"
+    if isinstance(node, All | AnyOf):
+        word = " AND " if isinstance(node, All) else " OR "
+        return "(" + word.join(_condition(operand, dialect) for operand in node.operands) + ")"
+    name = _column(node.column, dialect)
+    if node.operator == "IS NULL":
+        return f"{name} IS NULL"
+    if node.operator == "IS NAN":
+        return f"{dialect.is_nan}({name})"
+    assert node.value is not None
+    value = _column(node.value, dialect) if isinstance(node.value, Column) else _literal(node.value, dialect)
+    if node.operator == "ILIKE" and not dialect.has_ilike:
+        return f"lower({name}) LIKE lower({value})"
+    return f"{name} {node.operator} {value}"
+
+
+def _column(column: Column, dialect: _Dialect) -> str:
+    found = dialect.name(column.path[0])
+    for field in column.path[1:]:
+        found = dialect.field(found, field)
+    return found
+
+
+def _literal(value: Literal, dialect: _Dialect) -> str:
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case bytes():
+            return dialect.binary(value)
+        case datetime():
+            return dialect.moment(value)
+        case date():
+            return f"DATE '{value.isoformat()}'"
+        case float():
+            return f"CAST('{value!r}' AS DOUBLE)"
+        case Decimal():
+            return format(value, "f")
+        case int():
+            return str(value)
+    return dialect.text(value)
+
+
+def names(columns: Sequence[str], shown: Sequence[str]) -> tuple[str, ...] | None:
+    """The columns to name: none where all are shown."""
+    return None if list(shown) == list(columns) else tuple(shown)
