@@ -5,7 +5,7 @@ ARGS ?=
 WORKERS ?= 2
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run test test-fast check soak bench-lake bench-diff setup setup-test lock docs clean
+.PHONY: help run test test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -31,6 +31,9 @@ bench-lake: setup-test ## measure the log reader and its pages against deltalake
 
 bench-diff: setup-test ## measure the diff of two versions against whole tables compared in DuckDB (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench.diff $(ARGS)
+
+bench-pages: setup-test ## measure every page of a lake of 3,000 tables in a browser, and its commands (ARGS="--write" keeps the figures)
+	@$(BIN)/python -m bench.pages $(ARGS)
 
 check: setup-test ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check .

@@ -60,7 +60,7 @@ def measure(tables: Path, chosen: Sequence[tuple[str, str]], repeats: int) -> li
         lake = Path(folder) / "lake"
         for name in (SMALL, *dict.fromkeys(table for _, table in chosen)):
             clone(tables / name, lake / name)
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         try:
             return [_figures(browser, lake, *each, repeats) for each in chosen]
         finally:
@@ -73,7 +73,7 @@ def _figures(browser: Browser, lake: Path, page: str, table: str, repeats: int) 
 
 
 def _round(browser: Browser, lake: Path, name: str, table: str) -> tuple[Visit, ...]:
-    with _server(lake) as url, _viewer(browser) as context:
+    with server(lake) as url, viewer(browser) as context:
         tab = Tab(context.new_page(), url)
         tab.load(OTHER[name], SMALL)  # the browser now has the application's files
         opened, loaded = tab.open(name, table), tab.load(name, table)
@@ -115,7 +115,7 @@ class Tab:
 
 
 @contextmanager
-def _viewer(browser: Browser) -> Iterator[BrowserContext]:
+def viewer(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     try:
         yield context
@@ -124,11 +124,11 @@ def _viewer(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @contextmanager
-def _server(lake: Path) -> Iterator[str]:
-    """`weir ui` on a lake, with a home of its own."""
+def server(lake: Path, home: str | None = None) -> Iterator[str]:
+    """`weir ui` on a lake, with a home of its own unless one is given."""
     port = _free_port()
-    with TemporaryDirectory(prefix="weir-bench-") as home:
-        env = {**os.environ, "WEIR_HOME": home, "WEIR_PORT": str(port), "WEIR_LAKE__ROOTS": f'["{lake}"]'}
+    with TemporaryDirectory(prefix="weir-bench-") as empty:
+        env = {**os.environ, "WEIR_HOME": home or empty, "WEIR_PORT": str(port), "WEIR_LAKE__ROOTS": f'["{lake}"]'}
         argv = [sys.executable, "-m", "app.cli", "ui"]
         process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -158,7 +158,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _chromium() -> str:
+def chromium() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         raise BenchError("no Chromium on this machine (Debian: apt-get install chromium)")
