@@ -18,7 +18,8 @@ from backend.lake.model import TableCard, TableRef
 
 PATIENCE_S = 1.5  # a small lake is waited for, so that its page is whole at once
 SMALL_LAKE = 100  # tables
-NOBODY_LOOKS_S = 30.0
+NOBODY_LOOKS_S = 10.0  # the page looks each second while judgements come
+MOST_REST_S = 0.02
 RETRY_S = 60.0  # a table that could not be judged is tried again
 
 
@@ -70,9 +71,13 @@ class LakeJudge:
 
     def _judge_all(self) -> None:
         while (card := self._next()) is not None:
+            started_s = time.monotonic()
             found = self._judge(card)
             with self._changed:
                 self._judged[card.ref.uri] = found
+                leave_room = len(self._wanted) > SMALL_LAKE
+            if leave_room:
+                time.sleep(min(MOST_REST_S, time.monotonic() - started_s))  # pages need the interpreter too
 
     def _next(self) -> TableCard | None:
         with self._changed:
