@@ -12,12 +12,11 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import cache, context, navigation, state
+from app import cache, context, errors, navigation, state
 from app.bisect.culprit import culprit
 from app.bisect.suggestions import suggestions
 from app.bisect.view import probes as view
 from app.bisect.view.words import commit_text, disagreement, headline, means_text, notes, one_line
-from app.errors import boundary
 from app.ui import lists, work
 from app.ui.conditions import example_condition
 from app.ui.figures import chart
@@ -92,7 +91,7 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         try:
             found = _search(opened, asked) or found
         except NothingBrokenError as exc:
-            st.info(f"**Nothing is broken.** {markdown_safe(sentence(exc.message))}", icon=":material/check_circle:")
+            errors.show(exc)
             suggestions(opened, asked)
             return
     if found is None:
@@ -146,7 +145,7 @@ def result(opened: OpenTable, found: Bisection) -> None:
     """One sentence, what stands beside it, where to go on, and every probe."""
     streams = cache.stream_names()
     st.subheader(markdown_safe(f"{headline(found, streams)}."), anchor=False)
-    with boundary():
+    with errors.boundary():
         culprit(opened, found)
         _links(opened, found)
     warned = disagreement(found)
