@@ -21,7 +21,9 @@ from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
 from backend.lake.model import Commit, TableRef
 
-BAR_PX = 68  # as high with links as without
+# As high with links as without, which need two lines in a narrow window.
+_BAR = """<style>.st-key-chosen_bar { min-height: 68px }
+@media (max-width: 1000px) { .st-key-chosen_bar { min-height: 106px } }</style>"""
 CHANGES = lists.Look(
     config={"Name": st.column_config.TextColumn(pinned=True), "Meaning": st.column_config.TextColumn(width="large")},
     alt="What this commit changed of the table",
@@ -40,7 +42,7 @@ def choose(versions: Sequence[int]) -> None:
 
 def chosen_bar(ref: TableRef, chosen: Sequence[int], streams: Mapping[str, str]) -> None:
     """What was ticked and where it leads, in one line above the list that is there from the start: no tick moves it."""
-    st.html(f"<style>.st-key-chosen_bar {{ min-height: {BAR_PX}px }}</style>")
+    st.html(_BAR)
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="chosen_bar"):
         if len(chosen) == 2:
             _comparison(ref, chosen[0], chosen[1])
