@@ -57,7 +57,7 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -
     """
     shown = st.session_state.get(f"_{key}_shown", names)
     st.session_state[f"_{key}_shown"] = list(names)
-    with st.container(key=_mark(key)):
+    with opening(key):
         event = st.dataframe(
             styled(frame, look),
             key=key,
@@ -143,6 +143,11 @@ def listen_to_keys() -> None:
         key=_KEYS, data={"by": _by()}, default={"by": "mouse"}, on_by_change=_nothing, on_enter_change=_nothing
     )
     st.session_state[_ENTERED] = said.enter  # the mark of the list where Enter was pressed, in this run alone
+
+
+def opening(key: str) -> DeltaGenerator:
+    """For a list that calls `opened_row`: a container that tells the keys pressed in it from others."""
+    return st.container(key=_mark(key))
 
 
 def opened_row(event: Mapping[str, Any], key: str) -> int | None:
