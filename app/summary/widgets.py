@@ -10,7 +10,7 @@ from app.summary.view import summary as view
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.words import KeyFigure, markdown_safe, sentence
-from backend.format import ago, moment_help
+from backend.format import moment_help
 from backend.lake.history.rhythm import rhythm
 
 RECENT_COMMITS = 20
@@ -24,7 +24,7 @@ def key_figures(opened: OpenTable) -> None:
     timeline = context.lake().timeline(opened.ref) if opened.is_latest else None
     committed = KeyFigure(
         "Last commit" if opened.is_latest else "Committed",
-        ago(snapshot.committed_at, context.now()),
+        view.age_text(snapshot.committed_at, context.now()),
         moment_help(snapshot.committed_at, context.timezone()),
         note=(commits[0].operation or "") if commits else "",
     )

@@ -31,6 +31,13 @@ from backend.streams.model import StreamDeclaration
 SPARK_POINTS = 60
 
 
+def age_text(moment: datetime | None, now: datetime) -> str:
+    """ "2 h ago", in its largest unit: a key figure has little room."""
+    text = ago(moment, now)
+    number, *rest = text.split()
+    return f"{number} {rest[0]} ago" if len(rest) > 2 and text.endswith(" ago") else text
+
+
 # facts -----------------------------------------------------------------------------------------------------------
 
 

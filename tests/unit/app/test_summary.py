@@ -39,6 +39,12 @@ def test_freshness_is_told_against_the_tables_own_rhythm() -> None:
     assert table.rhythm_sentence(None) == ""
 
 
+def test_the_age_of_a_key_figure_fits_a_narrow_card() -> None:
+    ages = [table.age_text(NOW - timedelta(seconds=seconds), NOW) for seconds in (0, 4, 2_896, 7_800, 300_000, -90)]
+    assert ages == ["just now", "4 s ago", "48 min ago", "2 h ago", "3 d ago", "in 1 min 30 s"]
+    assert table.age_text(None, NOW) == "–"
+
+
 def test_growth_is_of_a_day_or_of_all_that_is_known() -> None:
     first = VersionTotals(3, NOW - timedelta(hours=3), "WRITE", 1, 1_000, 5, 0)
     last = VersionTotals(4, NOW, "WRITE", 2, 3_000, 6, 0)
