@@ -139,6 +139,7 @@ _list_keys = st.components.v2.component(_KEYS, js=_JS)
 
 def listen_to_keys() -> None:
     """For the frame: makes every list of the page usable by keyboard."""
+    st.html(f"<style>.st-key-{_KEYS} {{ position: absolute; height: 0; overflow: hidden }}</style>")
     said = _list_keys(
         key=_KEYS, data={"by": _by()}, default={"by": "mouse"}, on_by_change=_nothing, on_enter_change=_nothing
     )
