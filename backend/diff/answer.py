@@ -266,9 +266,11 @@ def _reading_one_side(prepared: PreparedDiff, files: pa.Table, columns: Sequence
         return f"SELECT {', '.join(f'{quoted_name(name)} AS c{i}' for i, name in enumerate(columns))} FROM beside"
 
     def rows(connection: Connection) -> str:
-        if why_not_by_duckdb(given, columns) is not None or (local := lake.local_files(first, files)) is None:
+        if why_not_by_duckdb(given, columns) is not None:
             return by_deltalake(connection)
         try:
+            if (local := lake.local_files(first, files)) is None:
+                return by_deltalake(connection)
             return file_rows(connection, (local, local.only([])), given.newer.metadata, columns).whole.before
         except UnsupportedFeatureError:
             return by_deltalake(connection)

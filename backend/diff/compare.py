@@ -6,7 +6,7 @@ so nothing is dropped. Inside, columns are c0, c1 …: a table's own names canno
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -20,6 +20,7 @@ from backend.diff.explain import Findings, find
 from backend.diff.export import ChangedBatches
 from backend.diff.model import ApartCounts, CommonChange, Limits, NetCounts, Partial, RowChange
 from backend.duckdb_session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
+from backend.errors import QueryError
 from backend.query.quoting import quoted_name, quoted_text
 
 SIGN = pa.field("sign", pa.int8())
@@ -104,7 +105,8 @@ def net_changes(read: Read, columns: Sequence[str], query: NetQuery, token: Canc
         with token.sheltered():  # all is compared: an end that comes now would lose it
             page = fetch_rows(changes, buckets, query.row_limit)
         findings: list[Findings] = []
-        ended_within(token, lambda: findings.append(find(changes, buckets, page)))
+        with suppress(QueryError), row_errors():  # values that cannot be reckoned with: the answer stands without it
+            ended_within(token, lambda: findings.append(find(changes, buckets, page)))
         if query.take is not None:
             token.check()  # a file holds all rows
             query.take(changed_batches(changes, buckets, page.arrow_schema, token))

@@ -234,3 +234,31 @@ DONE = (
 @pytest.mark.parametrize(("effect", "counts", "told", "text"), DONE)
 def test_what_was_done_in_words(effect: Effect, counts: tuple[int, int, int], told: dict[str, Any], text: str) -> None:
     assert explained(Explanation((Alteration("a", effect, *counts, **told),))) == [f"`a` {text}."]
+
+
+ODD: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
+    "whole": (pa.int64(), [2**63 - 1, -(2**63)] * 4, [0] * 8),
+    "float": (pa.float64(), [float("nan"), float("inf"), -1e308, 1e-320] * 2, [float("-inf")] * 8),
+    "decimal": (pa.decimal128(38, 10), [Decimal(10) ** 27, -(Decimal(10) ** 27)] * 4, [Decimal(7)] * 8),
+    "date": (pa.date32(), [date.min, date.max] * 4, [date(2026, 1, 1)] * 8),
+    "moment": (pa.timestamp("us"), [datetime.min, datetime.max] * 4, [datetime(2026, 1, 1)] * 8),
+    "yes": (pa.bool_(), [True, None] * 4, [False] * 8),
+    "text": (pa.string(), ["it's", "", "\0", "ä\n"] * 2, ["'); DROP TABLE changed; --"] * 8),
+    "bytes": (pa.binary(), [b"a", b"\0"] * 4, [None] * 8),
+    "list": (pa.list_(pa.int32()), [[1], [], None, [2]] * 2, [None] * 8),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_no_value_of_any_type_is_too_odd(name: str) -> None:
+    kind, before, after = ODD[name][0], ODD[name][1] * 5, ODD[name][2] * 5
+    schema = pa.schema([("c0", pa.int64()), ("c1", kind), ("sign", pa.int8())])
+    pairs = [(number, old, -1) for number, old in enumerate(before)] + [(n, new, 1) for n, new in enumerate(after)]
+    rows = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in pairs], schema)
+
+    answer = net_changes(lambda _: rows.to_reader(), ("id", name), NetQuery(("id",), 10), CancelToken())
+
+    touched = sum(old is not new and old != new for old, new in zip(before, after, strict=True))
+    (done,) = answer.findings.done
+    effect = Effect.EMPTIED if after[0] is None else Effect.SET
+    assert done.effect in (effect, Effect.REPLACED) and done.rows == touched

@@ -194,8 +194,8 @@ def exactness_text(diff: VersionDiff) -> str:
     """How far the counts can be trusted."""
     if not diff.is_available:
         return "No counts of rows."
-    if diff.exact and diff.key is None and diff.net.updated:
-        return "Exact: every changed row is counted. Without a key an updated row is listed as deleted and inserted."
+    if diff.exact and diff.key is None and (diff.net.updated or (diff.net.inserted and diff.net.deleted)):
+        return "Exact: every changed row is counted. Without a key a row with new values is one deleted, one inserted."
     if diff.exact:
         return "Exact: every changed row is counted, and updates are told from inserts and deletes."
     if diff.partial is not None:

@@ -408,5 +408,7 @@ def test_decimals_stand_to_the_right() -> None:
 def test_without_a_key_nothing_says_that_updates_are_told_apart() -> None:
     no_key = replace(diff(), key=None)
 
-    assert "listed as deleted and inserted" in exactness_text(no_key)
+    overwritten = replace(no_key, net=NetCounts(5, 0, 3))
+    for each in (no_key, overwritten):
+        assert "one deleted, one inserted" in exactness_text(each)
     assert "updates are told from inserts" not in exactness_text(no_key) + key_text(no_key)
