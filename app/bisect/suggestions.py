@@ -15,8 +15,11 @@ from backend.bisect.model import BisectRequest
 from backend.bisect.suggest import suggest
 from backend.errors import LakehouseError
 
+_WIDE_PX = 165  # "1,982.4 → 87,485.76"
 _HELD = lists.Look(
-    config={"Column": st.column_config.TextColumn(pinned=True)}, alt="What columns hold at the good and the bad end"
+    config={"Column": st.column_config.TextColumn(pinned=True)}
+    | {name: st.column_config.TextColumn(width=_WIDE_PX) for name in view.HEADS[:-1]},
+    alt="What columns hold at the good and the bad end",
 )
 
 

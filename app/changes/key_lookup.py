@@ -14,7 +14,7 @@ from app.changes.view.rows import RowTable, build_step_table, style
 from app.errors import boundary
 from app.ui import work
 from app.ui.words import markdown_safe, sentence
-from backend.diff.key_history import Key, KeyHistory, KeyProgress, key_history
+from backend.diff.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
 from backend.diff.model import RowChange, VersionDiff
 from backend.diff.values import json_value
 from backend.errors import LakehouseError
@@ -95,7 +95,8 @@ def _is_small(diff: VersionDiff, versions: Versions) -> bool:
 
 def _read(diff: VersionDiff, key: Key, versions: Versions) -> KeyHistory | None:
     try:
-        steps = key_history(context.lake(), diff.ref, versions, key)
+        ask = whole_life if state.text(state.LIFE) else key_history
+        steps = ask(context.lake(), diff.ref, versions, key)
         last = work.run(steps, key="key", tell=_progress)
     except LakehouseError:
         work.cancel()
@@ -149,7 +150,8 @@ def _asked() -> Key:
 
 
 def _mark(diff: VersionDiff, key: Key, versions: Versions) -> str:
-    return f"key {diff.ref.uri} {versions[0]} {versions[1]} {orjson.dumps(key).decode()}"
+    what = "life" if state.text(state.LIFE) else "key"
+    return f"{what} {diff.ref.uri} {versions[0]} {versions[1]} {orjson.dumps(key).decode()}"
 
 
 def _text(key: Key) -> str:

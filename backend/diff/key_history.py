@@ -6,7 +6,7 @@ A version that cannot be read, or was not looked at, is said; nothing is taken f
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -85,6 +85,23 @@ def key_history(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Ke
     if low < high and lake.cdf_support(ref, low, high).covered:
         return _by_feed(lake, ref, (low, high), key)
     return _by_states(lake, ref, (low, high), (key, where))
+
+
+def whole_life(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key) -> Iterator[KeyProgress]:
+    """As `key_history`, with what the oldest version holds of it: there it was made, or it is older than the log."""
+    low = min(versions)
+    for step in key_history(lake, ref, versions, key):
+        if step.result is None:
+            yield step
+            continue
+        snapshot = lake.snapshot(ref, low)
+        row = _RowAt(lake, snapshot, key_filter(snapshot, key)).run()
+        steps, notes = step.result.steps, step.result.notes
+        if row is not None and low == 0:
+            steps = (_step(0, key, None, row), *steps)
+        elif row is not None:
+            notes = (*notes, f"it was there at v{low} already, the oldest version that can be read")
+        yield replace(step, result=replace(step.result, steps=steps, notes=notes))
 
 
 def key_filter(snapshot: Snapshot, key: Key) -> Node:

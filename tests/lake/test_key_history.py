@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from backend.diff.key_history import KeyHistory, key_history
+from backend.diff.key_history import KeyHistory, key_history, whole_life
 from backend.diff.model import RowKind
 from backend.errors import DiffError, FilterError
 from backend.lake.lake import Lake
@@ -54,6 +54,25 @@ def test_each_commit_that_touched_the_key_is_a_step(
     assert history(lake, id=3).steps[0].version == 1
     assert history(lake, name="a'b").steps == ()
     assert [step.version for step in history(lake, id=2, n=7.5).steps][-1] == 5
+
+
+@pytest.mark.parametrize("change_feed", [True, False])
+def test_a_whole_life_begins_where_the_row_was_made(
+    tmp_path: Path, open_lake: Callable[..., Lake], change_feed: bool
+) -> None:
+    made(tmp_path / "t", change_feed=change_feed)
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+
+    *_, first = whole_life(lake, ref, (0, 6), {"id": 2})
+    *_, later = whole_life(lake, ref, (0, 6), {"id": 3})
+    *_, cut = whole_life(lake, ref, (2, 6), {"id": 3})
+
+    assert first.result and later.result and cut.result
+    assert [step.version for step in first.result.steps] == [0, 2, 4, 5, 6]
+    assert first.result.steps[0].change.after == {"id": 2, "name": "x", "n": 2.5}
+    assert [step.version for step in later.result.steps] == [1]
+    assert cut.result.steps == () and "it was there at v2 already" in cut.result.notes[-1]
 
 
 def test_versions_that_cannot_be_read_are_said_and_hide_nothing(tmp_path: Path, open_lake: Callable[..., Lake]) -> None:

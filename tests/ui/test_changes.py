@@ -496,7 +496,8 @@ def test_a_key_has_its_whole_life_beyond_the_range(orders: Path) -> None:
 
     assert "History of order_id = 2, v0 → v4" in words(app).replace("**", "")
     steps = frame_with(app, "Version", "At", "Change")
-    assert list(steps["Version"]) == ["v3"] and list(steps["Operation"]) == ["UPDATE"]
+    assert list(steps["Version"]) == ["v3", "v0"] and list(steps["Operation"]) == ["UPDATE", "WRITE"]
+    assert list(steps["Change"]) == ["≠ update", "+ insert"]
     assert app.query_params["life"] in ("1", ["1"])
 
 

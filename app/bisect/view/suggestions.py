@@ -40,19 +40,19 @@ def held_frame(held: Sequence[Held]) -> pd.DataFrame:
     """One row a column: what it holds at the oldest and at the newest of the versions, "a → b" where that differs."""
     first, last = held[0], held[-1]
     names = list(last.columns)[:MOST_COLUMNS]
-    rows = [[_both(_cells(first, name)[i], _cells(last, name)[i]) for i in range(len(_HEADS))] for name in names]
-    frame = pd.DataFrame(rows, columns=list(_HEADS))
+    rows = [[_both(_cells(first, name)[i], _cells(last, name)[i]) for i in range(len(HEADS))] for name in names]
+    frame = pd.DataFrame(rows, columns=list(HEADS))
     frame.insert(0, "Column", names)
     return frame
 
 
-_HEADS = ("Lowest", *(("1 %", "Median", "99 %")[: len(QUANTILES)]), "Highest", "Null")
+HEADS = ("Lowest", *(("1 %", "Median", "99 %")[: len(QUANTILES)]), "Highest", "Null")
 
 
 def _cells(held: Held, name: str) -> list[str]:
     column = held.columns.get(name)
     if column is None:
-        return [UNKNOWN] * len(_HEADS)
+        return [UNKNOWN] * len(HEADS)
     quantiles = [bound_text(value) for value in held.quantiles.get(name, ())] or [UNKNOWN] * len(QUANTILES)
     low, high = (UNKNOWN if end is None else bound_text(end) for end in (column.lowest, column.highest))
     return [low, *quantiles, high, percent(column.null_share)]
