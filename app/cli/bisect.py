@@ -5,18 +5,26 @@ Rule: each probe is told on stderr as it ends, the result alone goes to stdout; 
 
 import shlex
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from app.bisect.view.culprit import changed_text, restore_texts
 from app.bisect.view.words import commit_text, headline, left_text, means_text, notes, probe_line
 from app.cli import documents
 from app.cli.documents import Document
 from app.cli.lake import opened
 from app.cli.output import one_line, print_json, print_table, say
+from app.ui.explanation import explained
 from backend.bisect.model import Bisection, BisectRequest, Probe
 from backend.bisect.search import bisect as search
+from backend.diff.answer import diff as compare
+from backend.diff.cache import Differences, DiffQuestion
+from backend.diff.model import VersionDiff
+from backend.diff.prepare import DiffOptions
 from backend.diff.values import json_value
-from backend.errors import BisectError
+from backend.errors import BisectError, LakehouseError
 from backend.format import utc_text
+from backend.lake.lake import Lake
+from backend.lake.model import Commit
 
 SHOWN = 20  # commits of a range on a terminal
 WIDEST = 60  # characters of a cell; --json has them all
@@ -46,11 +54,65 @@ def bisect(request: Request, *, as_json: bool) -> int:
             told, found = len(step.probes), step.result
     if found is None:
         raise BisectError("the search ended without an answer")
+    about = _about(lake, found)
     if as_json:
-        print_json(document(found))
+        print_json(document(found) | about.document())
     else:
-        _print(found)
+        _print(found, about)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What the commit that was found changed, and what going back before it would change; None where comparing is more
+    than a little work, or there is nothing to go back from."""
+
+    found: Bisection
+    commits: tuple[Commit, ...]
+    changed: VersionDiff | None
+    way_back: VersionDiff | None
+
+    def document(self) -> Document:
+        changed, back = self.changed, self.way_back
+        return {
+            "changed": changed and {"net": asdict(changed.net), "explanation": documents.explanation(changed)},
+            "way_back": {
+                "version": self.found.good_seen,
+                "commits": [commit.version for commit in self.commits],
+                "net": back and asdict(back.net),
+            }
+            if self.commits
+            else None,
+        }
+
+    def lines(self) -> list[str]:
+        if self.found.culprit is None:
+            return []
+        said = [f"What it changed: {changed_text(self.found, self.changed)}"]
+        said += explained(self.changed.explanation) if self.changed else ()
+        texts = restore_texts(self.found, self.commits, self.way_back) if self.commits else []
+        return [*said, *(f"{text[:1].upper()}{text[1:]}." for text in texts)]
+
+
+def _about(lake: Lake, found: Bisection) -> _About:
+    good, latest = found.good_seen, lake.latest_version(found.ref)
+    if found.culprit is None:
+        return _About(found, (), None, None)
+    changed = _compared(lake, found, found.culprit - 1, found.culprit)
+    if found.is_mended or good >= latest:
+        return _About(found, (), changed, None)
+    commits = lake.history(found.ref, starting_version=good + 1, ending_version=latest)
+    return _About(found, tuple(commits), changed, _compared(lake, found, latest, good))
+
+
+def _compared(lake: Lake, found: Bisection, first: int, second: int) -> VersionDiff | None:
+    question = DiffQuestion(found.ref, (found.table_id,), first, second, DiffOptions(row_limit=0))
+    try:
+        if Differences().log_part(lake, question).is_small:
+            return compare(lake, found.ref, first, second, question.options)
+    except LakehouseError:
+        pass  # `weir diff` says why
+    return None
 
 
 # JSON ------------------------------------------------------------------------------------------------------------
@@ -119,11 +181,13 @@ def diff_command(found: Bisection) -> str:
 # for people ------------------------------------------------------------------------------------------------------
 
 
-def _print(found: Bisection) -> None:
+def _print(found: Bisection, about: _About) -> None:
     say(one_line(f"{headline(found)}."), style="bold")
     say(one_line(means_text(by_row=found.by_row)[:1].upper() + means_text(by_row=found.by_row)[1:]), style="dim")
     for note in notes(found):
         say(one_line(f"  {note}"))
+    for line in about.lines():
+        say(one_line(f"  {line}"))
     if found.culprit is None:
         say()
         _print_candidates(found)

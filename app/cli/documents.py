@@ -200,7 +200,7 @@ def diff(value: VersionDiff) -> Document:
             {"column": c.column, "before": json_value(c.before), "after": json_value(c.after), "updates": c.updates}
             for c in value.common
         ],
-        "explanation": _explanation(value),
+        "explanation": explanation(value),
         "rows": [row_document(row) for row in value.rows],
         "truncated": value.truncated,
         "schema": _schema_diff(value),
@@ -210,7 +210,7 @@ def diff(value: VersionDiff) -> Document:
     }
 
 
-def _explanation(value: VersionDiff) -> Document:
+def explanation(value: VersionDiff) -> Document:
     """What stands out; `by` of a shift in seconds or days where `unit` says so."""
     found = value.explanation
     return {

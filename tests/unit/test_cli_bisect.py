@@ -9,6 +9,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 
 from tests import builders
+from tests.planted import plant
 from tests.unit.test_cli import Weir, home, weir
 
 __all__ = ["home", "weir"]
@@ -130,3 +131,18 @@ def test_what_goes_wrong_is_said_with_its_code(
 ) -> None:
     answer = weir("bisect", "orders", *args)
     assert (answer.code, answer.out) == (code, "") and said in answer.err
+
+
+def test_what_the_commit_changed_as_a_whole_and_what_the_way_back_loses(home: Path, weir: Weir) -> None:
+    made = plant(home / "lake" / "payments", versions=6, bad_version=3)
+
+    answer = weir("bisect", "payments", "--assert", "amount <= 2200")
+    document = weir("bisect", "payments", "--assert", "amount <= 2200", "--json").document
+
+    assert f"What it changed: {made.changed} rows (0 inserted, {made.changed} updated, 0 deleted)" in answer.out
+    assert f"`amount` × 100 in all {made.changed} updated rows." in answer.out
+    assert "A restore of v2 undoes 3 commits." in answer.out
+    assert document["changed"]["net"] == {"inserted": 0, "updated": made.changed, "deleted": 0}
+    assert document["changed"]["explanation"]["done"][0]["by"] == 100
+    net = {"inserted": 0, "updated": made.changed, "deleted": made.later}
+    assert document["way_back"] == {"version": 2, "commits": [5, 4, 3], "net": net}
