@@ -1,6 +1,7 @@
 """What the catalog costs on an object store, counted before the server: one look for each table, none into it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +11,12 @@ from tests.builders import HandLog, add
 from tests.object_store import Proxy, client, make_bucket, proxy, storage_options
 
 ROOT = "s3://catalog"
-FOLDERS, TABLES = 3, 12
+FOLDERS, TABLES = 3, 24
 
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory) -> str:
-    """Twelve tables in three folders, each with data files that nobody needs to list."""
+    """Tables in three folders, each with data files that nobody needs to list."""
     folder = tmp_path_factory.mktemp("catalog")
     for number in range(TABLES):
         table = folder / f"layer{number % FOLDERS}" / f"t{number:02d}"
@@ -36,8 +37,12 @@ def server() -> Iterator[Proxy]:
 
 @pytest.fixture
 def lake(bucket, server, tmp_path) -> Lake:
+    return opened(server, tmp_path)
+
+
+def opened(server: Proxy, home: Path) -> Lake:
     options = {ROOT: storage_options(server.url)}
-    return Lake(load_settings(home=tmp_path, lake={"roots": [ROOT], "storage_options": options, "refresh_s": 0.001}))
+    return Lake(load_settings(home=home, lake={"roots": [ROOT], "storage_options": options, "refresh_s": 0.001}))
 
 
 def test_a_walk_asks_once_for_a_table_and_never_lists_one(lake, server):
@@ -47,6 +52,18 @@ def test_a_walk_asks_once_for_a_table_and_never_lists_one(lake, server):
     server.forget()
     assert len(lake.tables()) == TABLES
     assert server.count() == 2 * (FOLDERS + 1)  # known tables are not asked for again
+
+
+def test_the_next_process_asks_once_for_an_unchanged_table_and_keeps_no_secret(lake, server, tmp_path):
+    first = {card.ref.name: card for card in lake.read_cards(lake.tables())}
+    later = opened(server, tmp_path)
+    refs = later.tables()
+    server.forget()
+    assert {card.ref.name: card for card in later.read_cards(refs)} == first
+    assert server.count() == TABLES
+    (kept,) = (tmp_path / "cache" / "cards").iterdir()
+    secrets = [value for name, value in storage_options(server.url).items() if "secret" in name.lower()]
+    assert secrets and not any(secret in kept.read_text() for secret in secrets)
 
 
 def test_an_unchanged_table_costs_one_request_and_a_changed_one_is_noticed(lake, server, bucket, tmp_path):
