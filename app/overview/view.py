@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.ui.lake import MOST_TO_MERGE, SMALL, STALE, STALEST, UNREADABLE, LakeTotals, Table, table_cells
+from app.ui.lake import MOST_TO_MERGE, SMALL, STALE, STALEST, TO_MERGE, UNREADABLE, LakeTotals, Table, table_cells
 from app.ui.words import KeyFigure
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
@@ -146,7 +146,8 @@ def destination(group: AttentionGroup) -> Destination:
     item, cause = group.only, group.cause
     if item is None:
         if cause in _LISTS:
-            return Destination("tables", f"Show {things(len(group.items), 'table')}", _LISTS[cause])
+            to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}
+            return Destination("tables", "Open the list", _LISTS[cause] | to_merge)
         return Destination("streams", "Open streams")
     if cause is Cause.NO_HOST:
         return Destination("streams", "Open streams")

@@ -14,6 +14,7 @@ from app.ui.lake import (
     SMALL,
     STALE,
     STALEST,
+    TO_MERGE,
     UNREADABLE,
     LakeReading,
     Table,
@@ -24,13 +25,14 @@ from app.ui.lake import (
 )
 from backend.format import age_s, count_text, things
 from backend.health.merging import merge_gain
+from backend.health.model import Severity
 from backend.lake.model import TableCard, UnreadableTable
 
 LAYERS = ("bronze", "silver", "gold", "no layer")
 MOST_TEXT = 300  # characters of a reason in a row; the table's page has the whole
 
 ALL = "All"
-SHOWN = (ALL, UNREADABLE, STALE, SMALL)
+SHOWN = (ALL, UNREADABLE, STALE, SMALL, TO_MERGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ def _fits(table: Table, query: Query, limits: Limits) -> bool:
         return isinstance(table, UnreadableTable)
     if query.shown == STALE:
         return is_stale(table, limits)
+    if query.shown == TO_MERGE:
+        return isinstance(table, TableCard) and merge_gain(table).severity is Severity.WARNING
     return query.shown != SMALL or has_many_small_files(table, limits)
 
 

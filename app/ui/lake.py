@@ -22,7 +22,7 @@ SMALL_LAKE = 100  # tables
 REST = 4  # times the length of a pass, at least, before the next
 
 # What the list of tables can be narrowed to and sorted by, as links to it say.
-UNREADABLE, STALE, SMALL = "Cannot be read", "Stale", "Many small files"
+UNREADABLE, STALE, SMALL, TO_MERGE = "Cannot be read", "Stale", "Many small files", "Worth merging"
 STALEST, MOST_TO_MERGE = "Stalest", "Most to merge"
 
 Table = TableCard | UnreadableTable

@@ -47,7 +47,7 @@ def test_the_heading_tells_urgent_from_notes_and_never_praises_what_is_unknown()
         (
             Cause.SMALL_FILES,
             ("health", {"table": "a"}),
-            ("tables", {"show": "Many small files", "sort": "Most to merge"}),
+            ("tables", {"show": "Worth merging", "sort": "Most to merge"}),
         ),
         (Cause.QUIET_TABLE, ("table", {"table": "a"}), ("tables", {"show": "Stale", "sort": "Stalest"})),
         (Cause.NO_HOST, ("streams", {}), ("streams", {})),
@@ -63,6 +63,12 @@ def test_one_thing_leads_to_its_page_and_several_to_their_list(
         assert (found.page, dict(found.params)) == wanted
     if "show" in many[1]:
         assert many[1]["show"] in tables.SHOWN and many[1].get("sort", "Name") in tables.ORDERS
+
+
+def test_small_files_that_can_wait_lead_to_all_tables_that_have_them() -> None:
+    items = [AttentionItem(Severity.NOTE, Cause.SMALL_FILES, name, "what", "step") for name in "ab"]
+    (group,) = grouped(items)
+    assert overview.destination(group).params["show"] == tables.SMALL
 
 
 def test_a_line_begins_with_its_name_or_with_how_many() -> None:

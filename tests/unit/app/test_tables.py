@@ -48,6 +48,7 @@ def names(**query: object) -> list[str]:
         ({"shown": view.UNREADABLE}, ["x"]),
         ({"shown": view.STALE}, ["silver/orders"]),
         ({"shown": view.SMALL}, ["bronze/Orders"]),
+        ({"shown": view.TO_MERGE}, []),
         ({"order": "Size"}, ["silver/orders", "people", "bronze/Orders", "x"]),
         ({"order": "Rows"}, ["people", "silver/orders", "bronze/Orders", "x"]),
         ({"order": "Stalest"}, ["silver/orders", "bronze/Orders", "x", "people"]),
@@ -70,6 +71,12 @@ def test_progress_and_totals_say_what_is_still_to_come() -> None:
     assert narrow.startswith("1 of 4 tables match · ")
     unread = view.found_sentence([BROKEN], whole, view.Query(shown=view.UNREADABLE))
     assert unread == "1 of 4 tables match · 1 unreadable"
+
+
+def test_a_table_that_is_worth_merging_is_one_whose_readers_would_save_much() -> None:
+    slow = card("slow", num_files=5_000, small_files=5_000, files_after_merge=1)
+    found = view.select([*TABLES, slow], view.Query(shown=view.TO_MERGE), LIMITS)
+    assert found == [slow]
 
 
 def test_a_page_says_what_it_leaves_out() -> None:
