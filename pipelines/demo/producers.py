@@ -137,6 +137,7 @@ class OrderProducer:
     """A shop database's change stream: orders move through STATUSES, some are cancelled, delivered ones are deleted.
 
     Ten minutes after it went live, one country's shop writes its open orders anew with wrong amounts, and never again.
+    Nobody pays such amounts, so these orders go no further.
     """
 
     next_order: int = 1
@@ -187,10 +188,9 @@ class OrderProducer:
         orders = [order for order in self.open_orders.values() if order.get("country") == BAD_BATCH_COUNTRY]
         return [Record(Kind.INFLATED, self._inflated(order, delivery.landed_at)) for order in orders]
 
-    def _inflated(self, before: dict[str, Any], landed_at: datetime) -> str:
-        after = {**before, "amount": round(before["amount"] * 100, 2)}
-        self.open_orders[before["order_id"]] = after
-        return self._envelope("u", before, after, landed_at)
+    def _inflated(self, order: dict[str, Any], landed_at: datetime) -> str:
+        before = self.open_orders.pop(order["order_id"])
+        return self._envelope("u", before, {**before, "amount": round(before["amount"] * 100, 2)}, landed_at)
 
     def _change(self, rng: random.Random, landed_at: datetime) -> str:
         if len(self.open_orders) < 20 or (len(self.open_orders) < _OPEN_ORDERS and rng.random() < 0.4):

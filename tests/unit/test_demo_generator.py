@@ -122,6 +122,11 @@ def test_a_bad_batch_of_amounts_comes_once_ten_minutes_after_the_first_start(min
     assert {change["after"]["country"] for change in bad} == {"ES"}
     assert all(change["after"] == {**change["before"], "amount": change["after"]["amount"]} for change in bad)
     assert all(change["after"]["amount"] == pytest.approx(100 * change["before"]["amount"]) for change in bad)
+    changes = sorted((json.loads(record.line) for file in files for record in file), key=lambda c: c["source"]["lsn"])
+    held = {(change["after"] or change["before"])["order_id"]: change["after"] for change in changes}
+    assert {id_ for id_, order in held.items() if order and order["amount"] > 500} == {
+        change["after"]["order_id"] for change in bad
+    }  # to the end
     sound = [json.loads(record.line)["after"] for file in files[:at] for record in file]
     assert max(order["amount"] for order in sound if order) <= 500 <= min(each["after"]["amount"] for each in bad)
 
