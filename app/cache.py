@@ -5,7 +5,7 @@ pickled here: the lake has caches of its own for logs and snapshots.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import Lock
 
 import streamlit as st
@@ -21,12 +21,15 @@ from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage
 from backend.lake.files.stats import ColumnTotals
 from backend.lake.find import Finder, Found
 from backend.lake.model import Snapshot, TableCard, TableRef
-from backend.streams.model import HostHeartbeat, Run, StreamStatus
+from backend.streams.batches import MOST_POINTS, Points, points_of
+from backend.streams.model import HostHeartbeat, Run, StreamDeclaration, StreamStatus
 from backend.streams.status import statuses
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
 RUNS_TTL_S = 10.0
+WINDOWS_KEPT = 8  # a day of batches every ten seconds is about 10 MB
+MOST_EVENTS = 20_000  # a day of five-second batches and some
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
 # The lake's listing: `lake.refresh_s` of the settings.
 
@@ -95,6 +98,20 @@ def stream_names() -> dict[str, str]:
     streams = streams_reading().streams
     seen = ((stream.observed.query_id, stream.declaration.name) for stream in streams if stream.observed)
     return {query_id: name for query_id, name in seen if query_id}
+
+
+def stream_points(stream: StreamDeclaration, window_s: int) -> Points:
+    """The batches of a stream's last `window_s`, as points of its charts; no older than half a point is wide."""
+    now = context.now()
+    age = int(now.timestamp() * 2 * MOST_POINTS / window_s)
+    return _stream_points(stream.name, window_s, stream.trigger_interval_ms, age, now)
+
+
+@st.cache_resource(show_spinner=False, max_entries=WINDOWS_KEPT)
+def _stream_points(name: str, window_s: int, trigger_interval_ms: int, age: int, _now: datetime) -> Points:  # noqa: ARG001
+    since = _now - timedelta(seconds=window_s)
+    events = context.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
+    return points_of(events, trigger_interval_ms=trigger_interval_ms)
 
 
 @st.cache_data(show_spinner=False, ttl=RUNS_TTL_S, max_entries=FIXED_ENTRIES)

@@ -28,12 +28,13 @@ LIST, SHOWN = "stream_list", "_shown_streams"
 STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago"},
     config={
-        "Stream": st.column_config.TextColumn(pinned=True, width=190),
-        "Verdict": st.column_config.TextColumn(width=140),
-        "Wanted": st.column_config.TextColumn(width=110, help="What a person asked for"),
-        "Observed": st.column_config.TextColumn(width=115, help="What the host last saw"),
+        "Stream": st.column_config.TextColumn(pinned=True, width=200),
+        "Verdict": st.column_config.TextColumn(width=135),
+        "Why": st.column_config.TextColumn(width=260),
+        "Wanted": st.column_config.TextColumn(width=100, help="What a person asked for"),
+        "Observed": st.column_config.TextColumn(width=105, help="What the host last saw"),
         "Rows in": st.column_config.Column(
-            width=100, alignment="right", help="Rows per second in the last batch, while it runs"
+            width=90, alignment="right", help="Rows per second in the last batch, while it runs"
         ),
         "Last 5 min": st.column_config.LineChartColumn(help="Rows read per batch", y_min=0),
         "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),

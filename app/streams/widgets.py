@@ -3,8 +3,6 @@
 Rule: everything comes from the store, so the panel is still there after the host is gone.
 """
 
-from datetime import timedelta
-
 import pandas as pd
 import streamlit as st
 
@@ -12,7 +10,6 @@ from app import cache, context, navigation, state
 from app.streams.controls import act_buttons, blocked_caption, operation_log
 from app.streams.view import figures
 from app.streams.view import stream as view
-from app.streams.view.batches import Points, expectation_totals, points_of
 from app.streams.view.streams import host_sentence
 from app.ui.badges import state_badge
 from app.ui.figures import key_figures
@@ -20,10 +17,10 @@ from app.ui.lists import Look, show
 from app.ui.live_figures import live_chart
 from app.ui.words import markdown_safe, sentence
 from backend.format import utc_text, zone_of
-from backend.streams.model import Progress, StreamState, StreamStatus
+from backend.streams.batches import ExpectationTotal, Points, expectation_totals
+from backend.streams.model import StreamState, StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
-MOST_EVENTS = 20_000  # a day of five-second batches and some
 VIEWS = ("Expectations", "Runs", "Failures", "Operation log", "Declaration")
 RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
 FAILURES = Look(
@@ -52,15 +49,14 @@ def stream_panel(name: str) -> None:
     window = st.segmented_control(
         "Window", list(WINDOWS_S), default="15 min", required=True, key=state.WINDOW, bind="query-params"
     )
-    window_s = WINDOWS_S[window or "15 min"]
-    since = context.now() - timedelta(seconds=window_s)
-    events = context.store().progress(name, since=since, limit=MOST_EVENTS)
-    points = points_of(events, trigger_interval_ms=status.declaration.trigger_interval_ms)
-    _figures(status, events, points)
-    st.caption(view.window_sentence(points, window_s=window_s))
+    window = window or "15 min"
+    points = cache.stream_points(status.declaration, WINDOWS_S[window])
+    totals = expectation_totals(points.batches, status.declaration.expectations)
+    _figures(status, points, totals)
+    st.caption(view.window_sentence(points, window=window))
     if points.bins:
         _charts(points)
-    _lists(status, events)
+    _lists(status, totals)
 
 
 def _state_row(status: StreamStatus) -> None:
@@ -105,8 +101,7 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
             )
 
 
-def _figures(status: StreamStatus, events: list[Progress], points: Points) -> None:
-    totals = expectation_totals(events, status.declaration.expectations)
+def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal]) -> None:
     key_figures(view.key_figures(status, now=context.now()), key="flow_figures")
     key_figures(view.state_figures(status, points, totals), key="state_figures")
 
@@ -127,7 +122,7 @@ def _charts(points: Points) -> None:
             live_chart(figure, key=key, alt=alt)
 
 
-def _lists(status: StreamStatus, events: list[Progress]) -> None:
+def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     chosen = st.segmented_control(
         "List",
         VIEWS,
@@ -149,7 +144,6 @@ def _lists(status: StreamStatus, events: list[Progress]) -> None:
         case "Declaration":
             _declaration(status)
         case _:
-            totals = expectation_totals(events, status.declaration.expectations)
             _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
     with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")

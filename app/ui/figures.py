@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.ui.words import KeyFigure
 
-NARROWEST_PX = 150  # two beside each other on a telephone
+NARROWEST_PX = 160  # two beside each other on a telephone, and none cut in a narrow window
 CHART_CONFIG = {"displayModeBar": False, "responsive": True}
 
 

@@ -6,10 +6,12 @@ Its script comes from our own server. Where another one serves the pages, Stream
 
 import gzip
 import json
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import plotly
 import plotly.graph_objects as go
@@ -20,23 +22,26 @@ from app.ui.figures import CHART_CONFIG, chart
 _LIBRARY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 # Called at each refresh. What is drawn already is left alone. A finger scrolls the page, so only a mouse zooms.
 _DRAW = """
-export default ({ data, parentElement }) => {
-  let node = parentElement.querySelector(".weir-figure");
-  if (!node) {
-    node = document.createElement("div");
-    node.className = "weir-figure";
-    node.setAttribute("role", "img");
-    parentElement.append(node);
-    new ResizeObserver(() => node.layout && Plotly.Plots.resize(node)).observe(node);
-  }
-  const text = new TextDecoder().decode(data);
-  if (text !== node.drawn) {
+const unpacked = (data) => new Response(new Blob([data]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+const made = (parent) => {
+  const node = document.createElement("div");
+  node.className = "weir-figure";
+  node.setAttribute("role", "img");
+  parent.append(node);
+  new ResizeObserver(() => node.layout && Plotly.Plots.resize(node)).observe(node);
+  return node;
+};
+export default async ({ data, parentElement }) => {
+  const node = parentElement.querySelector(".weir-figure") ?? made(parentElement);
+  node.newest = data;
+  const text = await unpacked(data);
+  if (node.newest === data && node.drawn !== text) {
     node.drawn = text;
     const { alt, config, figure } = JSON.parse(text);
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     node.style.height = `${figure.layout.height}px`;
     node.setAttribute("aria-label", alt);
-    Plotly.react(node, figure.data, figure.layout, config);
+    await Plotly.react(node, figure.data, figure.layout, config);
   }
   return () => node.isConnected || Plotly.purge(node);
 };
@@ -64,13 +69,10 @@ def script() -> bytes:
     return gzip.compress(_LIBRARY.read_bytes() + _DRAW.encode(), 6, mtime=0)
 
 
-def live_chart(figure: go.Figure, *, key: str, alt: str) -> None:
-    """A chart in a live region. The figure names its height; its `uirevision` keeps what the viewer zoomed."""
-    if _served.is_set():
-        _component(key=key, data=_message(figure, alt), height=figure.layout.height)
-    else:
-        chart(figure, key=key, alt=alt)
-
-
-def _message(figure: go.Figure, alt: str) -> bytes:
-    return f'{{"alt":{json.dumps(alt)},"config":{json.dumps(CHART_CONFIG)},"figure":{figure.to_json()}}}'.encode()
+def live_chart(figure: Mapping[str, Any], *, key: str, alt: str) -> None:
+    """A chart in a live region, as Plotly's JSON. It names its height; its `uirevision` keeps what a viewer zoomed."""
+    if not _served.is_set():
+        chart(go.Figure(figure), key=key, alt=alt)
+        return
+    message = json.dumps({"alt": alt, "config": CHART_CONFIG, "figure": figure}, separators=(",", ":"))
+    _component(key=key, data=gzip.compress(message.encode(), 1, mtime=0), height=figure["layout"]["height"])

@@ -28,9 +28,12 @@ def touch(connection: Connection, name: str, at: datetime) -> None:
     connection.execute(sa.update(observed).where(observed.c.name == name, later).values(last_trigger_at=at))
 
 
-def of_stream(connection: Connection, stream: str, *, since: datetime | None, limit: int) -> list[Progress]:
-    """The newest `limit` of one stream, oldest first."""
-    query = sa.select(progress).where(progress.c.stream == stream).order_by(*NEWEST_FIRST).limit(limit)
+def of_stream(
+    connection: Connection, stream: str, *, since: datetime | None, limit: int, raw: bool = True
+) -> list[Progress]:
+    """The newest `limit` of one stream, oldest first; `raw`: with Spark's JSON, a third of the time and memory."""
+    columns = [column for column in progress.c if raw or column.name != "raw"]
+    query = sa.select(*columns).where(progress.c.stream == stream).order_by(*NEWEST_FIRST).limit(limit)
     if since is not None:
         query = query.where(progress.c.progressed_at >= since)
     return [rows.progress_of(row) for row in reversed(connection.execute(query).mappings().all())]

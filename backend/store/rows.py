@@ -64,7 +64,8 @@ def progress_row(value: Progress) -> dict[str, Any]:
 def progress_of(row: Row) -> Progress:
     fields = {key: value for key, value in row.items() if key not in ("id", "raw")}
     expectations = tuple(ExpectationCount(**count) for count in row["expectations"])
-    return Progress(**{**fields, "expectations": expectations, "raw_json": zlib.decompress(row["raw"]).decode()})
+    raw_json = zlib.decompress(row["raw"]).decode() if "raw" in row else ""
+    return Progress(**{**fields, "expectations": expectations, "raw_json": raw_json})
 
 
 def host_of(row: Row) -> HostHeartbeat:

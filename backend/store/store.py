@@ -134,10 +134,12 @@ class ControlStore:
         with self._database.writing() as connection:
             progress.touch(connection, name, at)
 
-    def progress(self, stream: str, *, since: datetime | None = None, limit: int = 500) -> list[Progress]:
-        """The newest `limit` micro-batches, oldest first."""
+    def progress(
+        self, stream: str, *, since: datetime | None = None, limit: int = 500, raw: bool = True
+    ) -> list[Progress]:
+        """The newest `limit` micro-batches, oldest first; `raw`: with the JSON that Spark reported."""
         with self._database.reading() as connection:
-            return progress.of_stream(connection, stream, since=since, limit=limit)
+            return progress.of_stream(connection, stream, since=since, limit=limit, raw=raw)
 
     def runs(self, stream: str, *, limit: int = 100) -> list[Run]:
         """The newest `limit` runs, newest first, each with its true first and last batch."""

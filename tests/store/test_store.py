@@ -102,6 +102,7 @@ def test_progress_round_trips_oldest_first_and_limited_to_the_newest(store: Cont
     store.add_progress(batches)
     assert store.progress("silver_orders") == batches
     assert store.progress("silver_orders", limit=2) == batches[3:]
+    assert store.progress("silver_orders", raw=False) == [replace(batch, raw_json="") for batch in batches]
     assert store.progress("silver_orders", since=batches[2].progressed_at) == batches[2:]
 
 

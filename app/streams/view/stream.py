@@ -8,11 +8,11 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.streams.view.batches import ExpectationTotal, Points, dropped_rows, sum_known
 from app.streams.view.streams import last_batch_at
 from app.ui.frames import ages
 from app.ui.words import KeyFigure
 from backend.format import ago, bytes_text, count_text, duration_text, percent, rate_text, things, utc_text
+from backend.streams.batches import ExpectationTotal, Points, dropped_rows, sum_known
 from backend.streams.model import Run, StreamState, StreamStatus
 
 
@@ -139,9 +139,9 @@ def build_failure_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
     )
 
 
-def window_sentence(points: Points, *, window_s: float) -> str:
+def window_sentence(points: Points, *, window: str) -> str:
     """How many batches the charts show, and what a point is."""
-    number, window = len(points.batches), duration_text(window_s)
+    number = len(points.batches)
     if not number:
         return f"No batch in the last {window}."
     point = "one batch" if points.width_s is None else f"the mean of a batch over {duration_text(points.width_s)}"

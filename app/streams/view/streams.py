@@ -127,12 +127,12 @@ def build_stream_frame(
         {
             "Stream": [status.declaration.name for status in statuses],
             "Verdict": [verdict_text(status.verdict) for status in statuses],
+            "Why": [why_text(status) for status in statuses],
             "Wanted": [wanted_text(status.desired) for status in statuses],
             "Observed": [state_text(status.state) for status in statuses],
             "Rows in": pd.array([status.input_rows_per_s for status in statuses], dtype="Float64"),
             "Last 5 min": [list((recent_rows or {}).get(status.declaration.name, ())) for status in statuses],
             "Last batch": ages(ended, now),
-            "Why": [why_text(status) for status in statuses],
             "Last error": [error_text(status) for status in statuses],
             "Layer": [status.declaration.layer for status in statuses],
             "Last batch at": [utc_text(moment) for moment in ended],

@@ -1,12 +1,13 @@
 """What may be asked of a stream in each state, and how the list words it."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
-from app.streams.view.batches import points_of
 from app.streams.view.figures import (
     Look,
     build_duration_figure,
@@ -16,6 +17,7 @@ from app.streams.view.figures import (
 )
 from app.streams.view.stream import key_figures, window_sentence
 from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
+from backend.streams.batches import points_of
 from backend.streams.model import (
     Desired,
     DesiredState,
@@ -25,7 +27,7 @@ from backend.streams.model import (
     StreamStatus,
     Verdict,
 )
-from tests.unit.app.test_streams_batches import event
+from tests.unit.test_stream_batches import event
 
 NOW = datetime(2026, 11, 20, 12, 3, tzinfo=UTC)
 
@@ -115,7 +117,7 @@ def test_a_silent_host_is_told_with_its_last_sign() -> None:
 def test_lines_break_between_runs_and_in_a_pause() -> None:
     points = points_of([event(0), event(1), event(2, run="r2"), event(3, run="r2"), event(90, run="r2")])
 
-    for figure in (build_rate_figure(points, Look()), build_rows_figure(points, Look())):
+    for figure in map(go.Figure, (build_rate_figure(points, Look()), build_rows_figure(points, Look()))):
         for line in figure.data:
             assert [value is None for value in line.y] == [False, False, True, False, False, True, False]
 
@@ -124,7 +126,7 @@ def test_stacked_phases_equal_the_durations() -> None:
     slow = event(1, durations_ms={"addBatch": 7_000, "triggerExecution": 8_000}, batch_duration_ms=8_000)
     points = points_of([event(0), slow], trigger_interval_ms=5_000)
 
-    figure = build_duration_figure(points, Look())
+    figure = go.Figure(build_duration_figure(points, Look()))
 
     heights = [sum(trace.y[i] for trace in figure.data) for i in range(2)]
     assert heights == pytest.approx([2.0, 8.0])
@@ -146,7 +148,7 @@ def test_the_phases_of_spark_share_no_colour() -> None:
     points = points_of([event(0, durations_ms=dict.fromkeys(phases, 100))], trigger_interval_ms=5_000)
 
     for mode in ("light", "dark"):
-        figure = build_duration_figure(points, Look(mode))
+        figure = go.Figure(build_duration_figure(points, Look(mode)))
         colours = [trace.marker.color for trace in figure.data] + [figure.layout.shapes[0].line.color]
         assert len(set(colours)) == len(colours) == 6
         assert sum(trace.y[0] for trace in figure.data) == pytest.approx(2.0)  # no total: all of the batch
@@ -155,12 +157,12 @@ def test_the_phases_of_spark_share_no_colour() -> None:
 def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:
     points = points_of([event(i, rows=10 + i % 2) for i in range(17_280)], trigger_interval_ms=5_000)
 
-    figure = build_rows_figure(points, Look())
+    figure = go.Figure(build_rows_figure(points, Look()))
 
     assert set(figure.data[0].y) == {10.5}
     assert figure.layout.title.text == "Rows per batch: 10.5 on average, 181 k read in all"
-    assert window_sentence(points, window_s=86_400) == (
-        "17,280 batches in the last 1 d. Each point is the mean of a batch over 10 min."
+    assert window_sentence(points, window="24 h") == (
+        "17,280 batches in the last 24 h. Each point is the mean of a batch over 10 min."
     )
 
 
@@ -172,8 +174,9 @@ def test_figures_of_a_long_window_stay_small() -> None:
         for build in (build_rate_figure, build_duration_figure, build_rows_figure, build_state_figure)
     ]
 
-    assert all(sum(len(trace.x) for trace in figure.data) <= 2_000 for figure in figures)
-    assert sum(len(figure.to_json()) for figure in figures) < 60_000
+    assert all(sum(len(trace["x"]) for trace in figure["data"]) <= 2_000 for figure in figures)
+    assert sum(len(json.dumps(figure)) for figure in figures) < 80_000
+    assert all(go.Figure(figure).layout.uirevision == "keep" for figure in figures)  # and Plotly takes it
 
 
 def test_a_stream_without_state_has_no_state_chart() -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from statistics import fmean
 
-from backend.streams.model import Progress
+from backend.streams.model import ExpectationCount, Progress
 from backend.streams.verdict import batch_end
 
 MOST_POINTS = 240
@@ -48,10 +48,10 @@ class Bin:
 class Points:
     """What charts draw: `bins` of `width_s` seconds, or one a batch where `width_s` is None. `batches` are all."""
 
-    bins: tuple[Bin, ...]
-    width_s: int | None
-    batches: tuple[Progress, ...]
-    trigger_interval_ms: int
+    bins: tuple[Bin, ...] = ()
+    width_s: int | None = None
+    batches: tuple[Progress, ...] = ()
+    trigger_interval_ms: int = 0
 
     @property
     def mean_rows(self) -> float | None:
@@ -116,17 +116,16 @@ def phases_ms(progress: Progress) -> dict[str, int]:
 
 def expectation_totals(events: Iterable[Progress], declared: Iterable[str] = ()) -> list[ExpectationTotal]:
     """Passed and failed rows per expectation, the declared ones first even where no event counts them."""
-    totals = {name: ExpectationTotal(name, None, None, None) for name in declared}
+    counted: dict[str, list[tuple[datetime, ExpectationCount]]] = {name: [] for name in declared}
     for event in events:
         for count in event.expectations:
-            seen = totals.get(count.name, ExpectationTotal(count.name, None, None, None))
-            totals[count.name] = ExpectationTotal(
-                count.name,
-                sum_known((seen.passed, count.passed)),
-                sum_known((seen.failed, count.failed)),
-                event.progressed_at if count.failed else seen.last_failed_at,
-            )
-    return list(totals.values())
+            counted.setdefault(count.name, []).append((event.progressed_at, count))
+    return [_total(name, counts) for name, counts in counted.items()]
+
+
+def _total(name: str, counts: Sequence[tuple[datetime, ExpectationCount]]) -> ExpectationTotal:
+    passed, failed = sum_known(count.passed for _, count in counts), sum_known(count.failed for _, count in counts)
+    return ExpectationTotal(name, passed, failed, next((at for at, count in reversed(counts) if count.failed), None))
 
 
 def dropped_rows(events: Iterable[Progress]) -> int | None:

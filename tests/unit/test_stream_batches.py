@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.streams.view.batches import dropped_rows, expectation_totals, phases_ms, points_of
+from backend.streams.batches import dropped_rows, expectation_totals, phases_ms, points_of
 from backend.streams.model import ExpectationCount, Progress
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
