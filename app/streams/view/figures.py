@@ -21,10 +21,10 @@ from backend.streams.batches import WORK_PHASE, Bin, Points
 
 CHART_HEIGHT = 280
 FEW_POINTS = 60  # up to here the dots are large
-BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY = range(6)  # places in the palette
+BLUE, ORANGE, GREEN, PURPLE, VERMILLION = range(5)  # places in the palette
 # What Spark's phases are for, and a colour for each; the trigger's line has the text's.
 WORK = {
-    "find new input": (SKY, ("latestOffset", "getOffset", "setOffsetRange", "getEndOffset")),
+    "find new input": (ORANGE, ("latestOffset", "getOffset", "setOffsetRange", "getEndOffset")),
     "plan": (BLUE, ("getBatch", "queryPlanning")),
     "compute and write": (GREEN, (WORK_PHASE,)),
     "commit": (PURPLE, ("walCommit", "commitOffsets", "commitBatch")),
