@@ -154,6 +154,9 @@ class DemoSettings(Section):
     landing_interval_s: Annotated[
         float, Field(gt=0, description="Pause between two landed files of a kind, in seconds.")
     ] = 2.0
+    pace: Annotated[
+        float, Field(gt=0, description="How often the demo's streams trigger: 2 is twice as often, 0.5 half as often.")
+    ] = 1.0
 
 
 class Settings(BaseSettings):

@@ -3,6 +3,8 @@
 Rule: written as a user would write them. Nothing in Weir knows their names.
 """
 
+from dataclasses import replace
+
 from backend.settings import Settings
 from pipelines.demo import tables as t
 from pipelines.demo import transforms
@@ -18,8 +20,9 @@ GOLD_S = 30.0
 
 def declare(registry: Registry, settings: Settings) -> None:
     """Add the six streams to the registry."""
-    for spec in (*_events(str(settings.home / "landing")), *_orders(str(settings.home / "landing"))):
-        registry.add(spec)
+    landing, pace = str(settings.home / "landing"), settings.demo.pace
+    for spec in (*_events(landing), *_orders(landing)):
+        registry.add(replace(spec, trigger_interval_s=(spec.trigger_interval_s or 0) / pace))
 
 
 def _events(landing: str) -> tuple[StreamSpec, ...]:

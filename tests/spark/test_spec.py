@@ -37,7 +37,7 @@ def test_the_demo_declares_six_streams_that_say_what_they_read_and_write(tmp_pat
     assert (said.sink_table, said.layer) == ("silver/silver_orders", "silver")
     assert said.sink_uri == str(tmp_path / "lake/silver/silver_orders")
     assert said.checkpoint_location == str(tmp_path / "checkpoints/silver_orders")
-    assert said.trigger_interval_ms == 10_000
+    assert said.trigger_interval_ms == 15_000
     assert said.expectations == ("envelope_complete",)
 
 
@@ -93,3 +93,10 @@ def test_a_trigger_interval_must_be_positive(interval_s: float) -> None:
 def test_a_module_without_streams_is_refused(tmp_path: Path, module: str, complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         load_registry(load_settings(home=tmp_path, host={"pipelines": [module]}))
+
+
+@pytest.mark.parametrize(("pace", "intervals_s"), [(1, {10, 15, 30}), (2.5, {4, 6, 12})])
+def test_the_demo_breathes_at_its_pace(tmp_path: Path, pace: float, intervals_s: set[float]) -> None:
+    specs = load_registry(load_settings(home=tmp_path, demo={"pace": pace})).specs()
+
+    assert {spec.trigger_interval_s for spec in specs} == intervals_s
