@@ -26,7 +26,8 @@ _HELD = lists.Look(
 def suggestions(opened: OpenTable, asked: BisectRequest) -> None:
     """What jumped between the two ends, as buttons; and what each column holds there."""
     try:
-        held = context.bisects().held(context.lake(), opened.snapshot, _ends(opened, asked))
+        with st.spinner("Looking for what jumped …"):
+            held = context.bisects().held(context.lake(), opened.snapshot, _ends(opened, asked))
     except LakehouseError:
         return  # the search itself says what is wrong with an end
     if len(held) < 2:
