@@ -68,13 +68,14 @@ def _table(diff: VersionDiff, page: Sequence[RowChange]) -> RowChange | None:
     if table.note:
         st.caption(table.note)
     # Other rows are another list: a position chosen in the old one means nothing in it.
-    name = zlib.crc32(repr([(row.kind, row.key) for row in page]).encode())
-    event = st.dataframe(
-        style(table), hide_index=True, key=f"changed_rows_{name:08x}", placeholder=UNKNOWN,
-        column_config={each: st.column_config.Column(alignment="right") for each in table.numbers},
-        on_select="rerun", selection_mode="single-cell", alt="Changed rows, before and after",
-    )  # fmt: skip
-    chosen = lists.chosen_row(event)
+    key = f"changed_rows_{zlib.crc32(repr([(row.kind, row.key) for row in page]).encode()):08x}"
+    with lists.opening(key):
+        event = st.dataframe(
+            style(table), hide_index=True, key=key, placeholder=UNKNOWN,
+            column_config={each: st.column_config.Column(alignment="right") for each in table.numbers},
+            on_select="rerun", selection_mode="single-cell", alt="Changed rows, before and after",
+        )  # fmt: skip
+    chosen = lists.opened_row(event, key)
     return page[chosen] if chosen is not None and chosen < len(page) else None
 
 
