@@ -43,9 +43,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
         head, *body = (
             "  ".join(_padded(*pair) for pair in zip(line, columns_of, strict=True)).rstrip() for line in lines
         )
-        typer.secho(head, bold=True)
-        if body:
-            typer.echo("\n".join(body))
+        say(head, style="bold")
+        sys.stdout.write("".join(f"{line}\n" for line in body))  # typer takes a terminal without Unicode for broken
         return
     from rich.table import Table
     from rich.text import Text

@@ -10,12 +10,18 @@ from app.find import view
 from app.ui.words import markdown_safe
 
 SHORTCUT = "Mod+K"
-# Whoever presses the key begins to type. Without the focus, Streamlit would take an R for "run again".
+# Whoever presses the key begins to type. Without the focus, Streamlit would take an R for "run again". The dialog takes
+# the focus for itself some frames after it is drawn.
 _FOCUS = """
 export default function () {
-  const dialog = document.querySelector('[role="dialog"]')
-  const input = dialog && dialog.querySelector("input")
-  if (input && (document.activeElement === dialog || !dialog.contains(document.activeElement))) input.focus()
+  const until = performance.now() + 1000
+  const take = () => {
+    const dialog = document.querySelector('[role="dialog"]')
+    const input = dialog && dialog.querySelector("input")
+    if (input && (document.activeElement === dialog || !dialog.contains(document.activeElement))) input.focus()
+    if (performance.now() < until) requestAnimationFrame(take)
+  }
+  take()
 }
 """
 

@@ -6,6 +6,7 @@ harm.
 """
 
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -13,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
-import structlog
 
 from backend.diff.model import KeyChoice, KeySource, VersionDiff
 from backend.errors import DiffError
 from backend.lake.model import Commit, Metadata, TableRef
 
-log = structlog.get_logger()
+_log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
 
 PROPERTY = "weir.primaryKey"
 
@@ -165,7 +165,7 @@ class KeyMemory:
         except FileNotFoundError:
             return None
         except (OSError, orjson.JSONDecodeError) as exc:
-            log.warning("key_unreadable", table=ref.name, error=str(exc)[:200])
+            _log.warning("the key last used for %s cannot be read: %.200s", ref.name, exc)
             return None
         return tuple(map(str, names)) if isinstance(names, list) and names else None
 
@@ -180,7 +180,7 @@ class KeyMemory:
             unfinished.write_bytes(orjson.dumps(found.key.columns))
             unfinished.replace(path)
         except OSError as exc:
-            log.warning("key_not_kept", table=found.ref.name, error=str(exc)[:200])
+            _log.warning("the key used for %s is not kept: %.200s", found.ref.name, exc)
 
     def _path(self, ref: TableRef) -> Path:
         return self._folder / f"{hashlib.sha256(ref.uri.encode()).hexdigest()[:32]}.json"

@@ -5,9 +5,11 @@ which `cards` believes only while the table's log is the same. Lost or damaged, 
 """
 
 import hashlib
+import logging
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +26,8 @@ LEAST = 20  # tables; fewer are read as fast as a file
 MOST_FILES = 8
 
 Table = TableCard | UnreadableTable
+
+_log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class CardStore:
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as exc:
-            _warn("cards_unreadable", path=str(self._path), error=str(exc)[:200])
+            _log.warning("cards in %s cannot be read: %.200s", self._path, exc)
             return []
 
     def save(self, found: Iterable[Kept]) -> None:
@@ -64,14 +68,14 @@ class CardStore:
         if self._path is None or len(kept) < self._least:
             return
         unfinished = self._path.with_suffix(f".{os.getpid()}")
+        body = b"[" + b",".join(_documents(kept)) + b"]"
         try:
-            body = orjson.dumps([_document(each) for each in kept], default=tuple)
             self._path.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(_checksum(body) + b"\n" + body)
             unfinished.replace(self._path)
             self._prune(self._path.parent)
-        except (OSError, TypeError) as exc:  # TypeError: a text that is no Unicode
-            _warn("cards_not_kept", path=str(self._path), error=str(exc)[:200])
+        except OSError as exc:
+            _log.warning("cards are not kept in %s: %.200s", self._path, exc)
 
     @staticmethod
     def _prune(folder: Path) -> None:
@@ -98,6 +102,13 @@ def _checksum(body: bytes) -> bytes:
     return b"%08x" % zlib.crc32(body)
 
 
+def _documents(kept: Iterable[Kept]) -> Iterator[bytes]:
+    """Each as JSON; a table whose name or texts are no Unicode is left out, and so read each time."""
+    for each in kept:
+        with suppress(TypeError):
+            yield orjson.dumps(_document(each), default=tuple)
+
+
 def _document(kept: Kept) -> Mapping[str, Any]:
     kind = "card" if isinstance(kept.table, TableCard) else "unreadable"
     return {
@@ -119,9 +130,3 @@ def _kept(document: dict[str, Any]) -> Kept:
         return Kept(UnreadableTable(**values), **document)
     values["columns"] = tuple(CardColumn(*column) for column in values["columns"])
     return Kept(TableCard(**values), **document)
-
-
-def _warn(event: str, **facts: str) -> None:
-    import structlog  # late: 0.2 s of every command, for two lines that hardly any of them writes
-
-    structlog.get_logger(__name__).warning(event, **facts)

@@ -7,6 +7,7 @@ covers, and is believed only while that commit is the same. Lost or damaged, it 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 FORMAT = "1"
 MOST_FILES = 2_000
 _LAST_TAG = b"weir.last_commit"
+
+_log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
 
 
 class TimelineStore:
@@ -45,7 +48,7 @@ class TimelineStore:
             rows = [VersionTotals(**row) for row in table.to_pylist()]
             kept_tag = (table.schema.metadata or {}).get(_LAST_TAG, b"").decode()
         except (OSError, pa.ArrowException, TypeError) as exc:
-            _warn("timeline_unreadable", path=str(path), error=str(exc)[:200])
+            _log.warning("the timeline in %s cannot be read: %.200s", path, exc)
             return []
         rows = [row for row in rows if row.version >= first]
         if not rows or rows[0].version != first or kept_tag != log.commit_tag(rows[-1].version):
@@ -71,7 +74,7 @@ class TimelineStore:
             unfinished.replace(path)
             self._prune()
         except OSError as exc:
-            _warn("timeline_not_kept", path=str(path), error=str(exc)[:200])
+            _log.warning("the timeline is not kept in %s: %.200s", path, exc)
 
     def _path(self, log: TableLog, health: HealthSettings) -> Path | None:
         if self._folder is None or not self._folder.parent.is_dir():
@@ -106,9 +109,3 @@ def _schema() -> pa.Schema:
             ("small_files", pa.int64()),
         ]
     )
-
-
-def _warn(event: str, **facts: str) -> None:
-    import structlog  # late: 0.2 s of every command, for two lines that hardly any of them writes
-
-    structlog.get_logger(__name__).warning(event, **facts)
