@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Page
@@ -100,6 +101,8 @@ def test_charts_stay_where_they_are_while_batches_arrive(page: Page, served: Ser
     page.locator(".weir-figure .trace path").nth(6).wait_for(state="attached", timeout=40_000)
     page.wait_for_function("document.querySelectorAll('.weir-figure .gtitle').length === 5")
     whole = charts(page)[0]["range"]
+    here = datetime.now(ZoneInfo("Europe/Amsterdam")).replace(tzinfo=None)  # where the browser is
+    assert abs(datetime.fromisoformat(whole[1]) - here) < timedelta(minutes=15)
     zoom(page)
     page.wait_for_function(f"document.querySelector('.weir-figure').layout.xaxis.range[0] !== '{whole[0]}'")
     before, watched = charts(page), page.evaluate(WATCH)

@@ -62,7 +62,7 @@ def build_rate_figure(points: Points, look: Look) -> FigureJson:
 def build_duration_figure(points: Points, look: Look) -> FigureJson:
     """Batch duration as stacked phases, with the trigger interval as a line."""
     figure = _figure(_duration_title(points), "seconds", look)
-    x, batches = [_wall_ms(item.at, look.zone) for item in points.bins], _batches(points)
+    x, batches = [_wall_clock(item.at, look.zone) for item in points.bins], _batches(points)
     figure["data"] = [
         {
             "type": "bar",
@@ -176,15 +176,15 @@ def _add_lines(figure: FigureJson, points: Points, series: Series, look: Look, *
     return figure
 
 
-def _broken(points: Points, values: Values, zone: tzinfo) -> tuple[list[int], list[float | None], list[list[int]]]:
+def _broken(points: Points, values: Values, zone: tzinfo) -> tuple[list[str], list[float | None], list[list[int]]]:
     """Times, values and batches, with an empty point wherever the line must not go on."""
-    x: list[int] = []
+    x: list[str] = []
     y: list[float | None] = []
     batches: list[list[int]] = []
     for item, value, named in zip(points.bins, values, _batches(points), strict=True):
         if x and not item.goes_on:
             x, y, batches = [*x, x[-1]], [*y, None], [*batches, named]
-        x.append(_wall_ms(item.at, zone))
+        x.append(_wall_clock(item.at, zone))
         y.append(None if value is None else round(value, 3))
         batches.append(named)
     return x, y, batches
@@ -197,9 +197,9 @@ def _batches(points: Points) -> list[list[int]]:
     return [[item.first_batch, item.last_batch, item.batches] for item in points.bins]
 
 
-def _wall_ms(moment: datetime, zone: tzinfo) -> int:
-    """The viewer's wall clock as Plotly takes it: milliseconds as if in UTC."""
-    return round(moment.astimezone(zone).replace(tzinfo=UTC).timestamp() * 1_000)
+def _wall_clock(moment: datetime, zone: tzinfo) -> str:
+    """The viewer's wall clock as Plotly takes it: as a number it would be moved by the browser's zone once more."""
+    return moment.astimezone(zone).replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
 def _hover(points: Points, look: Look, value: str) -> str:
