@@ -18,7 +18,7 @@ from app.streams.view.streams import (
     in_order,
     summary_sentence,
 )
-from app.ui.lists import Look, opened_row, opening, shape, styled
+from app.ui.lists import Look, shape, styled
 from app.ui.words import markdown_safe
 from backend.format import UNKNOWN
 from backend.streams.model import StreamStatus
@@ -81,17 +81,16 @@ def _rows(statuses: Sequence[StreamStatus], *, now: datetime) -> None:
     names = [status.declaration.name for status in statuses]
     recent = {name: [p.num_input_rows for p in context.store().progress(name, since=since)] for name in names}
     frame = build_stream_frame(statuses, now=now, recent_rows=recent)
-    with opening(LIST, ticks=True):
-        picked = st.dataframe(
-            styled(frame, STREAMS).map(cell_colour, mode=context.mode(), subset=["Verdict", "Wanted", "Observed"]),
-            placeholder=UNKNOWN,
-            on_select="rerun",
-            selection_mode=["multi-row", "single-cell"],
-            key=LIST,
-            **shape(frame, STREAMS),
-        ).selection
-    row = opened_row({"selection": {"cells": picked.cells}}, LIST)  # a tick opens nothing
-    if row is not None:
+    picked = st.dataframe(
+        styled(frame, STREAMS).map(cell_colour, mode=context.mode(), subset=["Verdict", "Wanted", "Observed"]),
+        placeholder=UNKNOWN,
+        on_select="rerun",
+        selection_mode=["multi-row", "single-cell"],
+        key=LIST,
+        **shape(frame, STREAMS),
+    ).selection
+    if picked.cells:
+        row, _ = picked.cells[0]
         navigation.go("stream", {state.STREAM: names[row]})
     chosen = [statuses[row] for row in picked.rows if row < len(statuses)]
     with st.container(horizontal=True, vertical_alignment="center", key="acts"):

@@ -106,15 +106,14 @@ export default function ({ data, setStateValue, setTriggerValue }) {
     const grid = event.target?.closest?.("[data-testid=data-grid-canvas]")
     if (!event.isTrusted || !grid) return
     const list = listOf(event.target)
-    const ticks = !list || [...list.classList].some((name) => /^st-key-opens_.*_ticks$/.test(name))
-    if (event.key === " " && !event.shiftKey && ticks) {
+    if (event.key === " " && !event.shiftKey && !list) {
       event.preventDefault(); event.stopPropagation()
       const tick = { key: " ", code: "Space", keyCode: 32, shiftKey: true, bubbles: true, cancelable: true }
       grid.dispatchEvent(new KeyboardEvent("keydown", tick))
     } else if (list && MOVES.has(event.key)) {
       seen.movedAt = Date.now()
       tell("keyboard")
-    } else if (list && (event.key === "Enter" || (event.key === " " && !ticks))) {
+    } else if (list && (event.key === "Enter" || event.key === " ")) {
       event.preventDefault(); event.stopPropagation()
       const mark = [...list.classList].find((name) => name.startsWith("st-key-opens_")).slice("st-key-".length)
       setTimeout(() => setTriggerValue("enter", mark), Math.max(0, seen.movedAt + LATE_MS - Date.now()))
@@ -147,16 +146,15 @@ def listen_to_keys() -> None:
     st.session_state[_ENTERED] = said.enter  # the mark of the list where Enter was pressed, in this run alone
 
 
-def opening(key: str, *, ticks: bool = False) -> DeltaGenerator:
-    """For a list that calls `opened_row`: a container that tells the keys pressed in it from others. `ticks`: its rows
-    can be ticked too."""
-    return st.container(key=f"{_mark(key)}_ticks" if ticks else _mark(key))
+def opening(key: str) -> DeltaGenerator:
+    """For a list that calls `opened_row`: a container that tells the keys pressed in it from others."""
+    return st.container(key=_mark(key))
 
 
 def opened_row(event: Mapping[str, Any], key: str) -> int | None:
     """The position of the row that was clicked, or where Enter was pressed; to move through a list opens nothing."""
     row, opened = chosen_row(event), f"_{key}_opened"
-    entered = (st.session_state.get(_ENTERED) or "").startswith(_mark(key))
+    entered = st.session_state.get(_ENTERED) == _mark(key)
     if entered:
         st.session_state[_ENTERED] = None
     if row is None or _by() != "keyboard" or entered:
