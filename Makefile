@@ -5,7 +5,7 @@ ARGS ?=
 WORKERS ?= 2
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run test test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs clean
+.PHONY: help run test test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -52,6 +52,9 @@ setup-test: ## the same with what the tests need
 lock: setup ## pin requirements.in and requirements-dev.in anew
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements.in -o requirements.txt
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements-dev.in -o requirements-dev.txt
+
+pictures: setup-test ## take the pictures of docs/tour.md from the demo: a quarter of an hour, with Chromium
+	@$(BIN)/python -m tests.browser.pictures
 
 docs: setup ## write docs/settings.md from the settings
 	@$(BIN)/python -m backend.settings_docs > docs/settings.md
