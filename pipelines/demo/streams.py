@@ -12,7 +12,7 @@ from pipelines.sinks import AppendSink, ChangeSink, CompleteSink, QuarantineSink
 from pipelines.sources import ChangeFeedSource, DeltaSource, TextFileSource
 from pipelines.spec import Registry, StreamSpec
 
-# At this pace six streams take about half of one core, and a viewer still sees life.
+# Two cores keep up with six streams at this pace, and a viewer still sees life.
 BRONZE_S = 10.0
 SILVER_S = 15.0
 GOLD_S = 30.0
