@@ -1,0 +1,34 @@
+"""Declaring streams: `from pipelines import Pipeline, expect, files, kafka, rate, table, append, complete, upsert, …`.
+
+Rule: importing this package imports no Spark. The demo's generator lies below it and must start fast.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.expectations import expect
+    from pipelines.pipeline import Pipeline
+    from pipelines.sinks.append import append, complete
+    from pipelines.sinks.upsert import update, upsert
+    from pipelines.sources.delta import table
+    from pipelines.sources.files import files
+    from pipelines.sources.rate import rate
+
+__all__ = ["Pipeline", "append", "complete", "expect", "files", "rate", "table", "update", "upsert"]
+
+_MODULES = {
+    "Pipeline": "pipelines.pipeline",
+    "expect": "pipelines.expectations",
+    **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
+    **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
+    "files": "pipelines.sources.files",
+    "rate": "pipelines.sources.rate",
+    "table": "pipelines.sources.delta",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

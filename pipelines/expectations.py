@@ -24,13 +24,23 @@ class OnViolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
+    """`on_violation` is one of `OnViolation`; `pipelines.check` refuses any other."""
+
     name: str
     constraint: str
-    on_violation: OnViolation = OnViolation.WARN
+    on_violation: str = OnViolation.WARN
 
     @property
     def met(self) -> Column:
         return F.coalesce(F.expr(self.constraint), F.lit(False))
+
+
+def expect(name: str, constraint: str, on_violation: str = "warn") -> Expectation:
+    """A SQL condition that every row should meet, and what becomes of a row that does not.
+
+    `on_violation`: warn (count it), drop, quarantine (keep it in `<table>_quarantine`) or fail (end the stream).
+    """
+    return Expectation(name, constraint, on_violation)
 
 
 def judge(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
@@ -44,7 +54,7 @@ def judge(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
 
 
 def names(expectations: Sequence[Expectation], on_violation: OnViolation) -> list[str]:
-    return [each.name for each in expectations if each.on_violation is on_violation]
+    return [each.name for each in expectations if each.on_violation == on_violation]
 
 
 def breaks_any(broken_names: Sequence[str]) -> Column:

@@ -35,6 +35,12 @@ class SparkLostError(LakehouseError):
     """The JVM does not answer any more. Nothing runs in this process then."""
 
 
+class SpecError(LakehouseError):
+    """A stream is declared in a way that cannot work."""
+
+    exit_code = 2
+
+
 def describe(exc: BaseException) -> tuple[str, str]:
     """Error class and first line of an error that Spark or a user's function raised."""
     if isinstance(exc, Py4JJavaError):

@@ -21,13 +21,14 @@ from backend.errors import LakehouseError, StoreError
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
+from pipelines.check import refuse_problems
 from pipelines.failures import SparkLostError
 from pipelines.fleet import utc_now
 from pipelines.job_host import JobHost
 from pipelines.jobs.runner import SparkJobs
 from pipelines.listener import ProgressListener, ProgressWriter
+from pipelines.registry import load_registry
 from pipelines.runtime import Runtime
-from pipelines.spec import load_registry
 from pipelines.stream_host import StreamHost, declare, new_heartbeat
 
 SHUTDOWN_LIMIT_S = 8.0  # below the 10 s that `weir up` gives it; a batch that is cut is replayed by the next start
@@ -96,11 +97,13 @@ def run(settings: Settings, stop: threading.Event) -> int:
     registry = load_registry(settings)
     runtime = Runtime(settings, registry)
     heartbeat = new_heartbeat(utc_now())
-    declarations = tuple(spec.declaration(settings) for spec in registry.specs())
+    refuse_problems(registry)
+    declarations = registry.declarations(settings)
     log.info("host_starting", host_id=heartbeat.host_id, store=store.shown_url, streams=list(registry.names()))
     declare(store, declarations, utc_now())
     with _beating(store, heartbeat, every_s=settings.host.heartbeat_stale_s / 5):
-        runtime.open()
+        for problem in runtime.open():
+            log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
     host = StreamHost(settings, store, runtime, declarations, heartbeat)
     jobs = JobHost(settings, store, SparkJobs(settings, lambda: runtime.session, heartbeat.host_id), heartbeat.host_id)

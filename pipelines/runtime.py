@@ -6,23 +6,25 @@ Rule: what a query does is asked of the query, never remembered. Every Spark err
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from backend.errors import LakehouseError, StreamError
 from backend.settings import Settings
-from pipelines.expectations import BROKEN, judge
+from pipelines import writing
+from pipelines.check import Analysis, in_order, table_schemas
 from pipelines.failures import SparkLostError, StreamStartError, describe, describe_java
+from pipelines.registry import Registry
 from pipelines.session import open_session
-from pipelines.sinks import Target
-from pipelines.spec import Registry, StreamSpec
-from pipelines.tables import create_table
+from pipelines.sources.versions import read_versions
+from pipelines.spec import Problem, StreamKind, StreamSpec
+from pipelines.tables import create_table, fit_table
 
 _LOOK_S = 0.05
 
@@ -63,6 +65,8 @@ class Runtime:
         self._registry = registry
         self._session: SparkSession | None = None
         self._queries: dict[str, StreamingQuery] = {}
+        self._sessions: dict[str, SparkSession] = {}
+        self._listeners: list[StreamingQueryListener] = []
 
     @property
     def spark_version(self) -> str | None:
@@ -79,16 +83,21 @@ class Runtime:
             raise StreamError("the runtime is not open", hint="call open() first")
         return self._session
 
-    def open(self) -> None:
-        """Start Spark and create every declared table that is not there yet."""
+    def open(self) -> tuple[Problem, ...]:
+        """Start Spark and create every table that is not there yet; returns why some streams will not start."""
         self._session = open_session(self._settings)
-        tables = {table.uri(self._settings): table for spec in self._registry.specs() for table in spec.tables()}
-        # Before any source reads: a stream on a Delta table that is not there fails (DELTA_SCHEMA_NOT_SET).
         with _spark_errors("tables cannot be prepared"):
-            for uri, table in tables.items():
-                create_table(self.session, table, uri)
-        for spec in self._registry.specs():
-            spec.source.prepare()
+            analysis = Analysis(self._registry, self.session, self._settings).run()
+            # Before any source reads: a stream on a Delta table that is not there fails (DELTA_SCHEMA_NOT_SET).
+            broken = {problem.name for problem in analysis.problems}
+            for stream in in_order(self._registry):
+                stream_tables = [table for table in stream.writes if table.name in analysis.schemas]
+                for table in stream_tables if stream.name not in broken else ():
+                    create_table(self.session, table, analysis.schemas[table.name], table.uri(self._settings))
+        for stream in self._registry.streams:
+            for source in stream.sources:
+                source.prepare(self._settings)
+        return tuple(analysis.problems)
 
     def close(self) -> None:
         """Stop every query at once and Spark with them."""
@@ -99,7 +108,9 @@ class Runtime:
             self._session = None
 
     def add_listener(self, listener: StreamingQueryListener) -> None:
-        self.session.streams.addListener(listener)
+        self._listeners.append(listener)
+        for session in (self.session, *self._sessions.values()):
+            session.streams.addListener(listener)
 
     def start(self, name: str) -> RunningQuery:
         """Start a declared stream from its checkpoint; raises `StreamNotFoundError` or `StreamStartError`."""
@@ -162,15 +173,43 @@ class Runtime:
         return self.poll(name)
 
     def _start(self, spec: StreamSpec) -> StreamingQuery:
-        judged = judge(spec.transform(spec.source.read(self.session, self._settings)), spec.expectations)
-        rows = judged if spec.sink.takes_quarantine else judged.drop(BROKEN)
+        session = self._session_of(spec)
+        inputs = self._registry.inputs(session, self._settings, spec.name)
+        is_view = spec.kind is StreamKind.MATERIALIZED_VIEW
+        rows = spec.rows(replace(inputs, versions={}) if is_view else inputs)
+        self._prepare_tables(spec, rows)
+        if is_view:
+            tables = self._registry.through_views(spec.reads)
+            rows = read_versions(session, [inputs.uri(table) for table in tables])
+        elif writing.is_native(spec):
+            rows = rows.select(*(f"`{name}`" for name in table_schemas(session, spec, rows.schema)[0][1].names))
         writer = rows.writeStream.queryName(spec.name)
         writer = writer.option("checkpointLocation", spec.checkpoint_location(self._settings))
         if spec.trigger_interval_s is None:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{round(spec.trigger_interval_s * 1_000)} milliseconds")
-        return spec.sink.configure(writer, Target(spec.name, self._settings, spec.quarantining)).start()
+        return writing.configure(writer, spec, inputs).start()
+
+    def _session_of(self, spec: StreamSpec) -> SparkSession:
+        """The host's session, or one of the stream's own where it has settings of its own."""
+        if not spec.spark_conf:
+            return self.session
+        if spec.name not in self._sessions:
+            own = self._sessions[spec.name] = self.session.newSession()
+            for listener in self._listeners:
+                own.streams.addListener(listener)
+        for key, value in spec.spark_conf.items():
+            self._sessions[spec.name].conf.set(key, value)
+        return self._sessions[spec.name]
+
+    def _prepare_tables(self, spec: StreamSpec, rows: DataFrame) -> None:
+        """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError`."""
+        for table, schema in table_schemas(self.session, spec, rows.schema):
+            uri = table.uri(self._settings)
+            create_table(self.session, table, schema, uri)
+            if spec.kind is not StreamKind.MATERIALIZED_VIEW:  # that one is written whole, columns and all
+                fit_table(self.session, table, schema, uri)
 
     def _planned_batch(self, name: str) -> int | None:
         # Spark's progress names finished batches alone; the checkpoint also names the one that runs or failed.

@@ -1,145 +1,113 @@
-"""How a user declares a stream, and the registry of declared streams.
+"""A stream and a view as they were declared.
 
-Rule: declaring starts nothing. What cannot work (a name twice, two streams on one table) is refused when declared.
+Rule: a spec starts nothing and refuses nothing. What cannot work is found by `pipelines.check`, all of it at once.
 """
 
-import difflib
-import importlib
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from pyspark.sql import DataFrame
 
-from backend.errors import LakehouseError, SettingsError, StreamNotFoundError
 from backend.settings import Settings
-from backend.streams.model import StreamDeclaration
-from pipelines.expectations import Expectation, OnViolation, names
-from pipelines.sinks import Sink
-from pipelines.sources import Source
+from pipelines.expectations import Expectation, OnViolation, judge, names
+from pipelines.sinks.base import Sink, Target
+from pipelines.sources.base import Inputs, Source
 from pipelines.tables import TableSpec
 
-Transform = Callable[[DataFrame], DataFrame]
-# A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
-_NAME = re.compile(r"[a-z0-9_]{1,63}")
+Function = Callable[..., DataFrame]
 
 
-class SpecError(LakehouseError):
-    """A stream is declared in a way that cannot work."""
+class StreamKind(StrEnum):
+    STREAMING_TABLE = "streaming table"
+    MATERIALIZED_VIEW = "materialized view"
 
-    exit_code = 2
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is declared, for a person to open."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a declaration cannot work, where it stands, and what to do."""
+
+    declared_at: Place
+    name: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.declared_at}: {self.name}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSpec:
+    """A named transformation that other streams read; it is computed within each of them."""
+
+    name: str
+    sources: tuple[Source, ...]
+    function: Function
+    declared_at: Place
+
+    def read(self, inputs: Inputs) -> DataFrame:
+        return self.function(*(source.read(inputs) for source in self.sources))
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """One stream: every `trigger_interval_s`, `sink` gets the rows of `transform(source)`, judged by `expectations`.
+    """One stream: every `trigger_interval_s`, `sink` gets the rows of `function(sources)`, judged by `expectations`.
 
-    `trigger_interval_s=None`: process what is there, in as many batches as needed, and end.
+    `trigger_interval_s=None`: process what is there, in as many batches as needed, and end. A materialized view's
+    sources are read whole, when one has moved on.
     """
 
     name: str
-    description: str
-    source: Source
-    transform: Transform
+    table: TableSpec
+    sources: tuple[Source, ...]
+    function: Function
     sink: Sink
     trigger_interval_s: float | None = 10.0
     expectations: tuple[Expectation, ...] = ()
+    kind: StreamKind = StreamKind.STREAMING_TABLE
+    pipeline: str = ""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    reset_allowed: bool = True
+    declared_at: Place = Place("", 0)
 
     @property
-    def quarantining(self) -> tuple[str, ...]:
-        return tuple(names(self.expectations, OnViolation.QUARANTINE))
+    def quarantine(self) -> TableSpec | None:
+        """Where rows go that break a quarantining expectation: beside the table."""
+        if not names(self.expectations, OnViolation.QUARANTINE):
+            return None
+        comment = f"Rows that broke an expectation of {self.name}, as its function returned them, with the reason"
+        owners = {key: value for key, value in self.table.properties.items() if key.startswith("catalog.")}
+        return TableSpec(f"{self.table.name}_quarantine", self.table.layer, comment, properties=owners)
 
-    def tables(self) -> tuple[TableSpec, ...]:
-        """Every table that the stream reads or writes."""
-        return (*self.source.tables(), *self.sink.tables())
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Tables and views that it reads, by name or URI."""
+        return tuple(dict.fromkeys(name for source in self.sources for name in source.tables))
+
+    @property
+    def writes(self) -> tuple[TableSpec, ...]:
+        """Every table that it writes, its own first."""
+        quarantine = (self.quarantine,) if self.quarantine else ()
+        return (self.table, *self.sink.beside(self.table), *quarantine)
+
+    def rows(self, inputs: Inputs) -> DataFrame:
+        """What the function returns, judged: with `_broken_expectations` where there are any."""
+        return judge(self.function(*(source.read(inputs) for source in self.sources)), self.expectations)
+
+    def target(self, settings: Settings) -> Target:
+        return Target(self.name, self.table, {table.name: table.uri(settings) for table in self.writes})
 
     def checkpoint_location(self, settings: Settings) -> str:
         return str(settings.home / "checkpoints" / self.name)
-
-    def declaration(self, settings: Settings) -> StreamDeclaration:
-        """What the control store, pages and commands know about the stream."""
-        return StreamDeclaration(
-            name=self.name,
-            description=self.description,
-            source=self.source.describe(),
-            sink_uri=self.sink.table.uri(settings),
-            sink_table=f"{self.sink.table.layer}/{self.sink.table.name}",
-            source_tables=tuple(f"{table.layer}/{table.name}" for table in self.source.tables()),
-            layer=self.sink.table.layer,
-            trigger_interval_ms=round((self.trigger_interval_s or 0) * 1_000),
-            checkpoint_location=self.checkpoint_location(settings),
-            expectations=tuple(expectation.name for expectation in self.expectations),
-        )
-
-
-class Registry:
-    """The declared streams by name, in the order of their declaration."""
-
-    def __init__(self) -> None:
-        self._specs: dict[str, StreamSpec] = {}
-
-    def add(self, spec: StreamSpec) -> None:
-        """Declare a stream; raises `SpecError` when it cannot work beside the others."""
-        _check(spec)
-        if spec.name in self._specs:
-            raise SpecError(f"stream {spec.name} is declared twice", hint="give each stream a name of its own")
-        for other in self._specs.values():
-            if shared := {t.name for t in spec.sink.tables()} & {t.name for t in other.sink.tables()}:
-                raise SpecError(
-                    f"streams {other.name} and {spec.name} both write {', '.join(sorted(shared))}",
-                    hint="let one stream write a table; union the inputs in its transform",
-                )
-        self._specs[spec.name] = spec
-
-    def get(self, name: str) -> StreamSpec:
-        """The stream of this name; raises `StreamNotFoundError` naming the nearest one."""
-        if name in self._specs:
-            return self._specs[name]
-        near = difflib.get_close_matches(name, self._specs, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"declared are: {', '.join(self._specs) or 'none'}"
-        raise StreamNotFoundError(f"no stream is named {name}", hint=hint)
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._specs)
-
-    def specs(self) -> tuple[StreamSpec, ...]:
-        return tuple(self._specs.values())
-
-
-def load_registry(settings: Settings) -> Registry:
-    """The streams that the modules named by `host.pipelines` register; raises `SettingsError` or `SpecError`."""
-    registry = Registry()
-    for module in settings.host.pipelines:
-        _register(module, registry, settings)
-    return registry
-
-
-def _register(module: str, registry: Registry, settings: Settings) -> None:
-    try:
-        register = importlib.import_module(module).register
-    except ModuleNotFoundError as exc:
-        raise SettingsError(
-            f"host.pipelines names {module}, which cannot be imported: {exc}",
-            hint="name an installed module, or add its folder to PYTHONPATH",
-        ) from exc
-    except AttributeError as exc:
-        raise SettingsError(
-            f"module {module} declares no streams: it has no function register(registry, settings)",
-            hint="pipelines/demo/__init__.py shows one",
-        ) from exc
-    register(registry, settings)
-
-
-def _check(spec: StreamSpec) -> None:
-    if not _NAME.fullmatch(spec.name):
-        raise SpecError(f"stream name {spec.name!r} is not allowed", hint="use a-z, 0-9 and _, at most 63 characters")
-    if spec.trigger_interval_s is not None and spec.trigger_interval_s <= 0:
-        raise SpecError(f"stream {spec.name}: the trigger interval must be above 0 s", hint="5 to 10 s is usual")
-    judged = [expectation.name for expectation in spec.expectations]
-    if len(set(judged)) < len(judged) or not all(_NAME.fullmatch(name) for name in judged):
-        raise SpecError(f"stream {spec.name}: expectation names must differ and use a-z, 0-9 and _", hint="rename one")
-    if spec.quarantining and not spec.sink.takes_quarantine:
-        raise SpecError(
-            f"stream {spec.name}: {', '.join(spec.quarantining)} wants a quarantine, and its sink has none",
-            hint="use QuarantineSink, or another policy",
-        )

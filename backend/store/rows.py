@@ -21,6 +21,7 @@ from backend.streams.model import (
     Progress,
     StreamDeclaration,
     StreamFailure,
+    StreamInput,
     StreamState,
 )
 
@@ -36,8 +37,9 @@ def declaration_body(value: StreamDeclaration) -> dict[str, Any]:
 
 
 def declaration_of(body: Row) -> StreamDeclaration:
-    lists = {key: tuple(body.get(key, ())) for key in ("source_tables", "expectations")}
-    return StreamDeclaration(**{**body, **lists})
+    lists = {key: tuple(body.get(key, ())) for key in ("source_tables", "expectations", "side_tables")}
+    inputs = tuple(StreamInput(**each) for each in body.get("inputs", ()))
+    return StreamDeclaration(**{**body, **lists, "inputs": inputs})
 
 
 def observed_row(value: Observed) -> dict[str, Any]:

@@ -27,8 +27,19 @@ class DesiredState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamInput:
+    """What a stream reads that is no table: its kind (files, kafka, rate) and what it is called."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamDeclaration:
-    """What a host says of a stream it can run, for people and for pages. `sink_uri` is the table it writes."""
+    """What a host says of a stream it can run, for people and for pages. `sink_uri` is the table it writes.
+
+    `side_tables`: what it writes beside that, by path below the lake's root.
+    """
 
     name: str
     description: str
@@ -40,6 +51,12 @@ class StreamDeclaration:
     trigger_interval_ms: int
     checkpoint_location: str
     expectations: tuple[str, ...] = ()
+    kind: str = "streaming table"
+    pipeline: str = ""
+    inputs: tuple[StreamInput, ...] = ()
+    side_tables: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    reset_allowed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

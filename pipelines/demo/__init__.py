@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backend.settings import Settings
-    from pipelines.spec import Registry
+    from pipelines.pipeline import Pipeline
 
 
-def register(registry: Registry, settings: Settings) -> None:
-    """Declare the six streams; `load_registry` calls this for each module in `host.pipelines`."""
-    from pipelines.demo.streams import declare  # here, because it imports Spark
+def pipelines(settings: Settings) -> list[Pipeline]:
+    """The six streams at the pace of `demo.pace`."""
+    from pipelines.demo.events import events  # here, because they import Spark
+    from pipelines.demo.orders import orders
 
-    declare(registry, settings)
+    return [each.paced(settings.demo.pace) for each in (events, orders)]

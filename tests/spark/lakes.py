@@ -22,8 +22,9 @@ from pyspark.sql.streaming.listener import (
 from backend.settings import Settings, load_settings
 from pipelines.demo.generator import generate
 from pipelines.demo.ledger import Ledger
+from pipelines.registry import Registry, load_registry
 from pipelines.runtime import Runtime
-from pipelines.spec import Registry, StreamSpec, load_registry
+from pipelines.spec import StreamSpec
 from tests.processes import wait_until
 
 PATIENCE_S = 240.0
@@ -107,10 +108,7 @@ def demo_lake(home: Path, *, streams: Iterable[str] | None = None) -> DemoLake:
 
 def open_lake(settings: Settings, *specs: StreamSpec) -> DemoLake:
     """A lake with these streams; the session is the one of the whole test run."""
-    registry = Registry()
-    for spec in specs:
-        registry.add(spec)
-    lake = DemoLake(settings, Runtime(settings, registry))
+    lake = DemoLake(settings, Runtime(settings, Registry(specs)))
     lake.runtime.open()
     lake.runtime.add_listener(lake.heard)
     return lake

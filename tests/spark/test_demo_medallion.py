@@ -88,13 +88,13 @@ def test_silver_holds_each_passing_event_once_on_both_sides(lake: DemoLake) -> N
 
 def test_broken_rows_are_quarantined_with_their_reason_none_lost_none_merged(lake: DemoLake) -> None:
     expected = lake.ledger.expected_quarantined()
-    reasons = Counter(reason for row in lake.rows("silver/quarantine_events") for reason in row.broken_expectations)
+    reasons = Counter(reason for row in lake.rows("silver/silver_events_quarantine") for reason in row.broken_expectations)
     assert reasons == {
         "well_formed": expected[Kind.MALFORMED],
         "event_type_not_null": expected[Kind.UNTYPED],
         "amount_positive": expected[Kind.NOT_POSITIVE],
     }
-    raws = {row.raw for row in lake.rows("silver/quarantine_events")}
+    raws = {row.raw for row in lake.rows("silver/silver_events_quarantine")}
     broken = {r.line for r in lake.ledger.records("events") if r.kind in expected}
     assert raws == broken
 
@@ -133,7 +133,7 @@ def test_orders_equal_the_ledger(lake: DemoLake) -> None:
         for row in lake.rows("silver/silver_orders")
     }
     assert orders == lake.ledger.expected_orders()
-    deleted = {row.order_id for row in lake.rows("silver/deleted_orders")}
+    deleted = {row.order_id for row in lake.rows("silver/silver_orders_tombstones")}
     assert deleted
     assert not deleted & set(orders)
 
@@ -168,8 +168,8 @@ def test_tables_carry_owner_comments_and_change_feed(lake: DemoLake) -> None:
 @pytest.mark.parametrize(
     ("stream", "tables"),
     [
-        ("silver_orders", ("silver/silver_orders", "silver/deleted_orders")),
-        ("silver_events", ("silver/silver_events", "silver/quarantine_events")),
+        ("silver_orders", ("silver/silver_orders", "silver/silver_orders_tombstones")),
+        ("silver_events", ("silver/silver_events", "silver/silver_events_quarantine")),
     ],
 )
 def test_a_replayed_batch_changes_nothing(lake: DemoLake, stream: str, tables: tuple[str, ...]) -> None:

@@ -9,45 +9,35 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from backend.errors import StreamNotFoundError
-from backend.settings import Settings, load_settings
+from backend.settings import load_settings
 from pipelines.failures import StreamStartError
 from pipelines.runtime import QueryFailure, QueryState
-from pipelines.sinks import AppendSink, Target
+from pipelines.sinks.append import append
+from pipelines.sinks.base import Target
+from pipelines.sources.rate import rate
 from pipelines.spec import StreamSpec
-from pipelines.tables import Column as TableColumn
 from pipelines.tables import TableSpec
 from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
 
-NUMBERS = TableSpec("numbers", "bronze", "Numbers", (TableColumn("value", "BIGINT"),))
+NUMBERS = TableSpec("numbers", "bronze", "Numbers", "value BIGINT")
 
 
-class Ticks:
-    """A number every tenth of a second."""
-
-    def describe(self) -> str:
-        return "ticks"
-
-    def tables(self) -> tuple[TableSpec, ...]:
-        return ()
-
-    def prepare(self) -> None: ...
-
-    def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
-        return spark.readStream.format("rate").option("rowsPerSecond", 10).load().select("value")
+def values(ticks: DataFrame) -> DataFrame:
+    return ticks.select("value")
 
 
 @pytest.fixture
 def numbers(spark: SparkSession, tmp_path: Path) -> Callable[..., DemoLake]:
-    """`numbers(transform=…)`: an open lake with one stream of this name."""
+    """`numbers(function=…)`: an open lake with one stream of this name."""
 
     def build(**changes: object) -> DemoLake:
-        spec = StreamSpec("numbers", "Counts", Ticks(), lambda df: df, AppendSink(NUMBERS), trigger_interval_s=0.2)
+        spec = StreamSpec("numbers", NUMBERS, (rate(10),), values, append(), trigger_interval_s=0.2)
         return open_lake(load_settings(home=tmp_path), replace(spec, **changes))  # type: ignore[arg-type]
 
     return build
@@ -60,23 +50,26 @@ def until(met: Callable[[], bool]) -> None:
 class SlowSink:
     """Takes a second for each batch, and notes when it begins and ends one."""
 
-    table = NUMBERS
-    takes_quarantine = False
+    output_mode = "append"
+    is_native = False
 
     def __init__(self) -> None:
         self.begun: list[int] = []
         self.ended: list[int] = []
 
-    def tables(self) -> tuple[TableSpec, ...]:
-        return (NUMBERS,)
+    def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
+        return ()
 
-    def configure(self, writer: DataStreamWriter, target: Target) -> DataStreamWriter:
-        def write(batch: DataFrame, batch_id: int) -> None:
-            self.begun.append(batch_id)
-            time.sleep(1)
-            self.ended.append(batch_id)
+    def table_schema(self, rows: StructType) -> StructType:
+        return rows
 
-        return writer.foreachBatch(write)
+    beside_schema = table_schema
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        batch_id = int(batch.sparkSession.conf.get("spark.databricks.delta.write.txnVersion"))
+        self.begun.append(batch_id)
+        time.sleep(1)
+        self.ended.append(batch_id)
 
 
 def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., DemoLake]) -> None:
@@ -154,13 +147,13 @@ def test_a_transform_that_raises_names_its_error(numbers: Callable[..., DemoLake
         raise ValueError("no such colour")
 
     with pytest.raises(StreamStartError, match="numbers did not start: no such colour") as refused:
-        numbers(transform=poison).runtime.start("numbers")
+        numbers(function=poison).runtime.start("numbers")
     assert refused.value.error_class == "ValueError"
 
 
 def test_a_transform_that_spark_refuses_names_the_condition(numbers: Callable[..., DemoLake]) -> None:
     with pytest.raises(StreamStartError) as refused:
-        numbers(transform=lambda df: df.select("colour")).runtime.start("numbers")
+        numbers(function=lambda df: df.select("colour")).runtime.start("numbers")
     assert refused.value.error_class == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
 
 
@@ -175,7 +168,7 @@ def test_a_transform_that_spark_refuses_names_the_condition(numbers: Callable[..
 def test_a_batch_that_fails_names_the_innermost_error(
     numbers: Callable[..., DemoLake], poison: Callable[[Column], Column], error_class: str, message: str
 ) -> None:
-    lake = numbers(transform=lambda df: df.withColumn("value", poison(F.col("value")).cast("bigint")))
+    lake = numbers(function=lambda df: df.select(poison(F.col("value")).cast("bigint").alias("value")))
     lake.runtime.start("numbers")
     ended = lake.runtime.await_end("numbers", timeout_s=PATIENCE_S)
     assert isinstance(ended.failure, QueryFailure)

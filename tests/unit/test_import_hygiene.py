@@ -57,7 +57,7 @@ def loaded_by_command(*args: str) -> set[str]:
 
 
 def test_the_probe_sees_spark_where_it_is() -> None:
-    assert {"pyspark", "delta"} <= loaded_by(["pipelines.sinks"])
+    assert {"pyspark", "delta"} <= loaded_by(["pipelines.sinks.upsert"])
 
 
 def test_the_backend_loads_neither_spark_nor_a_screen_nor_a_front_end() -> None:

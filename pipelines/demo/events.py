@@ -1,0 +1,116 @@
+"""The demo's events: lines as landed → parsed, in time, each once → counts and sums by hour and type.
+
+Rule: the rows of silver and gold follow from the landed files alone, not from how batches cut them. A watermark moves
+only between batches, so what it drops depends on the cut. The expectation `on_time` draws the same line for every row.
+Files are read oldest first, so `on_time` would also drop whatever the watermark drops.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines import Pipeline, complete, expect, files, table
+from pipelines.demo.ownership import ANALYTICS, INGESTION, PLATFORM
+
+events = Pipeline("events")
+
+LATENESS = "30 minutes"
+_EVENT = "event_id STRING, user_id STRING, event_type STRING, amount DECIMAL(12,2), timestamp TIMESTAMP, corrupt STRING"
+_EVENT_FIELDS = ("event_id", "user_id", "event_type", "amount", "timestamp")
+_JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
+_ON_TIME = f"event_time > file_modified_at - INTERVAL {LATENESS}"
+
+
+@events.streaming_table(
+    "bronze_events",
+    source=files("landing/events"),
+    trigger="10 seconds",
+    comment="Events as landed: one row a line, nothing parsed, nothing dropped",
+    schema="""
+        raw STRING COMMENT 'The line as it was landed',
+        file_name STRING COMMENT 'File that held it',
+        file_modified_at TIMESTAMP COMMENT 'When the file landed',
+        ingested_at TIMESTAMP COMMENT 'When the stream read it'""",
+    table_properties={"delta.appendOnly": "true", **INGESTION},
+)
+def bronze_events(lines: DataFrame) -> DataFrame:
+    """Landed lines as they are."""
+    return lines.withColumnRenamed("value", "raw").withColumn("ingested_at", F.current_timestamp())
+
+
+@events.streaming_table(
+    "silver_events",
+    source=table("bronze_events"),
+    trigger="15 seconds",
+    expectations=[
+        expect("well_formed", "event_id IS NOT NULL", on_violation="quarantine"),
+        # A row that is no event breaks `well_formed` alone: its other fields mean nothing.
+        expect("event_type_not_null", "event_id IS NULL OR event_type IS NOT NULL", on_violation="quarantine"),
+        expect("amount_positive", "event_id IS NULL OR amount > 0", on_violation="quarantine"),
+        expect("on_time", _ON_TIME, on_violation="drop"),
+    ],
+    comment="Events that are well formed, in time and valid; each event_id once",
+    schema="""
+        event_id STRING COMMENT 'The producer''s identity of the event',
+        user_id STRING COMMENT 'Who did it',
+        event_type STRING COMMENT 'view, cart, purchase or refund',
+        amount DECIMAL(12,2) COMMENT 'In the shop''s currency, above 0',
+        timestamp TIMESTAMP COMMENT 'When it happened',
+        file_name STRING COMMENT 'Landed file that it came with',
+        ingested_at TIMESTAMP COMMENT 'When bronze took it in',
+        processed_at TIMESTAMP COMMENT 'When silver took it in'""",
+    table_properties=PLATFORM,
+)
+def silver_events(bronze: DataFrame) -> DataFrame:
+    """Events parsed, in time, each `event_id` once. A row that is no event passes with null fields."""
+    parsed = bronze.withColumn("event", F.from_json("raw", _EVENT, _JSON_OPTIONS))
+    is_event = F.coalesce(
+        F.col("event.corrupt").isNull() & F.col("event.event_id").isNotNull() & F.col("event.timestamp").isNotNull(),
+        F.lit(False),
+    )
+    fields = {name: F.when(is_event, F.col(f"event.{name}")) for name in _EVENT_FIELDS}
+    timed = parsed.withColumns({**fields, "event_time": _event_time(is_event), "processed_at": F.current_timestamp()})
+    keyed = timed.withColumn("identity", _identity()).drop("event")
+    return keyed.withWatermark("event_time", LATENESS).dropDuplicatesWithinWatermark(["identity"])
+
+
+@events.streaming_table(
+    "gold_events_hourly",
+    source=table("silver_events"),
+    trigger="30 seconds",
+    sink=complete(),
+    comment="Events by hour and type",
+    schema="""
+        window_start TIMESTAMP COMMENT 'Hour, first instant',
+        window_end TIMESTAMP COMMENT 'Hour, first instant after it',
+        event_type STRING COMMENT 'view, cart, purchase or refund',
+        event_count BIGINT COMMENT 'Events',
+        amount_sum DECIMAL(22,2) COMMENT 'Sum of amounts',
+        amount_avg DECIMAL(16,6) COMMENT 'Average amount'""",
+    table_properties=ANALYTICS,
+)
+def gold_events_hourly(silver: DataFrame) -> DataFrame:
+    """Count, sum and average of amounts by hour and type."""
+    hours = silver.withWatermark("timestamp", "1 hour").groupBy(F.window("timestamp", "1 hour"), "event_type")
+    totals = hours.agg(
+        F.count("*").alias("event_count"), F.sum("amount").alias("amount_sum"), F.avg("amount").alias("amount_avg")
+    )
+    window = (F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end"))
+    return totals.select(*window, "event_type", "event_count", "amount_sum", "amount_avg")
+
+
+def _event_time(is_event: Column) -> Column:
+    """When the event happened. A row that is no event gets its landing time, so it is never too late.
+
+    So does an event from the future: it would push the watermark past all other events.
+    """
+    happened_at = F.least(F.col("event.timestamp"), F.col("file_modified_at"))
+    return F.when(is_event, happened_at).otherwise(F.col("file_modified_at"))
+
+
+def _identity() -> Column:
+    """What makes two rows duplicates. Rows that are no events, and late copies, are nobody's duplicate.
+
+    A late copy could otherwise replace the one that was on time, and then be dropped itself.
+    """
+    comparable = F.col("event_id").isNotNull() & F.expr(_ON_TIME)
+    return F.when(comparable, F.col("event_id")).otherwise(F.concat(F.lit("incomparable:"), F.uuid()))

@@ -1,0 +1,1 @@
+"""Where a stream writes. Each kind of sink is a module here."""

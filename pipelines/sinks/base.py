@@ -1,0 +1,72 @@
+"""What every sink can do, and how a batch that is replayed changes nothing.
+
+Rule: a sink that writes in foreachBatch stamps each commit with `txnAppId` and `txnVersion`, so Delta skips a replayed
+batch. `userMetadata` names stream, batch and run. Delta's own sink needs no stamp.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pipelines.tables import TableSpec
+
+OutputMode = Literal["append", "update", "complete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The stream that a sink writes for, its table, and where that and the tables beside it lie."""
+
+    stream: str
+    table: TableSpec
+    uris: Mapping[str, str]
+
+    @property
+    def uri(self) -> str:
+        return self.uris[self.table.name]
+
+
+class Sink(Protocol):
+    @property
+    def output_mode(self) -> OutputMode: ...
+
+    @property
+    def is_native(self) -> bool:
+        """Whether Delta's own streaming sink does it, in this output mode."""
+
+    def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
+        """Tables that it writes beside the stream's own."""
+
+    def table_schema(self, rows: StructType) -> StructType:
+        """The columns of the stream's table, for rows of this schema; raises `SpecError` where it cannot work."""
+
+    def beside_schema(self, rows: StructType) -> StructType:
+        """The columns of the tables beside it."""
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        """Write one micro-batch. The commit is stamped: a replayed batch changes nothing."""
+
+
+def stamp(session: SparkSession, stream: str, batch_id: int) -> None:
+    """Mark what this session commits from now on. Every query has a clone of the session, so streams do not mix.
+
+    The query's id is part of `txnAppId`. After a reset to an empty checkpoint, batches count from 0 again, and Delta
+    would skip them as already written.
+    """
+    context = session.sparkContext
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    run_id = context.getLocalProperty("spark.jobGroup.id")
+    said = {"stream": stream, "batch_id": batch_id, "query_id": query_id, "run_id": run_id}
+    session.conf.set("spark.databricks.delta.write.txnAppId", f"{stream}:{query_id}")
+    session.conf.set("spark.databricks.delta.write.txnVersion", str(batch_id))
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(said))
+
+
+def append_rows(rows: DataFrame, uri: str) -> None:
+    """Append the columns that the table has."""
+    names = rows.sparkSession.read.format("delta").load(uri).columns
+    rows.select(*(f"`{name}`" for name in names)).write.format("delta").mode("append").save(uri)

@@ -1,0 +1,176 @@
+"""Row changes applied by key (SCD type 1): the newest change of a key is its row, whenever it arrives.
+
+Rule: `sequence` decides, never the order of arrival. A table of tombstones remembers deleted keys, so that an older
+change never brings a row back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.failures import SpecError
+from pipelines.sinks.base import OutputMode, Target
+from pipelines.tables import TableSpec
+
+_DELETED = "_deleted"
+_DELETED_AT = "_deleted_at"
+_UNORDERED = "upsert: a change without {0} cannot be ordered; drop or quarantine such rows by an expectation"
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertSink:
+    """`deleted`: a SQL condition on a change. `keep_when_null`: columns that a null does not overwrite.
+
+    Without `sequence`, a later batch wins: for aggregates in update mode.
+    """
+
+    keys: tuple[str, ...]
+    sequence: str | None = None
+    deleted: str | None = None
+    except_columns: tuple[str, ...] = ()
+    keep_when_null: tuple[str, ...] = ()
+    output_mode: OutputMode = "update"
+    is_native = False
+
+    def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
+        return (tombstones_of(table),) if self.deleted else ()
+
+    def table_schema(self, rows: StructType) -> StructType:
+        needed = (*self.keys, *((self.sequence,) if self.sequence else ()))
+        check_columns("upsert", rows, (*needed, *self.except_columns, *self.keep_when_null))
+        if left_out := set(needed) & set(self.except_columns):
+            raise SpecError(
+                f"upsert: {', '.join(sorted(left_out))} must be written", hint="keys and sequence order the changes"
+            )
+        return StructType([each for each in rows if each.name not in self.except_columns])
+
+    def beside_schema(self, rows: StructType) -> StructType:
+        return StructType([rows[name] for name in (*self.keys, self.sequence) if name])
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        newest = self._newest(batch).persist()
+        try:
+            counts = newest.agg(F.count("*"), F.count_if(_DELETED)).first()
+            changes, deletions = counts or (0, 0)
+            if deletions:  # first, so that after a crash in between the replay finds the same answer
+                self._remember_deletions(newest, target)
+            if changes:
+                self._merge(self._alive(newest, target), target)
+        finally:
+            newest.unpersist()
+
+    def _newest(self, batch: DataFrame) -> DataFrame:
+        """One row a key: the change with the highest sequence, with `_deleted`."""
+        deleted = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
+        changes = batch.withColumn(_DELETED, deleted)
+        if self.sequence is None:
+            return changes
+        changes = refuse_nulls(changes, (*self.keys, self.sequence))
+        if self.keep_when_null:
+            changes = changes.withColumns(self._known(changes.columns))
+        newest = F.max_by(F.struct(*(F.col(name) for name in changes.columns)), self.sequence)
+        return changes.groupBy(*self.keys).agg(newest.alias("newest")).select("newest.*")
+
+    def _known(self, names: Sequence[str]) -> dict[str, Column]:
+        """Partial updates: each column's last value that is not null, up to this change and since a deletion."""
+        earlier = Window.partitionBy(*self.keys).orderBy(str(self.sequence))
+        life = F.count_if(_DELETED).over(earlier)
+        in_life = Window.partitionBy(*self.keys, life).orderBy(str(self.sequence))
+        return {
+            name: F.last(F.when(~F.col(_DELETED), F.col(name)), ignorenulls=True).over(in_life)
+            for name in self.keep_when_null
+            if name in names
+        }
+
+    def _remember_deletions(self, newest: DataFrame, target: Target) -> None:
+        deletions = newest.where(_DELETED).select(*self.keys, str(self.sequence))
+        uri = target.uris[tombstones_of(target.table).name]
+        into = DeltaTable.forPath(newest.sparkSession, uri).alias("t")
+        merge = into.merge(deletions.alias("s"), same_keys(self.keys))
+        merge = merge.whenMatchedUpdateAll(f"s.{self.sequence} > t.{self.sequence}").whenNotMatchedInsertAll()
+        merge.execute()
+
+    def _alive(self, newest: DataFrame, target: Target) -> DataFrame:
+        """Without changes that are older than their key's deletion."""
+        if not self.deleted:
+            return newest
+        gone = newest.sparkSession.read.format("delta").load(target.uris[tombstones_of(target.table).name])
+        gone = gone.withColumnRenamed(str(self.sequence), _DELETED_AT)
+        joined = newest.join(gone, list(self.keys), "left")
+        return joined.where(f"{_DELETED_AT} IS NULL OR {self.sequence} >= {_DELETED_AT}").drop(_DELETED_AT)
+
+    def _merge(self, changes: DataFrame, target: Target) -> None:
+        into = DeltaTable.forPath(changes.sparkSession, target.uri)
+        names = [name for name in into.toDF().columns if name in changes.columns]
+        values = {f"`{name}`": F.col(f"s.{name}") for name in names}
+        updates = {**values, **{f"`{name}`": F.coalesce(f"s.{name}", f"t.{name}") for name in self.keep_when_null}}
+        # not >=: a change that is replayed does nothing
+        newer = f"(t.{self.sequence} IS NULL OR s.{self.sequence} > t.{self.sequence})" if self.sequence else "true"
+        merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys))
+        merge = merge.whenMatchedDelete(f"s.{_DELETED} AND {newer}").whenMatchedUpdate(newer, set=updates)
+        merge.whenNotMatchedInsert(f"NOT s.{_DELETED}", values=values).execute()
+
+
+def upsert(
+    *,
+    keys: Sequence[str],
+    sequence: str,
+    deleted: str | None = None,
+    except_columns: Sequence[str] = (),
+    keep_when_null: Sequence[str] = (),
+) -> UpsertSink:
+    """Apply changes by key: the one with the highest `sequence` wins, whenever and however often it arrives.
+
+    `deleted`: a SQL condition; such a change removes the row. `except_columns` are not written. A null in
+    `keep_when_null` leaves the row's value (partial updates).
+    """
+    return UpsertSink(tuple(keys), sequence, deleted, tuple(except_columns), tuple(keep_when_null))
+
+
+def update(*, keys: Sequence[str]) -> UpsertSink:
+    """Write an aggregate's changed groups over the rows of the same keys."""
+    return UpsertSink(tuple(keys))
+
+
+def tombstones_of(table: TableSpec) -> TableSpec:
+    """The table that remembers deletions, beside `table`."""
+    comment = f"Deletions that {table.name} has taken in, so that an older change never brings a row back"
+    return replace(
+        table,
+        name=f"{table.name}_tombstones",
+        comment=comment,
+        schema=None,
+        partition_cols=(),
+        cluster_by=(),
+        properties=owners(table),
+    )
+
+
+def owners(table: TableSpec) -> dict[str, str]:
+    return {key: value for key, value in table.properties.items() if key.startswith("catalog.")}
+
+
+def same_keys(keys: Sequence[str]) -> str:
+    return " AND ".join(f"t.`{key}` = s.`{key}`" for key in keys)
+
+
+def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The same rows; the batch fails at one that is null where it must not be."""
+    whole = F.lit(True)
+    for name in names:
+        missing = F.raise_error(F.lit(_UNORDERED.format(name))).cast("boolean")
+        whole = whole & F.when(F.col(name).isNull(), missing).otherwise(F.lit(True))
+    return changes.where(whole)
+
+
+def check_columns(sink: str, rows: StructType, names: Sequence[str]) -> None:
+    """Raises `SpecError` where the function does not return a column that the sink needs."""
+    missing = [name for name in names if name not in rows.names]
+    if missing:
+        raise SpecError(
+            f"{sink}: the function returns no {', '.join(missing)}", hint=f"it returns {', '.join(rows.names)}"
+        )

@@ -1,0 +1,1 @@
+"""Where a stream reads. Each kind of source is a module here."""

@@ -1,0 +1,81 @@
+"""What every source can do, and what it is given to read with.
+
+Rule: a source says what it reads without reading it: in words for pages, as names for lineage.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from backend.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a stream's sources read with: a session, and the declared tables and views by name.
+
+    `schemas`: the declared tables' columns, for an analysis that reads nothing. None: the real thing.
+    `versions`: tables are read whole, at these versions by URI or at their latest. None: as streams.
+    """
+
+    session: SparkSession
+    settings: Settings
+    stream: str
+    uris: Mapping[str, str]
+    views: Mapping[str, Callable[["Inputs"], DataFrame]] = field(default_factory=dict)
+    schemas: Mapping[str, StructType] | None = None
+    versions: Mapping[str, int] | None = None
+
+    def uri(self, table: str) -> str:
+        """Where a table lies: a declared one by name, any other by its URI or path."""
+        return self.uris.get(table, table)
+
+    def known_schema(self, table: str) -> StructType | None:
+        """In an analysis: the columns that a declared table has or will have."""
+        return (self.schemas or {}).get(table)
+
+    def stream_of(self, schema: StructType) -> DataFrame:
+        """A stream with these columns that never has a row, for an analysis."""
+        return self.session.readStream.schema(schema).format("parquet").load(_empty_folder())
+
+    def rows_of(self, schema: StructType) -> DataFrame:
+        """No rows of these columns, for an analysis."""
+        return self.session.createDataFrame([], schema)
+
+    def folder(self, folder: str) -> str:
+        """Where a folder of files lies: below `$WEIR_HOME` if relative. In an analysis it need not be there."""
+        if "://" in folder:
+            return folder
+        path = self.settings.home / folder
+        if self.schemas is not None and not path.exists():
+            return _empty_folder()
+        return str(path)
+
+
+class Source(Protocol):
+    @property
+    def kind(self) -> str:
+        """What it is, in a word: files, kafka, table, change feed, rate."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Delta tables and views that it reads, by name or URI."""
+
+    def describe(self) -> str:
+        """What it reads, in words; shows no secret."""
+
+    def prepare(self, settings: Settings) -> None:
+        """Create what must exist before the first read, except tables."""
+
+    def read(self, inputs: Inputs) -> DataFrame: ...
+
+
+def _empty_folder() -> str:
+    folder = Path(tempfile.gettempdir()) / "weir-no-rows"
+    folder.mkdir(exist_ok=True)
+    return str(folder)

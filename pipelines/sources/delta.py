@@ -1,0 +1,94 @@
+"""A Delta table, its change feed, or its present rows as a source.
+
+Rule: a table is named as it was declared, or by its URI.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+
+from backend.settings import Settings
+from pipelines.sources.base import Inputs
+
+
+class _Read(StrEnum):
+    APPENDED = "table"
+    CHANGES = "change feed"
+    PRESENT = "present rows"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSource:
+    """Rows appended to a table, or its changes, or (static) all of its present rows in every batch.
+
+    `options` go to Delta's reader.
+    """
+
+    table: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    reads: _Read = _Read.APPENDED
+
+    def changes(self, **options: object) -> "DeltaSource":
+        """Row changes with `_change_type`, `_commit_version`, `_commit_timestamp`.
+
+        A first start reads the present rows as inserts, and then every change.
+        """
+        return replace(self, reads=_Read.CHANGES, options={**self.options, **_texts(options)})
+
+    def static(self) -> "DeltaSource":
+        """All rows as they are at each batch, for joins."""
+        return replace(self, reads=_Read.PRESENT)
+
+    @property
+    def kind(self) -> str:
+        return self.reads.value
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,)
+
+    def describe(self) -> str:
+        return self.table if self.reads is _Read.APPENDED else f"{self.reads} of {self.table}"
+
+    def prepare(self, settings: Settings) -> None: ...
+
+    def read(self, inputs: Inputs) -> DataFrame:
+        if self.table in inputs.views:
+            return inputs.views[self.table](inputs)
+        known = inputs.known_schema(self.table)
+        whole = self.reads is _Read.PRESENT or inputs.versions is not None
+        if known is not None:
+            return inputs.rows_of(known) if whole else inputs.stream_of(self._columns(known))
+        uri = inputs.uri(self.table)
+        if whole:
+            return self._present(inputs, uri)
+        feed = {"readChangeFeed": "true"} if self.reads is _Read.CHANGES else {}
+        return inputs.session.readStream.format("delta").options(**feed, **self.options).load(uri)
+
+    def _present(self, inputs: Inputs, uri: str) -> DataFrame:
+        version = (inputs.versions or {}).get(uri)
+        at = {} if version is None else {"versionAsOf": str(version)}
+        return inputs.session.read.format("delta").options(**at, **self.options).load(uri)
+
+    def _columns(self, table: StructType) -> StructType:
+        if self.reads is not _Read.CHANGES:
+            return table
+        feed = StructType(list(table.fields)).add("_change_type", StringType())
+        return feed.add("_commit_version", LongType()).add("_commit_timestamp", TimestampType())
+
+
+def table(name: str, **options: object) -> DeltaSource:
+    """Rows appended to a Delta table: a declared one by name, any other by URI.
+
+    Options are Delta's: `maxFilesPerTrigger`, `maxBytesPerTrigger`, `skipChangeCommits`, `ignoreDeletes`,
+    `startingVersion`, `startingTimestamp`, `withEventTimeOrder`. `.changes()` reads its change feed instead.
+    """
+    return DeltaSource(name, _texts(options))
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark takes them: True is `true`."""
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}

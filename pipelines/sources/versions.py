@@ -1,0 +1,57 @@
+"""The versions of Delta tables as a stream: one row a table, when one of them has moved on.
+
+Rule: a materialized view reads its inputs at exactly these versions, so a batch that is replayed computes the same.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
+from backend.settings import load_settings
+
+Offset = Mapping[str, int]
+
+
+class TableVersions(DataSource):
+    """Option `uris`: a JSON list of the tables."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "weir_table_versions"
+
+    def schema(self) -> str:
+        return "uri STRING, version BIGINT"
+
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+        return _Reader(json.loads(self.options["uris"]))
+
+
+class _Reader(SimpleDataSourceStreamReader):
+    def __init__(self, uris: Sequence[str]) -> None:
+        self._uris = uris
+        self._lake: Lake | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_uris": self._uris, "_lake": None}  # Spark pickles it, and an open reader cannot be
+
+    def initialOffset(self) -> dict[str, int]:
+        return {}
+
+    def read(self, start: Offset) -> tuple[Iterator[tuple[str, int]], dict[str, int]]:
+        self._lake = self._lake or Lake(load_settings(lake={"roots": list(self._uris)}))
+        present = {uri: self._lake.latest_version(TableRef(uri, uri, uri)) for uri in self._uris}
+        return iter(() if present == start else present.items()), present
+
+    def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[tuple[str, int]]:
+        return iter(end.items())
+
+
+def read_versions(session: SparkSession, uris: Sequence[str]) -> DataFrame:
+    """`uri` and `version` of each table, in a batch whenever one of them has a new version."""
+    session.dataSource.register(TableVersions)
+    return session.readStream.format(TableVersions.name()).option("uris", json.dumps(list(uris))).load()
