@@ -74,7 +74,9 @@ class SparkSettings(Section):
 class HostSettings(Section):
     pipelines: Annotated[
         list[str],
-        Field(description="Python modules that declare streams: they hold `Pipeline` values, or a function `pipelines(settings)`."),
+        Field(
+            description="Python modules that declare streams: `Pipeline` values or a function `pipelines(settings)`."
+        ),
     ] = ["pipelines.demo"]
     reconcile_interval_s: Annotated[
         float, Field(gt=0, description="Pause between two reconciliations, in seconds.")

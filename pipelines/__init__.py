@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from pipelines.expectations import expect
     from pipelines.pipeline import Pipeline
     from pipelines.sinks.append import append, complete
+    from pipelines.sinks.history import history
     from pipelines.sinks.upsert import update, upsert
     from pipelines.sources.delta import table
     from pipelines.sources.files import files
     from pipelines.sources.rate import rate
 
-__all__ = ["Pipeline", "append", "complete", "expect", "files", "rate", "table", "update", "upsert"]
+__all__ = ["Pipeline", "append", "complete", "expect", "files", "history", "rate", "table", "update", "upsert"]
 
 _MODULES = {
     "Pipeline": "pipelines.pipeline",
     "expect": "pipelines.expectations",
     **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
+    "history": "pipelines.sinks.history",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
     "rate": "pipelines.sources.rate",

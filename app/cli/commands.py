@@ -258,6 +258,31 @@ def jobs(as_json: AsJson = False) -> int:
     return jobs.everything(as_json=as_json)
 
 
+pipelines_app = typer.Typer(
+    cls=ByPanel, rich_markup_mode=None, help="Declared pipelines: what is wrong, what feeds what."
+)
+app.add_typer(pipelines_app, name="pipelines", rich_help_panel=READ)
+
+
+@pipelines_app.command(rich_help_panel=READ)
+def check(
+    module: Annotated[str | None, typer.Argument(help="A Python module; else those of `host.pipelines`.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """All that is wrong with declared streams, with file and line. Starts nothing."""
+    from app.cli import pipelines
+
+    return pipelines.check(module, as_json=as_json)
+
+
+@pipelines_app.command(rich_help_panel=READ)
+def graph(as_json: AsJson = False) -> int:
+    """What feeds what: sources, streams and tables, with states and rows per minute."""
+    from app.cli import pipelines
+
+    return pipelines.graph(as_json=as_json)
+
+
 @app.command(rich_help_panel=ACT)
 def cancel(
     job: Annotated[str, typer.Argument(help="A job of `weir jobs`.")], reason: Reason, as_json: AsJson = False

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from backend.lake.model import Commit, Protocol, Snapshot, TableCard, UnreadableTable
     from backend.lake.table.metadata_diff import FieldState
     from backend.lake.table.schema import Column
-    from backend.streams.model import Progress, StreamFailure, StreamStatus
+    from backend.streams.graph import Graph
+from backend.streams.model import Progress, StreamFailure, StreamStatus
 
 Document = dict[str, Any]
 
@@ -332,6 +333,14 @@ def found_table(value: Found) -> Document:
     }
 
 
+def graph(value: Graph) -> Document:
+    nodes = [
+        {"name": n.name, "kind": n.kind, "layer": n.layer, "state": n.state, "table": n.table} for n in value.nodes
+    ]
+    edges = [{"source": e.source, "target": e.target, "rows_per_min": e.rows_per_min} for e in value.edges]
+    return {"nodes": nodes, "edges": edges}
+
+
 def stream(value: StreamStatus) -> Document:
     from backend.streams.model import StreamState
 
@@ -369,6 +378,11 @@ def whole_stream(value: StreamStatus) -> Document:
         "trigger_interval_ms": declaration.trigger_interval_ms,
         "checkpoint_location": declaration.checkpoint_location,
         "expectations": list(declaration.expectations),
+        "kind": declaration.kind,
+        "pipeline": declaration.pipeline,
+        "side_tables": list(declaration.side_tables),
+        "tags": dict(declaration.tags),
+        "reset_allowed": declaration.reset_allowed,
         "request": (
             {
                 "generation": desired.generation,

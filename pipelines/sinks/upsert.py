@@ -18,6 +18,7 @@ from pipelines.tables import TableSpec
 
 _DELETED = "_deleted"
 _DELETED_AT = "_deleted_at"
+_ANEW = "_anew"  # deleted and made again within a batch: nothing is left of its values
 _UNORDERED = "upsert: a change without {0} cannot be ordered; drop or quarantine such rows by an expectation"
 
 
@@ -80,11 +81,12 @@ class UpsertSink:
         earlier = Window.partitionBy(*self.keys).orderBy(str(self.sequence))
         life = F.count_if(_DELETED).over(earlier)
         in_life = Window.partitionBy(*self.keys, life).orderBy(str(self.sequence))
-        return {
+        known = {
             name: F.last(F.when(~F.col(_DELETED), F.col(name)), ignorenulls=True).over(in_life)
             for name in self.keep_when_null
             if name in names
         }
+        return {**known, _ANEW: life > 0}
 
     def _remember_deletions(self, newest: DataFrame, target: Target) -> None:
         deletions = newest.where(_DELETED).select(*self.keys, str(self.sequence))
@@ -103,11 +105,14 @@ class UpsertSink:
         joined = newest.join(gone, list(self.keys), "left")
         return joined.where(f"{_DELETED_AT} IS NULL OR {self.sequence} >= {_DELETED_AT}").drop(_DELETED_AT)
 
+    def _kept(self, name: str) -> Column:
+        return F.when(F.col(f"s.{_ANEW}"), F.col(f"s.{name}")).otherwise(F.coalesce(f"s.{name}", f"t.{name}"))
+
     def _merge(self, changes: DataFrame, target: Target) -> None:
         into = DeltaTable.forPath(changes.sparkSession, target.uri)
         names = [name for name in into.toDF().columns if name in changes.columns]
         values = {f"`{name}`": F.col(f"s.{name}") for name in names}
-        updates = {**values, **{f"`{name}`": F.coalesce(f"s.{name}", f"t.{name}") for name in self.keep_when_null}}
+        updates = {**values, **{f"`{name}`": self._kept(name) for name in self.keep_when_null}}
         # not >=: a change that is replayed does nothing
         newer = f"(t.{self.sequence} IS NULL OR s.{self.sequence} > t.{self.sequence})" if self.sequence else "true"
         merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys))

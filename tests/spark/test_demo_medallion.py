@@ -88,7 +88,9 @@ def test_silver_holds_each_passing_event_once_on_both_sides(lake: DemoLake) -> N
 
 def test_broken_rows_are_quarantined_with_their_reason_none_lost_none_merged(lake: DemoLake) -> None:
     expected = lake.ledger.expected_quarantined()
-    reasons = Counter(reason for row in lake.rows("silver/silver_events_quarantine") for reason in row.broken_expectations)
+    reasons = Counter(
+        reason for row in lake.rows("silver/silver_events_quarantine") for reason in row.broken_expectations
+    )
     assert reasons == {
         "well_formed": expected[Kind.MALFORMED],
         "event_type_not_null": expected[Kind.UNTYPED],

@@ -1,0 +1,135 @@
+"""What feeds what: sources, streams with their tables, and tables beside them, with rows per minute between.
+
+Rule: pure; from declarations and progress. A stream and the table of its name are one node; unknown stays None.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from backend.streams.model import Progress, StreamDeclaration, StreamState, StreamStatus
+
+WINDOW = timedelta(minutes=5)
+_VIEW = "materialized view"
+_ALIVE = (StreamState.RUNNING, StreamState.STARTING, StreamState.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """`kind`: files, kafka, rate …, table, streaming table, materialized view. `state` is that of its stream.
+
+    `table`: path below the lake's root, or URI; None for a source that is no table.
+    """
+
+    name: str
+    kind: str
+    layer: str | None = None
+    state: StreamState | None = None
+    table: str | None = None
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Rows per minute that the stream `target` has read from `source` of late; None where that is not known."""
+
+    source: str
+    target: str
+    rows_per_min: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes by name, each once; sources before what reads them."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def upstream(self, name: str) -> tuple[str, ...]:
+        """Nodes that feed this one, directly or not, nearest first."""
+        return _reached(name, {edge.target: [] for edge in self.edges}, ((e.target, e.source) for e in self.edges))
+
+    def downstream(self, name: str) -> tuple[str, ...]:
+        """Nodes that this one feeds, directly or not, nearest first."""
+        return _reached(name, {edge.source: [] for edge in self.edges}, ((e.source, e.target) for e in self.edges))
+
+
+def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[Progress]], *, now: datetime) -> Graph:
+    """The graph of all declared streams. `recent`: each stream's batches of the last `WINDOW`, with Spark's JSON."""
+    names = {status.declaration.sink_table: status.declaration.name for status in statuses}
+    sources, own, beside = dict[str, Node](), dict[str, Node](), dict[str, Node]()
+    edges: list[Edge] = []
+    for status in statuses:
+        declared = status.declaration
+        own[declared.name] = Node(
+            declared.name, declared.kind, declared.layer, status.state, declared.sink_table, status.because
+        )
+        batches = recent.get(declared.name, ())
+        for each in declared.inputs:
+            sources[each.name] = Node(each.name, each.kind)
+            edges.append(Edge(each.name, declared.name, _rows_per_min(status, each.name, batches, now)))
+        for table in declared.source_tables:
+            name = names.get(table, table)
+            if name == table:
+                beside.setdefault(_short(table), Node(_short(table), "table", _layer(table), table=table))
+            edges.append(
+                Edge(names.get(table, _short(table)), declared.name, _rows_per_min(status, table, batches, now))
+            )
+        for table in declared.side_tables:
+            beside[_short(table)] = Node(_short(table), "table", declared.layer, table=table)
+            edges.append(Edge(declared.name, _short(table)))
+    return Graph((*sources.values(), *own.values(), *(n for n in beside.values() if n.name not in own)), tuple(edges))
+
+
+def _rows_per_min(status: StreamStatus, read: str, batches: Iterable[Progress], now: datetime) -> float | None:
+    if status.declaration.kind == _VIEW or status.state is StreamState.UNKNOWN:
+        return None  # a view counts versions, not rows
+    observed = status.observed
+    if observed is None:
+        return None
+    if status.state not in _ALIVE:
+        return 0.0
+    counted = [batch for batch in batches if batch.progressed_at > now - WINDOW]
+    began = observed.started_at or now - WINDOW
+    minutes = (min(now - began, WINDOW) if now > began else WINDOW).total_seconds() / 60
+    rows = [_rows_from(batch, read, status.declaration) for batch in counted]
+    return None if None in rows or not minutes else round(sum(row or 0 for row in rows) / minutes, 1)
+
+
+def _rows_from(batch: Progress, read: str, declared: StreamDeclaration) -> int | None:
+    """Rows of one batch that came from one of the stream's inputs."""
+    if len(declared.inputs) + len(declared.source_tables) == 1:
+        return batch.num_input_rows
+    try:
+        sources = json.loads(batch.raw_json)["sources"]
+        found = [source["numInputRows"] for source in sources if _names(source["description"], read)]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return int(found[0]) if len(found) == 1 else None
+
+
+def _names(description: str, read: str) -> bool:
+    """Whether Spark's words for a source end with this table or folder: `DeltaSource[file:/lake/bronze/orders]`."""
+    return description.rstrip("]").endswith(f"/{read.rpartition(' ')[2].strip('/')}")
+
+
+def _short(table: str) -> str:
+    return table if "://" in table else table.rpartition("/")[2]
+
+
+def _layer(table: str) -> str | None:
+    return table.rpartition("/")[0] or None if "://" not in table and not table.startswith("/") else None
+
+
+def _reached(name: str, ways: dict[str, list[str]], steps: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    for start, end in steps:
+        ways[start].append(end)
+    found: dict[str, None] = {}
+    asked = list(ways.get(name, ()))
+    while asked:
+        each = asked.pop(0)
+        if each not in found and each != name:
+            found[each] = None
+            asked.extend(ways.get(each, ()))
+    return tuple(found)

@@ -1,0 +1,106 @@
+"""Every state that a key ever had (SCD type 2): one row a change, valid from one change to the next.
+
+Rule: the rows of a key follow from all its changes, in the order of `sequence`, however late and often they arrive.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructType
+
+from pipelines.failures import SpecError
+from pipelines.sinks.base import OutputMode, Target
+from pipelines.sinks.upsert import check_columns, refuse_nulls, tombstones_of
+from pipelines.tables import TableSpec
+
+FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
+_DELETES, _EMPTY = "_deletes", "_empty"
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySink:
+    """Rows with `valid_from`, `valid_to` (null: still valid) and `is_current`. `deleted`: a SQL condition."""
+
+    keys: tuple[str, ...]
+    sequence: str
+    deleted: str | None = None
+    except_columns: tuple[str, ...] = ()
+    output_mode: OutputMode = "append"
+    is_native = False
+
+    def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
+        return (tombstones_of(table),) if self.deleted else ()
+
+    def table_schema(self, rows: StructType) -> StructType:
+        check_columns("history", rows, (*self.keys, self.sequence, *self.except_columns))
+        if taken := {FROM, TO, CURRENT} & set(rows.names):
+            raise SpecError(
+                f"history: the function returns {', '.join(sorted(taken))}", hint="the sink adds it: rename"
+            )
+        if set(self.keys) & set(self.except_columns):
+            raise SpecError("history: keys must be written", hint="take them out of except_columns")
+        kept = StructType([each for each in rows if each.name not in self.except_columns])
+        at = rows[self.sequence].dataType
+        return kept.add(FROM, at).add(TO, at).add(CURRENT, BooleanType())
+
+    def beside_schema(self, rows: StructType) -> StructType:
+        return StructType([rows[name] for name in (*self.keys, self.sequence)])
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        deletes = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
+        known = refuse_nulls(batch.withColumn(_DELETES, deletes), (*self.keys, self.sequence))
+        changes = known.dropDuplicates([*self.keys, self.sequence, _DELETES]).persist()
+        try:
+            if changes.isEmpty():
+                return
+            if self.deleted:  # first, so that after a crash in between the replay finds the same answer
+                self._remember_deletions(changes, target)
+            self._merge(self._timeline(changes, target), target)
+        finally:
+            changes.unpersist()
+
+    def _remember_deletions(self, changes: DataFrame, target: Target) -> None:
+        deletions = changes.where(_DELETES).select(*self.keys, self.sequence)
+        into = DeltaTable.forPath(changes.sparkSession, target.uris[tombstones_of(target.table).name]).alias("t")
+        into.merge(deletions.alias("s"), self._same("t", "s", self.sequence)).whenNotMatchedInsertAll().execute()
+
+    def _timeline(self, changes: DataFrame, target: Target) -> DataFrame:
+        """Every state of the keys that changed, each ending where the next change begins."""
+        session, keys = changes.sparkSession, list(self.keys)
+        touched = changes.select(*keys).distinct()
+        rows = session.read.format("delta").load(target.uri).drop(TO, CURRENT).join(touched, keys, "left_semi")
+        new = changes.where(~F.col(_DELETES)).withColumn(FROM, F.col(self.sequence))
+        new = new.join(rows, [*keys, FROM], "left_anti")  # what is written already stays
+        states = rows.unionByName(new.select(*rows.columns)).withColumn(_DELETES, F.lit(False))
+        if self.deleted:
+            gone = session.read.format("delta").load(target.uris[tombstones_of(target.table).name])
+            gone = gone.join(touched, keys, "left_semi").withColumnRenamed(self.sequence, FROM)
+            states = states.unionByName(gone.withColumn(_DELETES, F.lit(True)), allowMissingColumns=True)
+        in_order = Window.partitionBy(*keys).orderBy(FROM, _DELETES)
+        ended = states.withColumn(TO, F.lead(FROM).over(in_order)).where(~F.col(_DELETES)).drop(_DELETES)
+        empty = F.coalesce(F.col(TO) == F.col(FROM), F.lit(False))  # deleted at the moment it began
+        return ended.withColumns({CURRENT: F.col(TO).isNull(), _EMPTY: empty})
+
+    def _merge(self, states: DataFrame, target: Target) -> None:
+        into = DeltaTable.forPath(states.sparkSession, target.uri)
+        ends: dict[str, str | Column] = {TO: f"s.{TO}", CURRENT: f"s.{CURRENT}"}
+        values: dict[str, str | Column] = {f"`{name}`": F.col(f"s.`{name}`") for name in into.toDF().columns}
+        merge = into.alias("t").merge(states.alias("s"), self._same("t", "s", FROM))
+        merge = merge.whenMatchedDelete(f"s.{_EMPTY}").whenMatchedUpdate(f"NOT (t.{TO} <=> s.{TO})", set=ends)
+        merge.whenNotMatchedInsert(f"NOT s.{_EMPTY}", values=values).execute()
+
+    def _same(self, left: str, right: str, moment: str) -> str:
+        return " AND ".join(f"{left}.`{name}` = {right}.`{name}`" for name in (*self.keys, moment))
+
+
+def history(
+    *, keys: Sequence[str], sequence: str, deleted: str | None = None, except_columns: Sequence[str] = ()
+) -> HistorySink:
+    """Keep every state of each key, with `valid_from`, `valid_to` and `is_current` in the terms of `sequence`.
+
+    `deleted`: a SQL condition; such a change ends the key's last state. `except_columns` are not written.
+    """
+    return HistorySink(tuple(keys), sequence, deleted, tuple(except_columns))

@@ -1,0 +1,131 @@
+"""Sinks that apply changes by key: whatever the order, the cuts and the replays, the table is what all changes say."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipelines.failures import SpecError
+from pipelines.sinks.base import Sink, Target
+from pipelines.sinks.history import history
+from pipelines.sinks.upsert import update, upsert
+from pipelines.tables import TableSpec, create_table
+from tests.soak import soak
+
+pytestmark = pytest.mark.spark
+
+CHANGE = "id STRING, op STRING, name STRING, amount DOUBLE, lsn BIGINT"
+Change = tuple[str, str, str | None, float | None, int]
+UPSERT = upsert(keys=["id"], sequence="lsn", deleted="op = 'd'", except_columns=["op"])
+HISTORY = history(keys=["id"], sequence="lsn", deleted="op = 'd'", except_columns=["op"])
+
+
+@pytest.fixture
+def written(spark: SparkSession, tmp_path: Path) -> Callable[..., list[Any]]:
+    """`written(sink, batch, …)`: the table's rows after these batches."""
+
+    def write(sink: Sink, *batches: list[Change]) -> list[Any]:
+        table = TableSpec("silver_orders", "silver")
+        tables = (table, *sink.beside(table))
+        target = Target("silver_orders", table, {each.name: str(tmp_path / each.name) for each in tables})
+        rows = spark.createDataFrame([], CHANGE).schema
+        create_table(spark, table, sink.table_schema(rows), target.uri)
+        for each in tables[1:]:
+            create_table(spark, each, sink.beside_schema(rows), target.uris[each.name])
+        for batch in batches:
+            sink.write(spark.createDataFrame(batch, CHANGE), target)
+        return spark.read.format("delta").load(target.uri).collect()
+
+    return write
+
+
+def random_changes(seed: int) -> list[Change]:
+    """Changes of a few keys, each with a position of its own; some delete."""
+    dice = random.Random(seed)
+    positions = dice.sample(range(1_000), 40)
+    return [(f"k{dice.randrange(6)}", dice.choice("cuud"), f"n{at}", float(at), at) for at in positions]
+
+
+def cut(changes: list[Change], seed: int) -> list[list[Change]]:
+    """The changes in a random order, some of them twice, in three batches."""
+    dice = random.Random(seed)
+    sent = [*changes, *dice.sample(changes, 10)]
+    dice.shuffle(sent)
+    first, second = sorted(dice.sample(range(1, len(sent)), 2))
+    return [sent[:first], sent[first:second], sent[second:]]
+
+
+def newest(changes: list[Change]) -> dict[str, tuple[Any, ...]]:
+    last = {change[0]: change for change in sorted(changes, key=lambda change: change[4])}
+    return {key: change[2:] for key, change in last.items() if change[1] != "d"}
+
+
+def states(changes: list[Change]) -> set[tuple[Any, ...]]:
+    """Key, name, from and to of every state, by walking each key's changes in order."""
+    found = set()
+    for key in {change[0] for change in changes}:
+        mine = sorted((change for change in changes if change[0] == key), key=lambda change: change[4])
+        ends = [*(change[4] for change in mine[1:]), None]
+        found |= {(key, c[2], c[4], end) for c, end in zip(mine, ends, strict=True) if c[1] != "d"}
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, *soak((2,), (3,))])
+def test_an_upsert_holds_the_newest_change_of_each_key(written: Callable[..., list[Any]], seed: int) -> None:
+    changes = random_changes(seed)
+    rows = written(UPSERT, *cut(changes, seed))
+    assert {row.id: (row.name, row.amount, row.lsn) for row in rows} == newest(changes)
+    assert len(rows) == len(newest(changes))
+
+
+@pytest.mark.parametrize("seed", [1, *soak((2,), (3,))])
+def test_a_history_holds_every_state_of_each_key(written: Callable[..., list[Any]], seed: int) -> None:
+    changes = random_changes(seed)
+    rows = written(HISTORY, *cut(changes, seed))
+    assert {(row.id, row.name, row.valid_from, row.valid_to) for row in rows} == states(changes)
+    assert len(rows) == len(states(changes))
+    assert all(row.is_current == (row.valid_to is None) for row in rows)
+
+
+def test_a_null_keeps_the_value_where_that_is_asked_for(written: Callable[..., list[Any]]) -> None:
+    sink = upsert(keys=["id"], sequence="lsn", deleted="op = 'd'", except_columns=["op"], keep_when_null=["name"])
+    rows = written(
+        sink,
+        [("a", "c", "first", 1.0, 1), ("a", "u", None, 2.0, 2), ("b", "c", "gone", 1.0, 3)],
+        [("a", "u", None, None, 4), ("b", "d", "gone", None, 5), ("b", "c", None, 6.0, 6)],
+    )
+    assert {row.id: (row.name, row.amount) for row in rows} == {"a": ("first", None), "b": (None, 6.0)}
+
+
+def test_an_aggregate_writes_over_its_groups(written: Callable[..., list[Any]]) -> None:
+    rows = written(update(keys=["id"]), [("a", "", "x", 1.0, 1), ("b", "", "x", 1.0, 1)], [("a", "", "x", 5.0, 0)])
+    assert {row.id: row.amount for row in rows} == {"a": 5.0, "b": 1.0}
+
+
+@pytest.mark.parametrize("sink", [UPSERT, HISTORY])
+@pytest.mark.parametrize("change", [(None, "c", "x", 1.0, 1), ("a", "c", "x", 1.0, None)])
+def test_a_change_that_cannot_be_ordered_fails_the_batch(
+    written: Callable[..., list[Any]], sink: Sink, change: Change
+) -> None:
+    with pytest.raises(PySparkException, match="cannot be ordered"):
+        written(sink, [("b", "c", "x", 1.0, 1), change])
+
+
+@pytest.mark.parametrize(
+    ("sink", "complaint"),
+    [
+        (upsert(keys=["nr"], sequence="lsn"), "returns no nr"),
+        (upsert(keys=["id"], sequence="lsn", except_columns=["lsn"]), "lsn must be written"),
+        (history(keys=["id"], sequence="at"), "returns no at"),
+        (history(keys=["id"], sequence="lsn", except_columns=["id"]), "keys must be written"),
+    ],
+)
+def test_columns_that_a_sink_needs_are_asked_for_before_the_first_batch(
+    written: Callable[..., list[Any]], sink: Sink, complaint: str
+) -> None:
+    with pytest.raises(SpecError, match=complaint):
+        written(sink)

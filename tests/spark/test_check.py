@@ -1,0 +1,106 @@
+"""What the analysis of declared functions finds, without a row read: columns, constraints, tables that do not fit."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from backend.settings import load_settings
+from pipelines import Pipeline, complete, expect, files, rate, table, update, upsert
+from pipelines.check import Analysis
+from pipelines.registry import Registry
+from pipelines.tables import create_table, parse_schema
+
+pytestmark = pytest.mark.spark
+
+ORDER = "order_id STRING, op STRING, amount DOUBLE, lsn BIGINT"
+
+
+def same(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+@pytest.fixture
+def shop() -> Pipeline:
+    """Bronze orders of files in a folder that is not there."""
+    pipeline = Pipeline("shop")
+    pipeline.streaming_table("bronze_orders", source=files("/no/such/folder", format="json", schema=ORDER))(same)
+    return pipeline
+
+
+def analysis(pipeline: Pipeline, spark: SparkSession, home: Path) -> Analysis:
+    registry = Registry(pipeline.streams, pipeline.views, pipeline.problems)
+    return Analysis(registry, spark, load_settings(home=home)).run()
+
+
+def said(found: Analysis) -> list[str]:
+    return [f"{problem.name}: {problem.message}" for problem in found.problems]
+
+
+def test_columns_of_every_table_are_known_and_nothing_is_made(
+    spark: SparkSession, shop: Pipeline, tmp_path: Path
+) -> None:
+    deletes = upsert(keys=["order_id"], sequence="lsn", deleted="op = 'd'", except_columns=["op"])
+    rules = [expect("priced", "amount > 0", on_violation="quarantine")]
+    shop.streaming_table("silver_orders", source=table("bronze_orders"), sink=deletes, expectations=rules)(
+        lambda rows: rows.select("order_id", "op", "amount", "lsn")
+    )
+    shop.temporary_view("paid", source=table("silver_orders"))(lambda rows: rows.where("amount > 5"))
+    shop.materialized_view("gold_orders")(lambda paid: paid.groupBy().count())
+    shop.streaming_table("gold_feed", source=table("silver_orders").changes(), sink=complete())(
+        lambda changes: changes.groupBy("_change_type", "_commit_version").count()
+    )
+
+    found = analysis(shop, spark, tmp_path)
+
+    assert said(found) == []
+    columns = {name: ",".join(schema.names) for name, schema in found.schemas.items()}
+    assert columns == {
+        "bronze_orders": "order_id,op,amount,lsn,file_name,file_size_bytes,file_modified_at",
+        "silver_orders": "order_id,amount,lsn",
+        "silver_orders_tombstones": "order_id,lsn",
+        "silver_orders_quarantine": "order_id,op,amount,lsn,broken_expectations,stream,batch_id,quarantined_at",
+        "gold_orders": "count",
+        "gold_feed": "_change_type,_commit_version,count",
+    }
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_stream_that_cannot_work_is_told_and_its_readers_are_left_out(
+    spark: SparkSession, shop: Pipeline, tmp_path: Path
+) -> None:
+    reads = table("bronze_orders")
+    shop.streaming_table("silver_a", source=reads)(lambda rows: rows.select("colour"))
+    shop.streaming_table("silver_b", source=reads, expectations=[expect("sane", "amont > 0")])(same)
+    shop.streaming_table("silver_c", source=reads, expectations=[expect("sane", "amount >")])(same)
+    shop.streaming_table("silver_d", source=reads, sink=update(keys=["nr"]))(same)
+    shop.streaming_table("silver_e", source=reads, schema="order_id STRING, price DOUBLE")(same)
+    shop.streaming_table("silver_f", source=reads, schema="order_id STRNG")(same)
+    shop.streaming_table("gold_a", source=table("silver_a"))(same)
+
+    found = analysis(shop, spark, tmp_path)
+
+    complaints = dict(each.split(": ", 1) for each in said(found))
+    assert list(complaints) == ["silver_a", "silver_b", "silver_c", "silver_d", "silver_e", "silver_f"]
+    assert "UNRESOLVED_COLUMN" in complaints["silver_a"]
+    assert "amont" in complaints["silver_b"]
+    assert "PARSE_SYNTAX_ERROR" in complaints["silver_c"]
+    assert complaints["silver_d"] == "upsert: the function returns no nr"
+    assert complaints["silver_e"] == "schema of silver_e has price, which the function does not return"
+    assert "STRNG" in complaints["silver_f"]
+
+
+def test_rows_that_do_not_fit_the_table_that_is_there_are_shown_as_a_difference(
+    spark: SparkSession, shop: Pipeline, tmp_path: Path
+) -> None:
+    for name in ("silver_fail", "silver_grow", "silver_widen"):
+        uri = str(tmp_path / "lake/silver" / name)
+        shop.streaming_table(
+            name, source=rate(), evolution={"fail": "fail", "grow": "add columns"}.get(name[7:], "widen types")
+        )(lambda rows: rows.selectExpr("value", "CAST(value AS STRING) AS text"))
+        create_table(spark, shop.streams[-1].table, parse_schema(spark, "value INT"), uri)
+
+    assert said(analysis(shop, spark, tmp_path)) == [
+        "silver_fail: rows do not fit silver_fail: ~ value: int → bigint; + text string",
+        "silver_grow: rows do not fit silver_grow: ~ value: int → bigint",
+    ]
