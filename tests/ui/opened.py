@@ -1,14 +1,19 @@
 """Opens pages of the real app in Streamlit's own test runner."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import streamlit as st
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 TIMEOUT_S = 30
+
+# A server looks for installed components once. The test runner does for each page: two thirds of a page's time.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 
 def forget_caches() -> None:
