@@ -17,6 +17,8 @@ run: setup ## set up what is missing, then start the demo lake, the streams and 
 # Else every process that a test starts compiles all that it imports, where the environment forbids to keep it.
 test test-fast soak: export PYTHONDONTWRITEBYTECODE =
 
+soak: export WEIR_SOAK = 1
+
 test: setup-test ## run the whole suite on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
 
@@ -24,7 +26,7 @@ test-fast: setup-test ## run what needs no JVM and no browser
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not spark and not browser" $(ARGS)
 
 soak: setup-test ## run the long random runs and fault runs
-	@$(BIN)/python -m pytest -m soak $(ARGS)
+	@$(BIN)/python -m pytest -m "soak or drawn" $(ARGS)
 
 bench-lake: setup-test ## measure the log reader and its pages against deltalake (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench.lake $(ARGS)

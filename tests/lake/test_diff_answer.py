@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.diff.answer import diff
@@ -28,6 +28,7 @@ from backend.errors import DataFileMissingError, DiffError, QueryError, VersionN
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.soak import drawn
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "tables"
@@ -368,7 +369,7 @@ def state_at(path: Path, version: int) -> State:
     return Counter((row["id"], row["v"]) for row in rows)
 
 
-@settings(max_examples=12, deadline=None)
+@drawn(5)
 @given(small_rows, st.lists(steps, min_size=1, max_size=5), st.sampled_from([None, ["id"]]))
 def test_net_changes_applied_to_the_first_state_give_the_last(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str]], then: list[Step], key: list[str] | None

@@ -21,6 +21,7 @@ from backend.duckdb_session import CancelToken
 from backend.lake.lake import Lake
 from backend.work import Stopped
 from tests.lake.test_diff_methods import History
+from tests.soak import few
 
 OpenLake = Callable[[], Lake]
 FEW = 3  # rows in an answer, so that a file must have more
@@ -56,7 +57,7 @@ def in_order(rows: list[Any]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", few(3, range(8)))
 def test_every_method_gives_all_rows(root: Path, open_lake: OpenLake, seed: int) -> None:
     random = Random(1_000 + seed)
     history = History(root, random, has_key=seed % 3 != 0)

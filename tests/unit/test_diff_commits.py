@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.diff.changed_rows import share_out
@@ -18,6 +18,7 @@ from backend.diff.compare import NetQuery
 from backend.diff.model import CommitChanges, NetCounts, RowKind, SetApart
 from backend.errors import DataFileMissingError, DiffError
 from backend.lake.model import Commit, OperationMetrics
+from tests.soak import drawn
 
 Event = tuple[int, str, tuple[Any, ...]]
 INS, PRE, POST, DEL = "insert", "update_preimage", "update_postimage", "delete"
@@ -302,7 +303,7 @@ def applied(state: list[Row], answer: FeedAnswer) -> Counter[Row]:
     return +result
 
 
-@settings(max_examples=25, deadline=None)
+@drawn(10)
 @given(histories(unique=True))
 def test_by_key_the_net_changes_carry_the_first_state_to_the_last(
     case: tuple[list[Row], list[Row], list[Event]],
@@ -319,7 +320,7 @@ def test_by_key_the_net_changes_carry_the_first_state_to_the_last(
     assert answer.apart.rows == 0
 
 
-@settings(max_examples=25, deadline=None)
+@drawn(10)
 @given(histories(unique=False), st.sampled_from([(), ("id",)]))
 def test_with_duplicates_and_nulls_nothing_is_lost_either(
     case: tuple[list[Row], list[Row], list[Event]], key: tuple[str, ...]

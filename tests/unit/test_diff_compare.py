@@ -20,6 +20,7 @@ from backend.diff.model import ApartCounts, Limits, NetCounts, Partial, RowKind,
 from backend.duckdb_session import CancelToken
 from backend.errors import DiffError
 from backend.work import Stopped
+from tests.soak import drawn
 
 Row = tuple[Any, ...]
 COLUMNS = ("id", "part", "v", "f")
@@ -213,7 +214,7 @@ def agrees(before: list[Row], after: list[Row], key: tuple[str, ...], wanted: in
 one, zero, other, two = (1, "a", "x", 0.0), (0, "a", "x", 0.0), (1, "a", "y", 0.0), (2, "a", "x", NAN)
 
 
-@settings(max_examples=12, deadline=None)
+@drawn(4)
 @given(rows, rows, keys, st.integers(0, len(WANTED) - 1))
 @example([one], [one], ("id",), 0)
 @example([one, two, (3, "bb", None, None)], [other, two], ("id",), 0)
@@ -460,7 +461,7 @@ dirty = st.lists(
 _TWICE = [([(1, "a", "x", None)], [(1, "a", "y", None)]), ([(0, "a", "x", None), (0, "a", "y", None)], [])]
 
 
-@settings(max_examples=15, deadline=None)
+@drawn(5)
 @example(_TWICE, 3)  # ended between the join of a part and what sets its repeated keys apart
 @example(_TWICE, 9)
 @given(st.lists(st.tuples(dirty, dirty), min_size=2, max_size=5), st.integers(1, 30))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ui.explanation import explained
@@ -18,6 +18,7 @@ from backend.diff.compare import NetAnswer, NetQuery, column_name, net_changes
 from backend.diff.explain import explain, hold_against
 from backend.diff.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
 from backend.duckdb_session import CancelToken
+from tests.soak import drawn
 
 TYPES = {
     "id": pa.int64(),
@@ -122,7 +123,7 @@ def recount(common: Common, changed: pd.DataFrame, everything: pd.DataFrame) -> 
         assert int(together.sum()) == whole
 
 
-@settings(max_examples=20, deadline=None)
+@drawn(6)
 @given(
     seed=st.integers(0, 9),
     what=st.sampled_from(sorted(CHANGES)),
@@ -158,7 +159,7 @@ def test_a_planted_change_is_told_with_the_counts_of_a_recount(
         assert "currency" in " ".join(explained(said)) and "100 % against" in " ".join(explained(said))
 
 
-@settings(max_examples=20, deadline=None)
+@drawn(6)
 @given(seed=st.integers(0, 9), share=st.sampled_from([0.01, 0.1, 0.5, 1.0]))
 def test_random_changes_are_met_with_silence(seed: int, share: float) -> None:
     before, other, chance = table(1_000, seed), table(1_000, seed + 1), random.Random(seed)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.diff.compare import NetAnswer, NetQuery, net_changes
@@ -20,6 +20,7 @@ from backend.diff.read_local import KeyedFile, file_rows, keyed_files, split
 from backend.duckdb_session import CancelToken
 from backend.lake.model import Metadata
 from backend.lake.rows.local_files import LocalFiles
+from tests.soak import drawn
 
 TYPES = {"id": "long", "part": "string", "v": "integer"}
 FIELDS = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in TYPES.items()]
@@ -74,7 +75,7 @@ def compared(paths: Paths, query: NetQuery = QUERY, *, at_once: int) -> tuple[Ne
 ranges = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 1]), st.integers(1, 4))
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(100)
 @given(st.lists(ranges, max_size=12), st.integers(1, 20))
 def test_no_value_is_in_two_parts_and_no_file_is_lost(drawn: list[tuple[int, int, int, int]], most: int) -> None:
     files = [KeyedFile(n, side, rows, low, low + wide) for n, (low, wide, side, rows) in enumerate(drawn)]
@@ -101,7 +102,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@drawn(4)
 @given(rows, rows, st.integers(1, 12))
 def test_part_by_part_is_the_same_as_at_once(
     tmp_path_factory: pytest.TempPathFactory, before: list[list[Row]], after: list[list[Row]], at_once: int
