@@ -6,15 +6,25 @@ Rule: a unit runs on one worker, in the order of its files. Units with a process
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server. Spark and the demo's
-# streams each keep two cores busy: side by side both become several times slower.
+# What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server. Longest first.
 TOGETHER = {
-    "jvm": ("tests/spark/", "tests/browser/"),
+    "spark": ("tests/spark/",),
+    "browser": ("tests/browser/",),
     "s3": ("tests/lake/test_s3_", "tests/lake/test_object_store.py", "tests/lake/test_catalog_requests.py"),
 }
 # These files are of a folder above and do not use what it shares.
-ALONE = ("tests/spark/test_jars.py", "tests/spark/test_spec.py")
-FIRST = ("jvm", "s3")
+ALONE = (
+    "tests/spark/test_host_faults.py",
+    "tests/spark/test_jars.py",
+    "tests/spark/test_spec.py",
+    "tests/browser/test_find.py",
+    "tests/browser/test_first_bad_version.py",
+    "tests/browser/test_lists.py",
+    "tests/browser/test_live_charts.py",
+)
+FIRST = ("spark", "browser", "s3")
+# The demo's streams run when it has started; the tests that need them at rest come after these.
+EARLY = "tests/browser/test_streams.py"
 
 
 def unit(nodeid: str) -> str:
@@ -45,6 +55,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> tuple[int, bool]:
-    """Long units first; the browser's tests last of theirs, for the demo's streams then run until the end."""
+    """Units that begin first, then the others as they were collected."""
     name = unit(item.nodeid)
-    return FIRST.index(name) if name in FIRST else len(FIRST), item.nodeid.startswith("tests/browser/")
+    return FIRST.index(name) if name in FIRST else len(FIRST), not item.nodeid.startswith(EARLY)

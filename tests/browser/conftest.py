@@ -14,13 +14,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import ConsoleMessage, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
 
+from backend.settings import load_settings
+from backend.store.store import ControlStore
+from backend.streams.model import StreamState
 from tests.processes import free_port, processes_of, wait_until
 
 STREAMS = (
@@ -32,6 +36,7 @@ STREAMS = (
     "gold_orders_by_status",
 )
 START_LIMIT_S = 240.0
+RUNNING = StreamState.RUNNING
 # Streamlit's own, which no setting reaches: its navigation's list, colours of code, sparklines, labels out of use.
 NOT_OURS = ("[data-testid=stSidebarNavItems]", ".token", "[data-testid=stMetricChart]", "label[disabled]")
 PICTURES = Path(__file__).parents[2] / "test-results" / "pages"
@@ -76,44 +81,93 @@ class Weir:
     def streams(self) -> dict[str, dict[str, Any]]:
         return {stream["name"]: stream for stream in self.json("streams")}
 
-    def flows(self) -> bool:
-        """Whether all six run and have done two micro-batches each."""
-        streams = self.streams()
-        return set(streams) == set(STREAMS) and all(
-            stream["state"] == "RUNNING" and (stream["batch_id"] or 0) >= 1 for stream in streams.values()
-        )
+    @contextmanager
+    def store(self) -> Iterator[ControlStore]:
+        """For what is looked at again and again: a command is a process."""
+        store = ControlStore.open(load_settings(home=self.home))
+        try:
+            yield store
+        finally:
+            store.close()
 
-    def ask_all(self, action: str, state: str) -> None:
-        """Start or stop all six, and wait until they are."""
-        for name in STREAMS:
-            self.json(action, name, "--reason", "for the next tests")
-        wait_until(
-            lambda: {stream["state"] for stream in self.streams().values()} == {state},
-            f"all streams are {state}",
-            limit_s=120,
-            pause_s=1,
-        )
+    def until_flowing(self, batch: int, limit_s: float = START_LIMIT_S) -> None:
+        """Wait until all six run and have done this micro-batch."""
+        with self.store() as store:
+            wait_until(
+                lambda: (
+                    states(store) == dict.fromkeys(STREAMS, RUNNING)
+                    and all(batches(store).get(name, -1) >= batch for name in STREAMS)
+                ),
+                lambda: f"six streams run with batch_id ≥ {batch}: {states(store)}, {batches(store)}",
+                limit_s=limit_s,
+                pause_s=0.5,
+            )
+
+    def ask_all(self, action: Literal["start", "stop"], state: StreamState) -> None:
+        """Start or stop those that are not so, and wait until all six are."""
+        with self.store() as store:
+            for name, now in states(store).items():
+                if now is not state:
+                    store.request(name, action, reason="for the next tests", actor="tests", now=datetime.now(UTC))
+            wanted = dict.fromkeys(STREAMS, state)
+            wait_until(lambda: states(store) == wanted, f"all streams are {state}", limit_s=120, pause_s=0.5)
 
     def log(self, name: str) -> str:
         return (self.home / "logs" / f"{name}.log").read_text(errors="replace")
 
 
 @pytest.fixture(scope="package")
-def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    """The demo with its six streams stopped: what they do would take the processor from the browser.
+def warm(browser: Browser, browser_context_args: dict[str, Any]) -> Iterator[BrowserContext]:
+    """One profile for all tests: the client's five megabytes of code are fetched and compiled once."""
+    context = browser.new_context(**browser_context_args)
+    yield context
+    context.close()
 
-    `flowing` starts them.
-    """
-    # Fewer files than people see, for the same reason, taken in at twice the pace.
-    calm = {"WEIR_DEMO__LANDING_INTERVAL_S": "4", "WEIR_DEMO__PACE": "2"}
-    with demo(tmp_path_factory.mktemp("browser") / "weir", **calm) as running:
-        running.ask_all("stop", "STOPPED")
+
+@pytest.fixture
+def page(warm: BrowserContext) -> Iterator[Page]:
+    page = warm.new_page()
+    yield page
+    page.close()
+
+
+def states(store: ControlStore) -> dict[str, StreamState]:
+    return {name: seen.state for name, seen in store.observed().items()}
+
+
+def batches(store: ControlStore) -> dict[str, int]:
+    """The last micro-batch that each stream has done."""
+    return {name: progress.batch_id for name, progress in store.latest_progress().items()}
+
+
+@pytest.fixture(scope="package")
+def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    """The demo. A test says whether its streams are `flowing` or `resting`."""
+    # Fewer files than people see: what streams do takes the processor from the browser.
+    with demo(tmp_path_factory.mktemp("browser") / "weir", WEIR_DEMO__LANDING_INTERVAL_S="5") as running:
         yield running
+
+
+@pytest.fixture
+def flowing(weir: Weir) -> None:
+    """All six streams run."""
+    weir.ask_all("start", RUNNING)
+
+
+@pytest.fixture
+def resting(weir: Weir) -> None:
+    """All six streams have stopped, each after two micro-batches at least."""
+    with weir.store() as store:
+        is_at_rest = set(states(store).values()) == {StreamState.STOPPED}
+    if not is_at_rest:
+        weir.ask_all("start", RUNNING)
+        weir.until_flowing(1)
+        weir.ask_all("stop", StreamState.STOPPED)
 
 
 @contextmanager
 def demo(home: Path, **settings: str) -> Iterator[Weir]:
-    """The demo, running, after two micro-batches of each stream. Afterwards nothing of it may be left."""
+    """The demo, running, after a micro-batch of each stream. Afterwards nothing of it may be left."""
     port = free_port()
     env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), **settings}
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +179,7 @@ def demo(home: Path, **settings: str) -> Iterator[Weir]:
     try:
         ready = f"ready at {weir.url}"
         wait_until(lambda: ready in output.read_text(), "the page is served", limit_s=START_LIMIT_S, pause_s=0.5)
-        wait_until(weir.flows, "six streams run with batch_id ≥ 1", limit_s=START_LIMIT_S, pause_s=2)
+        weir.until_flowing(0)
         yield weir
     except AssertionError:
         sys.stderr.write(output.read_text() + "".join(weir.log(name)[-4_000:] for name in ("ui", "host", "spark")))
@@ -170,7 +224,7 @@ class Viewer:
         self.page.wait_for_timeout(150)  # a click's rerun begins a moment after it
         app = self.page.locator("[data-testid=stApp]")
         expect(app).to_have_attribute("data-test-script-state", "notRunning", timeout=40_000)
-        expect(self.page.locator("[data-testid=stSkeleton]")).to_have_count(0, timeout=20_000)
+        expect(self.page.locator("[data-testid=stSkeleton]")).to_have_count(0, timeout=40_000)
 
     def sees(self, text: str | re.Pattern[str], *, limit_s: float = 20) -> None:
         """The text stands in the page's main part."""

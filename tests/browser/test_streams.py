@@ -2,14 +2,13 @@
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 from deltalake import DeltaTable
 from playwright.sync_api import Locator, expect
 
 from pipelines.demo.ledger import Ledger
-from tests.browser.conftest import STREAMS, Viewer, Weir
+from tests.browser.conftest import STREAMS, Viewer, Weir, batches
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(540), pytest.mark.usefixtures("flowing")]
@@ -17,23 +16,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(540), pytest.mark.usefixt
 NAME = "silver_events"
 OTHERS = [name for name in STREAMS if name != NAME]
 FED = [name for name in OTHERS if name != "gold_events_hourly"]  # that one reads what the stopped stream writes
-
-
-@pytest.fixture(scope="module")
-def flowing(weir: Weir) -> Iterator[None]:
-    """All six streams run meanwhile."""
-    weir.ask_all("start", "RUNNING")
-    yield
-    weir.ask_all("stop", "STOPPED")
-
-
-@pytest.fixture
-def running_again(weir: Weir) -> Iterator[None]:
-    """Whatever the test did to the stream, the next one finds it running."""
-    yield
-    if weir.streams()[NAME]["desired"] != "RUNNING":
-        weir.json("start", NAME, "--reason", "after a test")
-    wait_until(lambda: weir.streams()[NAME]["state"] == "RUNNING", "the stream runs again", limit_s=60, pause_s=1)
 
 
 def ask(viewer: Viewer, action: str, reason: str) -> float:
@@ -66,11 +48,7 @@ def silver_ids(weir: Weir) -> list[str]:
     return table.to_pyarrow_table(columns=["event_id"])["event_id"].to_pylist()
 
 
-def batch_ids(weir: Weir) -> dict[str, int]:
-    return {name: stream["batch_id"] for name, stream in weir.streams().items()}
-
-
-def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Weir, running_again: None) -> None:
+def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Weir) -> None:
     before = weir.streams()[NAME]
     viewer.open("stream", stream=NAME)
     expect(observed(viewer, "Running")).to_be_visible()
@@ -83,15 +61,16 @@ def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Wei
     assert took_s < longest_s + 5
     viewer.picture("stream-stopped")
 
-    stopped_at = batch_ids(weir)
-    viewer.page.get_by_role("link", name="All streams").click()
-    viewer.heading("Streams")
-    wait_until(
-        lambda: all(batch_ids(weir)[name] > stopped_at[name] for name in FED),
-        "the others go on",
-        limit_s=90,
-        pause_s=1,
-    )
+    with weir.store() as store:
+        stopped_at = batches(store)
+        viewer.page.get_by_role("link", name="All streams").click()
+        viewer.heading("Streams")
+        wait_until(
+            lambda: all(batches(store)[name] > stopped_at[name] for name in FED),
+            "the others go on",
+            limit_s=90,
+            pause_s=0.5,
+        )
     now = weir.streams()
     assert now[NAME]["state"] == "STOPPED"
     assert now[NAME]["batch_id"] == stopped_at[NAME]
@@ -101,7 +80,7 @@ def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Wei
     ask(viewer, "Start", "browser test: done")
     expect(observed(viewer, "Running")).to_be_visible(timeout=60_000)
     expected = Ledger(weir.home).expected_silver_event_ids()
-    wait_until(lambda: expected <= set(silver_ids(weir)), "every good event is in silver", limit_s=90, pause_s=2)
+    wait_until(lambda: expected <= set(silver_ids(weir)), "every good event is in silver", limit_s=90, pause_s=0.5)
 
     after, ids = weir.streams()[NAME], silver_ids(weir)
     assert after["query_id"] == before["query_id"]

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from backend.settings import load_settings
 from pipelines.session import open_session
 from tests.spark.delta_tables import FEWER_TASKS
+from tests.spark.diff_world import World, open_world
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +19,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(load_settings(home=home, spark={"conf": FEWER_TASKS}))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with open_world(spark, tmp_path_factory.mktemp("diffs")) as opened:
+        yield opened
