@@ -22,9 +22,10 @@ from tests.ui import stream_store
 START_LIMIT_S = 60.0
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A UI on a lake of three tables, one of them broken, and a store with one flowing stream."""
+    tmp_path = tmp_path_factory.mktemp("served")
     builders.orders_table(tmp_path / "lake" / "silver" / "orders")
     builders.write(tmp_path / "lake" / "gold" / "sums", {"id": [1]})
     builders.HandLog(tmp_path / "lake" / "broken").raw("00000000000000000000.json", "{\n")
