@@ -110,8 +110,8 @@ def test_charts_stay_where_they_are_while_batches_arrive(page: Page, served: Ser
 
     for refresh in range(1, REFRESHES + 1):
         served.batch(35 + refresh)
-        expected = before[0]["points"] + refresh
-        page.wait_for_function(f"({CHARTS})()[0].points === {expected}")
+        expected = [chart["points"] + refresh for chart in before]
+        page.wait_for_function(f"{expected}.every((points, place) => ({CHARTS})()[place].points === points)")
 
     after, seen = charts(page), page.evaluate("window.watched")
     assert [chart["mark"] for chart in after] == [0, 1, 2, 3, 4]

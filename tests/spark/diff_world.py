@@ -87,12 +87,12 @@ class World:
     runner: SparkJobs
     host: JobHost
 
-    def ask(self, name: str, first: int, second: int, options: DiffOptions, *, limit_s: float = 60) -> Job:
+    def ask(self, name: str, first: int, second: int, options: DiffOptions, *, limit_s: float = 240) -> Job:
         prepared = prepare(self.lake, self.lake.find(name), first, second, replace(options, on_host=True))
         wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=limit_s)
         return self.store.jobs.submit(wanted, now=datetime.now(UTC))
 
-    def ended(self, job: Job, *, within_s: float = 90) -> Job:
+    def ended(self, job: Job, *, within_s: float = 240) -> Job:
         return self.until(job, lambda found: found.state.is_over, within_s=within_s)
 
     def until(self, job: Job, condition: Callable[[Job], bool], *, within_s: float = 60) -> Job:

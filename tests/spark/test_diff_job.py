@@ -168,7 +168,7 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     options = DiffOptions(method=KEY if key else ROWS, key=key, row_limit=20 + is_cancelled)
     limits = SparkLimits(prefiltered_bytes=0, values_a_part=2 * MID_ROWS)
     with world.halted(", part 2 of 3", limits) as is_halted:
-        job = world.ask("mid", 0, 1, options)
+        job = world.ask("mid", 0, 1, options, limit_s=60)
         assert is_halted.wait(90)
         if is_cancelled:
             world.store.jobs.cancel(job.job_id, actor="bob", reason="enough", now=datetime.now(UTC))
