@@ -1,43 +1,24 @@
 """The search by keyboard alone: a key opens it, typing finds, Tab and Enter lead on. A server of its own, no Spark."""
 
-import os
 import re
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.server import pages_over
 from tests.builders import HandLog
-from tests.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.browser]
-
-
-def answers(url: str) -> bool:
-    try:
-        urllib.request.urlopen(url, timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     HandLog(tmp_path / "lake" / "silver" / "orders").start(columns={"order_id": "long", "customer_id": "string"})
     HandLog(tmp_path / "lake" / "silver" / "shops").start(columns={"shop_id": "long"})
-    port = free_port()
-    env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": str(port)}
-    with subprocess.Popen([sys.executable, "-m", "app.cli", "ui"], env=env, stdout=subprocess.DEVNULL) as process:
-        try:
-            served = f"http://127.0.0.1:{port}"
-            wait_until(lambda: answers(f"{served}/healthz"), "the page is served", limit_s=60, pause_s=0.2)
-            yield served
-        finally:
-            process.terminate()
+    with pages_over(tmp_path) as weir:
+        yield weir.url
 
 
 def test_a_column_is_found_and_its_table_opened_by_keyboard(page: Page, url: str) -> None:

@@ -3,12 +3,7 @@
 A server of its own without Spark, on a lake written by deltalake.
 """
 
-import json
-import os
 import re
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +12,8 @@ from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Viewer, Weir
+from tests.browser.server import pages_over
 from tests.planted import METADATA, Planted, plant
-from tests.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -30,27 +25,10 @@ MOST_INTERACTIONS = 5
 def server(
     browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Weir, Planted]]:
-    home, port = tmp_path_factory.mktemp("incident"), free_port()
+    home = tmp_path_factory.mktemp("incident")
     planted = plant(home / "lake" / NAME)
-    store = f"sqlite:///{home / 'store.db'}"
-    env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "WEIR_STORE__URL": store}
-    env["WEIR_LAKE__ROOTS"] = json.dumps([str(home / "lake")])
-    process = subprocess.Popen([sys.executable, "-m", "app.server.asgi"], env=env)
-    weir = Weir(f"http://127.0.0.1:{port}", home, env, process)
-    try:
-        wait_until(lambda: _answers(weir.url), "the page is served", limit_s=60, pause_s=0.2)
+    with pages_over(home) as weir:
         yield weir, planted
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/healthz", timeout=5) as reply:
-            return b"status" in reply.read()
-    except OSError:
-        return False
 
 
 def _amounts(path: Path, version: int) -> list[float]:

@@ -1,9 +1,6 @@
 """Lists by keyboard, and the history under the hand, in a real browser before a small lake without Spark."""
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests import builders
 from tests.browser.conftest import Viewer, Weir
-from tests.processes import free_port, listens, wait_until
+from tests.browser.server import pages_over
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
@@ -23,7 +20,7 @@ COMMITS = "Commits, newest"
 @pytest.fixture(scope="module")
 def small(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     """The pages alone over three tables; `gamma` has a hundred commits."""
-    home, port = tmp_path_factory.mktemp("small"), free_port()
+    home = tmp_path_factory.mktemp("small")
     for name in TABLES[:2]:
         builders.write(home / "lake" / name, {"id": [1, 2, 3]})
     log = builders.HandLog(home / "lake" / "gamma")
@@ -31,18 +28,8 @@ def small(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.Tem
     for number in range(1, 100):
         info = builders.commit_info(timestamp=1_763_700_000_000 + number * 12_000, userName="ann")
         log.commit(info, builders.add(f"{number}.parquet"))
-    env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "WEIR_CONFIG": str(home / "no.toml"),
-           "WEIR_LAKE__ROOTS": f'["{home / "lake"}"]'}  # fmt: skip
-    output = home / "ui.txt"
-    with output.open("wb") as out:
-        argv = [sys.executable, "-m", "app.cli", "ui"]
-        process = subprocess.Popen(argv, env=env, stdout=out, stderr=subprocess.STDOUT)
-    try:
-        wait_until(lambda: listens(port), output.read_text, limit_s=60)
-        yield Weir(f"http://127.0.0.1:{port}", home, env, process)
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+    with pages_over(home) as weir:
+        yield weir
 
 
 @pytest.fixture

@@ -1,9 +1,5 @@
 """Charts of a live page: the same node through every refresh, never blank, and the viewer's zoom stays."""
 
-import os
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,7 +11,7 @@ import pytest
 from playwright.sync_api import Page
 
 from backend.store.store import ControlStore
-from tests.processes import free_port, wait_until
+from tests.browser.server import pages_over
 from tests.ui import stream_store
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -56,30 +52,14 @@ class Served:
 
 @pytest.fixture
 def served(browser_type_launch_args: dict[str, Any], tmp_path: Path) -> Iterator[Served]:
-    (tmp_path / "lake").mkdir()
     store, now = stream_store.open_store(tmp_path), datetime.now(UTC) - timedelta(seconds=5)
     stream_store.beat(store, now)
     stream_store.flowing(store, NAME, now)
-    port = free_port()
-    env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": str(port), "WEIR_HOST__HEARTBEAT_STALE_S": "600"}
-    argv = [sys.executable, "-m", "app.server.asgi"]
-    process = subprocess.Popen(argv, env={**env, "WEIR_UI__LIVE_INTERVAL_S": "0.4"}, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
     try:
-        wait_until(lambda: _answers(url), "the server answers", limit_s=60, pause_s=0.2)
-        yield Served(url, store)
+        with pages_over(tmp_path, WEIR_HOST__HEARTBEAT_STALE_S="600", WEIR_UI__LIVE_INTERVAL_S="0.4") as weir:
+            yield Served(weir.url, store)
     finally:
-        process.terminate()
-        process.wait(timeout=20)
         store.close()
-
-
-def _answers(url: str) -> bool:
-    try:
-        urllib.request.urlopen(f"{url}/healthz", timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 def charts(page: Page) -> list[dict[str, Any]]:
