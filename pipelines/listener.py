@@ -8,10 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Protocol
+from types import SimpleNamespace
+from typing import Any, Protocol
 
 import structlog
 from pyspark.sql.streaming.listener import (
+    JStreamingQueryListener,
     QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
@@ -148,6 +150,24 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._names.pop(str(event.runId), None)
+
+    @property
+    def _jlistener(self) -> Any:
+        if not hasattr(self, "_jlistenerobj"):
+            from pyspark import SparkContext
+
+            wrapper = SparkContext._jvm.PythonStreamingQueryListenerWrapper  # type: ignore[union-attr]
+            self._jlistenerobj = wrapper(_TextListener(self))
+        return self._jlistenerobj
+
+
+class _TextListener(JStreamingQueryListener):
+    """Takes the JSON text of a batch alone. PySpark builds the whole event first, and each row of observed counts in it
+    has the JVM look for a class in every JAR: a sixth of the host's CPU time with six small streams."""
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        event: Any = SimpleNamespace(progress=SimpleNamespace(json=jevent.progress().json()))
+        self.pylistener.onQueryProgress(event)
 
 
 def _parse(event_json: str) -> Progress | None:
