@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Lock
 
+import pyarrow as pa
 import streamlit as st
 
 from app import context
@@ -21,6 +22,9 @@ from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage
 from backend.lake.files.stats import ColumnTotals
 from backend.lake.find import Finder, Found
 from backend.lake.model import Snapshot, TableCard, TableRef
+from backend.lake.rows.filters import parse_filter
+from backend.lake.table.schema import fields
+from backend.query.export_size import SizeEstimate, estimated
 from backend.streams.batches import MOST_POINTS, Points, points_of
 from backend.streams.model import HostHeartbeat, Run, StreamDeclaration, StreamStatus
 from backend.streams.status import statuses
@@ -160,6 +164,17 @@ def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnT
 @st.cache_data(show_spinner="Reading statistics …", show_time=True, max_entries=FIXED_ENTRIES)
 def _column_totals(key: str, columns: tuple[str, ...], _snapshot: Snapshot) -> tuple[ColumnTotals, ...]:  # noqa: ARG001
     return stats.column_totals(_snapshot, columns)
+
+
+def export_size(snapshot: Snapshot, columns: tuple[str, ...], text: str, *, seen: pa.Table) -> SizeEstimate:
+    """How large a file of the rows of a snapshot is that a filter lets through; `seen`: rows that a page read."""
+    return _export_size(_key(snapshot), columns, text, snapshot, seen)
+
+
+@st.cache_data(show_spinner="Estimating …", max_entries=FIXED_ENTRIES)
+def _export_size(key: str, columns: tuple[str, ...], text: str, _snapshot: Snapshot, _seen: pa.Table) -> SizeEstimate:  # noqa: ARG001
+    where = parse_filter(text, fields(_snapshot.metadata))
+    return estimated(context.lake(), _snapshot, columns, where, seen=_seen)
 
 
 def health(ref: TableRef, version: int) -> TableHealth:

@@ -16,6 +16,7 @@ from backend.diff.cache import Differences
 from backend.diff.host_job import DiffJobs
 from backend.diff.key import key_memory
 from backend.lake.lake import Lake
+from backend.query.exports import Exports
 from backend.query.numbers import Aggregates, ColumnNumbers
 from backend.query.profile import Profiles
 from backend.settings import Settings, load_settings
@@ -59,6 +60,12 @@ def column_numbers() -> ColumnNumbers:
 def profiles() -> Profiles:
     """Profiles that were read from rows, shared by all viewers."""
     return Profiles()
+
+
+@st.cache_resource(show_spinner=False)
+def exports() -> Exports:
+    """Files of rows that are offered, or on their way to a browser."""
+    return Exports()
 
 
 @st.cache_resource(show_spinner=False)

@@ -23,6 +23,7 @@ _MEANINGS: tuple[tuple[type[errors.LakehouseError], str], ...] = (
     (errors.VersionNotFoundError, "This version is not there, or the log can no longer rebuild it."),
     (errors.FilterError, "No row was read."),
     (errors.QueryError, "Nothing was computed."),
+    (errors.ExportError, "No file was sent."),
     (errors.TableCorruptError, "The table's log breaks the Delta protocol, so no figure of it would be safe to show."),
     (errors.UnsupportedFeatureError, "The table uses a feature that Weir cannot read yet; other readers may."),
     (errors.DataFileMissingError, "The log still names a data file that is gone, most often after VACUUM."),

@@ -59,6 +59,12 @@ class QueryError(TableError):
         self.position = position
 
 
+class ExportError(TableError):
+    """An export cannot begin: its link is spent, or too many run."""
+
+    exit_code = 4
+
+
 class TableCorruptError(TableError):
     """The log holds something the Delta protocol does not allow; names the file."""
 

@@ -107,6 +107,24 @@ def profile(
 
 
 @app.command(rich_help_panel=READ)
+def export(
+    name: TableName,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file; it is replaced once all is written.")],
+    at: At = None,
+    where: Annotated[str | None, typer.Option("--where", help="A filter, as on the page: amount >= 10.")] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="Only these: a,b.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv, parquet or arrow. None: by the name of the file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Every row of one version as a file."""
+    from app.cli import export
+
+    return export.export(export.Request(name, output, at, where, columns, form), as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def history(
     name: TableName,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many of the newest commits.")] = None,

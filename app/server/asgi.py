@@ -1,4 +1,4 @@
-"""The server: Streamlit's pages, `/healthz`, `/metrics` and the script of live charts in one ASGI application.
+"""The server: Streamlit's pages, `/healthz`, `/metrics`, exports and the script of live charts in one ASGI application.
 
 Rule: the routes only read; they answer from the same services as the pages, and a service that is down is an answer.
 """
@@ -17,6 +17,8 @@ from streamlit.starlette import App
 
 from app import context, errors
 from app.server import metrics
+from app.server.exports import export
+from app.summary import export_link
 from app.ui import live_figures
 from backend import logs
 from backend.errors import LakehouseError
@@ -52,6 +54,7 @@ def build_app() -> App:
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         Route(live_figures.serve(), live_figure_script),
+        Route(f"{export_link.serve()}{{ticket}}", export),
     ]
     return App(MAIN, routes=routes, on_script_error=errors.report_bug)
 

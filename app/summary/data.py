@@ -6,6 +6,7 @@ Rule: the URL holds what was asked. Where the filter is wrong the answer says wh
 import streamlit as st
 
 from app import context, state
+from app.summary.export import Wanted, export_button
 from app.summary.view import data as view
 from app.summary.view.snippets import Asked, names, snippets
 from app.ui import lists
@@ -41,6 +42,9 @@ def rows(opened: OpenTable, *, limit: int) -> None:
         said = view.found_sentence(found, snapshot.version, filtered=where is not None)
         st.caption(markdown_safe(said), width="content")
         st.space("stretch")
+        if columns:
+            every = tuple(shown or columns)
+            export_button(Wanted(snapshot, every, names(columns, every), where, text or "", found.page.rows))
         _copy(Asked(snapshot.ref, snapshot.version, names(columns, chosen), where))
     if found.files_left and where is not None and found.page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from backend.diff.model import RowChange, RowKind, VersionDiff
 from backend.diff.values import json_value
+from backend.spreadsheet import safe_text
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _LEADING = (
     pa.field("change", pa.string()),
     pa.field("changed_columns", pa.list_(pa.string())),
@@ -66,7 +66,7 @@ def write_csv(sink: BinaryIO, changed: ChangedBatches) -> None:
     """
     text = io.TextIOWrapper(sink, "utf-8-sig", newline="", write_through=True)
     writer = csv.writer(text)
-    writer.writerow([_safe(name) for name in change_schema(changed.rows).names])
+    writer.writerow([safe_text(name) for name in change_schema(changed.rows).names])
     for batch in changed.batches:
         writer.writerows([_csv_cell(cell) for cell in line] for line in _lines(batch))
     text.detach()
@@ -143,16 +143,4 @@ def _csv_cell(value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value
     plain = json_value(value)
-    return _safe(plain if isinstance(plain, str) else orjson.dumps(plain, option=orjson.OPT_NON_STR_KEYS).decode())
-
-
-def _safe(text: str) -> str:
-    """Text that no spreadsheet takes for a formula. A number kept as text (a decimal) stays one."""
-    if not text.startswith(_FORMULA_STARTS):
-        return text
-    return text if _is_number(text) else f"'{text}"
-
-
-def _is_number(text: str) -> bool:
-    digits = text[1:] if text[:1] in "+-" else text
-    return digits.isascii() and digits.replace(".", "", 1).isdigit()
+    return safe_text(plain if isinstance(plain, str) else orjson.dumps(plain, option=orjson.OPT_NON_STR_KEYS).decode())

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from backend.lake.history.change_feed import ChangeFeedSupport
     from backend.lake.retention.file_check import LogSeen
     from backend.lake.retention.runs import FilesSeen, LogFacts
+    from backend.lake.rows.filters import Node
     from backend.lake.rows.local_files import LocalFiles
     from backend.lake.rows.rows import FoundRows, RowQuery
 
@@ -182,17 +183,19 @@ class Lake:
         files: pa.Table,
         *,
         columns: Sequence[str] | None = None,
+        where: Node | None = None,
         as_of: Snapshot | None = None,
         numbered: str | None = None,
     ) -> pa.RecordBatchReader:
-        """Every row of some files (`model.FILE_COLUMNS`) of a snapshot, read with the schema of `as_of` where given.
-        The column `numbered`, which the table must not have, gives each row its file's number in `files`.
+        """Every row of some files (`model.FILE_COLUMNS`) of a snapshot that a filter lets through, read with the schema
+        of `as_of` where given. The column `numbered`, which the table must not have, gives each row its file's number
+        in `files`.
 
         Raises `DataFileMissingError` when one is gone.
         """
         from backend.lake.rows.rows import read_files
 
-        return read_files(self._storage, snapshot, files, columns=columns, as_of=as_of, numbered=numbered)
+        return read_files(self._storage, snapshot, files, columns=columns, where=where, as_of=as_of, numbered=numbered)
 
     def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:
         """Files (`DIFFERENCE_COLUMNS`) for a reader of parquet, with what the log says of them; None where any lies on
@@ -227,6 +230,13 @@ class Lake:
         require_files(self._storage, snapshot, snapshot.columns(["path"])["path"].to_pylist())
         uri = snapshot.ref.uri
         return scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
+
+    def all_rows(self, snapshot: Snapshot, columns: Sequence[str], where: Node | None = None) -> pa.RecordBatchReader:
+        """Every row of a version that a filter lets through, some columns; raises `DataFileMissingError` or a
+        `TableError`, at once or while it is read."""
+        from backend.lake.rows.rows import all_rows
+
+        return all_rows(self._storage, snapshot, columns=columns, where=where)
 
     def retention_facts(self, ref: TableRef) -> LogFacts:
         """What the log says of its versions, for `runs.judge`; read again when its files changed."""

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,7 @@ from backend.lake.table.schema import fields
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
 SEARCH_FILES, SEARCH_S = 2_000, 10.0
+GROUP_BYTES = 256 * 10**6  # of files that are read whole: whoever ends the reading waits for one group at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,42 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRow
     rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
     truncated = found > query.limit or read < len(candidates)
     return FoundRows(_page(snapshot, query, rows, truncated=truncated), snapshot.num_files, len(candidates), read)
+
+
+def all_rows(
+    storage: Storage, snapshot: Snapshot, *, columns: Sequence[str], where: Node | None = None
+) -> pa.RecordBatchReader:
+    """Every row of a version that a filter lets through; files are opened some at a time, none before the ones in front
+    were read. Raises what `read_files` raises."""
+    if is_remote(snapshot.ref.uri):
+        predicate, options = predicate_sql(where) if where else None, storage.options(snapshot.ref.uri)
+        return scan.scan_version(
+            snapshot.ref.uri, snapshot.version, columns=columns, options=options, predicate=predicate
+        )
+    groups = list(_groups(snapshot, candidates(snapshot, where)))
+    read = partial(read_files, storage, snapshot, columns=columns, where=where)
+    first = read(_files_at(snapshot, groups[0]))  # whatever keeps rows from being read is known here
+    rest = chain.from_iterable(read(_files_at(snapshot, group)) for group in groups[1:])
+    return pa.RecordBatchReader.from_batches(first.schema, chain(first, rest))
+
+
+def candidates(snapshot: Snapshot, where: Node | None) -> FileNumbers:
+    """The files that a filter cannot rule out."""
+    return np.arange(snapshot.num_files) if where is None else may_match(where, snapshot)
+
+
+def _groups(snapshot: Snapshot, numbers: FileNumbers) -> Iterator[FileNumbers]:
+    """At least one group: without a file there is still a schema."""
+    sizes = np.cumsum(snapshot.columns(["size_bytes"])["size_bytes"].to_numpy()[numbers])
+    start = 0
+    while start < len(numbers):
+        before = sizes[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(sizes, before + GROUP_BYTES, side="right")))
+        end = min(end, start + MOST_AT_ONCE)
+        yield numbers[start:end]
+        start = end
+    if not len(numbers):
+        yield numbers
 
 
 def _files_at(snapshot: Snapshot, numbers: FileNumbers) -> pa.Table:

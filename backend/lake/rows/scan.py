@@ -64,11 +64,13 @@ def read_rows(
     return plain(rows.slice(0, limit)), found > limit
 
 
-def scan_version(uri: str, version: int, *, columns: Sequence[str], options: Mapping[str, str]) -> pa.RecordBatchReader:
-    """Every row of a version, batch by batch; the log is read here."""
+def scan_version(
+    uri: str, version: int, *, columns: Sequence[str], options: Mapping[str, str], predicate: str | None = None
+) -> pa.RecordBatchReader:
+    """Every row of a version that matches, batch by batch; the log is read here."""
     with delta_errors(uri):
         table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
-        reader = pa.RecordBatchReader.from_stream(table.scan(columns=list(columns)))
+        reader = pa.RecordBatchReader.from_stream(table.scan(columns=list(columns), predicate=predicate))
         schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
     return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
 
