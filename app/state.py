@@ -45,6 +45,7 @@ OWNER = "owner"
 # rows, schema and properties of a table
 WHERE = "where"
 COLUMNS = "columns"
+ORDER = "order"
 SEARCH_FILES = "search"
 STATISTICS = "statistics"
 SCHEMA_PAGE = "schema_page"

@@ -3,21 +3,27 @@
 Rule: the URL holds what was asked. Where the filter is wrong the answer says where, and no row is read.
 """
 
+from collections.abc import Sequence
+
+import pyarrow as pa
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app import context, state
+from app.summary import narrowing
 from app.summary.export import Wanted, export_button
 from app.summary.view import data as view
 from app.summary.view.snippets import Asked, names, snippets
 from app.ui import lists
+from app.ui.conditions import example_condition
 from app.ui.frame import OpenTable
 from app.ui.words import markdown_safe
 from backend.format import things
+from backend.lake.model import SchemaField
 from backend.lake.rows.filters import parse_filter
 from backend.lake.rows.rows import SEARCH_FILES, RowQuery
 from backend.lake.table.schema import fields
 
-_EXAMPLE = "amount >= 10 AND status IN ('new', 'paid') AND note IS NOT NULL"
 _HELP = (
     "Columns with = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined by AND, OR, NOT and brackets. "
     "Text and times in 'single quotes', odd names in \"double quotes\", fields of a struct with a dot."
@@ -29,28 +35,46 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     snapshot = opened.snapshot
     schema = fields(snapshot.metadata)
     columns = [field.path for field in schema if field.depth == 0]
-    shown = _columns(columns)
-    text = st.text_input(
-        "Filter", key=state.WHERE, bind="query-params", placeholder=_EXAMPLE, help=_HELP, on_change=_forget_search
-    )
-    where = parse_filter(text or "", schema)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="data_columns"):
+        shown = _columns(columns)
+        order = _order(schema)
+    text = _filter(opened, schema)
+    where = parse_filter(text, schema)
     chosen = tuple(shown or columns[: view.MOST_COLUMNS])
     query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(state.SEARCH_FILES) or 0))
     with st.spinner(f"Reading rows of {opened.ref.name} v{snapshot.version} …", show_time=True):
         found = context.lake().find_rows(snapshot, query)
     with st.container(horizontal=True, vertical_alignment="center", key="found"):
         said = view.found_sentence(found, snapshot.version, filtered=where is not None)
-        st.caption(markdown_safe(said), width="content")
-        st.space("stretch")
+        st.caption(markdown_safe(f"{said} {view.order_sentence(found, order)}".strip()), width="content")
+        clicked = st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="clicked")
         if columns:
             every = tuple(shown or columns)
-            export_button(Wanted(snapshot, every, names(columns, every), where, text or "", found.page.rows))
+            export_button(Wanted(snapshot, every, names(columns, every), where, text, found.page.rows))
         _copy(Asked(snapshot.ref, snapshot.version, names(columns, chosen), where))
     if found.files_left and where is not None and found.page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}
         st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
     if found.page.rows.num_rows:
-        _list(opened, view.shown_rows(found.page.rows))
+        _list(opened, view.in_order(found.page.rows, order), schema, clicked)
+
+
+def _filter(opened: OpenTable, schema: Sequence[SchemaField]) -> str:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="data_filter"):
+        text = st.text_input(
+            "Filter", key=state.WHERE, bind="query-params", help=_HELP, on_change=_forget_search,
+            placeholder=example_condition(opened.snapshot.metadata, is_good=True),
+        )  # fmt: skip
+        if schema:
+            narrowing.boxes(schema)
+    return text or ""
+
+
+def _order(schema: Sequence[SchemaField]) -> str | None:
+    return st.selectbox(
+        "Sort", view.orders(schema), None, key=state.ORDER, bind="query-params", placeholder="As read", width=220,
+        help="Of the rows that were read, not of the whole table",
+    )  # fmt: skip
 
 
 def _copy(asked: Asked) -> None:
@@ -73,7 +97,8 @@ def _forget_search() -> None:
     state.put({state.SEARCH_FILES: None})
 
 
-def _list(opened: OpenTable, shown: view.ShownRows) -> None:
+def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[SchemaField], clicked: DeltaGenerator) -> None:
+    shown = view.shown_rows(rows)
     cut = view.cut_sentence(shown)
     if cut:
         st.caption(f":material/content_cut: {cut}")
@@ -83,12 +108,14 @@ def _list(opened: OpenTable, shown: view.ShownRows) -> None:
         else st.column_config.Column(help=kind)
         for name, kind in shown.types.items()
     }
-    st.dataframe(
-        view.exact_numbers(shown.frame),
-        key="rows",
-        column_config=config,
-        hide_index=True,
-        placeholder=view.NULL,
-        height=lists.height(shown.frame),
-        alt=f"Rows of {opened.ref.name}",
-    )
+    with lists.opening("rows"):
+        event = st.dataframe(
+            view.exact_numbers(shown.frame), key="rows", column_config=config, hide_index=True, placeholder=view.NULL,
+            height=lists.height(shown.frame), alt=f"Rows of {opened.ref.name}", on_select="rerun",
+            selection_mode="single-cell",
+        )  # fmt: skip
+    cell = lists.opened_cell(event, "rows")
+    place = view.place_of(shown, cell) if cell else None
+    if place is not None:
+        field = next(each for each in schema if each.depth == 0 and each.path == rows.column_names[place[1]])
+        narrowing.clicked(field, view.value_at(rows, *place), schema, clicked)

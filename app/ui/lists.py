@@ -162,6 +162,15 @@ def opened_row(event: Mapping[str, Any], key: str) -> int | None:
     return st.session_state.get(opened)
 
 
+def opened_cell(event: Mapping[str, Any], key: str) -> tuple[int, str] | None:
+    """The same of a list whose cells differ: the row's position, and the column."""
+    row, column = opened_row(event, key), f"_{key}_column"
+    cells: Sequence[tuple[int, str]] = event.get("selection", {}).get("cells", ())
+    if cells and cells[0][0] == row:
+        st.session_state[column] = cells[0][1]
+    return None if row is None else (row, st.session_state.get(column, ""))
+
+
 def _by() -> str:
     """Whether people move by "mouse" or "keyboard"."""
     return (st.session_state.get(_KEYS) or {}).get("by") or "mouse"

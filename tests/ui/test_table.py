@@ -1,10 +1,12 @@
 """Summary: key figures, who writes, schema, rows at any version."""
 
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from tests import builders
 from tests.ui.frames import frame_with
@@ -142,3 +144,87 @@ def test_a_filter_that_is_none_says_where_and_reads_nothing(orders: Path) -> Non
     app = open_page("table", table="silver/orders", view="Data", where="amount >> 1; DROP TABLE x")
     assert len(app.error) == 1 and "at character" in app.error[0].value and not app.dataframe
     assert app.text_input(key="where").value == "amount >> 1; DROP TABLE x"
+
+
+def data_page(**params: str | int) -> AppTest:
+    return open_page("table", table="silver/orders", view="Data", **params)
+
+
+def click(app: AppTest, row: int, column: str) -> AppTest:
+    app.session_state["rows"] = {"selection": {"rows": [], "columns": [], "cells": [(row, column)]}}
+    return again(app)
+
+
+def test_rows_that_were_read_are_sorted_by_their_values(home: Path) -> None:
+    prices = [Decimal("9.5"), None, Decimal("10.25"), Decimal("-1.00")]  # shown as text, which would sort otherwise
+    builders.write(home / "lake" / "silver" / "orders", pa.table({"price": pa.array(prices, pa.decimal128(10, 2))}))
+    assert frame_with(data_page(order="price, rising"))["price"].tolist() == ["-1.00", "9.50", "10.25", None]
+    assert frame_with(data_page(order="price, falling"))["price"].tolist() == ["10.25", "9.50", "-1.00", None]
+    assert len(frame_with(data_page(order="nope, rising"))) == 4
+
+
+def test_a_cut_list_says_that_its_order_is_its_own(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_LAKE__PREVIEW_ROWS", "2")
+    assert "Sorted among these rows alone." in words(data_page(order="amount, rising"))
+
+
+def test_a_click_on_a_value_narrows_the_filter_down(orders: Path) -> None:
+    app = click(data_page(where="amount > 20 OR amount < 0", order="order_id, rising"), 1, "status")
+    assert "**status** new" in words(app)
+    app.button(key="narrow_=").click()
+    again(app)
+    assert app.text_input(key="where").value == "(amount > 20 OR amount < 0) AND status = 'new'"
+    assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5] and "**status** new" not in words(app)
+    app = click(app, 0, "order_id")
+    app.button(key="narrow_>=").click()
+    assert len(frame_with(again(app))) == 3
+
+
+def test_a_condition_comes_from_boxes_of_the_columns_type(orders: Path) -> None:
+    app = data_page()
+    assert app.text_input(key="where").placeholder == "amount >= 0"  # of the table's own columns
+    app.selectbox(key="condition_column").set_value("amount")
+    again(app)
+    app.selectbox(key="condition_operator_double").set_value(">=")
+    app.text_input(key="condition_value_double").set_value("30")
+    again(app)
+    app.button(key="condition_add").click()
+    again(app)
+    assert app.text_input(key="where").value == "amount >= 30.0"
+    assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "value", "written"),
+    [
+        ("day", "date", date(2026, 1, 31), "day = '2026-01-31'"),
+        ("at", "timestamp", datetime(2026, 1, 31, 10, 4), "at = '2026-01-31 10:04:00'"),
+        ("ok", "boolean", False, "ok = FALSE"),
+        ("id", "bigint", 7, "id = 7"),
+        ("note", "string", "it's", "note = 'it''s'"),
+    ],
+)
+def test_each_type_has_its_box(home: Path, column: str, kind: str, value: object, written: str) -> None:
+    row = {
+        "id": [7], "note": ["x"], "ok": [True], "day": [date(2026, 1, 1)], "at": [datetime(2026, 1, 1, tzinfo=UTC)]
+    }  # fmt: skip
+    builders.write(home / "lake" / "silver" / "orders", pa.table(row))
+    app = data_page()
+    app.selectbox(key="condition_column").set_value(column)
+    again(app)
+    box = next(each for each in app.main if getattr(each, "key", None) == f"condition_value_{kind}")
+    box.set_value(value)
+    again(app)
+    app.button(key="condition_add").click()
+    assert again(app).text_input(key="where").value == written
+
+
+def test_the_whole_table_is_offered_as_a_file(orders: Path) -> None:
+    app = data_page(version=1, columns="order_id", where="amount > 15")
+    app.button(key="export_rows").click()
+    said = words(again(app))
+    assert "as CSV: 4 rows of 1 column." in said and "Filter: amount > 15" in said
+    assert (
+        "weir export silver/orders --version 1 --columns order_id --where 'amount > 15' -o orders_v1_filtered.csv"
+        in said
+    )

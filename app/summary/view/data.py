@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from backend.format import count_text, things
+from backend.lake.model import SchemaField
 from backend.lake.rows.rows import FoundRows
 
 EXACT_INTEGER = 2**53  # beyond, a browser's number loses digits
@@ -27,6 +28,8 @@ CELL_LIMITS = (2_000, 500, 120, 30)  # characters of one cell: the first with wh
 MOST_BYTES = 400_000  # of all cells; the frame around them is small
 MOST_COLUMNS = 50
 NOT_HELD = "(a time before year 1 or after 9999 inside)"  # of a nested value: Python's calendar ends there
+
+_NESTED = ("struct", "array", "map", "variant")
 
 Cells = list[Any]
 
@@ -129,6 +132,49 @@ def cut_sentence(shown: ShownRows) -> str:
     if shown.left_out:
         parts.append(f"{things(shown.left_out, 'row')} left out: too big for a page, choose fewer columns")
     return f"{'; '.join(parts)}." if parts else ""
+
+
+# order ---------------------------------------------------------------------------------------------------------------
+
+_WAYS = {", rising": "ascending", ", falling": "descending"}
+
+
+def orders(schema: Sequence[SchemaField]) -> list[str]:
+    """By what rows can be sorted: every column that is not nested, both ways."""
+    flat = [field.path for field in schema if field.depth == 0 and not field.type.startswith(_NESTED)]
+    return [f"{name}{way}" for name in flat for way in _WAYS]
+
+
+def in_order(rows: pa.Table, order: str | None) -> pa.Table:
+    """Rows sorted by their values, not by what a cell shows; nulls last. By a column that is not there: as they are."""
+    for way, direction in _WAYS.items():
+        name = (order or "").removesuffix(way)
+        if order and order.endswith(way) and name in rows.column_names:
+            column = rows.column(name)
+            if pt.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            return rows.take(pc.sort_indices(column, sort_keys=[("", direction)]))
+    return rows
+
+
+def order_sentence(found: FoundRows, order: str | None) -> str:
+    """Says of what the order is, where there is more."""
+    return "Sorted among these rows alone." if order and found.page.truncated else ""
+
+
+def place_of(shown: ShownRows, cell: tuple[int, str]) -> tuple[int, int] | None:
+    """Row and number of the column of a cell that the list shows; None where it is not there any more."""
+    row, column = cell
+    names = list(shown.types)
+    return (row, names.index(column)) if column in names and row < len(shown.frame) else None
+
+
+def value_at(rows: pa.Table, row: int, column: int) -> Any:
+    """The value itself; None for null, and for one that Python cannot hold."""
+    try:
+        return rows.column(column)[row].as_py()
+    except (ValueError, OverflowError):
+        return None
 
 
 # cells -----------------------------------------------------------------------------------------------------------

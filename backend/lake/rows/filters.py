@@ -64,7 +64,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_WORDS = frozenset(
+WORDS = frozenset(
     ("AND", "OR", "NOT", "IN", "IS", "NULL", "NAN", "LIKE", "ILIKE", "BETWEEN", "TRUE", "FALSE", "DATE", "TIMESTAMP")
 )
 
@@ -79,7 +79,7 @@ class _Token:
     def word(self) -> str:
         """A keyword in capitals; "" for a quoted name, a value or a sign."""
         plain = self.kind == "name" and self.text[0] not in '"`'
-        return self.text.upper() if plain and self.text.upper() in _WORDS else ""
+        return self.text.upper() if plain and self.text.upper() in WORDS else ""
 
 
 def parse_filter(text: str, fields: Sequence[SchemaField]) -> Node | None:
