@@ -10,7 +10,6 @@ from app.ui.live import live
 LOG_EVERY_S = 5.0
 
 st.title(navigation.title("streams"), anchor=False)
-st.caption("Click a cell to open a stream; tick rows to start, stop or restart them.")
 act_dialog()
 live(stream_list, key="streams_live")
 st.subheader("Operation log", anchor=False)

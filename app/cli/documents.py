@@ -115,6 +115,7 @@ def commit(value: Commit, changes: Sequence[TableChange] = ()) -> Document:
         "metrics": {name: getattr(value.metrics, name) for name in value.metrics.__dataclass_fields__},
         "raw_metrics": value.raw_metrics,
         "user_metadata": value.user_metadata,
+        "job": value.job,
         "read_version": value.read_version,
         "isolation_level": value.isolation_level,
         "is_blind_append": value.is_blind_append,

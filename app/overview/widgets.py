@@ -39,6 +39,7 @@ STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago", "Batch": "exact"},
     config={
         "Stream": st.column_config.TextColumn(pinned=True),
+        "Verdict": st.column_config.TextColumn(width=135),
         "Wanted": st.column_config.TextColumn(help="What a person asked for. State is what a host observed."),
     },
     alt="Every stream with its verdict, state and rate",

@@ -28,7 +28,7 @@ LIST, SHOWN = "stream_list", "_shown_streams"
 STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago"},
     config={
-        "Stream": st.column_config.TextColumn(pinned=True, width=200),
+        "Stream": st.column_config.TextColumn(pinned=True),
         "Verdict": st.column_config.TextColumn(width=135),
         "Why": st.column_config.TextColumn(width=260),
         "Wanted": st.column_config.TextColumn(width=100, help="What a person asked for"),
@@ -73,6 +73,7 @@ def stream_list() -> None:
         st.warning(f"{silent} Start one with `weir host`.", icon=":material/cloud_off:")
     statuses = _as_shown(reading.streams)
     st.markdown(summary_sentence(statuses))
+    st.caption("Click a cell to open a stream; tick rows to start, stop or restart them.")
     _rows(statuses, now=reading.read_at)
 
 

@@ -13,8 +13,8 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import state
-from app.ui.theme import LAYER_COLOURS
+from app import context, state
+from app.ui.theme import LAYER_TEXT
 from app.ui.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
 from backend.format import UNKNOWN, bytes_text, count_exact, count_text, duration_text, percent, rate_text
 
@@ -231,5 +231,5 @@ def facts(values: Mapping[str, str]) -> None:
 
 
 def _layer_css(layer: str | None) -> str:
-    colour = LAYER_COLOURS.get(layer or "")
+    colour = LAYER_TEXT[context.mode()].get(layer or "")
     return f"color: {colour}; font-weight: 600" if colour else ""

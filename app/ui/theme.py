@@ -16,6 +16,10 @@ MAX_POINTS = 2_000  # a figure above this is binned or thinned before it is draw
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
 _DARK_CATEGORIES = ("#56B4E9", "#E69F00", "#2FC295", "#DE9BC2", "#F0813A", "#7FC7EE", "#F0E442", "#D0D7DC")
 LAYER_COLOURS = {"bronze": "#A9744F", "silver": "#7C8A97", "gold": "#C29A2B"}
+LAYER_TEXT: dict[Mode, dict[str, str]] = {  # the same as words: the badges' own colours are too faint on white
+    "light": {"bronze": "#8F5E3B", "silver": "#5F6C78", "gold": "#876711"},
+    "dark": {"bronze": "#C08A63", "silver": "#94A2AF", "gold": "#C29A2B"},
+}
 
 
 class Surface(NamedTuple):

@@ -105,6 +105,7 @@ class Commit:
     user: str | None
     engine: str | None
     user_metadata: str | None
+    job: str | None = None
     origin: StreamOrigin | None = None
     isolation_level: str | None = None
     read_version: int | None = None

@@ -106,6 +106,15 @@ def test_custom_metadata_of_delta_rs_is_user_metadata():
     assert read({"notebook": {"notebookId": "1"}, "job": {"jobId": "1"}}).user_metadata is None
 
 
+def test_the_job_that_a_platform_names_is_kept():
+    ran = {"jobId": "1", "jobName": "nightly load", "runId": "77", "jobOwnerId": "9", "triggerType": "manual"}
+    commit = read({"userMetadata": "by hand", "job": ran, "notebook": {"notebookId": "12"}})
+    assert (commit.job, commit.user_metadata) == ("job nightly load, run 77, notebook 12", "by hand")
+    assert read({"job": {"jobId": 5}}).job == "job 5" and read({"notebook": {"notebookId": "12"}}).job == "notebook 12"
+    for odd in ({}, {"job": "seed"}, {"job": {"jobId": {}}, "notebook": []}, {"job": None}):
+        assert read(odd).job is None
+
+
 def test_the_stream_behind_a_commit():
     spark = stream_origin({"operationParameters": {"queryId": "q", "epochId": "12"}})
     assert (spark.query_id, spark.batch_id, spark.stream) == ("q", 12, None)

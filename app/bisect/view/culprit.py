@@ -30,6 +30,7 @@ def commit_facts(commit: Commit, streams: Mapping[str, str]) -> dict[str, str]:
         "When": utc_text(commit.committed_at),
         "User": commit.user or UNKNOWN,
         "Engine": commit.engine or UNKNOWN,
+        "Job": commit.job or "",
         "Stream": f"{stream}{batch}" if stream else "",
         **({} if stream else _metadata_pairs(commit.user_metadata)),
     }

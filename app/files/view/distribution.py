@@ -28,9 +28,16 @@ def files_finding(found: FileDistribution) -> str:
         return "This version has no data files"
     if not found.small_files:
         return f"None of {things(found.num_files, 'file')} is small (under {limit})"
+    if _is_tiny(found):
+        return f"{things(found.num_files, 'file')} with {bytes_text(found.size_bytes)} in all: the table is small"
     verb = "is" if found.small_files == 1 else "are"
     share = percent(found.small_files / found.num_files)
     return f"{share} of {things(found.num_files, 'file')} {verb} small (under {limit})"
+
+
+def _is_tiny(found: FileDistribution) -> bool:
+    """Whether all of it would be one small file: then small files are no finding."""
+    return found.size_bytes < found.small_limit_bytes
 
 
 def key_figures(found: FileDistribution) -> list[KeyFigure]:
@@ -85,7 +92,8 @@ def bucket_label(bucket: Bucket) -> str:
 
 def _bars(found: FileDistribution, mode: Mode, selected: int | None) -> go.Bar:
     small, usual = state_style("WARNING", mode).colour, categories(mode)[0]
-    limit = found.small_limit_bytes if found.small_files else 0  # amber only where something is small by the rule
+    # Amber only where something is small by the rule, and large enough to matter.
+    limit = found.small_limit_bytes if found.small_files and not _is_tiny(found) else 0
     colours = [small if b.to_bytes <= limit else usual for b in found.buckets]
     faded = [1.0 if selected is None or b.from_bytes == selected else 0.35 for b in found.buckets]
     return go.Bar(

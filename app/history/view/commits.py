@@ -141,6 +141,7 @@ def commit_facts(commit: Commit) -> dict[str, str]:
         "Committed": utc_text(commit.committed_at) if commit.committed_at else None,
         "User": commit.user,
         "Engine": commit.engine,
+        "Job": commit.job,
         "Stream": origin.stream if origin else None,
         "Query id": origin.query_id if origin else None,
         "Run id": origin.run_id if origin else None,

@@ -33,6 +33,7 @@ def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
         user=optional_text(info.get("userName")) or optional_text(info.get("userId")),
         engine=optional_text(info.get("engineInfo")) or optional_text(info.get("clientVersion")),
         user_metadata=_user_metadata(info),
+        job=_job(info),
         origin=stream_origin(info),
         isolation_level=optional_text(info.get("isolationLevel")),
         read_version=count(info.get("readVersion")),
@@ -118,6 +119,18 @@ def _user_metadata(info: Mapping[str, Any]) -> str | None:
     if value is not None:
         custom["userMetadata"] = value
     return orjson.dumps(custom, default=str).decode() if custom else None
+
+
+def _job(info: Mapping[str, Any]) -> str | None:
+    """What a scheduler's platform (Databricks) says of the run: "job nightly load, run 77, notebook 12"."""
+    job, notebook = (value if isinstance(value, Mapping) else {} for value in (info.get("job"), info.get("notebook")))
+    parts = {
+        "job": job.get("jobName") or job.get("jobId"),
+        "run": job.get("runId") or job.get("jobRunId"),
+        "notebook": notebook.get("notebookPath") or notebook.get("notebookId"),
+    }
+    said = [f"{name} {value}" for name, value in parts.items() if isinstance(value, str | int) and str(value)]
+    return ", ".join(said) or None
 
 
 def _info_problem(info: Any) -> str | None:

@@ -23,6 +23,15 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
     assert figure.layout.title.text == "75 % of 20 files are small (under 2.05 kB)"
 
 
+def test_small_files_of_a_small_table_are_no_finding() -> None:
+    found = distribute(snapshot([10] * 20), TargetSize(4096, "test"), ratio=0.5, min_files=16)
+    figure = files.distribution_figure(found)
+    assert figure.layout.title.text == "20 files with 200 B in all: the table is small"
+    assert len(set(figure.data[0].marker.color)) == 1 and figure.data[0].marker.color[0] != "#B45309"
+    warned = files.distribution_figure(distribute(snapshot([512] * 20), found.target, ratio=0.5, min_files=16))
+    assert set(warned.data[0].marker.color) != set(figure.data[0].marker.color)
+
+
 def test_an_empty_version_has_a_title_and_no_bars() -> None:
     empty = snapshot([1])
     empty = Snapshot(REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), GivenFiles(empty.files.slice(0, 0)))

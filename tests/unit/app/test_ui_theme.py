@@ -39,6 +39,8 @@ def test_words_and_marks_can_be_seen(mode: theme.Mode) -> None:
     surface = theme.SURFACES[mode]
     assert _contrast(surface.text, surface.background) >= 4.5
     assert _contrast(surface.muted, surface.background) >= 4.5
+    for colour in theme.LAYER_TEXT[mode].values():
+        assert _contrast(colour, surface.background) >= 4.5 and _contrast(colour, surface.panel) >= 4.5
     for state in ("RUNNING", "IDLE", "BACKOFF", "FAILED", "STOPPED"):
         assert _contrast(theme.state_style(state, mode).colour, surface.background) >= 3
     for operation in ("WRITE", "MERGE", "UPDATE", "DELETE", "OPTIMIZE", "VACUUM END", "RESTORE", "SET X", None):
