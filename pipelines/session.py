@@ -82,15 +82,19 @@ _STREAMING = {
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
+    # A batch of a few hundred rows is one task. A second one is serialised, sent and read for nothing.
+    "spark.sql.shuffle.partitions": "1",
     # For a few hundred rows, compiling a plan takes longer than interpreting it. With six demo streams on two cores
     # a MERGE batch took 9.6 s compiled and 5.5 s interpreted. For large local batches set both back.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",  # planning stage by stage costs more than a small batch
-    "spark.default.parallelism": "2",
+    "spark.default.parallelism": "1",
     # Delta replays a snapshot in 50 tasks by default: 3 s of every micro-batch on two cores.
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # Without checksum files beside each file there are half as many; each costs a process of its own (chmod, readlink).
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
 
 

@@ -23,7 +23,7 @@ _ON_TIME = f"event_time > file_modified_at - INTERVAL {LATENESS}"
 @events.streaming_table(
     "bronze_events",
     source=files("landing/events"),
-    trigger="10 seconds",
+    trigger="15 seconds",
     comment="Events as landed: one row a line, nothing parsed, nothing dropped",
     schema="""
         raw STRING COMMENT 'The line as it was landed',
@@ -40,7 +40,7 @@ def bronze_events(lines: DataFrame) -> DataFrame:
 @events.streaming_table(
     "silver_events",
     source=table("bronze_events"),
-    trigger="15 seconds",
+    trigger="30 seconds",
     expectations=[
         expect("well_formed", "event_id IS NOT NULL", on_violation="quarantine"),
         # A row that is no event breaks `well_formed` alone: its other fields mean nothing.
@@ -76,7 +76,7 @@ def silver_events(bronze: DataFrame) -> DataFrame:
 @events.streaming_table(
     "gold_events_hourly",
     source=table("silver_events"),
-    trigger="30 seconds",
+    trigger="1 minute",
     sink=complete(),
     comment="Events by hour and type",
     schema="""

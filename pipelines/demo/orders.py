@@ -16,7 +16,7 @@ _ENVELOPE = f"op STRING, before {_ROW}, after {_ROW}, ts_ms BIGINT, source STRUC
 @orders.streaming_table(
     "bronze_orders",
     source=files("landing/orders"),
-    trigger="10 seconds",
+    trigger="15 seconds",
     comment="Order changes as landed: whole Debezium envelopes as text",
     schema="""
         raw STRING COMMENT 'The line as it was landed',
@@ -38,7 +38,7 @@ def bronze_orders(lines: DataFrame) -> DataFrame:
 @orders.streaming_table(
     "silver_orders",
     source=table("bronze_orders").changes(),
-    trigger="15 seconds",
+    trigger="30 seconds",
     sink=upsert(keys=["order_id"], sequence="lsn", deleted="op = 'd'", except_columns=["op"]),
     expectations=[
         expect(
@@ -74,7 +74,7 @@ def silver_orders(changes: DataFrame) -> DataFrame:
 @orders.streaming_table(
     "gold_orders_by_status",
     source=table("silver_orders").changes(),
-    trigger="30 seconds",
+    trigger="1 minute",
     sink=complete(),
     comment="Orders by present status",
     schema="""

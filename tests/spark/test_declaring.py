@@ -45,7 +45,7 @@ def test_the_demo_declares_six_streams_that_say_what_they_read_and_write(tmp_pat
     assert said.side_tables == ("silver/silver_orders_tombstones",)
     assert said.sink_uri == str(tmp_path / "lake/silver/silver_orders")
     assert said.checkpoint_location == str(tmp_path / "checkpoints/silver_orders")
-    assert said.trigger_interval_ms == 15_000
+    assert said.trigger_interval_ms == 30_000
     assert said.expectations == ("envelope_complete",)
     landed = registry.declaration(registry.get("bronze_orders"), settings)
     assert [(each.kind, each.name) for each in landed.inputs] == [("files", "files in landing/orders")]
@@ -188,7 +188,7 @@ def test_a_pipeline_in_two_modules_is_there_once(tmp_path: Path, monkeypatch: py
     assert registry.names() == ("bronze_words",)
 
 
-@pytest.mark.parametrize(("pace", "intervals_s"), [(1, {10, 15, 30}), (2.5, {4, 6, 12})])
+@pytest.mark.parametrize(("pace", "intervals_s"), [(1, {15, 30, 60}), (2.5, {6, 12, 24})])
 def test_the_demo_breathes_at_its_pace(tmp_path: Path, pace: float, intervals_s: set[float]) -> None:
     streams = load_registry(load_settings(home=tmp_path, demo={"pace": pace})).streams
 
