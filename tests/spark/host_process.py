@@ -34,7 +34,7 @@ DEMO = (
     "gold_orders_by_status",
 )
 FAST = {
-    "WEIR_DEMO__PACE": "2.5",
+    "WEIR_DEMO__PACE": "4",
     "WEIR_HOST__LEASE_TTL_S": "4",
     "WEIR_HOST__HEARTBEAT_STALE_S": "5",
     "WEIR_HOST__BACKOFF_INITIAL_S": "0.5",
