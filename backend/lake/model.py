@@ -105,7 +105,6 @@ class Commit:
     user: str | None
     engine: str | None
     user_metadata: str | None
-    job: str | None = None
     origin: StreamOrigin | None = None
     isolation_level: str | None = None
     read_version: int | None = None
@@ -113,6 +112,7 @@ class Commit:
     problem: str | None = None
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+    job: str | None = None  # as a platform that schedules jobs names it
 
 
 class CommitReader(typing.Protocol):
