@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pipelines.cdc import children, debezium, flatten
     from pipelines.expectations import expect
     from pipelines.pipeline import Pipeline
     from pipelines.sinks.append import append, complete
@@ -16,10 +17,25 @@ if TYPE_CHECKING:
     from pipelines.sources.files import files
     from pipelines.sources.rate import rate
 
-__all__ = ["Pipeline", "append", "complete", "expect", "files", "history", "rate", "table", "update", "upsert"]
+__all__ = [
+    "Pipeline",
+    "append",
+    "children",
+    "complete",
+    "debezium",
+    "expect",
+    "files",
+    "flatten",
+    "history",
+    "rate",
+    "table",
+    "update",
+    "upsert",
+]
 
 _MODULES = {
     "Pipeline": "pipelines.pipeline",
+    **dict.fromkeys(("children", "debezium", "flatten"), "pipelines.cdc"),
     "expect": "pipelines.expectations",
     **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
     "history": "pipelines.sinks.history",
