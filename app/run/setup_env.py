@@ -25,6 +25,7 @@ VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 HALF_DONE = VENV / ".weir-installing"  # exists only while an installation runs
 JAR_FOLDER = ROOT / "pipelines" / "jars" / "lib"
+JAR_SETS = {"run": ("host",), "test": ("host", "broker")}
 REQUIREMENTS = {"run": ("requirements.txt",), "test": ("requirements.txt", "requirements-dev.txt")}
 NO_NETWORK = re.compile(
     r"dns error|name resolution|failed to establish|failed to fetch|connection refused|error sending request|"
@@ -43,7 +44,7 @@ def main(purpose: str) -> None:
     with (ROOT / "pyproject.toml").open() as lock:  # two `make` at once: the second waits and finds the work done
         fcntl.flock(lock, fcntl.LOCK_EX)
         install_packages(purpose)
-        resolve_jars()
+        resolve_jars(purpose)
 
 
 def check_python() -> None:
@@ -130,13 +131,13 @@ def is_sound() -> bool:
         return False
 
 
-def resolve_jars() -> None:
-    inputs = ("pipelines/jars/ivy.xml", "pipelines/jars/__init__.py")
-    done, key = JAR_FOLDER / ".weir-resolved", fingerprint(inputs)
-    if done.is_file() and done.read_text() == key and any(JAR_FOLDER.glob("*.jar")):
-        return
-    step("JARs", [str(VENV_PYTHON), "-m", "pipelines.jars"])
-    done.write_text(key)
+def resolve_jars(purpose: str) -> None:
+    key = fingerprint(("pipelines/jars/ivy.xml", "pipelines/jars/__init__.py"))
+    for jars in JAR_SETS[purpose]:
+        done = JAR_FOLDER / f".weir-resolved-{jars}"
+        if not (done.is_file() and done.read_text() == key and any(JAR_FOLDER.glob("*.jar"))):
+            step("JARs", [str(VENV_PYTHON), "-m", "pipelines.jars", jars])
+            done.write_text(key)
 
 
 def fingerprint(files: tuple[str, ...]) -> str:

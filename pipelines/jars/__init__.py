@@ -1,7 +1,8 @@
 """The JARs that Weir adds to pyspark: pinned in ivy.xml, fetched once with the Ivy that pyspark ships.
 
+A set is a configuration there: `host` for streams, `broker` for the Kafka of tests and of the demo.
 Why not `spark.jars.packages`: it resolves at every start, and fails where a local Maven repository is incomplete.
-Rule: the folder is complete only when every pinned file is there and whole. The next run finishes a broken one.
+Rule: a set's folder is complete only when every pinned file is there and whole. The next run finishes a broken one.
 """
 
 import subprocess
@@ -17,6 +18,8 @@ from pipelines.jars.java import find_java
 
 HERE = Path(__file__).parent
 LIB = HERE / "lib"
+BROKER_LIB = LIB / "broker"  # apart: what a broker needs must not meet Spark's classes
+HOST, BROKER = "host", "broker"
 CENTRAL = "Maven Central"  # Ivy knows where that is
 RESOLVE_TIMEOUT_S = 600
 
@@ -25,49 +28,51 @@ class JarError(LakehouseError):
     """The JARs are not there or cannot be fetched."""
 
 
-def pinned_files() -> tuple[str, ...]:
-    """File names that ivy.xml asks for."""
+def pinned_files(jars: str = HOST) -> tuple[str, ...]:
+    """File names that ivy.xml asks for in this set."""
     dependencies = ET.parse(HERE / "ivy.xml").getroot().iter("dependency")
-    return tuple(f"{d.attrib['name']}-{d.attrib['rev']}.jar" for d in dependencies)
+    wanted = (d.attrib for d in dependencies if d.attrib["conf"] == f"{jars}->default")
+    return tuple(f"{each['name']}-{each['rev']}.jar" for each in wanted)
 
 
-def missing_files(lib: Path = LIB) -> tuple[str, ...]:
+def missing_files(lib: Path = LIB, jars: str = HOST) -> tuple[str, ...]:
     """Pinned files that are absent from `lib` or damaged."""
-    return tuple(name for name in pinned_files() if not zipfile.is_zipfile(lib / name))
+    return tuple(name for name in pinned_files(jars) if not zipfile.is_zipfile(lib / name))
 
 
-def jar_paths(lib: Path = LIB) -> tuple[Path, ...]:
-    """The JARs for `spark.jars`; raises `JarError` when one is missing."""
-    if missing := missing_files(lib):
-        raise JarError(f"JARs are missing: {', '.join(missing)}", hint="fetch them with: python -m pipelines.jars")
-    return tuple(lib / name for name in pinned_files())
+def jar_paths(lib: Path = LIB, jars: str = HOST) -> tuple[Path, ...]:
+    """The JARs of a set, for `spark.jars` or a class path; raises `JarError` when one is missing."""
+    if missing := missing_files(lib, jars):
+        command = "python -m pipelines.jars" + ("" if jars == HOST else f" {jars}")
+        raise JarError(f"JARs are missing: {', '.join(missing)}", hint=f"fetch them with: {command}")
+    return tuple(lib / name for name in pinned_files(jars))
 
 
-def resolve(lib: Path = LIB, *, repository: str | None = None) -> bool:
+def resolve(lib: Path = LIB, jars: str = HOST, *, repository: str | None = None) -> bool:
     """Fetch the missing files into `lib`, from Maven Central or a mirror's URL. False when nothing was missing.
 
     Raises `JavaError` or `JarError`.
     """
-    if not missing_files(lib):
+    if not missing_files(lib, jars):
         return False
     java = find_java()
     lib.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".resolve-", dir=lib) as folder:
-        _run_ivy(java, Path(folder), repository)
-        for name in pinned_files():
+        _run_ivy(java, jars, Path(folder), repository)
+        for name in pinned_files(jars):
             fetched = Path(folder) / "retrieved" / name
             fetched.replace(lib / name)  # a rename on one disk: no file is ever half there
     return True
 
 
-def _run_ivy(java: Path, folder: Path, repository: str | None) -> None:
+def _run_ivy(java: Path, jars: str, folder: Path, repository: str | None) -> None:
     command = [
         str(java),
         f"-Dweir.ivy.cache={folder / 'cache'}",
         f"-Dweir.ivy.resolver={'mirror' if repository else 'central'}",
         f"-Dweir.ivy.mirror={repository or ''}",
         *("-cp", f"{Path(pyspark.__file__).parent / 'jars'}/*", "org.apache.ivy.Main"),
-        *("-settings", str(HERE / "ivysettings.xml"), "-ivy", str(HERE / "ivy.xml"), "-confs", "delta"),
+        *("-settings", str(HERE / "ivysettings.xml"), "-ivy", str(HERE / "ivy.xml"), "-confs", jars),
         *("-retrieve", f"{folder}/retrieved/[artifact]-[revision].[ext]"),
     ]
     try:
@@ -76,7 +81,7 @@ def _run_ivy(java: Path, folder: Path, repository: str | None) -> None:
         raise JarError(
             f"fetching JARs from {repository or CENTRAL} took over {RESOLVE_TIMEOUT_S} s", hint=_HINT
         ) from exc
-    absent = missing_files(folder / "retrieved")
+    absent = missing_files(folder / "retrieved", jars)
     if ivy.returncode != 0 or absent:  # for a dead network, too, Ivy says "module not found"
         names = ", ".join(absent) or "the JARs"
         raise JarError(f"{repository or CENTRAL} cannot be reached or does not offer {names}", hint=_HINT)

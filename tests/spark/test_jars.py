@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pipelines.jars import HERE, LIB, JarError, jar_paths, missing_files, pinned_files, resolve
+from pipelines.jars import BROKER, BROKER_LIB, HERE, LIB, JarError, jar_paths, missing_files, pinned_files, resolve
 from pipelines.jars.java import JavaError, find_java
 
 POM = (
@@ -24,7 +24,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> str:
         folder = root / org.replace(".", "/") / name / rev
         folder.mkdir(parents=True)
         (folder / f"{name}-{rev}.pom").write_text(POM.format(org, name, rev))
-        shutil.copy(LIB / f"{name}-{rev}.jar", folder)
+        lib = BROKER_LIB if dependency.attrib["conf"].startswith(BROKER) else LIB
+        shutil.copy(lib / f"{name}-{rev}.jar", folder)
     return f"{root.as_uri()}/"
 
 
@@ -51,6 +52,17 @@ def test_fetches_what_is_pinned_once_and_finishes_what_an_interrupted_run_left(t
     assert missing_files(lib) == (first, second)
     assert resolve(lib, repository=repository) is True
     assert missing_files(lib) == ()
+
+
+@pytest.mark.spark
+def test_the_broker_s_files_have_a_folder_of_their_own(tmp_path: Path, repository: str) -> None:
+    assert resolve(tmp_path, BROKER, repository=repository) is True
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(pinned_files(BROKER))
+    assert "kafka_2.13-4.1.1.jar" in pinned_files(BROKER)
+    assert not set(pinned_files()) & set(pinned_files(BROKER))
+    with pytest.raises(JarError, match="missing") as refused:
+        jar_paths(tmp_path / "none", BROKER)
+    assert refused.value.hint.endswith("python -m pipelines.jars broker")
 
 
 @pytest.mark.spark
