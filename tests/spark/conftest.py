@@ -1,4 +1,4 @@
-"""One JVM for all Spark tests of this process; every test has a lake of its own in it."""
+"""One JVM and one Kafka broker for all Spark tests of this process; every test has a lake and topics of its own."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
 from pipelines.session import open_session
+from tests.kafka_broker import KafkaBroker
 from tests.spark.delta_tables import FEWER_TASKS
 from tests.spark.diff_world import World, open_world
 
@@ -25,3 +26,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with open_world(spark, tmp_path_factory.mktemp("diffs")) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A test may kill it, and must start it again."""
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    try:
+        yield broker.start()
+    finally:
+        broker.close()
