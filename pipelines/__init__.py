@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from pipelines.cdc import children, debezium, flatten
     from pipelines.expectations import expect
     from pipelines.pipeline import Pipeline
+    from pipelines.secrets import secret
     from pipelines.sinks.append import append, complete
     from pipelines.sinks.history import history
     from pipelines.sinks.upsert import update, upsert
     from pipelines.sources.delta import table
     from pipelines.sources.files import files
+    from pipelines.sources.kafka import kafka
     from pipelines.sources.rate import rate
 
 __all__ = [
@@ -27,7 +29,9 @@ __all__ = [
     "files",
     "flatten",
     "history",
+    "kafka",
     "rate",
+    "secret",
     "table",
     "update",
     "upsert",
@@ -41,7 +45,9 @@ _MODULES = {
     "history": "pipelines.sinks.history",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
+    "kafka": "pipelines.sources.kafka",
     "rate": "pipelines.sources.rate",
+    "secret": "pipelines.secrets",
     "table": "pipelines.sources.delta",
 }
 

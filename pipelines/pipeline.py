@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pipelines.dead_letters import dead_letters_of
 from pipelines.expectations import Expectation
 from pipelines.sinks.append import append
 from pipelines.sinks.base import Sink
 from pipelines.sources.base import Source
 from pipelines.sources.delta import table
+from pipelines.sources.kafka import KafkaSource
 from pipelines.spec import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
 from pipelines.tables import Evolution, TableSpec
 
@@ -74,6 +76,9 @@ class Pipeline:
                 declared_at=place,
             )
             self.streams.append(stream)
+            if letters := dead_letters_of(stream):
+                self.streams.append(letters)
+            self._look_at(stream.sources, name, place)
             return function
 
         return declare
@@ -110,6 +115,7 @@ class Pipeline:
                 declared_at=place,
             )
             self.streams.append(stream)
+            self._look_at(stream.sources, name, place)
             return function
 
         return declare
@@ -118,7 +124,12 @@ class Pipeline:
         """Declare rows that other functions read by this name. Nothing is stored: each reader computes them."""
 
         def declare(function: _F) -> _F:
-            self.views.append(ViewSpec(name or function.__name__, _listed(source), function, _place(function)))
+            view = ViewSpec(name or function.__name__, _listed(source), function, _place(function))
+            self.views.append(view)
+            self._look_at(view.sources, view.name, view.declared_at)
+            if any(isinstance(each, KafkaSource) and each.is_parsed for each in view.sources):
+                message = "a view cannot keep records that cannot be parsed"
+                self.problems.append(Problem(view.declared_at, view.name, message, "read them by a streaming table"))
             return function
 
         return declare
@@ -130,6 +141,10 @@ class Pipeline:
             for each in self.streams
         ]
         return Pipeline(self.name, streams, self.views, self.problems)
+
+    def _look_at(self, sources: Sequence[Source], name: str, place: Place) -> None:
+        kafka = [each for each in sources if isinstance(each, KafkaSource)]
+        self.problems += [Problem(place, name, *problem) for each in kafka for problem in each.problems()]
 
     def _table(self, name: str, place: Place, function: Function, about: Mapping[str, object]) -> TableSpec:
         try:

@@ -1,0 +1,54 @@
+"""Values that nobody may see: a declaration names where one lies, and it is read when a stream starts.
+
+Rule: only `reveal` gives the value, and only to what is handed to a client. Nothing that is printed holds it.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secret:
+    """`place` is `env:NAME` or `file:PATH`. `within`: text around the value, which stands for `{}` there."""
+
+    place: str
+    within: str = "{}"
+
+    def __repr__(self) -> str:
+        return f"secret({self.place!r})" if self.has_place else "secret(…)"
+
+    @property
+    def has_place(self) -> bool:
+        return self.place.startswith(("env:", "file:"))
+
+    def reveal(self) -> str:
+        """The value; raises `SettingsError` where it is not there."""
+        kind, _, name = self.place.partition(":")
+        value = os.environ.get(name) if kind == "env" else _line(Path(name)) if kind == "file" else None
+        if not value:
+            where = {"env": f"set {name} where the host starts", "file": f"write it into {name}"}
+            place = self.place if self.has_place else "a place that is not named"
+            raise SettingsError(
+                f"there is no secret at {place}", hint=where.get(kind, "name it as env:NAME or file:PATH")
+            )
+        if '"{}"' in self.within:
+            value = value.replace("\\", "\\\\").replace('"', '\\"')
+        return self.within.replace("{}", value)
+
+
+def secret(place: str, *, within: str = "{}") -> Secret:
+    r"""A value from the environment (`env:NAME`) or from a file (`file:/run/secrets/name`), never shown.
+
+    `within` is text around it: `'… required username="weir" password="{}";'`. Between quotes, quotes are escaped.
+    """
+    return Secret(place, within)
+
+
+def _line(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError:
+        return None

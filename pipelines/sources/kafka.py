@@ -1,0 +1,218 @@
+"""Topics of Kafka: each record once, with where it lay beside what it said.
+
+Rule: every record is a row, or a dead letter with its bytes. The two are told apart by one expression, `_BROKEN`.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
+
+from backend.settings import Settings
+from pipelines.failures import SpecError
+from pipelines.secrets import Secret
+from pipelines.sources.base import Inputs
+from pipelines.sources.kafka_start import Starting, Topics, starting_offsets
+from pipelines.tables import parse_schema
+
+Ending = datetime | Mapping[str, Mapping[int, int]] | None
+FORMATS = ("bytes", "text", "json")
+RECORD = ("key", "topic", "partition", "offset", "timestamp")
+_RECORDS = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+)
+_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_OPTIONS = (
+    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition"),
+    *("failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs"),
+    *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+)
+_SECRET = re.compile(r"password|secret|keystore\.key$", re.IGNORECASE)
+_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_TEXT, _PARSED, _BROKEN = "_weir_text", "_weir_parsed", "_weir_broken"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """With `keeps_dead_letters_of` it gives the records that cannot be parsed instead, for that stream."""
+
+    servers: str
+    topics: Topics
+    format: str = "bytes"
+    schema: str | None = None
+    starting: Starting = "earliest"
+    ending: Ending = None
+    options: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
+    keeps_dead_letters_of: str | None = None
+    kind = "kafka"
+    tables: tuple[str, ...] = ()
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether a record can be one that cannot be parsed."""
+        return self.format == "json"
+
+    def describe(self) -> str:
+        named = self.topics if isinstance(self.topics, str) else getattr(self.topics, "pattern", None)
+        return f"{named or ', '.join(self.topics)} at {self.servers}"  # type: ignore[arg-type]
+
+    def prepare(self, settings: Settings) -> None: ...
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What cannot work, and what to do."""
+        if self.format not in FORMATS:
+            yield f"kafka: format {self.format!r} is not known", f"use {', '.join(FORMATS)}"
+        if self.is_parsed and not self.schema:
+            yield "kafka: json needs a schema", 'write schema="id BIGINT, name STRING"'
+        for time in (self.starting, self.ending):
+            if isinstance(time, datetime) and time.tzinfo is None:
+                yield f"kafka: {time} has no time zone", "write datetime(…, tzinfo=UTC)"
+        if isinstance(self.starting, str) and self.starting not in ("earliest", "latest"):
+            yield f"kafka: starting={self.starting!r} is not known", "use earliest, latest, offsets or a time"
+        for name, value in self.options.items():
+            yield from _option_problems(name, value)
+
+    def read(self, inputs: Inputs) -> DataFrame:
+        if inputs.versions is not None:
+            raise SpecError("a materialized view cannot read Kafka", hint="read a streaming table of the topic")
+        records = self._ended(self._records(inputs))
+        if not self.is_parsed:
+            value = F.col("value") if self.format == "bytes" else F.make_valid_utf8(F.col("value").cast("string"))
+            return records.withColumn("value", value).select("value", *_beside(records))
+        schema = parse_schema(inputs.session, self.schema or "")
+        _refuse_names(schema, (*_beside(records), "reason"))
+        judged = _judged(records, schema)
+        return _dead_letters(judged, schema) if self.keeps_dead_letters_of else _rows(judged, schema)
+
+    def _records(self, inputs: Inputs) -> DataFrame:
+        if inputs.schemas is not None:
+            headers = f", {_HEADERS}" if str(self.options.get("includeHeaders")).lower() == "true" else ""
+            return inputs.stream_of(parse_schema(inputs.session, _RECORDS + headers))
+        options = {name: value.reveal() if isinstance(value, Secret) else value for name, value in self.options.items()}
+        client = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+        client["bootstrap.servers"] = self.servers
+        stream = self.keeps_dead_letters_of or inputs.stream
+        start = starting_offsets(inputs, self.topics, self.starting, stream=stream, client=client)
+        options |= {"kafka.bootstrap.servers": self.servers, "startingOffsets": start, **_subscription(self.topics)}
+        return inputs.session.readStream.format("kafka").options(**options).load()
+
+    def _ended(self, records: DataFrame) -> DataFrame:
+        if self.ending is None:
+            return records
+        if isinstance(self.ending, datetime):
+            return records.where(F.col("timestamp") < F.lit(self.ending))
+        before = [
+            (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("offset") < offset)
+            for topic, offsets in self.ending.items()
+            for partition, offset in offsets.items()
+        ]
+        return records.where(reduce(or_, before, F.lit(False)))
+
+
+def kafka(
+    servers: str,
+    topics: Topics,
+    *,
+    format: str = "bytes",
+    schema: str | None = None,
+    starting: Starting = "earliest",
+    ending: Ending = None,
+    options: Mapping[str, str | Secret] | None = None,
+    **more: object,
+) -> KafkaSource:
+    """Records of topics (a name, a list of names, or `re.compile(…)`), each once, with `key`, `topic`, `partition`,
+    `offset` and `timestamp` beside their columns.
+
+    `format`: bytes or text (`value`), or json with `schema` as DDL. A record that cannot be parsed goes to
+    `<name>_dead_letters`. `starting`: "earliest", "latest", `{topic: {partition: offset}}` or a time, on the first
+    start alone. `ending`: offsets or a time that no row reaches. Options are Spark's by name
+    (`maxOffsetsPerTrigger=10_000`), and Kafka's in `options` (`"kafka.security.protocol": "SASL_SSL"`); a secret
+    among them is `secret("env:NAME")`.
+    """
+    said = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in more.items()}
+    return KafkaSource(servers, topics, format, schema, starting, ending, {**(options or {}), **said})
+
+
+def _option_problems(name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Secret):
+        if not value.has_place:
+            yield f"kafka: the secret of {name} has no place", "name it as env:NAME or file:PATH"
+        return
+    if _SECRET.search(name) or (name.endswith("jaas.config") and _SECRET.search(value)):
+        yield f"kafka: {name} holds a secret in plain text", 'write secret("env:NAME") or secret("file:PATH")'
+    if not name.startswith("kafka.") and name not in _OPTIONS:
+        near = difflib.get_close_matches(name, _OPTIONS, n=1)
+        yield f"kafka: option {name} is not known", f"did you mean {near[0]}?" if near else f"use {', '.join(_OPTIONS)}"
+
+
+def _subscription(topics: Topics) -> dict[str, str]:
+    if isinstance(topics, re.Pattern):
+        return {"subscribePattern": topics.pattern}
+    return {"subscribe": topics if isinstance(topics, str) else ",".join(topics)}
+
+
+def _beside(records: DataFrame) -> tuple[str, ...]:
+    return (*RECORD, *(name for name in records.columns if name == "headers"))
+
+
+def _refuse_names(schema: StructType, taken: Sequence[str]) -> None:
+    if both := [name for name in schema.names if name in taken]:
+        raise SpecError(
+            f"kafka: schema has {', '.join(both)}, which is the record's own",
+            hint="read as text, and parse it yourself",
+        )
+
+
+def _judged(records: DataFrame, schema: StructType) -> DataFrame:
+    """Records with their text parsed, and whether that cannot be.
+
+    from_json reads an object and ignores what follows it, so the text is parsed as the one element of a list within
+    an object of ours. The condition on the partition's number is always true. Spark takes it for one that can change,
+    so it parses each record once, not once more for the filter.
+    """
+    text = F.col("value").cast("string")
+    wrapped = StructType().add("all", ArrayType(schema)).add("end", IntegerType()).add(_BROKEN, StringType())
+    once = F.when(F.spark_partition_id() >= 0, F.concat(F.lit('{"all":['), F.col(_TEXT), F.lit('],"end":1}')))
+    parsed = F.from_json(once, wrapped, {**_STRICT, "columnNameOfCorruptRecord": _BROKEN})
+    whole = F.col(f"{_PARSED}.{_BROKEN}").isNull() & (F.size(f"{_PARSED}.all") == 1)
+    whole = whole & F.col(f"{_PARSED}.end").isNotNull() & F.is_valid_utf8(_TEXT)
+    broken = F.col("value").isNotNull() & ~F.coalesce(whole, F.lit(False))
+    return records.withColumn(_TEXT, text).withColumn(_PARSED, parsed).withColumn(_BROKEN, broken)
+
+
+def _rows(judged: DataFrame, schema: StructType) -> DataFrame:
+    row = F.col(f"{_PARSED}.all")[0]
+    columns = [row.getField(field.name).alias(field.name, metadata=field.metadata) for field in schema]
+    return judged.where(~F.col(_BROKEN)).select(*columns, *_beside(judged))
+
+
+def _dead_letters(judged: DataFrame, schema: StructType) -> DataFrame:
+    letters = ("topic", "partition", "offset", "timestamp", "key", "value")
+    return judged.where(F.col(_BROKEN)).select(*letters, _reason(schema).alias("reason"))
+
+
+def _reason(schema: StructType) -> Column:
+    """Why a record cannot be parsed. Looked into for such records alone."""
+    json, row = F.try_parse_json(_TEXT), F.col(f"{_PARSED}.all")[0]
+    said = [F.try_variant_get(json, f"$['{field.name}']", "variant") for field in schema]
+    misfits = [
+        F.when(value.isNotNull() & ~F.is_variant_null(value) & row.getField(field.name).isNull(), field.name)
+        for field, value in zip(schema, said, strict=True)
+    ]
+    names = F.array_join(F.array_compact(F.array(*misfits)), ", ")
+    alone = F.from_json(_TEXT, StructType([*schema]).add(_BROKEN, StringType()), {"columnNameOfCorruptRecord": _BROKEN})
+    return (
+        F.when(~F.is_valid_utf8(_TEXT), "not UTF-8")
+        .when(json.isNull(), "not JSON")
+        .when(~F.schema_of_variant(json).startswith("OBJECT"), "not a JSON object")
+        .when(alone.getField(_BROKEN).isNull(), "more follows the JSON object")
+        .when(names != "", F.concat(F.lit("does not fit the schema: "), names))
+        .otherwise("does not fit the schema")
+    )
