@@ -6,13 +6,18 @@ ARGS ?=
 WORKERS ?= 3
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run test test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 run: setup ## set up what is missing, then start the demo lake, the streams and the page
+	@$(BIN)/weir up
+
+run-kafka: export WEIR_HOME := $(or $(WEIR_HOME),.weir/kafka)
+run-kafka: export WEIR_DEMO__KAFKA := $(or $(WEIR_DEMO__KAFKA),127.0.0.1:9092)
+run-kafka: setup-test ## the same demo through the topics of a Kafka broker, in a lake of its own
 	@$(BIN)/weir up
 
 # Else every process that a test starts compiles all that it imports, where the environment forbids to keep it.

@@ -159,6 +159,14 @@ class DemoSettings(Section):
     pace: Annotated[
         float, Field(gt=0, description="How often the demo's streams trigger: 2 is twice as often, 0.5 half as often.")
     ] = 1.0
+    kafka: Annotated[
+        str,
+        Field(
+            pattern=r"^$|^[^:,]+:\d+$",
+            description="`host:port` of a Kafka broker that `weir up` starts here; the demo goes through its topics. "
+            "Empty: through files. Used by `make run-kafka`.",
+        ),
+    ] = ""
 
 
 class Settings(BaseSettings):

@@ -282,6 +282,9 @@ def test_an_ending_is_told_in_words() -> None:
 
 def test_the_generator_runs_only_with_the_demo_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [service.name for service in demo_services(load_settings())] == ["ui", "host", "generator"]
+    through_topics = demo_services(load_settings(demo={"kafka": "127.0.0.1:9094"}))
+    assert [service.name for service in through_topics] == ["broker", "topics", "ui", "host", "generator"]
+    assert through_topics[0].argv[-1] == "9094"
     monkeypatch.setenv("WEIR_HOST__PIPELINES", '["mine.streams"]')
     assert [service.name for service in demo_services(load_settings())] == ["ui", "host"]
     monkeypatch.delenv("WEIR_HOST__PIPELINES")

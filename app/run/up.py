@@ -64,11 +64,18 @@ def hold_standard_streams() -> None:
 
 
 def demo_services(settings: Settings) -> tuple[Service, ...]:
-    """What runs: always UI and host, the generator when the demo's streams are there to read it."""
-    modules = {"ui": "app.server.asgi", "host": "pipelines.host"}
+    """What runs: always UI and host, the generator when the demo's streams are there to read it.
+
+    With `demo.kafka`, also a broker and what brings the generator's lines into its topics.
+    """
+    programs: dict[str, tuple[str, ...]] = {"ui": ("app.server.asgi",), "host": ("pipelines.host",)}
     if settings.demo.enabled and DEMO in settings.host.pipelines:
-        modules["generator"] = f"{DEMO}.generator"
-    return tuple(Service(name, (sys.executable, "-m", module)) for name, module in modules.items())
+        programs["generator"] = (f"{DEMO}.generator",)
+        if settings.demo.kafka:
+            folder, port = settings.home / "kafka", settings.demo.kafka.rpartition(":")[2]
+            broker = {"broker": (f"{DEMO}.broker", str(folder), port), "topics": (f"{DEMO}.topics",)}
+            programs = broker | programs
+    return tuple(Service(name, (sys.executable, "-m", *program)) for name, program in programs.items())
 
 
 @contextlib.contextmanager

@@ -13,11 +13,16 @@ if TYPE_CHECKING:
 
 
 def pipelines(settings: Settings) -> list[Pipeline]:
-    """The six streams at the pace of `demo.pace`.
+    """The six streams at the pace of `demo.pace`, from files or from the topics of `demo.kafka`.
 
     A batch takes two to three seconds of a processor, however few its rows: at pace 1, six streams take half a core.
     """
     from pipelines.demo.events import events  # here, because they import Spark
     from pipelines.demo.orders import orders
 
-    return [each.paced(settings.demo.pace) for each in (events, orders)]
+    declared = [each.paced(settings.demo.pace) for each in (events, orders)]
+    if not settings.demo.kafka:
+        return declared
+    from pipelines.demo.from_topics import from_topics
+
+    return [from_topics(each, settings.demo.kafka) for each in declared]

@@ -97,10 +97,10 @@ class DemoLake:
         return last
 
 
-def demo_lake(home: Path, *, streams: Iterable[str] | None = None) -> DemoLake:
-    """An open demo lake whose streams end when they have read everything."""
+def demo_lake(home: Path, *, streams: Iterable[str] | None = None, kafka: str = "") -> DemoLake:
+    """An open demo lake whose streams end when they have read everything, from files or from a broker's topics."""
     rates = {"landing_interval_s": 0.01, "events_per_s": 30_000, "orders_per_s": 10_000}
-    settings = load_settings(home=home, demo=rates)
+    settings = load_settings(home=home, demo={**rates, "kafka": kafka})
     declared = load_registry(settings)
     specs = [declared.get(name) for name in streams or declared.names()]
     return open_lake(settings, *(replace(spec, trigger_interval_s=None) for spec in specs))
