@@ -144,6 +144,9 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         case "Declaration":
             _declaration(status)
         case _:
+            for table in status.declaration.side_tables:
+                if table.endswith("_quarantine"):
+                    navigation.table_link(table, f"Rows set apart: {table}")
             _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
     with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
@@ -152,7 +155,8 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
 def _declaration(status: StreamStatus) -> None:
     declared = status.declaration
     st.markdown(f"{markdown_safe(declared.description)}  \nReads {markdown_safe(declared.source)}.")
-    navigation.table_link(declared.sink_table, f"Writes {declared.sink_table}")
+    for table in (declared.sink_table, *declared.side_tables):
+        navigation.table_link(table, f"Writes {table}")
     for table in declared.source_tables:
         navigation.table_link(table, f"Reads {table}")
     st.code(f"sink        {declared.sink_uri}\ncheckpoint  {declared.checkpoint_location}", language=None)

@@ -44,6 +44,7 @@ def declare(store: ControlStore, name: str, now: datetime, *, expectations: tupl
         trigger_interval_ms=TRIGGER_MS,
         checkpoint_location=f"/checkpoints/{name}",
         expectations=expectations,
+        side_tables=(f"{layer}/{name}_quarantine",) if expectations else (),
     )
     store.declare([declaration], now=now)
     store.ensure_desired(name, DesiredState.RUNNING, now=now)
