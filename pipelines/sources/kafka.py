@@ -108,12 +108,12 @@ class KafkaSource:
             return records
         if isinstance(self.ending, datetime):
             return records.where(F.col("timestamp") < F.lit(self.ending))
-        before = [
-            (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("offset") < offset)
+        beyond = [
+            (F.col("topic") == topic) & (F.col("partition") == partition) & (F.col("offset") >= offset)
             for topic, offsets in self.ending.items()
             for partition, offset in offsets.items()
         ]
-        return records.where(reduce(or_, before, F.lit(False)))
+        return records.where(~reduce(or_, beyond, F.lit(False)))
 
 
 def kafka(

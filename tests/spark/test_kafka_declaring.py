@@ -118,3 +118,12 @@ def test_a_secret_that_is_not_there(place: str, hint: str) -> None:
         secret(place).reveal()
     assert hint in missing.value.hint
     assert "hunter2" not in f"{missing.value} {secret(place)}", "a value in the wrong place is a secret all the same"
+
+
+def test_the_example_of_the_docs_is_declared_as_printed() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    example = text.partition("### Kafka")[2].partition("```python\n")[2].partition("```")[0]
+    shop = Pipeline("shop")
+    exec(compile(example, "docs/pipelines.md", "exec"), {"shop": shop})
+    assert find_problems(Registry(shop.streams, shop.views, shop.problems)) == ()
+    assert [stream.name for stream in shop.streams] == ["bronze_orders", "bronze_orders_dead_letters"]

@@ -164,7 +164,7 @@ def test_where_a_stream_begins_and_ends(kafka_broker: KafkaBroker, lake_of: Lake
     lake = lake_of(
         bronze_offset=kafka(**at, starting={topic: {0: 4}}, ending={topic: {0: 7}}),  # type: ignore[arg-type]
         bronze_time=kafka(**at, starting=noon + timedelta(minutes=7), ending=noon + timedelta(minutes=9)),  # type: ignore[arg-type]
-        bronze_future=kafka(**at, starting=datetime(2100, 1, 1, tzinfo=UTC)),  # type: ignore[arg-type]
+        bronze_future=kafka(**at, starting=datetime(2100, 1, 1, tzinfo=UTC), ending={"other": {0: 0}, topic: {1: 0}}),  # type: ignore[arg-type]
     )
     lake.process("bronze_offset", "bronze_time", "bronze_future")
     kafka_broker.produce(topic, [(None, b"new")])
