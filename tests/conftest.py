@@ -14,12 +14,17 @@ TOGETHER = {
 }
 # These files are of a folder above and do not use what it shares.
 ALONE = (
+    "tests/spark/test_bring_your_own.py",
+    "tests/spark/test_declaring.py",
     "tests/spark/test_host_faults.py",
     "tests/spark/test_jars.py",
-    "tests/spark/test_spec.py",
+    "tests/spark/test_kafka_declaring.py",
+    "tests/browser/test_export.py",
     "tests/browser/test_find.py",
     "tests/browser/test_first_bad_version.py",
+    "tests/browser/test_keyboard.py",
     "tests/browser/test_lists.py",
+    "tests/browser/test_pipeline.py",
     "tests/browser/test_live_charts.py",
 )
 FIRST = ("spark", "browser", "s3")
