@@ -4,7 +4,7 @@ Rule: what a query does is asked of the query, never remembered. Every Spark err
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, StreamError
 from backend.settings import Settings
@@ -86,18 +87,26 @@ class Runtime:
     def open(self) -> tuple[Problem, ...]:
         """Start Spark and create every table that is not there yet; returns why some streams will not start."""
         self._session = open_session(self._settings)
-        with _spark_errors("tables cannot be prepared"):
+        with _spark_errors("streams cannot be looked into"):
             analysis = Analysis(self._registry, self.session, self._settings).run()
-            # Before any source reads: a stream on a Delta table that is not there fails (DELTA_SCHEMA_NOT_SET).
-            broken = {problem.name for problem in analysis.problems}
-            for stream in in_order(self._registry):
-                stream_tables = [table for table in stream.writes if table.name in analysis.schemas]
-                for table in stream_tables if stream.name not in broken else ():
-                    create_table(self.session, table, analysis.schemas[table.name], table.uri(self._settings))
-        for stream in self._registry.streams:
-            for source in stream.sources:
-                source.prepare(self._settings)
-        return tuple(analysis.problems)
+        problems = list(analysis.problems)
+        broken = {problem.name for problem in problems}
+        # Before any source reads: a stream on a Delta table that is not there fails (DELTA_SCHEMA_NOT_SET).
+        for stream in in_order(self._registry):
+            try:
+                if stream.name not in broken:
+                    self._make_tables(stream, analysis.schemas)
+                for source in stream.sources:
+                    source.prepare(self._settings)
+            except (StreamError, OSError) as exc:  # it will fail when it starts; the others must not
+                problems.append(Problem(stream.declared_at, stream.name, str(exc)))
+        return tuple(problems)
+
+    def _make_tables(self, stream: StreamSpec, schemas: Mapping[str, StructType]) -> None:
+        with _spark_errors(f"tables of {stream.name} cannot be made"):
+            for table in stream.writes:
+                if table.name in schemas:
+                    create_table(self.session, table, schemas[table.name], table.uri(self._settings))
 
     def close(self) -> None:
         """Stop every query at once and Spark with them."""

@@ -19,6 +19,7 @@ ALONE = (
     "tests/spark/test_host_faults.py",
     "tests/spark/test_jars.py",
     "tests/spark/test_kafka_declaring.py",
+    "tests/spark/test_sample_project.py",
     "tests/browser/test_export.py",
     "tests/browser/test_find.py",
     "tests/browser/test_first_bad_version.py",
