@@ -5,13 +5,14 @@ Rule: figures are those of the version looked at; only the trend and the age spe
 
 import streamlit as st
 
-from app import cache, context
+from app import cache, context, navigation, state
 from app.summary.view import summary as view
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.words import KeyFigure, markdown_safe, sentence
 from backend.format import moment_help
 from backend.lake.history.rhythm import rhythm
+from backend.streams.graph import Lineage
 
 RECENT_COMMITS = 20
 
@@ -42,21 +43,33 @@ def about(opened: OpenTable) -> None:
 
 
 def trust(opened: OpenTable) -> None:
-    """How often the table is written and by whom, who reads it, how it grew, and what was odd about its log."""
+    """How often the table is written and by whom, how it grew, its streams, and what was odd about its log."""
     version, now = opened.snapshot.version, context.now()
     commits = context.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
     lines = [view.writers_sentence(commits, cache.stream_names())]
     if opened.is_latest:
-        declared = [status.declaration for status in cache.streams_reading().streams]
         lines = [
             view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)),
             view.growth_sentence(context.lake().timeline(opened.ref), now),
             *lines,
-            view.readers_sentence(opened.ref, declared),
         ]
     st.markdown(markdown_safe(" ".join(line for line in lines if line)))
+    if opened.is_latest:
+        _lineage(view.lineage_of(opened.ref, cache.streams_reading().streams, now))
     for finding in opened.snapshot.findings:
         st.warning(markdown_safe(sentence(finding)), icon=":material/warning:")
+
+
+def _lineage(found: Lineage) -> None:
+    """The streams that write and read the table, each a link."""
+    if not found.written_by and not found.read_by:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="lineage"):
+        for words, names in (("Written by stream", found.written_by), ("Read by", found.read_by)):
+            if names:
+                st.markdown(words, width="content")
+            for name in names:
+                navigation.page_link("stream", name, {state.STREAM: name})
 
 
 def details(opened: OpenTable) -> None:

@@ -4,7 +4,7 @@ Rule: pure; from declarations and progress. A stream and the table of its name a
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -55,6 +55,24 @@ class Graph:
         return _reached(name, {edge.source: [] for edge in self.edges}, ((e.source, e.target) for e in self.edges))
 
 
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The streams that write and read one table, by name."""
+
+    written_by: tuple[str, ...] = ()
+    read_by: tuple[str, ...] = ()
+
+
+def lineage(graph: Graph, names: Collection[str]) -> Lineage:
+    """Who writes and reads the table that goes by any of these names: paths below a root, or its URI."""
+    streams = {node.name for node in graph.nodes if node.state is not None}
+    tables = [node.name for node in graph.nodes if node.table in names]
+    writing = [name for name in tables if name in streams]
+    writing += [edge.source for edge in graph.edges if edge.target in tables and edge.target not in streams]
+    reading = [edge.target for edge in graph.edges if edge.source in tables and edge.target in streams]
+    return Lineage(tuple(dict.fromkeys(writing)), tuple(dict.fromkeys(reading)))
+
+
 def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[Progress]], *, now: datetime) -> Graph:
     """The graph of all declared streams. `recent`: each stream's batches of the last `WINDOW`, with Spark's JSON."""
     names = {status.declaration.sink_table: status.declaration.name for status in statuses}
@@ -97,9 +115,14 @@ def _rows_per_min(status: StreamStatus, read: str, batches: Iterable[Progress], 
     return None if None in rows or not minutes else round(sum(row or 0 for row in rows) / minutes, 1)
 
 
+def reads_several(declared: StreamDeclaration) -> bool:
+    """Whether only Spark's JSON says which rows of a batch came from which source."""
+    return len(declared.inputs) + len(declared.source_tables) > 1
+
+
 def _rows_from(batch: Progress, read: str, declared: StreamDeclaration) -> int | None:
     """Rows of one batch that came from one of the stream's inputs."""
-    if len(declared.inputs) + len(declared.source_tables) == 1:
+    if not reads_several(declared):
         return batch.num_input_rows
     try:
         sources = json.loads(batch.raw_json)["sources"]

@@ -1,5 +1,6 @@
 """Summary: key figures, who writes, schema, rows at any version."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests import builders
+from tests.ui import stream_store
 from tests.ui.frames import frame_with
 from tests.ui.opened import again, home, metrics, open_page, words
 
@@ -46,6 +48,22 @@ def test_the_summary_says_what_it_is_how_it_grew_and_how_often(home: Path) -> No
         assert f":gray-badge[{trait}]" in said
     assert "A commit every 12 s, the last" in said and "that is later than usual" in said
     assert "In 24 h: ±0 rows, ±0 B." in said and "by Spark/4 (5)" in said
+
+
+def test_the_summary_links_to_the_streams_that_write_and_read_the_table(orders: Path, home: Path) -> None:
+    now, store = datetime.now(UTC), stream_store.open_store(home)
+    for name, said in (
+        ("silver_orders", {"sink_table": "silver/orders"}),
+        ("gold", {"source_tables": ("silver/orders",)}),
+    ):
+        stream_store.flowing(store, name, now)
+        store.declare([replace(store.declarations()[name], **said)], now=now)  # type: ignore[arg-type]
+    store.close()
+    app = open_page("table", table="silver/orders")
+    assert "Written by stream" in words(app) and "Read by" in words(app)
+    links = [link.proto for link in app.main.page_link if "stream=" in link.proto.query_string]
+    found = {link.label: link.query_string for link in links}
+    assert found == {"silver_orders": "stream=silver_orders", "gold": "stream=gold"}
 
 
 def test_a_young_table_grew_since_it_was_made(orders: Path) -> None:

@@ -4,7 +4,7 @@ Rule: pure; what the log does not say is not made up.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -26,7 +26,8 @@ from backend.lake.history.rhythm import Rhythm
 from backend.lake.model import Commit, Snapshot, TableRef, Timeline, VersionTotals
 from backend.lake.table.property_values import is_on
 from backend.lake.table.schema import constraints
-from backend.streams.model import StreamDeclaration
+from backend.streams.graph import Lineage, build_graph, lineage
+from backend.streams.model import StreamStatus
 
 SPARK_POINTS = 60
 
@@ -125,11 +126,9 @@ def _writer(commit: Commit, streams: Mapping[str, str]) -> str:
     return named or "an unnamed writer"
 
 
-def readers_sentence(ref: TableRef, streams: Iterable[StreamDeclaration]) -> str:
-    """Which declared streams read the table; empty when none does."""
-    names = {ref.name, ref.uri, ref.name.rpartition("/")[2]}
-    found = [stream.name for stream in streams if names & set(stream.source_tables)]
-    return f"Read by {', '.join(f'stream {name}' for name in found)}." if found else ""
+def lineage_of(ref: TableRef, streams: Sequence[StreamStatus], now: datetime) -> Lineage:
+    """Which declared streams write and read the table."""
+    return lineage(build_graph(streams, {}, now=now), {ref.name, ref.uri, ref.name.rpartition("/")[2]})
 
 
 def growth_sentence(timeline: Timeline, now: datetime) -> str:

@@ -6,8 +6,9 @@ from datetime import timedelta
 from app.summary.view import summary as table
 from backend.lake.history.rhythm import Rhythm
 from backend.lake.model import StreamOrigin, Timeline, VersionTotals
-from backend.streams.model import StreamDeclaration
+from backend.streams.graph import Lineage
 from tests.unit.app.made import NOW, REF, commit, snapshot
+from tests.unit.test_stream_graph import status
 
 
 def test_the_trend_compares_with_a_day_before() -> None:
@@ -54,16 +55,20 @@ def test_growth_is_of_a_day_or_of_all_that_is_known() -> None:
     assert table.growth_sentence(Timeline((last,), 4), NOW) == ""
 
 
-def test_streams_that_write_and_read_the_table_are_named() -> None:
+def test_streams_that_write_the_table_are_named() -> None:
     by_stream = replace(commit(1), origin=StreamOrigin(None, "7c1b", None, 9))
     assert (
         table.writers_sentence([by_stream], {"7c1b": "silver_orders"}) == "Its only commit is by stream silver_orders."
     )
-    reads = declaration(name="gold", source_tables=("silver/orders",))
-    other = declaration(name="other", source_tables=("bronze/orders_raw",))
-    assert table.readers_sentence(REF, [reads, other]) == "Read by stream gold."
-    assert table.readers_sentence(REF, [other]) == ""
 
 
-def declaration(*, name: str, source_tables: tuple[str, ...]) -> StreamDeclaration:
-    return StreamDeclaration(name, "", "delta", "/x", "x", source_tables, None, 1_000, "/c")
+def test_the_streams_that_write_and_read_the_table_are_those_of_the_graph() -> None:
+    writes = status("orders", sink_table="silver/orders", side_tables=("silver/orders_quarantine",))
+    reads, other = status("gold", reads=("silver/orders",)), status("other", reads=("bronze/orders_raw",))
+    streams = [writes, reads, other]
+    assert table.lineage_of(REF, streams, NOW) == Lineage(("orders",), ("gold",))
+    beside = replace(REF, name="silver/orders_quarantine", uri="/lake/silver/orders_quarantine")
+    assert table.lineage_of(beside, streams, NOW) == Lineage(("orders",), ())
+    raw = replace(REF, name="bronze/orders_raw", uri="/lake/bronze/orders_raw")
+    assert table.lineage_of(raw, streams, NOW) == Lineage((), ("other",))
+    assert table.lineage_of(REF, [other], NOW) == Lineage()
