@@ -26,12 +26,14 @@ from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
 from backend.query.export_size import SizeEstimate, estimated
 from backend.streams.batches import MOST_POINTS, Points, points_of
-from backend.streams.model import HostHeartbeat, Run, StreamDeclaration, StreamStatus
+from backend.streams.graph import WINDOW, reads_several
+from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
 from backend.streams.status import statuses
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
 RUNS_TTL_S = 10.0
+RECENT_TTL_S = 5.0  # rates over minutes change slowly
 WINDOWS_KEPT = 8  # a day of batches every ten seconds is about 10 MB
 MOST_EVENTS = 20_000  # a day of five-second batches and some
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
@@ -122,6 +124,14 @@ def _stream_points(name: str, window_s: int, trigger_interval_ms: int, age: int,
 def stream_runs(name: str) -> list[Run]:
     """The runs of a stream, newest first; a week of batches is added up for it."""
     return context.store().runs(name)
+
+
+@st.cache_resource(show_spinner=False, ttl=RECENT_TTL_S, max_entries=1)
+def recent_batches() -> dict[str, list[Progress]]:
+    """Each stream's batches of the graph's window; Spark's JSON only where rows come from several sources."""
+    since, store = context.now() - WINDOW, context.store()
+    declared = [status.declaration for status in streams_reading().streams]
+    return {each.name: store.progress(each.name, since=since, raw=reads_several(each)) for each in declared}
 
 
 def forget_streams() -> None:

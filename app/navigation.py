@@ -35,6 +35,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Streams": (
         ("streams", "Streams", ":material/water:"),
         ("stream", "One stream", ":material/waves:"),
+        ("pipeline", "Pipeline", ":material/account_tree:"),
     ),
 }
 

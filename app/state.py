@@ -76,7 +76,8 @@ SQL = "sql"
 FIRST = "first"
 LAST = "last"
 POINTS = "points"
-# one stream
+# streams
+PIPELINE = "pipeline"
 WINDOW = "window"
 BATCH = "batch"
 

@@ -1,4 +1,4 @@
-"""The server: Streamlit's pages, `/healthz`, `/metrics`, exports and the script of live charts in one ASGI application.
+"""The server: Streamlit's pages, `/healthz`, `/metrics`, exports and the scripts of pages in one ASGI application.
 
 Rule: the routes only read; they answer from the same services as the pages, and a service that is down is an answer.
 """
@@ -16,10 +16,12 @@ from starlette.routing import Route
 from streamlit.starlette import App
 
 from app import context, errors
+from app.pipeline import picture
 from app.server import metrics
 from app.server.exports import export
 from app.summary import export_link
 from app.ui import live_figures
+from app.ui.scripts import Script
 from backend import logs
 from backend.errors import LakehouseError
 
@@ -41,11 +43,15 @@ async def metrics_text(_: Request) -> Response:
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-async def live_figure_script(_: Request) -> Response:
-    """What draws live charts, compressed once instead of at each request."""
-    script = await run_in_threadpool(live_figures.script)
-    headers = {"Content-Encoding": "gzip", "Cache-Control": FOR_EVER}
-    return Response(script, media_type="text/javascript", headers=headers)
+def script_route(script: Script) -> Route:
+    """What draws in the browser, compressed once instead of at each request."""
+
+    async def answer(_: Request) -> Response:
+        content = await run_in_threadpool(script.content)
+        headers = {"Content-Encoding": "gzip", "Cache-Control": FOR_EVER}
+        return Response(content, media_type="text/javascript", headers=headers)
+
+    return Route(script.serve(), answer)
 
 
 def build_app() -> App:
@@ -53,7 +59,8 @@ def build_app() -> App:
     routes = [
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
-        Route(live_figures.serve(), live_figure_script),
+        script_route(live_figures.SCRIPT),
+        script_route(picture.SCRIPT),
         Route(f"{export_link.serve()}{{ticket}}", export),
     ]
     return App(MAIN, routes=routes, on_script_error=errors.report_bug)

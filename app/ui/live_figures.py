@@ -1,16 +1,11 @@
 """Charts of live regions: drawn anew in the same node, so they are never blank and keep zoom and hover.
 
 Rule: `st.plotly_chart` takes its identity from the figure and is torn down at each change; this component has its key.
-Its script comes from our own server. Where another one serves the pages, Streamlit's chart stands in.
+Where another server than ours serves the pages, Streamlit's chart stands in.
 """
 
-import gzip
-import json
 from collections.abc import Mapping
-from functools import cache
-from hashlib import sha256
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import plotly
@@ -18,11 +13,11 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from app.ui.figures import CHART_CONFIG, chart
+from app.ui.scripts import Script, packed
 
 _LIBRARY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 # Called at each refresh. What is drawn already is left alone. A finger scrolls the page, so only a mouse zooms.
 _DRAW = """
-const unpacked = (data) => new Response(new Blob([data]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 const made = (parent) => {
   const node = document.createElement("div");
   node.className = "weir-figure";
@@ -46,33 +41,14 @@ export default async ({ data, parentElement }) => {
   return () => node.isConnected || Plotly.purge(node);
 };
 """
-_VERSION = f"{plotly.__version__}-{sha256(_DRAW.encode()).hexdigest()[:8]}"
-PATH = f"/live/figure-{_VERSION}.js"
-# On one line, Streamlit would take it for the name of a file.
-_IMPORT = f"""
-const drawer = import(new URL("{PATH[1:]}", document.baseURI));
-export default async (component) => (await drawer).default(component);
-"""
-_component = st.components.v2.component("weir.live_figure", js=_IMPORT, isolate_styles=False)
-_served = Event()
-
-
-def serve() -> str:
-    """The path at which this process serves `script()`; from now on live charts use it."""
-    _served.set()
-    return PATH
-
-
-@cache
-def script() -> bytes:
-    """The library and our few lines as one JavaScript module, gzipped once: 1.5 MB instead of 4.8."""
-    return gzip.compress(_LIBRARY.read_bytes() + _DRAW.encode(), 6, mtime=0)
+SCRIPT = Script("figure", plotly.__version__, _LIBRARY, _DRAW)
+_component = st.components.v2.component("weir.live_figure", js=SCRIPT.importer, isolate_styles=False)
 
 
 def live_chart(figure: Mapping[str, Any], *, key: str, alt: str) -> None:
     """A chart in a live region, as Plotly's JSON. It names its height; its `uirevision` keeps what a viewer zoomed."""
-    if not _served.is_set():
+    if not SCRIPT.is_served:
         chart(go.Figure(figure), key=key, alt=alt)
         return
-    message = json.dumps({"alt": alt, "config": CHART_CONFIG, "figure": figure}, separators=(",", ":"))
-    _component(key=key, data=gzip.compress(message.encode(), 1, mtime=0), height=figure["layout"]["height"])
+    message = {"alt": alt, "config": CHART_CONFIG, "figure": figure}
+    _component(key=key, data=packed(message), height=figure["layout"]["height"])

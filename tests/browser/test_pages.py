@@ -22,6 +22,7 @@ PAGES = {
     "tables": {},
     "streams": {},
     "stream": {"stream": "silver_events"},
+    "pipeline": {},
 }
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import plotly
 import pytest
 
+from app.pipeline import picture
 from app.ui import live_figures
+from app.ui.scripts import Script
 from tests import builders
 from tests.processes import free_port
 from tests.ui import stream_store
@@ -81,16 +83,21 @@ def test_routes_answer_beside_the_pages(served: str) -> None:
     assert "<title>" in _get(f"{served}/table?table=silver/orders")  # a deep link is served by the same application
 
 
-def test_the_script_of_live_charts_is_the_library_and_kept_for_ever(served: str) -> None:
-    with urllib.request.urlopen(f"{served}{live_figures.PATH}", timeout=20) as answer:
-        script, headers = answer.read(), answer.headers
+@pytest.mark.parametrize(
+    ("script", "version", "uses"),
+    [(live_figures.SCRIPT, plotly.__version__, "Plotly.react("), (picture.SCRIPT, "3.31.0", "viz.renderSVGElement(")],
+)
+def test_a_script_is_a_library_and_our_lines_and_kept_for_ever(
+    served: str, script: Script, version: str, uses: str
+) -> None:
+    with urllib.request.urlopen(f"{served}{script.path}", timeout=20) as answer:
+        content, headers = answer.read(), answer.headers
     assert headers["Content-Type"].startswith("text/javascript")
     assert headers["Cache-Control"] == "public, max-age=31536000, immutable"
-    assert headers["Content-Encoding"] == "gzip" and len(script) < 2_000_000
-    text = gzip.decompress(script).decode()
-    library = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    assert text.startswith(library.read_text()) and "Plotly.react(" in text[library.stat().st_size :]
-    assert plotly.__version__ in live_figures.PATH
+    assert headers["Content-Encoding"] == "gzip" and len(content) < 2_000_000
+    text, library = gzip.decompress(content), script.library.read_bytes()
+    assert text.startswith(library) and uses in text[len(library) :].decode()
+    assert version in script.path
 
 
 def test_wrong_settings_end_in_one_sentence(tmp_path: Path) -> None:

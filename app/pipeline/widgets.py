@@ -1,0 +1,85 @@
+"""The graph of what feeds what: its picture, and the same as a list.
+
+Rule: everything comes from the store, so the graph is still there after the host is gone.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from app import cache, context, navigation, state
+from app.pipeline import view
+from app.pipeline.picture import graph_picture
+from app.ui import lists
+from app.ui.words import markdown_safe
+from backend.streams.graph import build_graph
+from backend.streams.model import StreamStatus
+
+ALL = "All"
+NODES = lists.Look(
+    formats={"Rows/min": "count"},
+    config={
+        "Name": st.column_config.TextColumn(pinned=True),
+        "Reads": st.column_config.TextColumn(width=200),
+        "Rows/min": st.column_config.Column(
+            alignment="right", help="Rows read over the last 5 minutes; “–”: nobody counts them"
+        ),
+        "Expectations": st.column_config.TextColumn(width=190, help="Broken by a row of the last 5 minutes"),
+        "Why": st.column_config.TextColumn(width=320),
+    },
+    layer_column="Layer",
+    alt="Sources, streams and tables, and what each reads",
+)
+
+
+def pipeline_graph() -> None:
+    """The whole live region."""
+    reading = cache.streams_reading()
+    if reading.problem:
+        said = markdown_safe(reading.problem)
+        st.error(f"**The control store does not answer.** {said}", icon=":material/error:")
+    elif not reading.streams:
+        st.info("**No streams: no host has declared any yet.**", icon=":material/account_tree:")
+        st.markdown("Declare a pipeline as `docs/pipelines.md` shows, and start its host:")
+        st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
+    else:
+        _graph(_chosen(reading.streams))
+
+
+def _chosen(statuses: Sequence[StreamStatus]) -> list[StreamStatus]:
+    """The streams of the pipeline that the viewer chose, where there are several."""
+    names = view.pipelines(statuses)
+    if len(names) < 2:
+        return list(statuses)
+    chosen = st.segmented_control(
+        "Pipeline", [ALL, *names], default=ALL, required=True, key=state.PIPELINE, bind="query-params"
+    )
+    return [status for status in statuses if chosen in (None, ALL, status.declaration.pipeline)]
+
+
+def _graph(statuses: Sequence[StreamStatus]) -> None:
+    recent = cache.recent_batches()
+    graph = build_graph(statuses, recent, now=context.now())
+    shown = view.boxes(graph, statuses, recent)
+    said = view.sentence(shown)
+    st.markdown(said)
+    st.caption("Click a node to open its stream or table. Rows per minute are of the last 5 minutes; “–” is unknown.")
+    opened = graph_picture(
+        view.build_layout(graph, shown),
+        view.build_marks(graph, shown, mode=context.mode()),
+        alt=f"Graph: {said} The list below says the same.",
+        key="pipeline_picture",
+    )
+    opened = opened or _list(view.build_frame(graph, shown), shown)
+    if opened is not None:
+        page, name = opened
+        navigation.go(page, {state.STREAM if page == "stream" else state.TABLE: name})
+
+
+def _list(frame: pd.DataFrame, shown: Sequence[view.Box]) -> tuple[str, str] | None:
+    """The same as a list; the row that was opened leads where its node does."""
+    boxes = {box.node.name: box for box in shown}
+    name = lists.choose(frame, NODES, key="pipeline_list", names=list(boxes))
+    box = boxes.get(name or "")
+    return (box.page, box.chosen) if box and box.page and box.chosen else None
