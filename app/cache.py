@@ -26,8 +26,8 @@ from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
 from backend.query.export_size import SizeEstimate, estimated
 from backend.streams.batches import MOST_POINTS, Points, points_of
-from backend.streams.graph import WINDOW, reads_several
 from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
+from backend.streams.recent import RecentBatches
 from backend.streams.status import statuses
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
@@ -128,10 +128,14 @@ def stream_runs(name: str) -> list[Run]:
 
 @st.cache_resource(show_spinner=False, ttl=RECENT_TTL_S, max_entries=1)
 def recent_batches() -> dict[str, list[Progress]]:
-    """Each stream's batches of the graph's window; Spark's JSON only where rows come from several sources."""
-    since, store = context.now() - WINDOW, context.store()
+    """Each stream's batches of the graph's window."""
     declared = [status.declaration for status in streams_reading().streams]
-    return {each.name: store.progress(each.name, since=since, raw=reads_several(each)) for each in declared}
+    return _recent().read(context.store(), declared, now=context.now())
+
+
+@st.cache_resource(show_spinner=False)
+def _recent() -> RecentBatches:
+    return RecentBatches()
 
 
 def forget_streams() -> None:
