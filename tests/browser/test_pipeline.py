@@ -59,7 +59,8 @@ def test_the_graph_changes_in_place_and_leads_to_streams(page: Page, served: Ser
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{served.url}/pipeline")
     graph = page.locator(".weir-graph")
-    bronze = graph.get_by_role("link", name="bronze_events, streaming table, running")
+    # Nobody writes batches here, so on a slow machine it may be stalled by now.
+    bronze = graph.get_by_role("link", name=re.compile("^bronze_events, streaming table, (running|stalled)"))
     expect(bronze).to_be_visible(timeout=40_000)
     expect(graph.locator(".node")).to_have_count(3)
     expect(graph.locator(".node text").filter(has_text="& co")).to_have_count(1)
