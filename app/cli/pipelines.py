@@ -13,7 +13,8 @@ from app.cli.lake import services
 from app.cli.output import now, one_line, print_json, print_table, say
 from app.cli.streams import control_store, known_streams
 from backend.errors import LakehouseError
-from backend.streams.graph import WINDOW, Graph, build_graph
+from backend.streams.graph import Graph, build_graph
+from backend.streams.recent import RecentBatches
 
 CHECK_LIMIT_S = 300
 _FOUND = 1  # the checker's exit code when it found problems
@@ -73,9 +74,8 @@ def _graph() -> Graph:
     settings, _ = services()
     statuses, _ = known_streams(settings)
     with control_store(settings) as store:
-        since = now() - WINDOW
-        names = [status.declaration.name for status in statuses]
-        recent = {name: store.progress(name, since=since) for name in names} if store else {}
+        declared = [status.declaration for status in statuses]
+        recent = RecentBatches().read(store, declared, now=now()) if store else {}
     return build_graph(statuses, recent, now=now())
 
 
