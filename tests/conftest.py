@@ -7,8 +7,10 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 # What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server. Longest first.
+# Two Spark sessions, since each waits more than it computes.
 TOGETHER = {
-    "spark": ("tests/spark/",),
+    "comparisons": ("tests/spark/test_diff_", "tests/spark/test_reader_agreement.py"),
+    "streams": ("tests/spark/",),
     "browser": ("tests/browser/",),
     "s3": ("tests/lake/test_s3_", "tests/lake/test_object_store.py", "tests/lake/test_catalog_requests.py"),
 }
@@ -28,7 +30,7 @@ ALONE = (
     "tests/browser/test_pipeline.py",
     "tests/browser/test_live_charts.py",
 )
-FIRST = ("spark", "browser", "s3")
+FIRST = ("comparisons", "streams", "browser", "s3")
 # The demo's streams run when it has started; the tests that need them at rest come after these.
 EARLY = "tests/browser/test_streams.py"
 
