@@ -18,6 +18,7 @@ Step = str | Callable[[SparkSession, Path], object]
 FEWER_TASKS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "2",  # so that tables have several files
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",  # VACUUM and RESTORE start 10,000 tasks else
 }
 AT_ONCE = 3

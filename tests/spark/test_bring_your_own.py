@@ -46,7 +46,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (home / "landing").mkdir()
     (home / "modules").mkdir()
     (home / "modules/shop.py").write_text(shop_of_the_docs(home / "landing"))
-    env = {**FAST, "PYTHONPATH": str(home / "modules"), "WEIR_HOST__PIPELINES": '["shop"]'}
+    # A view's first look at its inputs starts a Python worker, which Spark gives up after 10 s.
+    env = {
+        **FAST,
+        "WEIR_HOST__MAX_RESTARTS": "20",
+        "PYTHONPATH": str(home / "modules"),
+        "WEIR_HOST__PIPELINES": '["shop"]',
+    }
     opened = World(home, env, STREAMS)
     try:
         yield opened

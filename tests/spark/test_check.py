@@ -56,7 +56,7 @@ def test_columns_of_every_table_are_known_and_nothing_is_made(
     assert said(found) == []
     columns = {name: ",".join(schema.names) for name, schema in found.schemas.items()}
     assert columns == {
-        "bronze_orders": "order_id,op,amount,lsn,file_name,file_size_bytes,file_modified_at",
+        "bronze_orders": "order_id,op,amount,lsn,_rescued_data,file_name,file_size_bytes,file_modified_at",
         "silver_orders": "order_id,amount,lsn",
         "silver_orders_tombstones": "order_id,lsn",
         "silver_orders_quarantine": "order_id,op,amount,lsn,broken_expectations,stream,batch_id,quarantined_at",

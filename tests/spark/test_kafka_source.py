@@ -113,7 +113,7 @@ BAD = {
 
 
 def test_a_json_record_is_a_row_or_a_dead_letter_each_once(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
-    topic = kafka_broker.create("orders", max_message_bytes="10000000")
+    topic = kafka_broker.create("json_orders", max_message_bytes="10000000")
     values = [None, *GOOD, *BAD]
     first = kafka_broker.produce(topic, [(b"k", value) for value in values])
     lake = lake_of(bronze_orders=kafka(kafka_broker.servers, topic, format="json", schema=ORDER))
@@ -156,6 +156,7 @@ def test_a_list_and_a_pattern_in_small_batches(kafka_broker: KafkaBroker, lake_o
     assert lake.rows("bronze/bronze_matched")[0].headers is None
 
 
+@pytest.mark.soak
 def test_where_a_stream_begins_and_ends(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
     topic, noon = kafka_broker.create("timed", partitions=1), datetime(2026, 1, 1, 12, tzinfo=UTC)
     for minutes in range(10):
