@@ -67,7 +67,7 @@ def test_from_the_search_to_a_saved_file(page: Page, server: Weir, tmp_path: Pat
     viewer.settle()
 
     saved: list[Download] = []
-    page.on("download", saved.append)
+    page.on("download", lambda download: saved.append(download))
     for _ in range(3):  # while the page is still being made, a press is lost
         tab_to(page, page.locator(".st-key-export_csv button"))
         press(page, "Enter")
