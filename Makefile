@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 ARGS ?=
 # One more than the cores of a small machine: tests of servers, signals and timeouts wait more than they compute.
-WORKERS ?= 4
+WORKERS ?= 2
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
 .PHONY: help run run-kafka test test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs pictures clean
@@ -25,7 +25,7 @@ test test-fast soak: export PYTHONDONTWRITEBYTECODE =
 
 soak: export WEIR_SOAK = 1
 
-test: setup-test ## run the whole suite on four workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
+test: setup-test ## run the whole suite on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
 
 test-fast: setup-test ## run what needs no JVM and no browser

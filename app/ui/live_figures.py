@@ -21,7 +21,6 @@ _DRAW = """
 const made = (parent) => {
   const node = document.createElement("div");
   node.className = "weir-figure";
-  node.setAttribute("role", "img");
   parent.append(node);
   new ResizeObserver(() => node.layout && Plotly.Plots.resize(node)).observe(node);
   return node;
@@ -35,6 +34,7 @@ export default async ({ data, parentElement }) => {
     const { alt, config, figure } = JSON.parse(text);
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     node.style.height = `${figure.layout.height}px`;
+    node.setAttribute("role", "img");
     node.setAttribute("aria-label", alt);
     await Plotly.react(node, figure.data, figure.layout, config);
   }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -28,6 +28,7 @@ from pipelines.spec import StreamSpec
 from tests.processes import wait_until
 
 PATIENCE_S = 240.0
+_HEARING: list["Heard"] = []  # the listener of the lake that was opened last
 
 
 class Heard(StreamingQueryListener):
@@ -68,7 +69,7 @@ class DemoLake:
             assert not ended.active, f"{name} did not end in {PATIENCE_S} s"
             assert ended.failure is None, ended.failure
             # the listener's bus is behind the query
-            wait_until(lambda run=run: run.run_id in self.heard.ended, f"the listener heard all of {name}", limit_s=30)
+            wait_until(lambda run=run: run.run_id in self.heard.ended, f"the listener heard all of {name}", limit_s=120)
 
     def rows(self, table: str) -> list[Row]:
         return self.runtime.session.read.format("delta").load(self.uri(table)).collect()
@@ -108,7 +109,11 @@ def demo_lake(home: Path, *, streams: Iterable[str] | None = None, kafka: str = 
 
 def open_lake(settings: Settings, *specs: StreamSpec) -> DemoLake:
     """A lake with these streams; the session is the one of the whole test run."""
+    for earlier in _HEARING:  # each of them would be told every event of the session
+        SparkSession.active().streams.removeListener(earlier)
+    _HEARING.clear()
     lake = DemoLake(settings, Runtime(settings, Registry(specs)))
     lake.runtime.open()
     lake.runtime.add_listener(lake.heard)
+    _HEARING.append(lake.heard)
     return lake
