@@ -10,7 +10,6 @@ import re
 import sys
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
@@ -121,11 +120,8 @@ class Analysis:
 
 def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -> list[tuple[TableSpec, StructType]]:
     """Each table that the stream writes with its columns, for judged rows of this schema; raises `SpecError`."""
-    return [
-        (table, schema)
-        for table, schema in zip(stream.writes, _derived(stream, rows), strict=True)
-        for schema in (_declared(session, table, schema),)
-    ]
+    derived = zip(stream.writes, _derived(stream, rows), strict=True)
+    return [(table, _declared(session, table, schema)) for table, schema in derived]
 
 
 def _derived(stream: StreamSpec, rows: StructType) -> Iterator[StructType]:
@@ -152,13 +148,12 @@ def _declared(session: SparkSession, table: TableSpec, rows: StructType) -> Stru
 
 def _repeated(registry: Registry) -> Iterator[Problem]:
     declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
-    counts = Counter(each.name for each in declared)
     first: dict[str, Place] = {}
     for each in declared:
         if each.name in first:
             yield Problem(each.declared_at, each.name, f"is declared twice, first at {first[each.name]}", "rename one")
         first.setdefault(each.name, each.declared_at)
-        if counts[each.name] and not _NAME.fullmatch(each.name):
+        if not _NAME.fullmatch(each.name):
             yield Problem(each.declared_at, repr(each.name), "is no name", "use a-z, 0-9 and _, at most 63 characters")
 
 

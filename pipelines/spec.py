@@ -88,8 +88,7 @@ class StreamSpec:
         if not names(self.expectations, OnViolation.QUARANTINE):
             return None
         comment = f"Rows that broke an expectation of {self.name}, as its function returned them, with the reason"
-        owners = {key: value for key, value in self.table.properties.items() if key.startswith("catalog.")}
-        return TableSpec(f"{self.table.name}_quarantine", self.table.layer, comment, properties=owners)
+        return TableSpec(f"{self.table.name}_quarantine", self.table.layer, comment, properties=self.table.owners)
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -52,6 +52,11 @@ class TableSpec:
         return self.location or str(settings.home / "lake" / self.layer / self.name)
 
     @property
+    def owners(self) -> dict[str, str]:
+        """The properties that say whose it is, for tables beside it."""
+        return {key: value for key, value in self.properties.items() if key.startswith("catalog.")}
+
+    @property
     def path(self) -> str:
         """What pages call it: below the lake's root."""
         return f"{self.layer}/{self.name}"

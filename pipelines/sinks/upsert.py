@@ -151,12 +151,8 @@ def tombstones_of(table: TableSpec) -> TableSpec:
         schema=None,
         partition_cols=(),
         cluster_by=(),
-        properties=owners(table),
+        properties=table.owners,
     )
-
-
-def owners(table: TableSpec) -> dict[str, str]:
-    return {key: value for key, value in table.properties.items() if key.startswith("catalog.")}
 
 
 def same_keys(keys: Sequence[str]) -> str:

@@ -75,6 +75,11 @@ class Source(Protocol):
     def read(self, inputs: Inputs) -> DataFrame: ...
 
 
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark takes them: True is `true`."""
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
+
+
 def _empty_folder() -> str:
     folder = Path(tempfile.gettempdir()) / "weir-no-rows"
     folder.mkdir(exist_ok=True)

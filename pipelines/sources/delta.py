@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from backend.settings import Settings
-from pipelines.sources.base import Inputs
+from pipelines.sources.base import Inputs, option_texts
 
 
 class _Read(StrEnum):
@@ -36,7 +36,7 @@ class DeltaSource:
 
         A first start reads the present rows as inserts, and then every change.
         """
-        return replace(self, reads=_Read.CHANGES, options={**self.options, **_texts(options)})
+        return replace(self, reads=_Read.CHANGES, options={**self.options, **option_texts(options)})
 
     def static(self) -> "DeltaSource":
         """All rows as they are at each batch, for joins."""
@@ -86,9 +86,4 @@ def table(name: str, **options: object) -> DeltaSource:
     Options are Delta's: `maxFilesPerTrigger`, `maxBytesPerTrigger`, `skipChangeCommits`, `ignoreDeletes`,
     `startingVersion`, `startingTimestamp`, `withEventTimeOrder`. `.changes()` reads its change feed instead.
     """
-    return DeltaSource(name, _texts(options))
-
-
-def _texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as Spark takes them: True is `true`."""
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
+    return DeltaSource(name, option_texts(options))

@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructType
 
 from backend.settings import Settings
 from pipelines.failures import SpecError
-from pipelines.sources.base import Inputs
+from pipelines.sources.base import Inputs, option_texts
 from pipelines.tables import parse_schema
 
 Format = Literal["json", "csv", "parquet", "text", "binary"]
@@ -142,9 +142,8 @@ def files(
     clean = {"keep": {}, "delete": {"cleanSource": "delete"}}.get(
         done, {"cleanSource": "archive", "sourceArchiveDir": done}
     )
-    said = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
     limits = {"maxFilesPerTrigger": str(max_files_per_trigger)}
-    return FileSource(folder, format, schema, new_columns, {**limits, **clean, **said})
+    return FileSource(folder, format, schema, new_columns, {**limits, **clean, **option_texts(options)})
 
 
 def _merged(known: StructType | None, found: StructType) -> StructType:

@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 from backend.settings import Settings
 from pipelines.failures import SpecError
 from pipelines.secrets import Secret
-from pipelines.sources.base import Inputs
+from pipelines.sources.base import Inputs, option_texts
 from pipelines.sources.kafka_start import Starting, Topics, starting_offsets
 from pipelines.tables import parse_schema
 
@@ -136,8 +136,7 @@ def kafka(
     (`maxOffsetsPerTrigger=10_000`), and Kafka's in `options` (`"kafka.security.protocol": "SASL_SSL"`); a secret
     among them is `secret("env:NAME")`.
     """
-    said = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in more.items()}
-    return KafkaSource(servers, topics, format, schema, starting, ending, {**(options or {}), **said})
+    return KafkaSource(servers, topics, format, schema, starting, ending, {**(options or {}), **option_texts(more)})
 
 
 def _option_problems(name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
