@@ -119,6 +119,14 @@ class StreamNotFoundError(StreamError):
     exit_code = 3
 
 
+class CheckpointError(StreamError):
+    """A file of a checkpoint is missing, or cannot be read. `file` is its path below the checkpoint."""
+
+    def __init__(self, message: str, *, file: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.file = file
+
+
 class StreamRefusedError(StreamError):
     """The act is refused: wrong state, owned by another host, read-only front end, or no reason given."""
 

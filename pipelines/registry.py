@@ -5,7 +5,7 @@ Rule: it holds what was declared, right or wrong; `pipelines.check` says what ca
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 
 from pyspark.sql import SparkSession
@@ -14,9 +14,18 @@ from backend.errors import SettingsError, StreamNotFoundError
 from backend.settings import Settings
 from backend.streams.model import StreamDeclaration, StreamInput
 from pipelines.pipeline import Pipeline
-from pipelines.sources.base import Inputs
+from pipelines.sources.base import Inputs, Source
+from pipelines.sources.delta import DeltaSource
+from pipelines.sources.files import FileSource
 from pipelines.spec import Problem, StreamSpec, ViewSpec
 from pipelines.tables import TableSpec
+
+# Options of a reader that decide what it reads. Others stay with the host: one of them may be a secret.
+TOLD_OPTIONS = {
+    *("startingVersion", "startingTimestamp", "skipChangeCommits", "ignoreDeletes", "ignoreChanges"),
+    *("withEventTimeOrder", "failOnDataLoss", "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "cleanSource"),
+    *("recursiveFileLookup", "pathGlobFilter", "schemaTrackingLocation"),
+}
 
 
 class Registry:
@@ -59,6 +68,26 @@ class Registry:
                 found[name] = None
         return tuple(found)
 
+    def _behind_views(self, sources: Iterable[Source], seen: frozenset[str] = frozenset()) -> Iterator[Source]:
+        views = {view.name: view for view in self.views}
+        for source in sources:
+            view = views.get(source.table) if isinstance(source, DeltaSource) else None
+            if view is None:
+                yield source
+            elif view.name not in seen:
+                yield from self._behind_views(view.sources, seen | {view.name})
+
+    def _input(self, source: Source, settings: Settings) -> StreamInput:
+        match source:
+            case DeltaSource():
+                table = self.tables().get(source.table)
+                name, uri = (table.path, table.uri(settings)) if table else (source.table, source.table)
+                return StreamInput(source.kind, name, uri, _said(source.options))
+            case FileSource():
+                uri = source.folder if "://" in source.folder else str(settings.home / source.folder)
+                return StreamInput(source.kind, source.describe(), uri, _said(source.options))
+        return StreamInput(source.kind, source.describe())
+
     def inputs(self, session: SparkSession, settings: Settings, stream: str) -> Inputs:
         """What a stream's sources read with."""
         uris = {name: table.uri(settings) for name, table in self.tables().items()}
@@ -84,11 +113,15 @@ class Registry:
             expectations=tuple(expectation.name for expectation in stream.expectations),
             kind=stream.kind.value,
             pipeline=stream.pipeline,
-            inputs=tuple(StreamInput(source.kind, source.describe()) for source in stream.sources if not source.tables),
+            inputs=tuple(self._input(source, settings) for source in self._behind_views(stream.sources)),
             side_tables=tuple(table.path for table in stream.writes[1:]),
             tags=dict(stream.tags),
             reset_allowed=stream.reset_allowed,
         )
+
+
+def _said(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: options[name] for name in sorted(TOLD_OPTIONS & options.keys())}
 
 
 def load_registry(settings: Settings) -> Registry:

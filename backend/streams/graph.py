@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from backend.streams.model import Progress, StreamDeclaration, StreamState, StreamStatus
 
 WINDOW = timedelta(minutes=5)
-_VIEW = "materialized view"
 _ALIVE = (StreamState.RUNNING, StreamState.STARTING, StreamState.STOPPING)
 
 
@@ -84,7 +83,7 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
             declared.name, declared.kind, declared.layer, status.state, declared.sink_table, status.because
         )
         batches = recent.get(declared.name, ())
-        for each in declared.inputs:
+        for each in (each for each in declared.inputs if not each.is_table):
             sources[each.name] = Node(each.name, each.kind)
             edges.append(Edge(each.name, declared.name, _rows_per_min(status, each.name, batches, now)))
         for table in declared.source_tables:
@@ -101,7 +100,7 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
 
 
 def _rows_per_min(status: StreamStatus, read: str, batches: Iterable[Progress], now: datetime) -> float | None:
-    if status.declaration.kind == _VIEW or status.state is StreamState.UNKNOWN:
+    if status.declaration.is_view or status.state is StreamState.UNKNOWN:
         return None  # a view counts versions, not rows
     observed = status.observed
     if observed is None:
@@ -117,7 +116,7 @@ def _rows_per_min(status: StreamStatus, read: str, batches: Iterable[Progress], 
 
 def reads_several(declared: StreamDeclaration) -> bool:
     """Whether only Spark's JSON says which rows of a batch came from which source."""
-    return len(declared.inputs) + len(declared.source_tables) > 1
+    return sum(not each.is_table for each in declared.inputs) + len(declared.source_tables) > 1
 
 
 def _rows_from(batch: Progress, read: str, declared: StreamDeclaration) -> int | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+MATERIALIZED_VIEW = "materialized view"
+
 
 class StreamState(StrEnum):
     STOPPED = "STOPPED"
@@ -26,19 +28,41 @@ class DesiredState(StrEnum):
     STOPPED = "STOPPED"
 
 
+class InputKind(StrEnum):
+    TABLE = "table"  # the rows appended to it
+    CHANGE_FEED = "change feed"
+    PRESENT_ROWS = "present rows"  # all of them, in every batch
+    FILES = "files"
+    KAFKA = "kafka"
+    RATE = "rate"
+
+
+_TABLES = (InputKind.TABLE, InputKind.CHANGE_FEED, InputKind.PRESENT_ROWS)
+
+
 @dataclass(frozen=True, slots=True)
 class StreamInput:
-    """What a stream reads that is no table: its kind (files, kafka, rate) and what it is called."""
+    """One source of a stream: what it is called, and the URI of its table or folder.
+
+    `options` are those of the reader that say what is read of it; never a secret.
+    """
 
     kind: str
     name: str
+    uri: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_table(self) -> bool:
+        return self.kind in _TABLES
 
 
 @dataclass(frozen=True, slots=True)
 class StreamDeclaration:
     """What a host says of a stream it can run, for people and for pages. `sink_uri` is the table it writes.
 
-    `side_tables`: what it writes beside that, by path below the lake's root.
+    `source_tables` and `side_tables`: what it reads, and what it writes beside that, by path below the lake's root.
+    `inputs`: each source in the order of its function, those behind views where they are read.
     """
 
     name: str
@@ -57,6 +81,11 @@ class StreamDeclaration:
     side_tables: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     reset_allowed: bool = True
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is recomputed whole from the present rows of its inputs."""
+        return self.kind == MATERIALIZED_VIEW
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,13 @@ def test_the_demo_declares_six_streams_that_say_what_they_read_and_write(tmp_pat
     assert said.checkpoint_location == str(tmp_path / "checkpoints/silver_orders")
     assert said.trigger_interval_ms == 30_000
     assert said.expectations == ("envelope_complete",)
+    assert [(each.kind, each.name, each.uri) for each in said.inputs] == [
+        ("change feed", "bronze/bronze_orders", str(tmp_path / "lake/bronze/bronze_orders"))
+    ]
     landed = registry.declaration(registry.get("bronze_orders"), settings)
-    assert [(each.kind, each.name) for each in landed.inputs] == [("files", "files in landing/orders")]
+    assert [(each.kind, each.name, each.uri) for each in landed.inputs] == [
+        ("files", "files in landing/orders", str(tmp_path / "landing/orders"))
+    ]
 
 
 def test_every_problem_is_told_at_once_with_its_place(words: Pipeline) -> None:

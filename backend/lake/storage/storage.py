@@ -5,6 +5,8 @@ here as `StorageError`, `ObjectMissingError` or `PathRefusedError`. Object store
 folders through the operating system: it sees a symlink, and a read costs a tenth.
 """
 
+from collections.abc import Sequence
+
 from backend.errors import PathRefusedError
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.local_folder import LocalFolder, real
@@ -13,10 +15,10 @@ from backend.settings import Settings
 
 
 class Storage:
-    """The allowed roots. `folder` hands out a reader of one folder below one of them."""
+    """The allowed roots, and those `beside` them. `folder` hands out a reader of one folder below one of them."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.roots: tuple[str, ...] = tuple(dict.fromkeys(normal_uri(root) for root in settings.roots))
+    def __init__(self, settings: Settings, *, beside: Sequence[str] = ()) -> None:
+        self.roots: tuple[str, ...] = tuple(dict.fromkeys(normal_uri(root) for root in (*settings.roots, *beside)))
         for root in filter(is_remote, (*self.roots, *settings.lake.storage_options)):
             from backend.lake.storage.object_store import check_address  # with obstore, which a local lake spares
 
