@@ -24,7 +24,6 @@ from pyspark.sql.streaming.listener import (
 from backend.errors import LakehouseError, StoreError
 from backend.streams.model import Progress
 from backend.streams.progress import parse_progress, parse_time
-from backend.streams.verdict import batch_end
 
 CAPACITY = 5_000
 FLUSH_S = 0.5
@@ -98,7 +97,7 @@ class ProgressWriter:
         batches = [batch for batch in map(_parse, events) if batch is not None]
         if batches:
             self._store.add_progress(batches)
-        ends = {batch.stream: batch_end(batch) for batch in batches}
+        ends = {batch.stream: batch.ended_at for batch in batches}
         for stream, at in {**ends, **signs}.items():
             self._store.touch(stream, at=at)
 

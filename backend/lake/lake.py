@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from backend.lake.files.file_difference import FileDifference
     from backend.lake.files.file_sizes import TargetSize
     from backend.lake.files.footer import FileFooter
+    from backend.lake.history.arrivals import Arrival
     from backend.lake.history.change_feed import ChangeFeedSupport
     from backend.lake.retention.file_check import LogSeen
     from backend.lake.retention.runs import FilesSeen, LogFacts
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 MOST_LOGS = 256
 MOST_FACTS = 32
+MOST_ARRIVING_FILES = 400_000
 CARDS_AT_ONCE = 2  # each keeps the interpreter busy, which pages need too
 REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
 POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
@@ -70,6 +72,7 @@ class Lake:
         )
         self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
         self._facts: Lru[str, tuple[tuple[int, LogListing], LogFacts]] = Lru(MOST_FACTS)
+        self._arrivals: Lru[tuple[str, int, bool, int], Arrival] = Lru(MOST_ARRIVING_FILES, lambda each: 1 + each.files)
         self._listing: tuple[float, catalog.Listing] | None = None  # with the time of the look
 
     def found(self) -> catalog.Listing:
@@ -306,6 +309,26 @@ class Lake:
         log = self._log(ref)
         require_feed(log, version)
         return count_changes(self._storage, ref.uri, log.commits([version])[0])
+
+    def arrivals(self, ref: TableRef, first: int, last: int, *, feed: bool) -> list[Arrival]:
+        """What each commit of a range, both ends included, brings to a stream, or to a reader of the change feed; those
+        cleaned away are not there. Commits that nobody looked at before are read."""
+        from backend.lake.history.arrivals import read_arrivals
+
+        log = self._log(ref)
+        of_table = ref.uri, log.generation(), feed
+        known = self._arrivals.find((*of_table, version) for version in range(first, last + 1))
+        missing = [version for version in range(first, last + 1) if (*of_table, version) not in known]
+        found = {each.version: each for each in read_arrivals(log, missing, feed=feed)} if missing else {}
+        self._arrivals.put_all({(*of_table, version): each for version, each in found.items()})
+        found |= {key[-1]: each for key, each in known.items()}
+        return [found[version] for version in sorted(found)]
+
+    def rest_of_commit(self, ref: TableRef, version: int, read: int, *, feed: bool) -> Arrival:
+        """What is left of a commit when the first `read` of its files were read."""
+        from backend.lake.history.arrivals import rest_of
+
+        return rest_of(self._log(ref), version, read, feed=feed)
 
     def _find_uri(self, uri: str) -> TableRef:
         for ref in self._list(self._settings.lake.refresh_s).refs:

@@ -10,7 +10,6 @@ from itertools import groupby
 from statistics import fmean
 
 from backend.streams.model import ExpectationCount, Progress
-from backend.streams.verdict import batch_end
 
 MOST_POINTS = 240
 BIN_WIDTHS_S = (30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 86_400)
@@ -168,7 +167,7 @@ def _bin(batches: Sequence[Progress], width_s: int | None) -> Bin:
         batches=len(batches),
         at=middle,
         began_at=first.progressed_at,
-        ended_at=batch_end(last),
+        ended_at=last.ended_at,
         input_rows=fmean(batch.num_input_rows for batch in batches),
         output_rows=_mean(batch.output_rows for batch in batches),
         dropped_rows=_mean(batch.rows_dropped_by_watermark for batch in batches),

@@ -13,6 +13,7 @@ from typing import Any
 
 from backend.errors import CheckpointError, ObjectMissingError
 from backend.lake.storage.folder import Folder
+from backend.lake.storage.paths import normal_uri
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 
@@ -59,7 +60,7 @@ class Offsets:
 
 def checkpoint_folder(settings: Settings, location: str) -> Folder:
     """The folder of a checkpoint, below `$WEIR_HOME` or an allowed root; raises `PathRefusedError`."""
-    return Storage(settings, beside=[str(settings.home)]).folder(location)
+    return Storage(settings, beside=[str(settings.home)]).folder(normal_uri(location))
 
 
 def read_checkpoint(folder: Folder) -> Checkpoint:

@@ -6,7 +6,7 @@ Status is computed from observation, never remembered as truth: `Observed` is wh
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 MATERIALIZED_VIEW = "materialized view"
@@ -161,6 +161,11 @@ class Progress:
     output_rows: int | None = None
     expectations: tuple[ExpectationCount, ...] = ()
     raw_json: str = ""
+
+    @property
+    def ended_at(self) -> datetime:
+        """Spark's timestamp, `progressed_at`, is the trigger's start."""
+        return self.progressed_at + timedelta(milliseconds=self.batch_duration_ms or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ a window: https://github.com/linkedin/Burrow/wiki/Consumer-Lag-Evaluation-Rules)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from statistics import median
 
+from backend.format import bytes_text, rate_text, things
+from backend.streams.backlog.lags import Trend, trend
+from backend.streams.backlog.model import Backlog, Lag
 from backend.streams.model import (
     Desired,
     DesiredState,
@@ -21,20 +24,25 @@ from backend.streams.model import (
 )
 
 AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)  # true without anybody looking
-WINDOW = 5  # batches
-LEAST_BATCHES = 3  # to call a stream slow
+WINDOW = 10  # batches
+FAR = 3  # times its trigger and its usual batch: as far behind as a stream that keeps up may be
+LEAST_GROWTH_S = 5.0
 LEAST_STALL_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known of one stream. `recent` are its newest batches, oldest first; `host` wrote `observed`."""
+    """All that is known of one stream. `recent` are its newest batches, oldest first; `host` wrote `observed`.
+
+    `backlog`: None where nobody looked.
+    """
 
     declaration: StreamDeclaration
     desired: Desired | None
     observed: Observed | None
     host: HostHeartbeat | None
     recent: Sequence[Progress] = ()
+    backlog: Backlog | None = None
 
     @property
     def batches(self) -> list[Progress]:
@@ -75,11 +83,12 @@ def _of_state(evidence: Evidence, observed: Observed, now: datetime) -> tuple[Ve
         case StreamState.COMPLETED:
             return Verdict.OK, "has read all there was and ended"
         case StreamState.FAILED:
-            return Verdict.FAILED, f"{_failure(observed, now)}; it waits for a person to start it"
+            waits = _waits(evidence)
+            return Verdict.FAILED, f"{_failure(observed, now)}{waits}; it waits for a person to start it"
         case StreamState.BACKOFF:
             return Verdict.FAILED, f"{_failure(observed, now)}; {_next_try(observed, now)}"
         case StreamState.STOPPED:
-            return Verdict.STOPPED, _stopped(evidence, observed, now)
+            return Verdict.STOPPED, f"{_stopped(evidence, observed, now)}{_waits(evidence)}"
         case _:
             return Verdict.UNKNOWN, "is in a state that nobody knows"
 
@@ -93,26 +102,85 @@ def _of_running(evidence: Evidence, observed: Observed, now: datetime) -> tuple[
         if observed.last_trigger_at and observed.started_at and observed.last_trigger_at > observed.started_at:
             return Verdict.IDLE, "runs and has had nothing to read since its start"
         return Verdict.CATCHING_UP, "runs its first batch"
-    last = batches[-1]
-    if observed.last_trigger_at and observed.last_trigger_at > batch_end(last):
-        return Verdict.IDLE, f"has had nothing new to read for {span((now - batch_end(last)).total_seconds())}"
-    return _of_pace(evidence, batches[-WINDOW:], now)
+    last, backlog = batches[-1], evidence.backlog
+    if observed.last_trigger_at and observed.last_trigger_at > last.ended_at:
+        left_s = backlog.behind_s if backlog and backlog.is_caught_up is False else None
+        if backlog and left_s is not None and left_s > _stall_after_s(evidence.declaration, batches):
+            return Verdict.STALLED, f"runs, but takes nothing of what waits: {waiting(backlog)}"
+        return Verdict.IDLE, f"has had nothing new to read for {span((now - last.ended_at).total_seconds())}"
+    if backlog and backlog.behind_s is not None:
+        return _of_backlog(evidence, backlog, batches[-WINDOW:])
+    return _of_rows(evidence, batches[-WINDOW:])
 
 
-def _of_pace(evidence: Evidence, window: Sequence[Progress], now: datetime) -> tuple[Verdict, str]:
-    trigger_ms = evidence.declaration.trigger_interval_ms
-    durations = [batch.batch_duration_ms for batch in window if batch.batch_duration_ms is not None]
+def _of_backlog(evidence: Evidence, backlog: Backlog, window: Sequence[Progress]) -> tuple[Verdict, str]:
+    """By how far behind it was after each batch: batches may outlast their trigger while that does not grow."""
+    behind_s, trigger_s = backlog.behind_s or 0.0, evidence.declaration.trigger_interval_ms / 1_000
+    if backlog.is_first_read:
+        return Verdict.CATCHING_UP, f"reads its sources for the first time: {waiting(backlog)}"
+    lags = [lag for lag in backlog.lags if lag.at > window[0].progressed_at]
+    behind = f"{span(behind_s)} behind"
+    tendency = trend([lag.behind_s for lag in lags], tolerance=max(trigger_s, LEAST_GROWTH_S))
+    if tendency is Trend.GROWING:
+        return Verdict.SLOW, f"falls behind: {_gains(lags, window)}{behind} and growing"
+    usual_s = trigger_s + _usual_s(window)
+    if behind_s <= FAR * usual_s:
+        return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
+    if tendency is Trend.STEADY:
+        return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waiting(backlog)}"
+    if backlog.drain_s is not None:
+        return Verdict.CATCHING_UP, f"is {behind}; caught up in about {span(backlog.drain_s)} at this pace"
+    return Verdict.CATCHING_UP, f"is {behind} and catching up: {waiting(backlog)}"
+
+
+def _of_rows(evidence: Evidence, window: Sequence[Progress]) -> tuple[Verdict, str]:
+    """Where nobody knows how far behind: batches that take longer than the trigger and carry more each time."""
+    trigger_s, usual_s = evidence.declaration.trigger_interval_ms / 1_000, _usual_s(window)
+    if not 0 < trigger_s < usual_s:
+        return Verdict.OK, _keeps_up(window, "")
+    pace = f"its batches take {span(usual_s)} on a trigger of {span(trigger_s)}"
+    if trend([batch.num_input_rows for batch in window], tolerance=1) is Trend.GROWING:
+        return Verdict.SLOW, f"falls behind: {pace} and carry more rows each time"
+    return Verdict.OK, _keeps_up(window, f"{pace}, and how far behind it is, nobody knows")
+
+
+def _keeps_up(window: Sequence[Progress], more: str) -> str:
     last = window[-1]
-    behind = f"is {span((now - last.progressed_at).total_seconds())} behind"
-    if durations and 0 < trigger_ms < median(durations):
-        pace = f"batches take {span(median(durations) / 1000)} on a trigger of {span(trigger_ms / 1000)}"
-        if len(durations) < LEAST_BATCHES:
-            return Verdict.CATCHING_UP, f"{behind} after its start: its first {pace}"
-        if last.num_input_rows < 0.8 * window[0].num_input_rows:
-            return Verdict.CATCHING_UP, f"{behind} and catching up: {pace}, but carry fewer rows each time"
-        return Verdict.SLOW, f"{behind}: its {pace}"
-    took = span((last.batch_duration_ms or 0) / 1000)
-    return Verdict.OK, f"keeps up: {last.num_input_rows:,} rows in its last batch, done in {took}"
+    took = span((last.batch_duration_ms or 0) / 1_000)
+    return f"keeps up: {last.num_input_rows:,} rows in its last batch, done in {took}" + (f"; {more}" if more else "")
+
+
+def _gains(lags: Sequence[Lag], window: Sequence[Progress]) -> str:
+    """ "reads 420 rows/s, its source gains 900; " where both are known."""
+    before, after = lags[0], lags[-1]
+    elapsed_s = (after.at - before.at).total_seconds()
+    if elapsed_s <= 0 or before.rows is None or after.rows is None:
+        return ""
+    read = sum(batch.num_input_rows for batch in window if batch.ended_at > before.at) / elapsed_s
+    gained = read + (after.rows - before.rows) / elapsed_s
+    return f"reads {rate_text(read)}, its source gains {rate_text(gained)}; " if gained > read else ""
+
+
+def waiting(backlog: Backlog) -> str:
+    """What waits in words: "12 versions, 4,000 rows, 3.1 MB, the oldest 38 min old"."""
+    counts = ((backlog.versions, "version"), (backlog.files, "file"), (backlog.rows, "row"))
+    parts = [things(count, name) for count, name in counts if count]
+    parts += [bytes_text(backlog.size_bytes)] if backlog.size_bytes else []
+    parts += [f"the oldest {span(backlog.behind_s)} old"] if backlog.behind_s else []
+    return ", ".join(parts) or "nothing"
+
+
+def _waits(evidence: Evidence) -> str:
+    """Of a stream at rest."""
+    backlog = evidence.backlog
+    if backlog is None or backlog.is_caught_up is None:
+        return ""
+    return "; nothing waits to be read" if backlog.is_caught_up else f"; {waiting(backlog)} to be read"
+
+
+def _usual_s(window: Sequence[Progress]) -> float:
+    durations = [batch.batch_duration_ms for batch in window if batch.batch_duration_ms is not None]
+    return median(durations) / 1_000 if durations else 0.0
 
 
 def _stopped(evidence: Evidence, observed: Observed, now: datetime) -> str:
@@ -139,13 +207,8 @@ def _next_try(observed: Observed, now: datetime) -> str:
     return f"{tries}, next try in {span(wait_s)}" if wait_s > 0 else f"{tries}, next try now"
 
 
-def batch_end(batch: Progress) -> datetime:
-    """Spark's timestamp is the trigger's start."""
-    return batch.progressed_at + timedelta(milliseconds=batch.batch_duration_ms or 0)
-
-
 def _last_sign(observed: Observed, batches: Sequence[Progress]) -> datetime:
-    signs = (observed.last_trigger_at, observed.started_at, batch_end(batches[-1]) if batches else None)
+    signs = (observed.last_trigger_at, observed.started_at, batches[-1].ended_at if batches else None)
     return max((sign for sign in signs if sign is not None), default=observed.observed_at)
 
 
@@ -155,8 +218,7 @@ def _stall_after_s(declaration: StreamDeclaration, batches: Sequence[Progress]) 
 
 
 def _usual(batches: Sequence[Progress]) -> str:
-    durations = [batch.batch_duration_ms for batch in batches if batch.batch_duration_ms is not None]
-    return f"; before, one took {span(median(durations) / 1000)}" if durations else ""
+    return f"; before, one took {span(_usual_s(batches))}" if batches else ""
 
 
 def _host_gone_s(host: HostHeartbeat | None, now: datetime, stale_s: float) -> float | None:

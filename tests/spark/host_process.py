@@ -21,7 +21,6 @@ from deltalake import DeltaTable
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import Observed, StreamState
-from backend.streams.verdict import batch_end
 from pipelines.demo.ledger import Ledger
 from tests.processes import wait_until
 
@@ -137,7 +136,7 @@ class World:
 
     def _drained(self, since: datetime) -> bool:
         latest, seen = self.store.latest_progress(), self.observed()
-        quiet_since = max([since, *(batch_end(latest[name]) for name in self.streams)]) + timedelta(milliseconds=1)
+        quiet_since = max([since, *(latest[name].ended_at for name in self.streams)]) + timedelta(milliseconds=1)
         signs = [seen[name].last_trigger_at for name in self.streams]
         return all(sign is not None and sign > quiet_since for sign in signs)
 

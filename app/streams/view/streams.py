@@ -22,7 +22,6 @@ from backend.streams.model import (
     StreamStatus,
     Verdict,
 )
-from backend.streams.verdict import batch_end
 
 URGENCY = (
     Verdict.FAILED,
@@ -103,7 +102,7 @@ def wanted_text(desired: Desired | None) -> str:
 
 def last_batch_at(status: StreamStatus) -> datetime | None:
     """When the last batch ended."""
-    return batch_end(status.progress) if status.progress else None
+    return status.progress.ended_at if status.progress else None
 
 
 def why_text(status: StreamStatus) -> str:

@@ -1,0 +1,116 @@
+"""Which files of a folder a stream has not read: those that are there without those that its own log names.
+
+Rule: nothing is opened but the folder's names and the checkpoint; a folder that cannot be listed the way Spark lists it
+is not counted.
+Source: FileStreamSourceLog and CompactibleFileStreamLog of Spark (`v1`, then one JSON object a line; `.compact` holds
+all before it).
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from urllib.parse import unquote
+
+from backend.errors import CheckpointError, StorageError
+from backend.lake.history.arrivals import Arrival
+from backend.lake.storage.folder import Entry, Folder
+from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.storage import Storage
+from backend.settings import Settings
+from backend.streams.backlog.lags import UNREAD
+from backend.streams.backlog.model import SourceBacklog, known_sum
+from backend.streams.backlog.positions import FilesPosition
+from backend.streams.model import StreamInput
+
+MOST_FILES = 100_000
+_PATTERN = frozenset("*?[]{}")
+_HIDDEN = (".", "_")
+_MAX_AGE = timedelta(days=7)  # Spark's default: files older than this before the newest are passed over
+
+
+def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, place: int) -> list[Arrival]:
+    """The files that are there, each with the entry of the source's log that names it as its version.
+
+    `place`: the source's number in the checkpoint. Raises `LakehouseError` where they cannot be listed as Spark does.
+    """
+    if why := _uncounted(source):
+        raise StorageError(why)
+    folder = Storage(settings, beside=[str(settings.home)]).folder(normal_uri(source.uri))
+    named = _named(checkpoint, place)
+    there = list(_files(folder))
+    if len(there) > MOST_FILES:
+        raise StorageError(f"the folder holds more than {MOST_FILES:,} files")
+    newest = max((each.modified_at for _, each in there if each.modified_at), default=None)
+    return [
+        Arrival(named.get(path, UNREAD), each.modified_at, 1, each.size_bytes, None)
+        for path, each in there
+        if not (named and newest and each.modified_at and each.modified_at < newest - _MAX_AGE)
+    ]
+
+
+def files_backlog(source: StreamInput, position: FilesPosition | None, files: list[Arrival]) -> SourceBacklog:
+    """Those that no finished batch read."""
+    left = [each for each in files if position is None or each.version > position.log_offset]
+    return SourceBacklog(
+        source.name,
+        source.kind,
+        files=len(left),
+        size_bytes=known_sum([0, *(each.size_bytes for each in left)]),
+        rows=None if left else 0,
+        oldest_unread_at=min((each.committed_at for each in left if each.committed_at), default=None),
+        unknown="how many rows a file holds is known once it is read" if left else "",
+    )
+
+
+def _uncounted(source: StreamInput) -> str:
+    if not source.uri:
+        return "its folder is not known"
+    if _PATTERN & set(source.uri) or "pathGlobFilter" in source.options:
+        return "its files are chosen by a pattern"
+    return "its reader passes over old files" if "maxFileAge" in source.options else ""
+
+
+def _files(folder: Folder) -> Iterator[tuple[str, Entry]]:
+    """Path and entry of each file that Spark would take, sub-folders too, one more than `MOST_FILES` at most."""
+    asked, found = [""], 0
+    while asked:
+        below = asked.pop()
+        names = [each for each in folder.list(below) if not each.name.startswith(_HIDDEN)]
+        paths = [f"{below}/{each.name}".lstrip("/") for each in names]
+        asked += [path for path, each in zip(paths, names, strict=True) if each.is_folder]
+        files = {path: each for path, each in zip(paths, names, strict=True) if not each.is_folder}
+        unsized = [path for path, each in files.items() if each.size_bytes is None]  # a disk lists names alone
+        told = zip(unsized, folder.stat_many(unsized), strict=True)
+        files |= {path: each for path, each in told if each}
+        for path, each in files.items():
+            found += 1
+            yield f"{folder.uri.rstrip('/')}/{path}", each
+            if found > MOST_FILES:
+                return
+
+
+def _named(checkpoint: Folder, place: int) -> dict[str, int]:
+    """The paths that the source's own log names, with the entry that does."""
+    folder = f"sources/{place}"
+    names = [entry.name for entry in checkpoint.list_after(folder, "", digits_only=True)]
+    compacts = [int(name.removesuffix(".compact")) for name in names if name.endswith(".compact")]
+    compact = max(compacts, default=-1)
+    wanted = [f"{folder}/{compact}.compact"] if compacts else []
+    wanted += [f"{folder}/{name}" for name in names if name.isdigit() and int(name) > compact]
+    return {path: batch for name in wanted for path, batch in _entries(checkpoint, name)}
+
+
+def _entries(checkpoint: Folder, name: str) -> Iterator[tuple[str, int]]:
+    for number, line in enumerate(checkpoint.read(name).decode(errors="replace").splitlines()):
+        if number == 0 or not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            yield _path(entry["path"]), int(entry["batchId"])
+        except (ValueError, KeyError, TypeError) as exc:
+            raise CheckpointError(f"line {number + 1} of {name} cannot be read", file=name) from exc
+
+
+def _path(uri: str) -> str:
+    """Spark writes addresses with percent signs."""
+    return unquote(normal_uri(uri)) if is_remote(uri) else normal_uri(uri)

@@ -1,0 +1,79 @@
+"""How far behind a stream was at the end of each of its recent batches, and where that leads.
+
+Rule: pure; worked out from the offsets that batches reported and the times at which input came, so nothing is sampled
+and a restart forgets nothing.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from statistics import median
+
+from backend.lake.history.arrivals import Arrival
+from backend.streams.backlog.model import Lag, known_sum
+from backend.streams.backlog.positions import DeltaPosition, FilesPosition, Position, parse_position
+from backend.streams.model import Progress
+
+UNREAD = 2**62  # stands for the log entry of a file that no entry names
+LEAST = 4  # values that a trend needs
+TAU = 0.5  # Kendall's, over ten values reached by chance once in forty
+
+
+class Trend(StrEnum):
+    GROWING = "growing"
+    STEADY = "steady"
+    SHRINKING = "shrinking"
+
+
+def trend(values: Sequence[float], *, tolerance: float) -> Trend | None:
+    """Whether values go up or down for certain (Mann-Kendall), and by more than `tolerance`; None for too few."""
+    if len(values) < LEAST:
+        return None
+    pairs = [(a, b) for place, a in enumerate(values) for b in values[place + 1 :]]
+    tau = sum((b > a) - (b < a) for a, b in pairs) / len(pairs)
+    half = len(values) // 2
+    before, after = median(values[:half]), median(values[-half:])
+    if abs(tau) < TAU or abs(after - before) < max(tolerance, 0.25 * min(before, after)):
+        return Trend.STEADY
+    return Trend.GROWING if after > before else Trend.SHRINKING
+
+
+def positions_of(batch: Progress) -> tuple[Position, ...]:
+    """Where each source stood when a batch had ended, in Spark's order; () where the event does not say."""
+    try:
+        sources = json.loads(batch.raw_json)["sources"]
+        return tuple(parse_position(json.dumps(source["endOffset"])) for source in sources)
+    except (ValueError, KeyError, TypeError):
+        return ()
+
+
+def lags(batches: Iterable[Progress], arrivals: Mapping[int, Sequence[Arrival]]) -> tuple[Lag, ...]:
+    """One a batch whose positions are known. `arrivals` by the source's number; a file's version is that of the entry
+    in the source's log that names it, or `UNREAD`."""
+    found = []
+    for batch in batches:
+        positions, at = positions_of(batch), batch.ended_at
+        known = [place for place, each in enumerate(positions) if _has_times(each)]
+        if not known or known != sorted(arrivals):
+            continue
+        unread = [each for place in known for each in _unread(arrivals[place], positions[place], at)]
+        oldest = min((each.committed_at for each in unread if each.committed_at), default=at)
+        found.append(Lag(at, (at - oldest).total_seconds(), known_sum([0, *(each.rows for each in unread)])))
+    return tuple(found)
+
+
+def _has_times(position: Position) -> bool:
+    return isinstance(position, FilesPosition) or (isinstance(position, DeltaPosition) and not position.is_initial)
+
+
+def _unread(arrivals: Sequence[Arrival], position: Position, at: datetime) -> list[Arrival]:
+    """What was there at a moment and lay behind a position; a half-read commit counts whole."""
+    there = [each for each in arrivals if each.files and each.committed_at and each.committed_at <= at]
+    match position:
+        case DeltaPosition():
+            began = position.version, position.files_read
+            return [each for each in there if (each.version, each.files) > began]
+        case FilesPosition():
+            return [each for each in there if each.version > position.log_offset]
+    return []

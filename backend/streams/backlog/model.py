@@ -1,0 +1,142 @@
+"""How far a stream is behind its sources, and until when that is safe.
+
+Rule: what is not known is None with the reason beside it; 0 is said only of what was counted.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DataLoss:
+    """The first moment at which unread input may be deleted, what of it, and the setting that moves the moment."""
+
+    at: datetime
+    what: str
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBacklog:
+    """What one source holds that the stream has not finished reading.
+
+    `versions` of a table, `rows` also for records of a topic. `lost`: versions or records that were deleted before they
+    were read. `unknown` says why a figure is None; `detail` what the figures do not say. `is_first_read`: what waits is
+    part of the snapshot that a stream reads before any change.
+    """
+
+    name: str
+    kind: str
+    versions: int | None = None
+    files: int | None = None
+    size_bytes: int | None = None
+    rows: int | None = None
+    oldest_unread_at: datetime | None = None
+    lost: int = 0
+    data_loss: DataLoss | None = None
+    unknown: str = ""
+    detail: str = ""
+    is_first_read: bool = False
+
+    @property
+    def is_caught_up(self) -> bool | None:
+        """Whether nothing waits; None where nobody knows."""
+        counted = [each for each in (self.rows, self.files, self.versions) if each is not None]
+        if not counted:
+            return None
+        return counted[0] == 0 if self.rows is not None or self.files is not None else not any(counted)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind a stream was when a batch had ended: the age of the oldest unread input, and the unread rows."""
+
+    at: datetime
+    behind_s: float
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """All sources of one stream. Each total is None as soon as one source's part is.
+
+    `lags` are those of recent batches, oldest first; empty where its sources keep no times.
+    """
+
+    sources: tuple[SourceBacklog, ...]
+    seen_at: datetime
+    lags: tuple[Lag, ...] = ()
+
+    @property
+    def versions(self) -> int | None:
+        return self._total(lambda each: each.versions)
+
+    @property
+    def files(self) -> int | None:
+        return self._total(lambda each: each.files)
+
+    @property
+    def size_bytes(self) -> int | None:
+        return self._total(lambda each: each.size_bytes)
+
+    @property
+    def rows(self) -> int | None:
+        return self._total(lambda each: each.rows)
+
+    @property
+    def oldest_unread_at(self) -> datetime | None:
+        return min((each.oldest_unread_at for each in self.sources if each.oldest_unread_at), default=None)
+
+    @property
+    def data_loss(self) -> DataLoss | None:
+        return min((each.data_loss for each in self.sources if each.data_loss), key=lambda loss: loss.at, default=None)
+
+    @property
+    def lost(self) -> int:
+        return sum(each.lost for each in self.sources)
+
+    @property
+    def is_caught_up(self) -> bool | None:
+        """Whether nothing waits in any source; None where nobody knows."""
+        found = [each.is_caught_up for each in self.sources]
+        return False if False in found else None if None in found or not found else True
+
+    @property
+    def is_first_read(self) -> bool:
+        return any(each.is_first_read for each in self.sources)
+
+    @property
+    def drain_s(self) -> float | None:
+        """Until nothing waits, at the pace at which the backlog shrank over recent batches; None when it did not."""
+        if self.is_caught_up:
+            return 0.0
+        if len(self.lags) < 2 or self.rows is None:
+            return None
+        first, last = self.lags[0], self.lags[-1]
+        elapsed_s = (last.at - first.at).total_seconds()
+        if first.rows is None or last.rows is None or elapsed_s <= 0 or last.rows >= first.rows:
+            return None
+        return self.rows * elapsed_s / (first.rows - last.rows)
+
+    @property
+    def behind_s(self) -> float | None:
+        """Age of the oldest unread input when it was looked at; 0 when caught up, None where nobody knows."""
+        if self.is_caught_up:
+            return 0.0
+        oldest = self.oldest_unread_at
+        return max(0.0, (self.seen_at - oldest).total_seconds()) if oldest else None
+
+    @property
+    def unknown(self) -> str:
+        """Why a figure is not known; empty where all are."""
+        return "; ".join(dict.fromkeys(each.unknown for each in self.sources if each.unknown))
+
+    def _total(self, of: Callable[[SourceBacklog], int | None]) -> int | None:
+        return known_sum([of(each) for each in self.sources])
+
+
+def known_sum(values: Sequence[int | None]) -> int | None:
+    """The sum; None when there is nothing to add or one of them is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

@@ -1,0 +1,96 @@
+"""Where a source stands, as its offset in the checkpoint says it.
+
+Rule: an offset is known by its shape; one of an unknown shape is kept as text and counted by nobody.
+Source: DeltaSourceOffset, FileStreamSourceOffset and KafkaSourceOffset as Spark writes them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPosition:
+    """Before the file after `index` of `version`. `is_initial`: within the snapshot of that version, file by file."""
+
+    table_id: str
+    version: int
+    index: int
+    is_initial: bool
+    by_event_time: bool = False  # an initial snapshot in order of event time has no index
+
+    @property
+    def files_read(self) -> int:
+        """How many files of `version` were read."""
+        return max(0, self.index + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesPosition:
+    """After the files of this entry of the source's own log."""
+
+    log_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPosition:
+    """The next offset of each partition, by topic."""
+
+    offsets: Mapping[str, Mapping[int, int]]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionsPosition:
+    """The version of each table, by URI, that a materialized view was computed from."""
+
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPosition:
+    text: str
+
+
+Position = DeltaPosition | FilesPosition | KafkaPosition | VersionsPosition | OtherPosition
+
+
+def parse_position(text: str) -> Position:
+    """Never raises: what is not known is an `OtherPosition`."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return OtherPosition(text)
+    if isinstance(found, dict) and "reservoirId" in found:
+        return _delta(found) or OtherPosition(text)
+    if isinstance(found, dict) and found.keys() == {"logOffset"} and isinstance(found["logOffset"], int):
+        return FilesPosition(found["logOffset"])
+    if isinstance(found, dict) and found and all(isinstance(each, dict) for each in found.values()):
+        return _kafka(found) or OtherPosition(text)
+    if isinstance(found, dict) and found and all(type(each) is int for each in found.values()):
+        return VersionsPosition(found)
+    return OtherPosition(text)
+
+
+def _delta(found: Mapping[str, Any]) -> DeltaPosition | None:
+    table_id, version, index = found.get("reservoirId"), found.get("reservoirVersion"), found.get("index")
+    if not isinstance(table_id, str) or type(version) is not int or type(index) is not int:
+        return None
+    by_event_time = found.get("eventTimeMillis") is not None
+    return DeltaPosition(table_id, version, index, found.get("isStartingVersion") is True, by_event_time)
+
+
+def _kafka(found: Mapping[str, Mapping[str, Any]]) -> KafkaPosition | None:
+    try:
+        return KafkaPosition(
+            {
+                topic: {int(partition): int(offset) for partition, offset in offsets.items()}
+                for topic, offsets in found.items()
+            }
+        )
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,150 @@
+"""How far each stream is behind, from its checkpoint and its sources, whether it runs or not.
+
+Rule: never raises for one stream: what cannot be read is unknown, with the reason.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Lock
+
+from backend.errors import LakehouseError
+from backend.lake.history.arrivals import Arrival
+from backend.lake.lake import Lake
+from backend.lake.storage.folder import Folder
+from backend.settings import Settings
+from backend.streams.backlog.files import files_backlog, read_files
+from backend.streams.backlog.lags import lags, positions_of
+from backend.streams.backlog.model import Backlog, SourceBacklog
+from backend.streams.backlog.positions import DeltaPosition, FilesPosition, Position, VersionsPosition, parse_position
+from backend.streams.backlog.tables import MOST_VERSIONS, is_skipped, table_backlog, view_backlog
+from backend.streams.checkpoint import checkpoint_folder, read_checkpoint, read_offsets
+from backend.streams.model import InputKind, Progress, StreamDeclaration, StreamInput
+
+KEEP_S = 5.0
+_WITHOUT = (InputKind.PRESENT_ROWS, InputKind.RATE)  # read whole in each batch; made up as it is read
+_OF_KIND = {InputKind.TABLE: DeltaPosition, InputKind.CHANGE_FEED: DeltaPosition, InputKind.FILES: FilesPosition}
+
+Placed = tuple[int, Position]  # a position, and its source's number in the checkpoint
+
+
+class BacklogReader:
+    """For one process; several threads may read. What was read is kept for `keep_s`."""
+
+    def __init__(
+        self, settings: Settings, lake: Lake, *, keep_s: float = KEEP_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings, self._lake, self._keep_s, self._clock = settings, lake, keep_s, clock
+        self._lock = Lock()
+        self._known: dict[str, tuple[float, Backlog]] = {}
+
+    def read(self, declared: StreamDeclaration, recent: Sequence[Progress], *, now: datetime) -> Backlog:
+        """What waits for one stream. `recent`: its newest batches, oldest first, with Spark's JSON."""
+        with self._lock:
+            known = self._known.get(declared.name)
+            if known is None or self._clock() - known[0] >= self._keep_s:
+                known = self._known[declared.name] = self._clock(), self._look(declared, recent, now)
+            return known[1]
+
+    def _look(self, declared: StreamDeclaration, recent: Sequence[Progress], now: datetime) -> Backlog:
+        inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
+        try:
+            folder = checkpoint_folder(self._settings, declared.checkpoint_location)
+            batch = read_checkpoint(folder).processed_batch
+            lines = read_offsets(folder, batch).sources if batch is not None else ()
+        except LakehouseError as exc:
+            return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now)
+        placed = [(place, parse_position(line)) for place, line in enumerate(lines) if line is not None]
+        if declared.is_view:
+            return Backlog(tuple(self._of_view(inputs, placed)), now)
+        look = _Look(self._lake, self._settings, folder, [positions_of(each) for each in recent])
+        matched = _matched(inputs, placed, [look.table_id(each) for each in inputs])
+        sources = tuple(look.source(each, matched.get(number)) for number, each in enumerate(inputs))
+        known = all(number in matched for number in range(len(inputs)))
+        return Backlog(sources, now, lags(recent, look.arrivals) if known else ())
+
+    def _of_view(self, inputs: Sequence[StreamInput], placed: Sequence[Placed]) -> Iterator[SourceBacklog]:
+        versions: dict[str, int] = {}
+        for _, position in placed:
+            versions |= position.versions if isinstance(position, VersionsPosition) else {}
+        for each in inputs:
+            try:
+                yield view_backlog(self._lake, each, versions.get(each.uri))
+            except LakehouseError as exc:
+                yield _unknown(each, exc.message)
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at the sources of one stream; collects what came to them for the lags of its recent batches."""
+
+    lake: Lake
+    settings: Settings
+    checkpoint: Folder
+    recent: Sequence[tuple[Position, ...]]
+    arrivals: dict[int, Sequence[Arrival]] = field(default_factory=dict)
+
+    def table_id(self, source: StreamInput) -> str | None:
+        try:
+            return self.lake.snapshot(self.lake.find(source.uri)).metadata.id if source.is_table else None
+        except LakehouseError:
+            return None  # why is said of the source itself
+
+    def source(self, source: StreamInput, placed: Placed | None) -> SourceBacklog:
+        place, position = placed or (None, None)
+        try:
+            match source.kind:
+                case InputKind.TABLE | InputKind.CHANGE_FEED:
+                    assert position is None or isinstance(position, DeltaPosition)
+                    if place is not None:
+                        self._note_table(source, place)
+                    return table_backlog(self.lake, source, position)
+                case InputKind.FILES:
+                    assert position is None or isinstance(position, FilesPosition)
+                    files = read_files(self.settings, source, checkpoint=self.checkpoint, place=place or 0)
+                    if place is not None:
+                        self.arrivals[place] = files
+                    return files_backlog(source, position, files)
+        except LakehouseError as exc:
+            return _unknown(source, exc.message)
+        return _unknown(source, f"a source of kind {source.kind} cannot be counted from here")
+
+    def _note_table(self, source: StreamInput, place: int) -> None:
+        """The commits since the oldest of the recent batches."""
+        ends = [each[place] for each in self.recent if len(each) > place]
+        first = min((end.version for end in ends if isinstance(end, DeltaPosition)), default=None)
+        ref = self.lake.find(source.uri)
+        latest = self.lake.latest_version(ref)
+        if first is not None and latest - first < MOST_VERSIONS:
+            arrivals = self.lake.arrivals(ref, first, latest, feed=source.kind == InputKind.CHANGE_FEED)
+            self.arrivals[place] = [each for each in arrivals if not is_skipped(each, source)]
+
+
+def _unknown(source: StreamInput, why: str) -> SourceBacklog:
+    return SourceBacklog(source.name, source.kind, unknown=why)
+
+
+def _matched(
+    inputs: Sequence[StreamInput], placed: Sequence[Placed], table_ids: Sequence[str | None]
+) -> Mapping[int, Placed]:
+    """Positions by the input's number: tables by their id, since Spark's plan orders the sources, what is left in the
+    order of both."""
+    left, found = list(placed), dict[int, Placed]()
+    for number, table_id in enumerate(table_ids):
+        _take(left, found, number, [each for each in left if table_id and _table_of(each) == table_id])
+    for number, source in enumerate(inputs):
+        kind = _OF_KIND.get(InputKind(source.kind))
+        if number not in found and kind is not None:
+            _take(left, found, number, [each for each in left if isinstance(each[1], kind)])
+    return found
+
+
+def _table_of(placed: Placed) -> str | None:
+    return placed[1].table_id if isinstance(placed[1], DeltaPosition) else None
+
+
+def _take(left: list[Placed], found: dict[int, Placed], number: int, fitting: Sequence[Placed]) -> None:
+    if fitting:
+        found[number] = fitting[0]
+        left.remove(fitting[0])
