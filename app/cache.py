@@ -25,6 +25,7 @@ from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
 from backend.query.export_size import SizeEstimate, estimated
+from backend.streams.backlog.reader import BacklogReader
 from backend.streams.batches import MOST_POINTS, Points, points_of
 from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
 from backend.streams.recent import RecentBatches
@@ -95,8 +96,13 @@ def streams_reading() -> StreamsReading:
 @st.cache_data(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1)
 def _streams_reading() -> StreamsReading:
     now, store = context.now(), context.store()
-    found = statuses(store, now=now, heartbeat_stale_s=context.settings().host.heartbeat_stale_s)
+    found = statuses(store, _backlogs(), now=now, heartbeat_stale_s=context.settings().host.heartbeat_stale_s)
     return StreamsReading(tuple(found), tuple(store.hosts()), now)
+
+
+@st.cache_resource(show_spinner=False)
+def _backlogs() -> BacklogReader:
+    return BacklogReader(context.settings(), context.lake())
 
 
 def stream_names() -> dict[str, str]:

@@ -146,6 +146,10 @@ class HealthSettings(Section):
     stale_after_s: Annotated[
         float, Field(gt=0, description="A table is stale when its last commit is older than this, in seconds.")
     ] = 86_400.0
+    data_loss_within_s: Annotated[
+        float,
+        Field(gt=0, description="Told on Overview: retention deletes unread input of a stream sooner, in seconds."),
+    ] = 259_200.0
 
 
 class DemoSettings(Section):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from backend.lake.model import Commit, Protocol, Snapshot, TableCard, UnreadableTable
     from backend.lake.table.metadata_diff import FieldState
     from backend.lake.table.schema import Column
+    from backend.streams.backlog.model import Backlog, SourceBacklog
     from backend.streams.graph import Graph
 from backend.streams.model import Progress, StreamFailure, StreamStatus
 
@@ -366,6 +367,37 @@ def stream(value: StreamStatus) -> Document:
         "observed_at": observed.observed_at if observed else None,
         "layer": value.declaration.layer,
         "sink_table": value.declaration.sink_table,
+        "backlog": _backlog(value.backlog),
+        "data_loss_at": value.backlog.data_loss.at if value.backlog and value.backlog.data_loss else None,
+        "starved_by": value.starved_by,
+    }
+
+
+def _backlog(value: Backlog | None) -> Document | None:
+    """None where nobody looked; a figure is None where nobody knows."""
+    return None if value is None else _waiting(value) | {"drain_s": value.drain_s}
+
+
+def _waiting(value: Backlog | SourceBacklog) -> Document:
+    return {
+        "versions": value.versions,
+        "files": value.files,
+        "bytes": value.size_bytes,
+        "rows": value.rows,
+        "oldest_unread_at": value.oldest_unread_at,
+    }
+
+
+def _source(value: SourceBacklog) -> Document:
+    loss = value.data_loss
+    return {
+        "name": value.name,
+        "kind": value.kind,
+        "backlog": _waiting(value),
+        "lost": value.lost,
+        "data_loss": {"at": loss.at, "what": loss.what, "setting": loss.setting} if loss else None,
+        "detail": value.detail,
+        "unknown": value.unknown,
     }
 
 
@@ -383,6 +415,7 @@ def whole_stream(value: StreamStatus) -> Document:
         "pipeline": declaration.pipeline,
         "side_tables": list(declaration.side_tables),
         "tags": dict(declaration.tags),
+        "sources": [_source(each) for each in value.backlog.sources] if value.backlog else [],
         "reset_allowed": declaration.reset_allowed,
         "request": (
             {

@@ -17,18 +17,21 @@ from app.cli.output import now, one_line, print_json, print_table, say
 from backend.errors import StreamNotFoundError
 from backend.format import ago, rate_text, utc_text
 from backend.settings import Settings
+from backend.streams.backlog.words import behind_text, data_loss_sentence, source_sentence
 from backend.streams.model import HostHeartbeat, StreamState, StreamStatus
 
 if TYPE_CHECKING:
+    from backend.lake.lake import Lake
     from backend.store.store import ControlStore
+    from backend.streams.status import Backlogs
 
 _SQLITE = "sqlite:///"
 _HINT = "start the host with `weir up` or `weir host`; WEIR_HOME or WEIR_STORE__URL say where its store is"
 
 
 def everything(*, as_json: bool) -> int:
-    settings, _ = services()
-    statuses, hosts = known_streams(settings)
+    settings, lake = services()
+    statuses, hosts = known_streams(settings, _backlogs(settings, lake))
     if as_json:
         print_json([documents.stream(status) for status in statuses])
         return 0
@@ -37,9 +40,9 @@ def everything(*, as_json: bool) -> int:
         say(_HINT, style="dim")
         return 0
     print_table(
-        ("stream", "desired", "state", "verdict", "batch", "last batch", "input", "why"),
+        ("stream", "desired", "state", "verdict", "behind", "last batch", "input", "why"),
         (_row(status) for status in statuses),
-        right=("batch", "input"),
+        right=("behind", "input"),
     )
     if not _alive(hosts, settings):
         say("No host is alive: nothing of this moves.", style="yellow")
@@ -47,8 +50,8 @@ def everything(*, as_json: bool) -> int:
 
 
 def one(name: str, *, as_json: bool) -> int:
-    settings, _ = services()
-    status = _status(name, known_streams(settings)[0])
+    settings, lake = services()
+    status = _status(name, known_streams(settings, _backlogs(settings, lake))[0])
     if as_json:
         print_json(documents.whole_stream(status))
         return 0
@@ -68,6 +71,7 @@ def one(name: str, *, as_json: bool) -> int:
         "rates": _rates(status),
         "watermark": utc_text(progress.watermark) if progress else "–",
     }
+    lines |= {"waits" if place == 0 else "": text for place, text in enumerate(_waits(status))}
     for word, text in lines.items():
         say(f"{word:<11} {one_line(text)}")
     for failure in status.observed.failures if status.observed else ():
@@ -102,15 +106,23 @@ def request(name: str, action: Literal["start", "stop", "restart"], reason: str,
     return 0
 
 
-def known_streams(settings: Settings) -> tuple[list[StreamStatus], list[HostHeartbeat]]:
+def known_streams(
+    settings: Settings, backlogs: "Backlogs | None" = None
+) -> tuple[list[StreamStatus], list[HostHeartbeat]]:
     """Every declared stream and every host; both empty where there is no store yet."""
     with control_store(settings) as store:
         if store is None:
             return [], []
         from backend.streams.status import statuses
 
-        found = statuses(store, now=now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
+        found = statuses(store, backlogs, now=now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
         return found, store.hosts()
+
+
+def _backlogs(settings: Settings, lake: "Lake") -> "Backlogs":
+    from backend.streams.backlog.reader import BacklogReader
+
+    return BacklogReader(settings, lake)
 
 
 def query_names(statuses: list[StreamStatus]) -> dict[str, str]:
@@ -170,6 +182,16 @@ def _rates(status: StreamStatus) -> str:
     )
 
 
+def _waits(status: StreamStatus) -> Iterator[str]:
+    """A line a source, and until when that is safe."""
+    if status.backlog is None:
+        return
+    for source in status.backlog.sources:
+        yield f"{source.name}: {source_sentence(source, now=now())}"
+    if loss := status.backlog.data_loss:
+        yield data_loss_sentence(loss, now=now())
+
+
 def _row(status: StreamStatus) -> tuple[str, ...]:
     progress = status.progress
     return (
@@ -177,7 +199,7 @@ def _row(status: StreamStatus) -> tuple[str, ...]:
         status.desired.state.value if status.desired else "–",
         status.state.value,
         status.verdict.value,
-        str(progress.batch_id) if progress else "–",
+        behind_text(status.backlog),
         ago(progress.progressed_at, now()) if progress else "–",
         rate_text(status.input_rows_per_s),
         status.because,

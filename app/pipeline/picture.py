@@ -24,6 +24,7 @@ const made = (parent) => {
   part.tabIndex = 0;
   part.setAttribute("role", "group");
   const button = document.createElement("button");
+  button.hidden = true;  // until it is known whether the graph fits, and what the button says
   button.onclick = () => { node.classList.toggle("whole"); sized(node); };
   node.append(button, part);
   parent.append(node);

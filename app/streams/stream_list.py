@@ -33,6 +33,9 @@ STREAMS = Look(
         "Why": st.column_config.TextColumn(width=260),
         "Wanted": st.column_config.TextColumn(width=100, help="What a person asked for"),
         "Observed": st.column_config.TextColumn(width=105, help="What the host last saw"),
+        "Behind": st.column_config.TextColumn(
+            width=90, help="Age of the oldest input that it has not read. “–”: nobody can tell"
+        ),
         "Rows in": st.column_config.Column(
             width=90, alignment="right", help="Rows per second in the last batch, while it runs"
         ),

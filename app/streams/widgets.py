@@ -21,8 +21,13 @@ from backend.streams.batches import ExpectationTotal, Points, expectation_totals
 from backend.streams.model import StreamState, StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
-VIEWS = ("Expectations", "Runs", "Failures", "Operation log", "Declaration")
+VIEWS = ("Backlog", "Expectations", "Runs", "Failures", "Operation log", "Declaration")
 RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
+SOURCES = Look(
+    formats={"Versions": "count", "Files": "count", "Rows": "count", "Size": "bytes", "Oldest": "ago"},
+    config={"Note": st.column_config.TextColumn(width="large")},
+    alt="What waits in each source of this stream",
+)
 FAILURES = Look(
     formats={"When": "ago"},
     config={"Message": st.column_config.TextColumn(width="large")},
@@ -103,6 +108,7 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
 
 def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal]) -> None:
     key_figures(view.key_figures(status, now=context.now()), key="flow_figures")
+    key_figures(view.backlog_figures(status, now=context.now()), key="backlog_figures")
     key_figures(view.state_figures(status, points, totals), key="state_figures")
 
 
@@ -134,6 +140,11 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     )
     now = context.now()
     match chosen:
+        case "Expectations":
+            for table in status.declaration.side_tables:
+                if table.endswith("_quarantine"):
+                    navigation.table_link(table, f"Rows set apart: {table}")
+            _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
         case "Runs":
             runs = cache.stream_runs(status.declaration.name)
             _table(view.build_run_frame(runs, now=now), RUNS, "No run has reported progress yet.")
@@ -144,10 +155,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         case "Declaration":
             _declaration(status)
         case _:
-            for table in status.declaration.side_tables:
-                if table.endswith("_quarantine"):
-                    navigation.table_link(table, f"Rows set apart: {table}")
-            _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
+            _table(view.build_source_frame(status, now=now), SOURCES, "This stream reads nothing that can wait.")
     with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
 

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from backend.format import things
 from backend.health.merging import gain_text, merge_gain
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, UnreadableTable
 from backend.settings import Settings
+from backend.streams.backlog.words import data_loss_sentence
 from backend.streams.model import DesiredState, HostHeartbeat, StreamState, StreamStatus, Verdict
 
 MOST_DETAIL = 60  # characters
@@ -24,10 +26,12 @@ class AttentionRules:
     stale_after_s: float
     min_files: int
     heartbeat_stale_s: float
+    data_loss_within_s: float = 259_200.0
 
     @classmethod
     def of(cls, settings: Settings) -> "AttentionRules":
-        return cls(settings.health.stale_after_s, settings.health.min_files, settings.host.heartbeat_stale_s)
+        health = settings.health
+        return cls(health.stale_after_s, health.min_files, settings.host.heartbeat_stale_s, health.data_loss_within_s)
 
 
 def attention(
@@ -41,7 +45,11 @@ def attention(
     """Failed and stopped streams, dead hosts, unreadable and stale tables, many small files; most urgent first."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
     alive = any((now - host.beat_at).total_seconds() <= rules.heartbeat_stale_s for host in beats)
-    items = [*_stream_items(streams), *(_unwatched(streams) if alive else _host_items(beats, streams))]
+    items = [
+        *_stream_items(streams),
+        *_expiring(streams, now, rules),
+        *(_unwatched(streams) if alive else _host_items(beats, streams)),
+    ]
     fed = {_plain(s.declaration.sink_uri): s for s in streams}
     for table in tables:
         if isinstance(table, UnreadableTable):
@@ -53,7 +61,7 @@ def attention(
     return tuple(sorted(items, key=lambda item: (order.index(item.severity), causes.index(item.cause), item.subject)))
 
 
-def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
+def _stream_items(streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
     for status in streams:
         name, failure = status.declaration.name, status.observed.last_failure if status.observed else None
         if status.state is StreamState.FAILED:
@@ -85,6 +93,8 @@ def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
             )
         elif status.state is StreamState.STOPPED and (wish := status.desired) and wish.state is DesiredState.STOPPED:
             by, why = f" by {wish.actor}" if wish.actor else "", f": {wish.reason}" if wish.reason else "."
+            starved = [each.declaration.name for each in streams if each.starved_by == name]
+            why += f" It starves {', '.join(starved)}." if starved else ""
             yield AttentionItem(
                 Severity.NOTE,
                 Cause.STOPPED_STREAM,
@@ -93,6 +103,24 @@ def _stream_items(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
                 "Start it when it is wanted again.",
                 wish.requested_at,
             )
+
+
+def _expiring(streams: Iterable[StreamStatus], now: datetime, rules: AttentionRules) -> Iterator[AttentionItem]:
+    """Unread input that is lost, or will be soon: half of the time that its retention gives has passed."""
+    for status in streams:
+        name, backlog = status.declaration.name, status.backlog
+        if backlog is None:
+            continue
+        loss = backlog.data_loss
+        left_s = (loss.at - now).total_seconds() if loss else None
+        if backlog.lost:
+            what = f"{name} was too late: {things(backlog.lost, 'version')} were deleted before it read them."
+            step = "Its page says which source; a reset reads what is still there."
+            yield AttentionItem(Severity.CRITICAL, Cause.EXPIRING_STREAM, name, what, step, backlog.oldest_unread_at)
+        elif loss and left_s is not None and left_s < min(rules.data_loss_within_s, backlog.behind_s or 0.0):
+            what = f"{name}: {data_loss_sentence(loss, now=now)}."
+            step = f"Let it catch up before that, or raise {loss.setting} of its source."
+            yield AttentionItem(Severity.WARNING, Cause.EXPIRING_STREAM, name, what, step, backlog.oldest_unread_at)
 
 
 def _unwatched(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
@@ -166,6 +194,8 @@ def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, rules: A
         return None
     days = (now - card.last_commit_at).total_seconds() / 86_400
     age = f"{days:.0f} days" if days >= 2 else f"{days * 24:.0f} hours"
+    if feeder and feeder.starved_by:
+        return None  # told once, where its cause is
     if feeder and feeder.desired and feeder.desired.state is DesiredState.RUNNING:
         name = feeder.declaration.name
         what, step = f"No commit for {age} although {name} should write it.", f"Look at the stream {name}."

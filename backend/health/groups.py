@@ -76,6 +76,10 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
         _of_names("keep failing and are restarted by their host"),
         _always("Read each error on its stream's page before the host gives up."),
     ),
+    Cause.EXPIRING_STREAM: (
+        _of_names("lose unread input to retention, or soon will"),
+        _always("Each stream's page says when, and which setting moves that."),
+    ),
     Cause.SLOW_STREAM: (
         _of_names("are slow or stalled"),
         _always("Look at input, batch duration and state on each stream's page."),

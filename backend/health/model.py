@@ -135,6 +135,7 @@ class Cause(StrEnum):
     FAILED_STREAM = "failed_stream"
     NO_HOST = "no_host"
     UNREADABLE = "unreadable"
+    EXPIRING_STREAM = "expiring_stream"  # retention deletes, or has deleted, what it has not read
     FAILING_STREAM = "failing_stream"
     SLOW_STREAM = "slow_stream"
     UNWATCHED_STREAM = "unwatched_stream"

@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backend.streams.backlog.model import Backlog
 
 MATERIALIZED_VIEW = "materialized view"
 
@@ -229,7 +233,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it."""
+    """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it.
+
+    `backlog`: None where nobody looked. `starved_by`: the stream upstream that stands still.
+    """
 
     declaration: StreamDeclaration
     desired: Desired | None
@@ -238,6 +245,8 @@ class StreamStatus:
     progress: Progress | None
     verdict: Verdict
     because: str
+    backlog: "Backlog | None" = None
+    starved_by: str | None = None
 
     @property
     def input_rows_per_s(self) -> float | None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
-from backend.format import bytes_text, rate_text, things
+from backend.format import rate_text, span
 from backend.streams.backlog.lags import Trend, trend
 from backend.streams.backlog.model import Backlog, Lag
+from backend.streams.backlog.words import waiting
 from backend.streams.model import (
     Desired,
     DesiredState,
@@ -83,12 +84,12 @@ def _of_state(evidence: Evidence, observed: Observed, now: datetime) -> tuple[Ve
         case StreamState.COMPLETED:
             return Verdict.OK, "has read all there was and ended"
         case StreamState.FAILED:
-            waits = _waits(evidence)
+            waits = _waits(evidence, now)
             return Verdict.FAILED, f"{_failure(observed, now)}{waits}; it waits for a person to start it"
         case StreamState.BACKOFF:
             return Verdict.FAILED, f"{_failure(observed, now)}; {_next_try(observed, now)}"
         case StreamState.STOPPED:
-            return Verdict.STOPPED, f"{_stopped(evidence, observed, now)}{_waits(evidence)}"
+            return Verdict.STOPPED, f"{_stopped(evidence, observed, now)}{_waits(evidence, now)}"
         case _:
             return Verdict.UNKNOWN, "is in a state that nobody knows"
 
@@ -106,7 +107,7 @@ def _of_running(evidence: Evidence, observed: Observed, now: datetime) -> tuple[
     if observed.last_trigger_at and observed.last_trigger_at > last.ended_at:
         left_s = backlog.behind_s if backlog and backlog.is_caught_up is False else None
         if backlog and left_s is not None and left_s > _stall_after_s(evidence.declaration, batches):
-            return Verdict.STALLED, f"runs, but takes nothing of what waits: {waiting(backlog)}"
+            return Verdict.STALLED, f"runs, but takes nothing of what waits: {waiting(backlog, now=now)}"
         return Verdict.IDLE, f"has had nothing new to read for {span((now - last.ended_at).total_seconds())}"
     if backlog and backlog.behind_s is not None:
         return _of_backlog(evidence, backlog, batches[-WINDOW:])
@@ -115,9 +116,13 @@ def _of_running(evidence: Evidence, observed: Observed, now: datetime) -> tuple[
 
 def _of_backlog(evidence: Evidence, backlog: Backlog, window: Sequence[Progress]) -> tuple[Verdict, str]:
     """By how far behind it was after each batch: batches may outlast their trigger while that does not grow."""
-    behind_s, trigger_s = backlog.behind_s or 0.0, evidence.declaration.trigger_interval_ms / 1_000
+    now, behind_s, trigger_s = (
+        backlog.seen_at,
+        backlog.behind_s or 0.0,
+        evidence.declaration.trigger_interval_ms / 1_000,
+    )
     if backlog.is_first_read:
-        return Verdict.CATCHING_UP, f"reads its sources for the first time: {waiting(backlog)}"
+        return Verdict.CATCHING_UP, f"reads its sources for the first time: {waiting(backlog, now=now)}"
     lags = [lag for lag in backlog.lags if lag.at > window[0].progressed_at]
     behind = f"{span(behind_s)} behind"
     tendency = trend([lag.behind_s for lag in lags], tolerance=max(trigger_s, LEAST_GROWTH_S))
@@ -127,10 +132,10 @@ def _of_backlog(evidence: Evidence, backlog: Backlog, window: Sequence[Progress]
     if behind_s <= FAR * usual_s:
         return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
     if tendency is Trend.STEADY:
-        return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waiting(backlog)}"
+        return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waiting(backlog, now=now)}"
     if backlog.drain_s is not None:
         return Verdict.CATCHING_UP, f"is {behind}; caught up in about {span(backlog.drain_s)} at this pace"
-    return Verdict.CATCHING_UP, f"is {behind} and catching up: {waiting(backlog)}"
+    return Verdict.CATCHING_UP, f"is {behind} and catching up: {waiting(backlog, now=now)}"
 
 
 def _of_rows(evidence: Evidence, window: Sequence[Progress]) -> tuple[Verdict, str]:
@@ -161,21 +166,12 @@ def _gains(lags: Sequence[Lag], window: Sequence[Progress]) -> str:
     return f"reads {rate_text(read)}, its source gains {rate_text(gained)}; " if gained > read else ""
 
 
-def waiting(backlog: Backlog) -> str:
-    """What waits in words: "12 versions, 4,000 rows, 3.1 MB, the oldest 38 min old"."""
-    counts = ((backlog.versions, "version"), (backlog.files, "file"), (backlog.rows, "row"))
-    parts = [things(count, name) for count, name in counts if count]
-    parts += [bytes_text(backlog.size_bytes)] if backlog.size_bytes else []
-    parts += [f"the oldest {span(backlog.behind_s)} old"] if backlog.behind_s else []
-    return ", ".join(parts) or "nothing"
-
-
-def _waits(evidence: Evidence) -> str:
+def _waits(evidence: Evidence, now: datetime) -> str:
     """Of a stream at rest."""
     backlog = evidence.backlog
     if backlog is None or backlog.is_caught_up is None:
         return ""
-    return "; nothing waits to be read" if backlog.is_caught_up else f"; {waiting(backlog)} to be read"
+    return "; nothing waits to be read" if backlog.is_caught_up else f"; {waiting(backlog, now=now)} to be read"
 
 
 def _usual_s(window: Sequence[Progress]) -> float:
@@ -243,18 +239,3 @@ def _wanted(evidence: Evidence) -> bool:
 def _short(message: str) -> str:
     line = " ".join(message.split())
     return line if len(line) <= 200 else f"{line[:199]}…"
-
-
-def span(seconds: float) -> str:
-    """A length of time in words: "0.4 s", "38 s", "12 min", "2 h 10 min", "3 d"."""
-    whole = round(max(seconds, 0))
-    if seconds < 9.95:
-        return f"{max(seconds, 0):.1f} s" if seconds % 1 and seconds > 0 else f"{whole} s"
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3_600:
-        return f"{whole // 60} min"
-    if whole < 86_400:
-        minutes = whole % 3_600 // 60
-        return f"{whole // 3_600} h {minutes} min" if minutes else f"{whole // 3_600} h"
-    return f"{whole // 86_400} d"

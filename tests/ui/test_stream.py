@@ -49,7 +49,8 @@ def test_a_flowing_stream_shows_its_last_batch(store, now: datetime) -> None:
 def test_the_quarantine_is_one_click_away(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
 
-    links = {link.label: link.proto.query_string for link in open_page("stream", stream=NAME).main.page_link}
+    app = open_page("stream", stream=NAME, view="Expectations")
+    links = {link.label: link.proto.query_string for link in app.main.page_link}
 
     table = "silver/silver_events_quarantine"
     assert links[f"Rows set apart: {table}"] == f"table={table.replace('/', '%2F')}"
@@ -59,7 +60,7 @@ def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime)
     stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
     events = store.progress(NAME)
 
-    app = open_page("stream", stream=NAME)
+    app = open_page("stream", stream=NAME, view="Expectations")
 
     assert metrics(app)["Dropped as too late"] == str(sum(each.rows_dropped_by_watermark for each in events))
     table = _list(app).set_index("Expectation")

@@ -9,6 +9,7 @@ from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
+from backend.streams.backlog.model import Backlog, DataLoss, SourceBacklog
 from backend.streams.model import (
     Desired,
     DesiredState,
@@ -184,3 +185,44 @@ def test_every_cause_has_words_for_one_and_for_many(cause: Cause) -> None:
     assert many.what.startswith(f"6 {cause.kind}s ") and many.what.endswith(".") and many.next_step.endswith(".")
     names = "t0, t1, t2, t3 and 2 more" in many.what
     assert names is (cause not in (Cause.UNREADABLE, Cause.SMALL_FILES))
+
+
+def behind(age: timedelta, *, until: timedelta, lost: int = 0) -> StreamStatus:
+    loss = DataLoss(NOW + until, "the log entry of v12", "delta.logRetentionDuration")
+    source = SourceBacklog(
+        "bronze", "table", versions=3, files=3, rows=30, oldest_unread_at=NOW - age, lost=lost, data_loss=loss
+    )
+    return replace(RUNNING, backlog=Backlog((source,), NOW))
+
+
+def test_unread_input_that_retention_deletes_soon_is_told_with_the_setting() -> None:
+    (item,) = of(streams=(behind(28 * 24 * HOUR, until=48 * HOUR),))
+    assert (item.cause, item.severity) == (Cause.EXPIRING_STREAM, Severity.WARNING)
+    assert item.what == (
+        "silver_orders: unread input may be deleted from 2026-03-03 12:00:00 UTC on (in 2 d): "
+        "the log entry of v12; delta.logRetentionDuration moves that."
+    )
+    assert "raise delta.logRetentionDuration" in item.next_step
+
+
+def test_a_short_retention_alarms_nobody_while_the_stream_keeps_up() -> None:
+    assert of(streams=(behind(timedelta(seconds=5), until=HOUR),)) == []
+    assert of(streams=(behind(5 * 24 * HOUR, until=25 * 24 * HOUR),)) == []
+
+
+def test_input_that_is_gone_is_critical() -> None:
+    (item,) = of(streams=(behind(timedelta(seconds=5), until=HOUR, lost=2),))
+    assert (item.cause, item.severity) == (Cause.EXPIRING_STREAM, Severity.CRITICAL)
+    assert "2 versions were deleted before it read them" in item.what
+
+
+def test_a_cause_is_told_once_and_its_victims_are_named() -> None:
+    stopped = stream(StreamState.STOPPED, Verdict.STOPPED, desired=DesiredState.STOPPED)
+    gold = replace(RUNNING.declaration, name="gold_orders", sink_uri="/lake/gold/orders", sink_table="gold/orders")
+    starved = replace(RUNNING, declaration=gold, starved_by="silver_orders", verdict=Verdict.IDLE)
+    stale = replace(
+        FRESH, ref=TableRef("/lake/gold/orders", "gold/orders", "/lake", "gold"), last_commit_at=NOW - 99 * HOUR
+    )
+    (item,) = of(stale, streams=(stopped, starved))
+    assert item.cause is Cause.STOPPED_STREAM
+    assert item.what.endswith("It starves gold_orders.")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.format import span
 from backend.store.store import ControlStore
 from backend.streams.backlog.lags import Trend, trend
 from backend.streams.backlog.model import Backlog, Lag, SourceBacklog
@@ -24,7 +25,7 @@ from backend.streams.model import (
     Verdict,
 )
 from backend.streams.status import statuses
-from backend.streams.verdict import Evidence, Judgement, judge, span
+from backend.streams.verdict import Evidence, Judgement, judge
 
 WAITS = "12 versions, 12 files, 4,000 rows, 3.1 MB, the oldest"
 FIGURES = ("rows", "versions", "files", "size_bytes")

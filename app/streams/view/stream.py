@@ -10,8 +10,21 @@ import pandas as pd
 
 from app.streams.view.streams import last_batch_at
 from app.ui.frames import ages
-from app.ui.words import KeyFigure
-from backend.format import ago, bytes_text, count_text, duration_text, percent, rate_text, things, utc_text
+from app.ui.words import KeyFigure, sentence
+from backend.format import (
+    UNKNOWN,
+    ago,
+    bytes_text,
+    count_text,
+    duration_text,
+    percent,
+    rate_text,
+    span,
+    things,
+    utc_text,
+)
+from backend.streams.backlog.model import Backlog, SourceBacklog
+from backend.streams.backlog.words import behind_text, data_loss_sentence
 from backend.streams.batches import ExpectationTotal, Points, dropped_rows, sum_known
 from backend.streams.model import Run, StreamState, StreamStatus
 
@@ -95,6 +108,70 @@ def state_figures(status: StreamStatus, points: Points, totals: Sequence[Expecta
             note=f"{percent(failed / checked)} of checks" if failed is not None and checked else "",
         ),
     ]
+
+
+def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
+    """How far behind, what waits, when it will be done, and until when that is safe."""
+    backlog = status.backlog
+    why = f" {sentence(backlog.unknown)}" if backlog and backlog.unknown else ""
+    loss = backlog.data_loss if backlog else None
+    drain_s = backlog.drain_s if backlog and status.state is StreamState.RUNNING else None
+    return [
+        KeyFigure(
+            "Behind",
+            behind_text(backlog),
+            f"Age of the oldest input that it has not read.{why}",
+            note=f"since {utc_text(backlog.oldest_unread_at)}" if backlog and backlog.oldest_unread_at else "",
+        ),
+        KeyFigure(
+            "Waiting",
+            f"{count_text(backlog.rows)} rows" if backlog and backlog.rows is not None else UNKNOWN,
+            f"Rows of its sources that it has not read, from its checkpoint and their logs.{why}",
+            note=_waiting_note(backlog) if backlog else "",
+        ),
+        KeyFigure(
+            "Caught up in",
+            "now" if drain_s == 0 else duration_text(drain_s),
+            "At the pace of its last batches, with what arrives meanwhile. “–”: it does not run, or what waits does "
+            "not shrink.",
+        ),
+        KeyFigure(
+            "Safe until",
+            span((loss.at - now).total_seconds()) if loss and loss.at > now else "over" if loss else UNKNOWN,
+            sentence(data_loss_sentence(loss, now=now)) if loss else "Nothing waits that retention could delete.",
+            note=f"at {utc_text(loss.at)}" if loss else "",
+        ),
+    ]
+
+
+def _waiting_note(backlog: Backlog) -> str:
+    counts = ((backlog.versions, "version"), (backlog.files, "file"))
+    parts = [things(count, name) for count, name in counts if count is not None]
+    parts += [bytes_text(backlog.size_bytes)] if backlog.size_bytes is not None else []
+    return " · ".join(parts)
+
+
+def build_source_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
+    """One row a source: what waits in it, and what is to be known about that."""
+    sources = status.backlog.sources if status.backlog else ()
+    return pd.DataFrame(
+        {
+            "Source": [source.name for source in sources],
+            "Kind": [source.kind for source in sources],
+            "Versions": pd.array([source.versions for source in sources], dtype="Int64"),
+            "Files": pd.array([source.files for source in sources], dtype="Int64"),
+            "Rows": pd.array([source.rows for source in sources], dtype="Int64"),
+            "Size": pd.array([source.size_bytes for source in sources], dtype="Int64"),
+            "Oldest": ages([source.oldest_unread_at for source in sources], now),
+            "Note": [_source_note(source, now) for source in sources],
+        }
+    )
+
+
+def _source_note(source: SourceBacklog, now: datetime) -> str:
+    lost = f"{things(source.lost, 'version')} lost before they were read" if source.lost else source.detail
+    loss = data_loss_sentence(source.data_loss, now=now) if source.data_loss else ""
+    return "; ".join(part for part in (lost, source.unknown, loss) if part) or UNKNOWN
 
 
 def build_run_frame(runs: Sequence[Run], *, now: datetime) -> pd.DataFrame:

@@ -13,6 +13,7 @@ import pandas as pd
 from app.ui.frames import ages
 from app.ui.theme import Mode, state_style
 from backend.format import ago, rate_text, utc_text
+from backend.streams.backlog.words import behind_text
 from backend.streams.model import (
     AuditEntry,
     Desired,
@@ -129,6 +130,7 @@ def build_stream_frame(
             "Why": [why_text(status) for status in statuses],
             "Wanted": [wanted_text(status.desired) for status in statuses],
             "Observed": [state_text(status.state) for status in statuses],
+            "Behind": [behind_text(status.backlog) for status in statuses],
             "Rows in": pd.array([status.input_rows_per_s for status in statuses], dtype="Float64"),
             "Last 5 min": [list((recent_rows or {}).get(status.declaration.name, ())) for status in statuses],
             "Last batch": ages(ended, now),

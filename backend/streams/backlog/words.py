@@ -1,0 +1,41 @@
+"""How far behind a stream is, in words that pages, commands and verdicts share.
+
+Rule: pure; what nobody knows is "–" or says why, never 0.
+"""
+
+from datetime import datetime
+
+from backend.format import UNKNOWN, bytes_text, span, things, utc_text
+from backend.streams.backlog.model import Backlog, DataLoss, SourceBacklog
+
+
+def behind_text(backlog: Backlog | None) -> str:
+    """ "12 min", "caught up", or "–" where nobody knows."""
+    if backlog is None or backlog.is_caught_up is None:
+        return UNKNOWN
+    if backlog.is_caught_up:
+        return "caught up"
+    return UNKNOWN if backlog.behind_s is None else span(backlog.behind_s)
+
+
+def waiting(backlog: Backlog | SourceBacklog, *, now: datetime) -> str:
+    """What waits: "12 versions, 4,000 rows, 3.1 MB, the oldest 38 min old"."""
+    counts = ((backlog.versions, "version"), (backlog.files, "file"), (backlog.rows, "row"))
+    parts = [things(count, name) for count, name in counts if count]
+    parts += [bytes_text(backlog.size_bytes)] if backlog.size_bytes else []
+    if backlog.oldest_unread_at and not backlog.is_caught_up:
+        parts.append(f"the oldest {span((now - backlog.oldest_unread_at).total_seconds())} old")
+    return ", ".join(parts) or "nothing"
+
+
+def source_sentence(source: SourceBacklog, *, now: datetime) -> str:
+    """All that is known of one source: what waits, what was lost, and why a figure is missing."""
+    known = {True: "caught up", False: waiting(source, now=now), None: ""}[source.is_caught_up]
+    lost = f"{things(source.lost, 'version')} lost before they were read" if source.lost else ""
+    return "; ".join(part for part in (known, lost or source.detail, source.unknown) if part)
+
+
+def data_loss_sentence(loss: DataLoss, *, now: datetime) -> str:
+    """ "unread input may be deleted from 2026-11-30 06:53 UTC on (in 6 d): the log entry of v12; … moves that"."""
+    when = f"in {span((loss.at - now).total_seconds())}" if loss.at > now else "now"
+    return f"unread input may be deleted from {utc_text(loss.at)} on ({when}): {loss.what}; {loss.setting} moves that"
