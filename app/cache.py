@@ -25,6 +25,7 @@ from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
 from backend.query.export_size import SizeEstimate, estimated
+from backend.streams.backlog.model import Lag
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.batches import MOST_POINTS, Points, points_of
 from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
@@ -34,6 +35,7 @@ from backend.streams.status import statuses
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
 RUNS_TTL_S = 10.0
+LAGS_TTL_S = 5.0
 RECENT_TTL_S = 5.0  # rates over minutes change slowly
 WINDOWS_KEPT = 8  # a day of batches every ten seconds is about 10 MB
 MOST_EVENTS = 20_000  # a day of five-second batches and some
@@ -124,6 +126,25 @@ def _stream_points(name: str, window_s: int, trigger_interval_ms: int, age: int,
     since = _now - timedelta(seconds=window_s)
     events = context.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
     return points_of(events, trigger_interval_ms=trigger_interval_ms)
+
+
+def stream_lags(stream: StreamDeclaration, points: Points, window_s: int) -> tuple[Lag, ...]:
+    """How far behind a stream was over its last `window_s`, at most about `MOST_POINTS` batches of it, and now."""
+    now = context.now()
+    age = int(now.timestamp() / max(LAGS_TTL_S, window_s / MOST_POINTS))
+    return _stream_lags(stream.name, window_s, age, len(points.batches) // MOST_POINTS + 1, stream, now)
+
+
+@st.cache_resource(show_spinner=False, max_entries=WINDOWS_KEPT)
+def _stream_lags(
+    name: str, window_s: int, age: int, every: int, _stream: StreamDeclaration, _now: datetime
+) -> tuple[Lag, ...]:
+    del age  # a part of the key alone
+    since = _now - timedelta(seconds=window_s)
+    batches = context.store().progress(name, since=since, limit=2 * MOST_POINTS, every=every)
+    if not batches:
+        batches = context.store().progress(name, limit=1)  # what has come since then
+    return tuple(lag for lag in _backlogs().history(_stream, batches, now=_now) if lag.at >= since)
 
 
 @st.cache_data(show_spinner=False, ttl=RUNS_TTL_S, max_entries=FIXED_ENTRIES)

@@ -30,9 +30,11 @@ from pipelines.listener import ProgressListener, ProgressWriter
 from pipelines.registry import load_registry
 from pipelines.runtime import Runtime
 from pipelines.stream_host import StreamHost, declare, new_heartbeat
+from pipelines.topic_watch import TopicWatch
 
 SHUTDOWN_LIMIT_S = 8.0  # below the 10 s that `weir up` gives it; a batch that is cut is replayed by the next start
 JOBS_LIMIT_S = 2.0  # running jobs go back into the queue, so nothing is lost
+TOPICS_LIMIT_S = 1.0  # it only asks
 TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is started anew
 
 log = structlog.get_logger()
@@ -109,11 +111,14 @@ def run(settings: Settings, stop: threading.Event) -> int:
     jobs = JobHost(settings, store, SparkJobs(settings, lambda: runtime.session, heartbeat.host_id), heartbeat.host_id)
     writer = ProgressWriter(store)
     runtime.add_listener(ProgressListener(writer))
+    topics = TopicWatch(settings, store, registry, lambda: runtime.session, utc_now)
     writer.start()
     jobs.start()
+    topics.start()
     _on_signals(lambda *_: stop.set())  # after Spark, which takes SIGINT for itself
     log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
     code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s).run()
+    topics.stop(TOPICS_LIMIT_S)
     jobs.stop(JOBS_LIMIT_S)
     _close(host, runtime, writer)
     store.close()

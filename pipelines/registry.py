@@ -68,14 +68,15 @@ class Registry:
                 found[name] = None
         return tuple(found)
 
-    def _behind_views(self, sources: Iterable[Source], seen: frozenset[str] = frozenset()) -> Iterator[Source]:
+    def behind_views(self, sources: Iterable[Source], seen: frozenset[str] = frozenset()) -> Iterator[Source]:
+        """The sources themselves: a view stands for what it reads."""
         views = {view.name: view for view in self.views}
         for source in sources:
             view = views.get(source.table) if isinstance(source, DeltaSource) else None
             if view is None:
                 yield source
             elif view.name not in seen:
-                yield from self._behind_views(view.sources, seen | {view.name})
+                yield from self.behind_views(view.sources, seen | {view.name})
 
     def _input(self, source: Source, settings: Settings) -> StreamInput:
         match source:
@@ -113,7 +114,7 @@ class Registry:
             expectations=tuple(expectation.name for expectation in stream.expectations),
             kind=stream.kind.value,
             pipeline=stream.pipeline,
-            inputs=tuple(self._input(source, settings) for source in self._behind_views(stream.sources)),
+            inputs=tuple(self._input(source, settings) for source in self.behind_views(stream.sources)),
             side_tables=tuple(table.path for table in stream.writes[1:]),
             tags=dict(stream.tags),
             reset_allowed=stream.reset_allowed,

@@ -3,6 +3,8 @@
 Rule: everything comes from the store, so the panel is still there after the host is gone.
 """
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
@@ -17,6 +19,7 @@ from app.ui.lists import Look, show
 from app.ui.live_figures import live_chart
 from app.ui.words import markdown_safe, sentence
 from backend.format import utc_text, zone_of
+from backend.streams.backlog.model import Lag
 from backend.streams.batches import ExpectationTotal, Points, expectation_totals
 from backend.streams.model import StreamState, StreamStatus
 
@@ -59,8 +62,9 @@ def stream_panel(name: str) -> None:
     totals = expectation_totals(points.batches, status.declaration.expectations)
     _figures(status, points, totals)
     st.caption(view.window_sentence(points, window=window))
-    if points.bins:
-        _charts(points)
+    lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
+    if points.bins or lags:
+        _charts(points, lags)
     _lists(status, totals)
 
 
@@ -109,10 +113,11 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
 def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal]) -> None:
     key_figures(view.key_figures(status, now=context.now()), key="flow_figures")
     key_figures(view.backlog_figures(status, now=context.now()), key="backlog_figures")
-    key_figures(view.state_figures(status, points, totals), key="state_figures")
+    if of_state := view.state_figures(status, points, totals):
+        key_figures(of_state, key="state_figures")
 
 
-def _charts(points: Points) -> None:
+def _charts(points: Points, lags: Sequence[Lag]) -> None:
     look = figures.Look(context.mode(), zone_of(context.timezone()))
     drawn = (
         ("rates", "Input and processing rate over time", figures.build_rate_figure),
@@ -122,6 +127,8 @@ def _charts(points: Points) -> None:
         ("state_rows", "Rows in the state store over time", figures.build_state_figure),
     )
     built = [(key, alt, build(points, look)) for key, alt, build in drawn]
+    backlog = "backlog", "What waited after each batch, over time", figures.build_backlog_figure(lags, look)
+    built.insert(2, backlog)  # beneath the rates
     columns = st.columns(2)
     for place, (key, alt, figure) in enumerate(each for each in built if each[2] is not None):
         with columns[place % 2]:

@@ -29,13 +29,16 @@ def touch(connection: Connection, name: str, at: datetime) -> None:
 
 
 def of_stream(
-    connection: Connection, stream: str, *, since: datetime | None, limit: int, raw: bool = True
+    connection: Connection, stream: str, *, since: datetime | None, limit: int, raw: bool = True, every: int = 1
 ) -> list[Progress]:
-    """The newest `limit` of one stream, oldest first; `raw`: with Spark's JSON, a third of the time and memory."""
+    """The newest `limit` of one stream, oldest first; `raw`: with Spark's JSON, a third of the time and memory;
+    `every`: only batches whose id is a multiple of it."""
     columns = [column for column in progress.c if raw or column.name != "raw"]
     query = sa.select(*columns).where(progress.c.stream == stream).order_by(*NEWEST_FIRST).limit(limit)
     if since is not None:
         query = query.where(progress.c.progressed_at >= since)
+    if every > 1:
+        query = query.where(progress.c.batch_id % every == 0)
     return [rows.progress_of(row) for row in reversed(connection.execute(query).mappings().all())]
 
 

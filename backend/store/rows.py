@@ -23,6 +23,7 @@ from backend.streams.model import (
     StreamFailure,
     StreamInput,
     StreamState,
+    TopicEnds,
 )
 
 Row = Mapping[Any, Any]  # keys are column names; SQLAlchemy types them more widely
@@ -40,6 +41,36 @@ def declaration_of(body: Row) -> StreamDeclaration:
     lists = {key: tuple(body.get(key, ())) for key in ("source_tables", "expectations", "side_tables")}
     inputs = tuple(StreamInput(**each) for each in body.get("inputs", ()))
     return StreamDeclaration(**{**body, **lists, "inputs": inputs})
+
+
+_OFFSETS = ("firsts", "ends", "starts")
+
+
+def topic_ends_row(value: TopicEnds) -> dict[str, Any]:
+    body = asdict(value)
+    row = {name: body.pop(name) for name in ("stream", "source", "at")}
+    unread = {
+        topic: {partition: [offset, at.isoformat()] for partition, (offset, at) in of.items()}
+        for topic, of in value.unread.items()
+    }
+    return {**row, "body": {**body, "unread": unread}}
+
+
+def topic_ends_of(row: Row) -> TopicEnds:
+    """JSON has texts for keys; partitions are numbers."""
+    body = row["body"]
+    offsets = {
+        name: {topic: {int(partition): offset for partition, offset in of.items()} for topic, of in body[name].items()}
+        for name in _OFFSETS
+    }
+    unread = {
+        topic: {int(partition): (offset, datetime.fromisoformat(at)) for partition, (offset, at) in of.items()}
+        for topic, of in body["unread"].items()
+    }
+    return TopicEnds(
+        row["stream"], row["source"], row["at"], **offsets, unread=unread,
+        retention_ms=body["retention_ms"], problem=body["problem"],
+    )  # fmt: skip
 
 
 def observed_row(value: Observed) -> dict[str, Any]:

@@ -70,6 +70,15 @@ observed = sa.Table(
     sa.Column("last_trigger_at", UtcDateTime),
 )
 
+topic_ends = sa.Table(
+    "topic_ends",
+    metadata,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("body", sa.JSON, nullable=False),
+)
+
 progress = sa.Table(
     "progress",
     metadata,

@@ -32,6 +32,7 @@ from backend.streams.model import (
     Run,
     StreamDeclaration,
     StreamState,
+    TopicEnds,
 )
 
 Action = Literal["start", "stop", "restart"]
@@ -135,11 +136,12 @@ class ControlStore:
             progress.touch(connection, name, at)
 
     def progress(
-        self, stream: str, *, since: datetime | None = None, limit: int = 500, raw: bool = True
+        self, stream: str, *, since: datetime | None = None, limit: int = 500, raw: bool = True, every: int = 1
     ) -> list[Progress]:
-        """The newest `limit` micro-batches, oldest first; `raw`: with the JSON that Spark reported."""
+        """The newest `limit` micro-batches, oldest first; `raw`: with the JSON that Spark reported; `every`: only those
+        whose id is a multiple of it."""
         with self._database.reading() as connection:
-            return progress.of_stream(connection, stream, since=since, limit=limit, raw=raw)
+            return progress.of_stream(connection, stream, since=since, limit=limit, raw=raw, every=every)
 
     def runs(self, stream: str, *, limit: int = 100) -> list[Run]:
         """The newest `limit` runs, newest first, each with its true first and last batch."""
@@ -153,6 +155,19 @@ class ControlStore:
     def prune_progress(self, *, before: datetime) -> int:
         with self._database.writing() as connection:
             return progress.prune(connection, before=before)
+
+    # topics ----------------------------------------------------------------------------------------------------
+
+    def note_ends(self, ends: TopicEnds) -> None:
+        """Keeps what a broker said last of one source."""
+        with self._database.writing() as connection:
+            upsert(connection, schema.topic_ends, rows.topic_ends_row(ends))
+
+    def topic_ends(self) -> dict[str, list[TopicEnds]]:
+        """What brokers said last, by stream."""
+        with self._database.reading() as connection:
+            found = [rows.topic_ends_of(row) for row in connection.execute(sa.select(schema.topic_ends)).mappings()]
+        return {each.stream: [other for other in found if other.stream == each.stream] for each in found}
 
     # hosts, leases, audit --------------------------------------------------------------------------------------
 

@@ -93,6 +93,25 @@ class StreamDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicEnds:
+    """What a broker held of one Kafka source when a host asked it, by topic and partition.
+
+    `firsts` and `ends`: the first offset that is there, and the next one to be written. `starts`: where a first start
+    would begin. `unread`: the stream's offset then, and the time of the record there. `problem`: why nothing was told.
+    """
+
+    stream: str
+    source: str
+    at: datetime
+    firsts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    unread: Mapping[str, Mapping[int, tuple[int, datetime]]] = field(default_factory=dict)
+    retention_ms: Mapping[str, int | None] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Desired:
     """What a person wants. `generation` grows with every request, so a restart of a RUNNING stream is seen too."""
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from backend.store.store import ControlStore
 from backend.streams.backlog.model import Backlog
 from backend.streams.causes import with_causes
-from backend.streams.model import HostHeartbeat, Observed, Progress, StreamDeclaration, StreamStatus
+from backend.streams.model import HostHeartbeat, Observed, Progress, StreamDeclaration, StreamStatus, TopicEnds
 from backend.streams.verdict import Evidence, judge
 
 RECENT = 10
@@ -19,7 +19,14 @@ RECENT = 10
 class Backlogs(Protocol):
     """The part of `backend.streams.backlog.reader.BacklogReader` that a status needs."""
 
-    def read(self, declared: StreamDeclaration, recent: Sequence[Progress], *, now: datetime) -> Backlog: ...
+    def read(
+        self,
+        declared: StreamDeclaration,
+        recent: Sequence[Progress],
+        topics: Sequence[TopicEnds] = (),
+        *,
+        now: datetime,
+    ) -> Backlog: ...
 
 
 def statuses(
@@ -28,11 +35,12 @@ def statuses(
     """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources."""
     desired, observed = store.desired(), store.observed()
     hosts = {host.host_id: host for host in store.hosts()}
+    topics = store.topic_ends()
     found = []
     for name, declaration in store.declarations().items():
         seen = observed.get(name)
         recent = store.progress(name, limit=RECENT)
-        backlog = backlogs.read(declaration, recent, now=now) if backlogs else None
+        backlog = backlogs.read(declaration, recent, topics.get(name, ()), now=now) if backlogs else None
         evidence = Evidence(declaration, desired.get(name), seen, _host_of(seen, hosts), recent, backlog)
         found.append(_status(evidence, now, heartbeat_stale_s))
     return with_causes(found, now=now)

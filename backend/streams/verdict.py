@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
-from backend.format import rate_text, span
+from backend.format import rate_text, span, things
 from backend.streams.backlog.lags import Trend, trend
 from backend.streams.backlog.model import Backlog, Lag
 from backend.streams.backlog.words import waiting
@@ -109,33 +109,44 @@ def _of_running(evidence: Evidence, observed: Observed, now: datetime) -> tuple[
         if backlog and left_s is not None and left_s > _stall_after_s(evidence.declaration, batches):
             return Verdict.STALLED, f"runs, but takes nothing of what waits: {waiting(backlog, now=now)}"
         return Verdict.IDLE, f"has had nothing new to read for {span((now - last.ended_at).total_seconds())}"
-    if backlog and backlog.behind_s is not None:
-        return _of_backlog(evidence, backlog, batches[-WINDOW:])
-    return _of_rows(evidence, batches[-WINDOW:])
+    window = batches[-WINDOW:]
+    behind_s = _behind_s(backlog, window) if backlog else None
+    if backlog is None or behind_s is None:
+        return _of_rows(evidence, window)
+    return _of_backlog(evidence, backlog, behind_s, window)
 
 
-def _of_backlog(evidence: Evidence, backlog: Backlog, window: Sequence[Progress]) -> tuple[Verdict, str]:
+def _of_backlog(
+    evidence: Evidence, backlog: Backlog, behind_s: float, window: Sequence[Progress]
+) -> tuple[Verdict, str]:
     """By how far behind it was after each batch: batches may outlast their trigger while that does not grow."""
-    now, behind_s, trigger_s = (
-        backlog.seen_at,
-        backlog.behind_s or 0.0,
-        evidence.declaration.trigger_interval_ms / 1_000,
-    )
     if backlog.is_first_read:
-        return Verdict.CATCHING_UP, f"reads its sources for the first time: {waiting(backlog, now=now)}"
+        return Verdict.CATCHING_UP, f"reads its sources for the first time: {waiting(backlog, now=backlog.seen_at)}"
+    trigger_s = evidence.declaration.trigger_interval_ms / 1_000
     lags = [lag for lag in backlog.lags if lag.at > window[0].progressed_at]
-    behind = f"{span(behind_s)} behind"
-    tendency = trend([lag.behind_s for lag in lags], tolerance=max(trigger_s, LEAST_GROWTH_S))
-    if tendency is Trend.GROWING:
+    known = [each for each in (_behind_s(lag, window) for lag in lags) if each is not None]
+    behind = f"{span(behind_s) if backlog.behind_s is not None else things(backlog.rows or 0, 'row')} behind"
+    tendency = trend(known, tolerance=max(trigger_s, LEAST_GROWTH_S))
+    usual_s = trigger_s + _usual_s(window)  # what came since the last batch was planned
+    if tendency is Trend.GROWING and known[-1] > usual_s:
         return Verdict.SLOW, f"falls behind: {_gains(lags, window)}{behind} and growing"
-    usual_s = trigger_s + _usual_s(window)
     if behind_s <= FAR * usual_s:
         return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
+    waits = waiting(backlog, now=backlog.seen_at)
     if tendency is Trend.STEADY:
-        return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waiting(backlog, now=now)}"
+        return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waits}"
     if backlog.drain_s is not None:
         return Verdict.CATCHING_UP, f"is {behind}; caught up in about {span(backlog.drain_s)} at this pace"
-    return Verdict.CATCHING_UP, f"is {behind} and catching up: {waiting(backlog, now=now)}"
+    return Verdict.CATCHING_UP, f"is {behind} and catching up: {waits}"
+
+
+def _behind_s(backlog: Backlog | Lag, window: Sequence[Progress]) -> float | None:
+    """The age of the oldest unread input; where its sources keep no times, how long its reading takes."""
+    if backlog.behind_s is not None:
+        return backlog.behind_s
+    elapsed_s = (window[-1].ended_at - window[0].progressed_at).total_seconds()
+    read = sum(batch.num_input_rows for batch in window)
+    return backlog.rows * elapsed_s / read if backlog.rows is not None and read else None
 
 
 def _of_rows(evidence: Evidence, window: Sequence[Progress]) -> tuple[Verdict, str]:
@@ -171,7 +182,7 @@ def _waits(evidence: Evidence, now: datetime) -> str:
     backlog = evidence.backlog
     if backlog is None or backlog.is_caught_up is None:
         return ""
-    return "; nothing waits to be read" if backlog.is_caught_up else f"; {waiting(backlog, now=now)} to be read"
+    return "; nothing is unread" if backlog.is_caught_up else f"; unread: {waiting(backlog, now=now)}"
 
 
 def _usual_s(window: Sequence[Progress]) -> float:

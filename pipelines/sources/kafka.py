@@ -19,7 +19,8 @@ from backend.settings import Settings
 from pipelines.failures import SpecError
 from pipelines.secrets import Secret
 from pipelines.sources.base import Inputs, option_texts
-from pipelines.sources.kafka_start import Starting, Topics, starting_offsets
+from pipelines.sources.kafka_client import Topics
+from pipelines.sources.kafka_start import Starting, starting_offsets
 from pipelines.tables import parse_schema
 
 Ending = datetime | Mapping[str, Mapping[int, int]] | None
@@ -79,6 +80,15 @@ class KafkaSource:
         for name, value in self.options.items():
             yield from _option_problems(name, value)
 
+    def client(self) -> dict[str, str]:
+        """Kafka's own settings, with their secrets: for a client alone."""
+        options = self._revealed()
+        own = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+        return {**own, "bootstrap.servers": self.servers}
+
+    def _revealed(self) -> dict[str, str]:
+        return {name: value.reveal() if isinstance(value, Secret) else value for name, value in self.options.items()}
+
     def read(self, inputs: Inputs) -> DataFrame:
         if inputs.versions is not None:
             raise SpecError("a materialized view cannot read Kafka", hint="read a streaming table of the topic")
@@ -95,11 +105,9 @@ class KafkaSource:
         if inputs.schemas is not None:
             headers = f", {_HEADERS}" if str(self.options.get("includeHeaders")).lower() == "true" else ""
             return inputs.stream_of(parse_schema(inputs.session, _RECORDS + headers))
-        options = {name: value.reveal() if isinstance(value, Secret) else value for name, value in self.options.items()}
-        client = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
-        client["bootstrap.servers"] = self.servers
         stream = self.keeps_dead_letters_of or inputs.stream
-        start = starting_offsets(inputs, self.topics, self.starting, stream=stream, client=client)
+        start = starting_offsets(inputs, self.topics, self.starting, stream=stream, client=self.client())
+        options = self._revealed()
         options |= {"kafka.bootstrap.servers": self.servers, "startingOffsets": start, **_subscription(self.topics)}
         return inputs.session.readStream.format("kafka").options(**options).load()
 

@@ -17,6 +17,7 @@ import plotly.io as pio
 from app.streams.view.stream import ms_text
 from app.ui.theme import SURFACES, Mode, categories, template_name
 from backend.format import count_text, duration_text, rate_text
+from backend.streams.backlog.model import Lag
 from backend.streams.batches import WORK_PHASE, Bin, Points
 
 CHART_HEIGHT = 280
@@ -57,6 +58,34 @@ def build_rate_figure(points: Points, look: Look) -> FigureJson:
         "processing": (ORANGE, [item.processed_rows_per_s for item in points.bins]),
     }
     return _add_lines(figure, points, series, look, unit="rows/s")
+
+
+def build_backlog_figure(lags: Sequence[Lag], look: Look) -> FigureJson | None:
+    """What waited after each batch, in rows where they are counted, else by the age of the oldest; None without any."""
+    if not lags:
+        return None
+    last, rows = lags[-1], list[float | None](lag.rows for lag in lags)
+    counted = all(count is not None for count in rows)
+    minutes: Values = [None if lag.behind_s is None else lag.behind_s / 60 for lag in lags]
+    unit, values = ("rows", rows) if counted else ("minutes", minutes)
+    waits = f"{count_text(last.rows)} rows wait" if counted else f"{duration_text(last.behind_s)} behind"
+    title = f"Backlog: {waits}" if last.rows or last.behind_s else "Backlog: caught up"
+    figure = _figure(title, f"{unit} unread", look)
+    zone = last.at.astimezone(look.zone).tzname()
+    line = {
+        "type": "scatter",
+        "x": [_wall_clock(lag.at, look.zone) for lag in lags],
+        "y": [None if value is None else round(value, 3) for value in values],
+        "name": "unread",
+        "mode": "lines+markers",
+        "line": {"color": categories(look.mode)[VERMILLION], "width": 2},
+        "marker": {"size": 5 if len(lags) < FEW_POINTS else 3},
+        "customdata": [f", the oldest {duration_text(lag.behind_s)} old" if lag.behind_s else "" for lag in lags],
+        "hovertemplate": f"%{{x|%e %b %H:%M:%S}} {zone}<br>%{{y:,.4~g}} {unit}%{{customdata}}<extra></extra>",
+    }
+    figure["data"].append(line)
+    figure["layout"]["showlegend"] = False
+    return figure
 
 
 def build_duration_figure(points: Points, look: Look) -> FigureJson:

@@ -76,38 +76,39 @@ def _then(status: StreamStatus) -> str:
 
 
 def state_figures(status: StreamStatus, points: Points, totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:
-    """Watermark, state, rows too late and rows against expectations: what a stateful stream is asked about."""
+    """Watermark, state, rows too late and rows against expectations, each for a stream that has it."""
     last = status.progress
     watermark = last.watermark if last else None
     dropped = dropped_rows(points.batches)
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
-    return [
+    figures = [
         KeyFigure(
             "Watermark",
             duration_text((last.progressed_at - watermark).total_seconds()) if last and watermark else "–",
-            "How far the watermark is behind the clock. “–”: the stream declares none, or has seen no row yet.",
+            "How far the watermark is behind the clock.",
             note=f"at {utc_text(watermark)}" if watermark else "",
         ),
         KeyFigure(
             "State",
             f"{count_text(last.state_rows)} rows" if last and last.state_rows is not None else "–",
-            "Rows kept in the state store. “–”: the stream keeps no state.",
+            "Rows kept in the state store.",
             note=f"{bytes_text(last.state_bytes)} in memory" if last and last.state_bytes is not None else "",
         ),
         KeyFigure(
             "Dropped as too late",
             count_text(dropped),
-            "Rows older than the watermark, in the window shown. “–”: the stream has no watermark.",
+            "Rows older than the watermark, in the window shown.",
             note="rows in this window" if dropped is not None else "",
         ),
         KeyFigure(
             "Against expectations",
             count_text(failed),
-            "Rows that broke an expectation, in the window shown. “–”: none is declared or counted.",
+            "Rows that broke an expectation, in the window shown.",
             note=f"{percent(failed / checked)} of checks" if failed is not None and checked else "",
         ),
     ]
+    return [figure for figure in figures if figure.value != UNKNOWN]
 
 
 def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:

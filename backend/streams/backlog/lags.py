@@ -16,6 +16,7 @@ from backend.streams.backlog.positions import DeltaPosition, FilesPosition, Posi
 from backend.streams.model import Progress
 
 UNREAD = 2**62  # stands for the log entry of a file that no entry names
+MOST = 240  # points of a chart
 LEAST = 4  # values that a trend needs
 TAU = 0.5  # Kendall's, over ten values reached by chance once in forty
 
@@ -51,16 +52,29 @@ def positions_of(batch: Progress) -> tuple[Position, ...]:
 def lags(batches: Iterable[Progress], arrivals: Mapping[int, Sequence[Arrival]]) -> tuple[Lag, ...]:
     """One a batch whose positions are known. `arrivals` by the source's number; a file's version is that of the entry
     in the source's log that names it, or `UNREAD`."""
-    found = []
-    for batch in batches:
-        positions, at = positions_of(batch), batch.ended_at
-        known = [place for place, each in enumerate(positions) if _has_times(each)]
-        if not known or known != sorted(arrivals):
-            continue
-        unread = [each for place in known for each in _unread(arrivals[place], positions[place], at)]
-        oldest = min((each.committed_at for each in unread if each.committed_at), default=at)
-        found.append(Lag(at, (at - oldest).total_seconds(), known_sum([0, *(each.rows for each in unread)])))
-    return tuple(found)
+    found = [_lag(positions_of(batch), arrivals, batch.ended_at) for batch in batches]
+    return tuple(lag for lag in found if lag is not None)
+
+
+def lags_since(
+    positions: tuple[Position, ...], arrivals: Mapping[int, Sequence[Arrival]], since: datetime, now: datetime
+) -> tuple[Lag, ...]:
+    """How what waits grew while nothing was read: at the end of the last batch, at arrivals since (at most `MOST`), and
+    now."""
+    times = sorted({each.committed_at for of in arrivals.values() for each in of if each.files and each.committed_at})
+    later = [at for at in times if since < at < now]
+    thinned = later[:: len(later) // MOST + 1]
+    found = [_lag(positions, arrivals, at) for at in (since, *thinned, now)]
+    return tuple(lag for lag in found if lag is not None)
+
+
+def _lag(positions: tuple[Position, ...], arrivals: Mapping[int, Sequence[Arrival]], at: datetime) -> Lag | None:
+    known = [place for place, each in enumerate(positions) if _has_times(each)]
+    if not known or known != sorted(arrivals):
+        return None
+    unread = [each for place in known for each in _unread(arrivals[place], positions[place], at)]
+    oldest = min((each.committed_at for each in unread if each.committed_at), default=at)
+    return Lag(at, (at - oldest).total_seconds(), known_sum([0, *(each.rows for each in unread)]))
 
 
 def _has_times(position: Position) -> bool:

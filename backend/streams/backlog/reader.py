@@ -15,16 +15,29 @@ from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.settings import Settings
 from backend.streams.backlog.files import files_backlog, read_files
-from backend.streams.backlog.lags import lags, positions_of
-from backend.streams.backlog.model import Backlog, SourceBacklog
-from backend.streams.backlog.positions import DeltaPosition, FilesPosition, Position, VersionsPosition, parse_position
+from backend.streams.backlog.kafka import kafka_backlog
+from backend.streams.backlog.lags import lags, lags_since, positions_of
+from backend.streams.backlog.model import Backlog, Lag, SourceBacklog
+from backend.streams.backlog.positions import (
+    DeltaPosition,
+    FilesPosition,
+    KafkaPosition,
+    Position,
+    VersionsPosition,
+    parse_position,
+)
 from backend.streams.backlog.tables import MOST_VERSIONS, is_skipped, table_backlog, view_backlog
 from backend.streams.checkpoint import checkpoint_folder, read_checkpoint, read_offsets
-from backend.streams.model import InputKind, Progress, StreamDeclaration, StreamInput
+from backend.streams.model import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
 
 KEEP_S = 5.0
 _WITHOUT = (InputKind.PRESENT_ROWS, InputKind.RATE)  # read whole in each batch; made up as it is read
-_OF_KIND = {InputKind.TABLE: DeltaPosition, InputKind.CHANGE_FEED: DeltaPosition, InputKind.FILES: FilesPosition}
+_OF_KIND: dict[InputKind, type[Position]] = {
+    InputKind.TABLE: DeltaPosition,
+    InputKind.CHANGE_FEED: DeltaPosition,
+    InputKind.FILES: FilesPosition,
+    InputKind.KAFKA: KafkaPosition,
+}
 
 Placed = tuple[int, Position]  # a position, and its source's number in the checkpoint
 
@@ -39,30 +52,50 @@ class BacklogReader:
         self._lock = Lock()
         self._known: dict[str, tuple[float, Backlog]] = {}
 
-    def read(self, declared: StreamDeclaration, recent: Sequence[Progress], *, now: datetime) -> Backlog:
-        """What waits for one stream. `recent`: its newest batches, oldest first, with Spark's JSON."""
+    def read(
+        self,
+        declared: StreamDeclaration,
+        recent: Sequence[Progress],
+        topics: Sequence[TopicEnds] = (),
+        *,
+        now: datetime,
+    ) -> Backlog:
+        """What waits for one stream. `recent`: its newest batches, oldest first, with Spark's JSON; `topics`: what a
+        host heard of its topics."""
         with self._lock:
             known = self._known.get(declared.name)
             if known is None or self._clock() - known[0] >= self._keep_s:
-                known = self._known[declared.name] = self._clock(), self._look(declared, recent, now)
+                known = self._known[declared.name] = self._clock(), self._look(declared, recent, now, topics)[0]
             return known[1]
 
-    def _look(self, declared: StreamDeclaration, recent: Sequence[Progress], now: datetime) -> Backlog:
+    def history(self, declared: StreamDeclaration, batches: Sequence[Progress], *, now: datetime) -> tuple[Lag, ...]:
+        """What waited after each of these batches (oldest first, with Spark's JSON), and since the last one until now;
+        () where its sources keep no times. Not kept."""
+        if not batches:
+            return ()
+        _, arrivals = self._look(declared, batches, now)
+        last = batches[-1]
+        return (*lags(batches[:-1], arrivals), *lags_since(positions_of(last), arrivals, last.ended_at, now))
+
+    def _look(
+        self, declared: StreamDeclaration, recent: Sequence[Progress], now: datetime, topics: Sequence[TopicEnds] = ()
+    ) -> tuple[Backlog, Mapping[int, Sequence[Arrival]]]:
+        """With what came to each source since the oldest of the recent batches."""
         inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
         try:
             folder = checkpoint_folder(self._settings, declared.checkpoint_location)
             batch = read_checkpoint(folder).processed_batch
             lines = read_offsets(folder, batch).sources if batch is not None else ()
         except LakehouseError as exc:
-            return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now)
+            return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now), {}
         placed = [(place, parse_position(line)) for place, line in enumerate(lines) if line is not None]
         if declared.is_view:
-            return Backlog(tuple(self._of_view(inputs, placed)), now)
-        look = _Look(self._lake, self._settings, folder, [positions_of(each) for each in recent])
+            return Backlog(tuple(self._of_view(inputs, placed)), now), {}
+        heard = {each.source: each for each in topics}
+        look = _Look(self._lake, self._settings, folder, [positions_of(each) for each in recent], heard, now)
         matched = _matched(inputs, placed, [look.table_id(each) for each in inputs])
         sources = tuple(look.source(each, matched.get(number)) for number, each in enumerate(inputs))
-        known = all(number in matched for number in range(len(inputs)))
-        return Backlog(sources, now, lags(recent, look.arrivals) if known else ())
+        return Backlog(sources, now, lags(recent, look.arrivals)), look.arrivals
 
     def _of_view(self, inputs: Sequence[StreamInput], placed: Sequence[Placed]) -> Iterator[SourceBacklog]:
         versions: dict[str, int] = {}
@@ -83,6 +116,8 @@ class _Look:
     settings: Settings
     checkpoint: Folder
     recent: Sequence[tuple[Position, ...]]
+    heard: Mapping[str, TopicEnds]
+    now: datetime
     arrivals: dict[int, Sequence[Arrival]] = field(default_factory=dict)
 
     def table_id(self, source: StreamInput) -> str | None:
@@ -106,6 +141,9 @@ class _Look:
                     if place is not None:
                         self.arrivals[place] = files
                     return files_backlog(source, position, files)
+                case InputKind.KAFKA:
+                    assert position is None or isinstance(position, KafkaPosition)
+                    return kafka_backlog(source, position, self.heard.get(source.name), now=self.now)
         except LakehouseError as exc:
             return _unknown(source, exc.message)
         return _unknown(source, f"a source of kind {source.kind} cannot be counted from here")

@@ -20,7 +20,7 @@ from backend.streams.backlog.model import DataLoss, SourceBacklog, known_sum
 from backend.streams.backlog.positions import DeltaPosition
 from backend.streams.model import InputKind, StreamInput
 
-MOST_VERSIONS = 5_000  # commits read for one look; they are kept for the next
+MOST_VERSIONS = 10_000  # commits read for one look; they are kept for the next
 CLEANUP = "delta.enableExpiredLogCleanup"
 _STARTS = ("startingVersion", "startingTimestamp")
 

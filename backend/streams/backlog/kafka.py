@@ -1,0 +1,86 @@
+"""What topics hold that a stream has not read: its offsets beside what a host last heard from the broker.
+
+Rule: only a host can ask a broker, so a count is as old as its answer, and says so when that is long ago.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from backend.format import span
+from backend.streams.backlog.model import DataLoss, SourceBacklog
+from backend.streams.backlog.positions import KafkaPosition
+from backend.streams.model import StreamInput, TopicEnds
+
+STALE_S = 60.0  # hosts ask every few seconds
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+def unread_records(read: Offsets, ends: Offsets) -> int:
+    """Records of all partitions after those that were read; a partition that was never read counts from its start."""
+    return sum(
+        max(0, end - read.get(topic, {}).get(partition, 0))
+        for topic, of in ends.items()
+        for partition, end in of.items()
+    )
+
+
+def kafka_backlog(
+    source: StreamInput, position: KafkaPosition | None, heard: TopicEnds | None, *, now: datetime
+) -> SourceBacklog:
+    """Of all partitions; unknown where no host has asked, the broker did not answer, or the topic is another one."""
+    blank = SourceBacklog(source.name, source.kind)
+    if heard is None:
+        return replace(blank, unknown="no host has asked the broker yet")
+    if heard.problem:
+        return replace(blank, unknown=f"the broker did not answer: {heard.problem}")
+    read = position.offsets if position else heard.starts
+    beyond = [place for place, end in _places(heard.ends) if _at(read, place, 0) > end]
+    if beyond:
+        topic, partition = beyond[0]
+        why = f"the offset of {topic}-{partition} lies beyond its end: the topic was made anew"
+        return replace(blank, unknown=why)
+    begun = {t: {p: max(first, _at(read, (t, p), first)) for p, first in of.items()} for t, of in heard.firsts.items()}
+    lost = sum(max(0, first - _at(read, place, first)) for place, first in _places(heard.firsts)) if position else 0
+    rows = unread_records(begun, heard.ends)
+    found = replace(blank, rows=rows, lost=lost, oldest_unread_at=_oldest(heard, begun) if rows else None)
+    old_s = (now - heard.at).total_seconds()
+    return replace(
+        found,
+        data_loss=_data_loss(heard, found) if rows else None,
+        detail=f"{lost:,} records were deleted before they were read" if lost else "",
+        unknown=f"a host last asked the broker {span(old_s)} ago" if old_s > STALE_S else "",
+    )
+
+
+def _places(offsets: Offsets) -> Iterator[tuple[tuple[str, int], int]]:
+    return (((topic, partition), offset) for topic, of in offsets.items() for partition, offset in of.items())
+
+
+def _at(offsets: Offsets, place: tuple[str, int], default: int) -> int:
+    topic, partition = place
+    return offsets.get(topic, {}).get(partition, default)
+
+
+def _oldest(heard: TopicEnds, begun: Offsets) -> datetime | None:
+    """The time of the oldest unread record; None where a partition was read on since the host looked."""
+    times = []
+    for place, end in _places(heard.ends):
+        at = _at(begun, place, 0)
+        if at < end:
+            looked, time = heard.unread.get(place[0], {}).get(place[1], (-1, None))
+            if looked != at or time is None:
+                return None
+            times.append(time)
+    return min(times, default=None)
+
+
+def _data_loss(heard: TopicEnds, found: SourceBacklog) -> DataLoss | None:
+    """The topic with the shortest retention decides: which one holds the oldest record is not told."""
+    if found.oldest_unread_at is None:
+        return None
+    kept = [(ms, topic) for topic, ms in heard.retention_ms.items() if ms is not None and ms >= 0]
+    if not kept:
+        return None
+    ms, topic = min(kept)
+    return DataLoss(found.oldest_unread_at + timedelta(milliseconds=ms), f"records of {topic}", "retention.ms")

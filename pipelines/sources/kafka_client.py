@@ -1,0 +1,105 @@
+"""Kafka's own client in Spark's JVM: which partitions there are, where they begin and end, and when a record came.
+
+Rule: only asks; it joins no consumer group and commits no offset.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from pipelines.failures import SpecError
+
+Topics = str | Sequence[str] | re.Pattern[str]
+Place = tuple[str, int]  # topic and partition
+Offsets = dict[Place, int]
+
+
+class KafkaClient:
+    """Used as a context. `client` are Kafka's settings; some of them may be secret."""
+
+    def __init__(self, session: SparkSession, client: Mapping[str, str]) -> None:
+        jvm: Any = session.sparkContext._jvm
+        self._jvm, self._settings = jvm, jvm.java.util.HashMap()
+        reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+        own = {"key.deserializer": reader, "value.deserializer": reader, "enable.auto.commit": "false"}
+        for name, value in {**client, **own}.items():
+            self._settings.put(name, value)
+        self._consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._settings)
+
+    def __enter__(self) -> "KafkaClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def partitions(self, topics: Topics) -> list[Place]:
+        """Topic and number of each; raises `SpecError` where a topic is not there."""
+        there = self._consumer.listTopics()
+        if isinstance(topics, re.Pattern):
+            names = [name for name in there if topics.fullmatch(name)]
+        else:
+            names = [topics] if isinstance(topics, str) else list(topics)
+        if missing := [name for name in names if name not in there]:
+            raise SpecError(f"kafka: there is no topic {', '.join(missing)}", hint="make it, or mend its name")
+        return [(name, info.partition()) for name in names for info in there[name]]
+
+    def firsts(self, partitions: Iterable[Place]) -> Offsets:
+        """The first offset of each that is still there."""
+        return self._offsets(partitions, self._consumer.beginningOffsets)
+
+    def ends(self, partitions: Iterable[Place]) -> Offsets:
+        """The next offset of each."""
+        return self._offsets(partitions, self._consumer.endOffsets)
+
+    def at(self, partitions: Iterable[Place], moment: datetime) -> Offsets:
+        """The first offset of each at this time or later; its end where there is none."""
+        places = self._places(partitions)
+        asked = self._jvm.java.util.HashMap()
+        for place in places.values():
+            asked.put(place, int(moment.timestamp() * 1_000))
+        found, ends = self._consumer.offsetsForTimes(asked), self.ends(places)
+        return {each: found[place].offset() if found.get(place) else ends[each] for each, place in places.items()}
+
+    def times(self, offsets: Offsets, *, wait_s: float) -> dict[Place, datetime]:
+        """When the record at each offset, or the next one there is, was written; those that answer within the time."""
+        found: dict[Place, datetime] = {}
+        for each, offset in offsets.items():
+            place = self._jvm.org.apache.kafka.common.TopicPartition(*each)
+            self._consumer.assign(self._jvm.java.util.Collections.singletonList(place))
+            self._consumer.seek(place, offset)
+            records = self._consumer.poll(self._jvm.java.time.Duration.ofMillis(int(wait_s * 1_000)))
+            if not records.isEmpty():
+                found[each] = datetime.fromtimestamp(records.iterator().next().timestamp() / 1_000, UTC)
+        return found
+
+    def retention_ms(self, topics: Collection[str]) -> dict[str, int | None]:
+        """`retention.ms` of each; None where the broker does not tell."""
+        types = self._jvm.org.apache.kafka.common.config.ConfigResource
+        kind = getattr(self._jvm, "org.apache.kafka.common.config.ConfigResource$Type").TOPIC
+        admin = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(self._settings)
+        try:
+            asked = {name: types(kind, name) for name in topics}
+            wanted = self._jvm.java.util.ArrayList()
+            for resource in asked.values():
+                wanted.add(resource)
+            found = admin.describeConfigs(wanted).all().get()
+            return {name: int(found[resource].get("retention.ms").value()) for name, resource in asked.items()}
+        except Py4JError:  # many a broker lets nobody read its settings
+            return dict.fromkeys(topics)
+        finally:
+            admin.close()
+
+    def _offsets(self, partitions: Iterable[Place], ask: Any) -> Offsets:
+        places = self._places(partitions)
+        wanted = self._jvm.java.util.ArrayList()
+        for place in places.values():
+            wanted.add(place)
+        found = ask(wanted)
+        return {each: found[place] for each, place in places.items()}
+
+    def _places(self, partitions: Iterable[Place]) -> dict[Place, Any]:
+        return {each: self._jvm.org.apache.kafka.common.TopicPartition(*each) for each in partitions}
