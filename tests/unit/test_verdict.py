@@ -137,7 +137,7 @@ def test_idle_triggers_beside_unread_input_are_a_stall() -> None:
 def test_a_stream_at_rest_says_what_waits() -> None:
     stopped = verdict(seen(StreamState.STOPPED), desired=UNWANTED, backlog=behind(0, waits_s=300))
     assert stopped.because.endswith(
-        "(upgrade); unread: 12 versions, 12 files, 4,000 rows, 3.1 MB, the oldest 5 min old to be read"
+        "(upgrade); unread: 12 versions, 12 files, 4,000 rows, 3.1 MB, the oldest 5 min old"
     )
     assert verdict(seen(StreamState.STOPPED), backlog=behind(0)).because.endswith("; nothing is unread")
     unknown = Backlog((SourceBacklog("orders", "kafka", unknown="nobody asked"),), NOW)
