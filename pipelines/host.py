@@ -25,6 +25,7 @@ from pipelines.check import refuse_problems
 from pipelines.failures import SparkLostError
 from pipelines.fleet import utc_now
 from pipelines.job_host import JobHost
+from pipelines.jobs.reset import Resets
 from pipelines.jobs.runner import SparkJobs
 from pipelines.listener import ProgressListener, ProgressWriter
 from pipelines.registry import load_registry
@@ -108,7 +109,9 @@ def run(settings: Settings, stop: threading.Event) -> int:
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
     host = StreamHost(settings, store, runtime, declarations, heartbeat)
-    jobs = JobHost(settings, store, SparkJobs(settings, lambda: runtime.session, heartbeat.host_id), heartbeat.host_id)
+    resets = Resets(settings, store, registry)
+    spark_jobs = SparkJobs(settings, lambda: runtime.session, heartbeat.host_id, resets=resets)
+    jobs = JobHost(settings, store, spark_jobs, heartbeat.host_id)
     writer = ProgressWriter(store)
     runtime.add_listener(ProgressListener(writer))
     topics = TopicWatch(settings, store, registry, lambda: runtime.session, utc_now)

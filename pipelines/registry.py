@@ -118,6 +118,7 @@ class Registry:
             side_tables=tuple(table.path for table in stream.writes[1:]),
             tags=dict(stream.tags),
             reset_allowed=stream.reset_allowed,
+            sink=stream.sink.kind,
         )
 
 

@@ -6,7 +6,7 @@ Rule: a command parses, calls, prints; what is behind it is imported when it run
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -333,6 +333,24 @@ def restart(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
     from app.cli import streams
 
     return streams.request(name, "restart", reason, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def reset(
+    name: StreamName,
+    level: Annotated[
+        Literal["reprocess", "full", "undo"],
+        typer.Option(help="reprocess: a new checkpoint; full: the tables too; undo: the last one back."),
+    ],
+    reason: Annotated[str, typer.Option(help="Why; kept in the audit trail.")] = "",
+    confirm: Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Start a stopped stream over, or take that back; says what is read again and what that risks."""
+    from app.cli import reset
+
+    return reset.reset(name, reset.ResetLevel(level), reason, confirm, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=RUN)

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 class JobKind(StrEnum):
     DIFF = "diff"
+    RESET = "reset"
 
 
 class JobState(StrEnum):

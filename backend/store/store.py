@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.errors import StreamNotFoundError, StreamRefusedError
+from backend.jobs.model import JobKind, JobState
 from backend.settings import Settings
 from backend.store import leases, progress, rows, schema
 from backend.store.engine import Database
@@ -74,6 +75,8 @@ class ControlStore:
             before = _desired(connection, name)
             if before is None and not _is_declared(connection, name):
                 raise _unknown(connection, name)
+            if action != "stop" and _is_being_reset(connection, name):
+                raise StreamRefusedError(f"{action} {name}: it is being reset", hint="`weir jobs` says how far that is")
             asked = Desired(name, _STATE_OF[action], 0, reason.strip(), actor, now)
             after = _wanted(connection, before, asked, action)
             detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
@@ -244,6 +247,13 @@ def _desired(connection: Connection, name: str) -> Desired | None:
 
 def _desired_row(value: Desired) -> dict[str, object]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__} | {"state": str(value.state)}
+
+
+def _is_being_reset(connection: Connection, name: str) -> bool:
+    job = schema.job.c
+    unfinished = job.state.in_([JobState.QUEUED, JobState.RUNNING])
+    query = sa.select(job.job_id).where(job.kind == JobKind.RESET, job.subject == name, unfinished)
+    return connection.execute(query).first() is not None
 
 
 def _is_declared(connection: Connection, name: str) -> bool:

@@ -66,7 +66,8 @@ class StreamDeclaration:
     """What a host says of a stream it can run, for people and for pages. `sink_uri` is the table it writes.
 
     `source_tables` and `side_tables`: what it reads, and what it writes beside that, by path below the lake's root.
-    `inputs`: each source in the order of its function, those behind views where they are read.
+    `inputs`: each source in the order of its function, those behind views where they are read. `sink`: append,
+    complete, update, upsert or history.
     """
 
     name: str
@@ -85,6 +86,7 @@ class StreamDeclaration:
     side_tables: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     reset_allowed: bool = True
+    sink: str = "append"
 
     @property
     def is_view(self) -> bool:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from backend.diff.host_job import DiffWork, work_of
 from backend.errors import JobError, LakehouseError
-from backend.jobs.model import Job, JobProgress
+from backend.jobs.model import Job, JobKind, JobProgress
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.storage import Storage
@@ -22,6 +22,7 @@ from backend.settings import Settings
 from pipelines.failures import SparkLostError, describe
 from pipelines.jobs.diff import DiffTask, run_diff
 from pipelines.jobs.prefilter import SparkLimits
+from pipelines.jobs.reset import Resets
 from pipelines.jobs.states import jvm, spark_uri
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
@@ -60,10 +61,11 @@ class SparkJobs:
         session: Callable[[], SparkSession],
         host_id: str,
         limits: SparkLimits = SparkLimits(),
+        resets: Resets | None = None,
         listen: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._settings, self._session, self._host_id = settings, session, host_id
-        self.limits, self.listen = limits, listen
+        self.limits, self.listen, self._resets = limits, listen, resets
         self._storage, self._lake = Storage(settings), Lake(settings)
         self._runs: dict[str, _Run] = {}
 
@@ -138,6 +140,11 @@ class SparkJobs:
             self._lake.snapshot(ref, side.version).columns(["path"])
 
     def _run(self, job: Job, run: _Run) -> str:
+        if job.kind is JobKind.RESET:
+            if self._resets is None:
+                raise JobError("this host resets no stream", hint="start one that declares the stream")
+            self._resets.run(job, self._session().newSession())
+            return self.result_uri(job)
         work = work_of(job.request)
         self._require_contained(work, job.subject)
         session = self._session().newSession()

@@ -20,6 +20,10 @@ class AppendSink:
     is_native = True
 
     @property
+    def kind(self) -> str:
+        return self.output_mode
+
+    @property
     def output_mode(self) -> OutputMode:
         return "complete" if self.complete else "append"
 

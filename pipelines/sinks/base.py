@@ -32,6 +32,10 @@ class Target:
 
 class Sink(Protocol):
     @property
+    def kind(self) -> str:
+        """What it does, in a word: append, complete, update, upsert, history."""
+
+    @property
     def output_mode(self) -> OutputMode: ...
 
     @property

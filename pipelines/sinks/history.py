@@ -29,6 +29,7 @@ class HistorySink:
     deleted: str | None = None
     except_columns: tuple[str, ...] = ()
     output_mode: OutputMode = "append"
+    kind = "history"
     is_native = False
 
     def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:

@@ -35,6 +35,7 @@ class UpsertSink:
     except_columns: tuple[str, ...] = ()
     keep_when_null: tuple[str, ...] = ()
     output_mode: OutputMode = "update"
+    kind = "upsert"
     is_native = False
 
     def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:

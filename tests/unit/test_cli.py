@@ -611,6 +611,17 @@ def test_a_small_lake_is_read_fast(home: Path, lake: Path) -> None:
     assert after.children_user + after.children_system - before.children_user - before.children_system < 2.5
 
 
+def test_a_reset_is_previewed_and_refused_until_the_stream_stands_still(weir: Weir, store: ControlStore) -> None:
+    shown = weir("reset", "flows", "--level", "full", "--dry-run", "--json").document
+    assert shown["refused"] == "it is running: stop it first"
+    assert weir("reset", "flows", "--level", "full", "--reason", "x", "--confirm", "flows").code == 4
+    told = weir("reset", "fails", "--level", "reprocess", "--reason", "a bad batch")
+    assert (told.code, "risk: fails keeps its rows" in told.out) == (4, True)
+    assert "--confirm fails" in told.err
+    assert store.jobs.newest(5) == [], "nothing was asked of a host"
+    assert weir("reset", "nobody", "--level", "undo", "--dry-run").code == 3
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared tables are not here")
 def test_tables_that_others_wrote(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_LAKE__ROOTS", json.dumps([str(SHARED)]))

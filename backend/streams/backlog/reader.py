@@ -68,6 +68,16 @@ class BacklogReader:
                 known = self._known[declared.name] = self._clock(), self._look(declared, recent, now, topics)[0]
             return known[1]
 
+    def from_start(self, declared: StreamDeclaration, topics: Sequence[TopicEnds] = (), *, now: datetime) -> Backlog:
+        """What a first start would read: all that its sources hold. Not kept."""
+        inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
+        try:
+            folder = checkpoint_folder(self._settings, declared.checkpoint_location)
+        except LakehouseError as exc:
+            return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now)
+        look = _Look(self._lake, self._settings, folder, [], {each.source: each for each in topics}, now)
+        return Backlog(tuple(look.source(each, None) for each in inputs), now)
+
     def history(self, declared: StreamDeclaration, batches: Sequence[Progress], *, now: datetime) -> tuple[Lag, ...]:
         """What waited after each of these batches (oldest first, with Spark's JSON), and since the last one until now;
         () where its sources keep no times. Not kept."""

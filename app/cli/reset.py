@@ -1,0 +1,105 @@
+"""`weir reset`: what starting a stream over would do, and the wish for it, which the stream host carries out.
+
+Rule: nothing is asked for without a reason and, since rows change, the stream's name typed once more.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from app.cli.lake import services
+from app.cli.output import now, one_line, print_json, say
+from app.cli.streams import actor, control_store, known_streams
+from backend.errors import JobError, StreamNotFoundError, StreamRefusedError
+from backend.jobs.host_liveness import why_no_host
+from backend.jobs.model import JobKind, JobRequest, JobState
+from backend.settings import Settings
+from backend.streams.backlog.reader import BacklogReader
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, preview, reads_again
+from backend.streams.set_aside import set_aside
+
+if TYPE_CHECKING:
+    from backend.store.store import ControlStore
+
+_POLL_S = 0.25
+_PATIENCE_S = 60.0
+_LIMIT_S = 3_600.0
+
+
+def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: bool, as_json: bool) -> int:
+    """The preview alone, or the act; the exit code says whether it was done."""
+    settings, lake = services()
+    with control_store(settings) as store:
+        if store is None:
+            raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint="`weir host` makes it")
+        found = _preview(store, settings, BacklogReader(settings, lake), name, level)
+        if dry_run:
+            print_json(_document(found)) if as_json else _say(found)
+            return 0
+        if found.refused:
+            raise StreamRefusedError(f"{name} is not reset: {found.refused}")
+        if confirm != name:
+            _say(found)
+            raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
+        job_id = _done(store, settings, name, level, reason)
+    if as_json:
+        print_json({**_document(found), "job_id": job_id})
+    else:
+        say(f"{found.effect}. Take it back with `weir reset {name} --level undo`; start it with `weir start {name}`.")
+    return 0
+
+
+def _preview(
+    store: "ControlStore", settings: Settings, backlogs: BacklogReader, name: str, level: ResetLevel
+) -> ResetPreview:
+    statuses = {status.declaration.name: status for status in known_streams(settings)[0]}
+    if name not in statuses:
+        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(statuses)}")
+    declared = statuses[name].declaration
+    again = backlogs.from_start(declared, store.topic_ends().get(name, ()), now=now())
+    kept = [folder.name for folder in set_aside(settings, name)]
+    others = [status.declaration for status in statuses.values()]
+    return preview(statuses[name], level, others, again=again, set_aside=kept)
+
+
+def _done(store: "ControlStore", settings: Settings, name: str, level: ResetLevel, reason: str) -> str:
+    """Waits for the host; raises `JobError` where it could not, or is not there."""
+    stale_s = settings.host.heartbeat_stale_s
+    if (why := why_no_host(store.hosts(), now=now(), stale_s=stale_s)) is not None:
+        raise JobError(why, hint="start one with `weir host`")
+    asked = now()
+    request, question = ResetRequest(name, level).text(), f"reset {name} {asked.isoformat()}"
+    wanted = JobRequest(JobKind.RESET, name, question, request, actor(), reason, _LIMIT_S)
+    job = store.jobs.submit(wanted, now=asked)
+    while not job.state.is_over:
+        if (why := why_no_host(store.hosts(), now=now(), stale_s=stale_s + _PATIENCE_S)) is not None:
+            raise JobError(f"job {job.job_id} waits: {why}", hint="`weir jobs` says when it is done")
+        time.sleep(_POLL_S)
+        job = store.jobs.get(job.job_id) or job
+    if job.state is not JobState.DONE:
+        raise JobError(f"{name} was not reset: {job.error or job.state.value.lower()}", hint=job.hint)
+    return job.job_id
+
+
+def _say(found: ResetPreview) -> None:
+    say(found.effect, style="bold")
+    if found.refused:
+        say(f"refused: {found.refused}", style="red")
+    if found.again is not None:
+        say(f"reads again: {reads_again(found.again)}")
+    for risk in found.risks:
+        say(f"risk: {one_line(risk)}")
+    for line in found.downstream:
+        say(f"downstream: {one_line(line)}")
+
+
+def _document(found: ResetPreview) -> dict[str, object]:
+    again = found.again
+    return {
+        "stream": found.stream,
+        "level": found.level.value,
+        "refused": found.refused or None,
+        "effect": found.effect,
+        "reads_again": {"files": again.files, "bytes": again.size_bytes, "rows": again.rows} if again else None,
+        "risks": list(found.risks),
+        "downstream": list(found.downstream),
+    }

@@ -1,0 +1,116 @@
+"""Starts a stream over, or takes that back: its checkpoint is moved aside, its tables are emptied or restored.
+
+Rule: a job that is begun twice does each step once; what it moves is found again by its note, and nothing is deleted.
+"""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import structlog
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from backend.errors import StreamRefusedError
+from backend.jobs.model import Job
+from backend.settings import Settings
+from backend.store.store import ControlStore
+from backend.streams.reset import ResetLevel, ResetRequest, stands_still
+from backend.streams.set_aside import CHECKPOINT, NOTE, Note, read_note, set_aside, set_aside_folder
+from pipelines.registry import Registry
+from pipelines.spec import StreamSpec
+
+log = structlog.get_logger()
+
+
+class Resets:
+    """What one host does to its streams' checkpoints and tables."""
+
+    def __init__(self, settings: Settings, store: ControlStore, registry: Registry) -> None:
+        self._settings, self._store, self._registry = settings, store, registry
+
+    def run(self, job: Job, session: SparkSession) -> None:
+        """Raises `StreamRefusedError` where the stream does not stand still, or may not be reset."""
+        request = ResetRequest.parse(job.request)
+        spec = self._registry.get(request.stream)
+        self._require_rest(spec, request.level)
+        folder = set_aside_folder(self._settings, spec.name) / job.job_id
+        undone = self._last(spec, job) if request.level is ResetLevel.UNDO else None
+        note = self._noted(folder, job, request.level, session)
+        if request.level is ResetLevel.FULL:
+            self._empty(spec, session, job)
+        if undone is not None:
+            _restore(undone, note, session, job)
+        checkpoint = Path(spec.checkpoint_location(self._settings))
+        _move(checkpoint, folder / CHECKPOINT)
+        if undone is not None:
+            _move(undone / CHECKPOINT, checkpoint)
+        log.info("stream_reset", stream=spec.name, level=request.level.value, set_aside=str(folder))
+
+    def _require_rest(self, spec: StreamSpec, level: ResetLevel) -> None:
+        if not stands_still(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
+            raise StreamRefusedError(f"{spec.name} does not stand still", hint="stop it first")
+        if not spec.reset_allowed and level is not ResetLevel.UNDO:
+            raise StreamRefusedError(f"{spec.name} is declared with reset_allowed=False")
+
+    def _last(self, spec: StreamSpec, job: Job) -> Path:
+        """The newest that was not taken back, or the one that this job already takes back."""
+        own = set_aside_folder(self._settings, spec.name) / job.job_id
+        if (own / NOTE).exists() and (undoes := read_note(own).undoes):
+            return own.parent / undoes
+        kept = set_aside(self._settings, spec.name)
+        if not kept:
+            raise StreamRefusedError(f"no checkpoint of {spec.name} was set aside", hint="there is nothing to undo")
+        return kept[-1]
+
+    def _noted(self, folder: Path, job: Job, level: ResetLevel, session: SparkSession) -> Note:
+        """The note of this job, written before anything else is done."""
+        file = folder / NOTE
+        if file.exists():
+            return read_note(folder)
+        spec = self._registry.get(job.subject)
+        undone = self._last(spec, job).name if level is ResetLevel.UNDO else None
+        uris = [table.uri(self._settings) for table in spec.writes]
+        versions = {uri: int(_newest(session, uri)["version"]) for uri in uris if DeltaTable.isDeltaTable(session, uri)}
+        note = Note(job.job_id, level.value, job.requested_at.isoformat(), job.actor, job.reason, versions, undone)
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / ".note"
+        draft.write_text(json.dumps(asdict(note)), encoding="utf-8")
+        draft.rename(file)
+        return note
+
+    def _empty(self, spec: StreamSpec, session: SparkSession, job: Job) -> None:
+        for table in spec.writes:
+            uri = table.uri(self._settings)
+            if DeltaTable.isDeltaTable(session, uri) and not _did(session, uri, job):
+                _sign(session, job)
+                DeltaTable.forPath(session, uri).delete()
+
+
+def _restore(undone: Path, note: Note, session: SparkSession, job: Job) -> None:
+    for uri, version in read_note(undone).versions.items():
+        if note.versions.get(uri, version) > version and not _did(session, uri, job):
+            _sign(session, job)
+            DeltaTable.forPath(session, uri).restoreToVersion(version)
+
+
+def _move(source: Path, target: Path) -> None:
+    """What was moved before is not there any more."""
+    if source.exists() and not target.exists():
+        shutil.move(source, target)
+
+
+def _did(session: SparkSession, uri: str, job: Job) -> bool:
+    """Whether the table's last commit is this job's."""
+    return job.job_id in (_newest(session, uri)["userMetadata"] or "")
+
+
+def _newest(session: SparkSession, uri: str) -> Any:
+    return DeltaTable.forPath(session, uri).history(1).collect()[0]
+
+
+def _sign(session: SparkSession, job: Job) -> None:
+    said = {"reset": job.job_id, "by": job.actor, "reason": job.reason}
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(said))

@@ -1,0 +1,140 @@
+"""A stream started over and taken back: its tables are what they were, and nothing is twice that should not be."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from backend.errors import StreamRefusedError
+from backend.jobs.model import Job, JobKind, JobState
+from backend.settings import load_settings
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.streams.model import DesiredState, Observed, StreamState
+from backend.streams.reset import ResetLevel, ResetRequest
+from backend.streams.set_aside import set_aside
+from pipelines import Pipeline, table, upsert
+from pipelines.jobs.reset import Resets
+from pipelines.registry import Registry
+from tests.spark.lakes import DemoLake, open_lake
+
+pytestmark = pytest.mark.spark
+
+NAME = "silver_numbers"
+
+
+def same(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+class Shop:
+    """A stream of a table, its store, and the acts of its host."""
+
+    def __init__(self, spark: SparkSession, home: Path, **declared: object) -> None:
+        self.spark, self.settings = spark, load_settings(home=home)
+        self.source = str(home / "lake" / "bronze" / "numbers")
+        self.add(0, 10)
+        numbers = Pipeline("numbers")
+        numbers.streaming_table(NAME, source=table(self.source), trigger="available now", **declared)(same)  # type: ignore[arg-type]
+        (home / "store").mkdir()
+        self.store = ControlStore.open(self.settings)
+        self.registry = Registry(numbers.streams)
+        self.lake: DemoLake = open_lake(self.settings, *numbers.streams)
+        self.store.declare(self.registry.declarations(self.settings), now=datetime.now(UTC))
+        self.see(StreamState.STOPPED)
+        self.resets = Resets(self.settings, self.store, self.registry)
+
+    def add(self, first: int, last: int) -> None:
+        self.spark.range(first, last).write.format("delta").mode("append").save(self.source)
+
+    def see(self, state: StreamState) -> None:
+        now = datetime.now(UTC)
+        lease = self.store.acquire(stream_resource(NAME), "host", ttl_s=600, now=now)
+        assert lease is not None
+        self.store.observe(Observed(NAME, state, "host", 1, now), token=lease.token)
+        self.store.release(lease)
+
+    def ask(self, level: ResetLevel, job_id: str) -> Job:
+        job = Job(
+            job_id, JobKind.RESET, NAME, job_id, ResetRequest(NAME, level).text(), "ana", "a bad batch", 600,
+            JobState.RUNNING, datetime.now(UTC),
+        )  # fmt: skip
+        self.resets.run(job, self.spark.newSession())
+        return job
+
+    def ids(self) -> list[int]:
+        return sorted(row.id for row in self.lake.rows("silver/silver_numbers"))
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.settings.home / "checkpoints" / NAME
+
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Callable[..., Shop]:
+    return lambda **declared: Shop(spark, tmp_path, **declared)
+
+
+def test_a_full_refresh_fills_the_table_anew_and_undo_brings_both_back(shop: Callable[..., Shop]) -> None:
+    numbers = shop()
+    numbers.lake.process(NAME)
+    before = (numbers.checkpoint / "metadata").read_text()
+    numbers.add(10, 15)
+
+    job = numbers.ask(ResetLevel.FULL, "job-1")
+
+    assert numbers.ids() == [] and not numbers.checkpoint.exists()
+    said = json.loads(numbers.lake.history("silver/silver_numbers")[-1]["userMetadata"])
+    assert said == {"reset": "job-1", "by": "ana", "reason": "a bad batch"}
+    numbers.resets.run(job, numbers.spark.newSession())
+    assert len(set_aside(numbers.settings, NAME)) == 1, "a job that is begun twice does each step once"
+    numbers.lake.process(NAME)
+    assert numbers.ids() == list(range(15))
+
+    numbers.ask(ResetLevel.UNDO, "job-2")
+
+    assert numbers.ids() == list(range(10))
+    assert (numbers.checkpoint / "metadata").read_text() == before
+    numbers.lake.process(NAME)
+    assert numbers.ids() == list(range(15)), "it goes on where it stood, and nothing is twice"
+
+
+def test_reprocessing_an_append_doubles_rows_and_undo_takes_them_back(shop: Callable[..., Shop]) -> None:
+    numbers = shop()
+    numbers.lake.process(NAME)
+    numbers.ask(ResetLevel.REPROCESS, "job-1")
+    numbers.lake.process(NAME)
+    assert numbers.ids() == sorted([*range(10), *range(10)])
+    numbers.ask(ResetLevel.UNDO, "job-2")
+    assert numbers.ids() == list(range(10))
+    # What was undone is kept as well: the undo can be taken back.
+    numbers.ask(ResetLevel.UNDO, "job-3")
+    assert numbers.ids() == sorted([*range(10), *range(10)])
+
+
+def test_reprocessing_by_key_changes_nothing(shop: Callable[..., Shop]) -> None:
+    numbers = shop(sink=upsert(keys=["id"], sequence="id"))
+    numbers.lake.process(NAME)
+    numbers.ask(ResetLevel.REPROCESS, "job-1")
+    numbers.lake.process(NAME)
+    assert numbers.ids() == list(range(10))
+
+
+def test_what_may_not_be_reset_is_left_as_it_is(shop: Callable[..., Shop]) -> None:
+    numbers = shop(reset_allowed=False)
+    numbers.lake.process(NAME)
+    with pytest.raises(StreamRefusedError, match="reset_allowed=False"):
+        numbers.ask(ResetLevel.FULL, "job-1")
+    with pytest.raises(StreamRefusedError, match="no checkpoint of silver_numbers was set aside"):
+        numbers.ask(ResetLevel.UNDO, "job-2")
+    numbers.see(StreamState.RUNNING)
+    with pytest.raises(StreamRefusedError, match="does not stand still"):
+        numbers.ask(ResetLevel.REPROCESS, "job-3")
+    numbers.see(StreamState.STOPPED)
+    numbers.store.ensure_desired(NAME, DesiredState.RUNNING, now=datetime.now(UTC))
+    with pytest.raises(StreamRefusedError, match="does not stand still"):
+        numbers.ask(ResetLevel.REPROCESS, "job-4")
+    assert numbers.checkpoint.exists() and numbers.ids() == list(range(10))

@@ -1,0 +1,138 @@
+"""What starting a stream over would do, said before it is done; and that nobody starts it meanwhile."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from backend.errors import StreamError, StreamRefusedError
+from backend.jobs.model import JobKind, JobRequest
+from backend.store.store import ControlStore
+from backend.streams.backlog.model import Backlog, SourceBacklog
+from backend.streams.model import (
+    Desired,
+    DesiredState,
+    Observed,
+    StreamDeclaration,
+    StreamInput,
+    StreamState,
+    StreamStatus,
+    Verdict,
+)
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, preview, reads_again, stands_still
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+BRONZE = StreamInput("table", "bronze/x", "/l/bronze")
+SILVER = StreamDeclaration(
+    "silver", "", "", "/l/silver", "silver/x", ("bronze/x",), "silver", 5_000, "/c/silver", inputs=(BRONZE,)
+)
+AGAIN = Backlog((SourceBacklog("bronze/x", "table", 1, 3, 2_000, 50),), NOW)
+WANTED = Desired("silver", DesiredState.RUNNING, 1, "", "ana", NOW)
+UNWANTED = replace(WANTED, state=DesiredState.STOPPED)
+
+
+def seen(state: StreamState) -> Observed:
+    return Observed("silver", state, "h", 1, NOW)
+
+
+def reader(name: str, kind: str = "table", **options: str) -> StreamDeclaration:
+    """A stream that reads silver's table."""
+    inputs = (StreamInput(kind, "silver/x", "/l/silver", options),)
+    return replace(SILVER, name=name, sink_uri=f"/l/{name}", sink_table=f"gold/{name}", inputs=inputs)
+
+
+def of(
+    level: ResetLevel = ResetLevel.FULL,
+    *others: StreamDeclaration,
+    declared: StreamDeclaration = SILVER,
+    state: StreamState = StreamState.STOPPED,
+    set_aside: tuple[str, ...] = ("job-1",),
+) -> ResetPreview:
+    status = StreamStatus(declared, UNWANTED, seen(state), state, None, Verdict.STOPPED, "")
+    return preview(status, level, [declared, *others], again=AGAIN, set_aside=set_aside)
+
+
+def test_it_says_what_is_read_again() -> None:
+    found = of()
+    assert (found.refused, found.again) == ("", AGAIN)
+    assert reads_again(found.again) == "50 rows, 3 files, 2 kB"
+    assert "its tables are emptied" in found.effect
+    unknown = Backlog((SourceBacklog("orders", "kafka", unknown="no host has asked the broker yet"),), NOW)
+    assert reads_again(unknown) == "nobody knows how much; no host has asked the broker yet"
+
+
+def test_rows_are_twice_where_a_sink_only_appends() -> None:
+    assert any("is there twice" in risk for risk in of(ResetLevel.REPROCESS).risks)
+    by_key = of(ResetLevel.REPROCESS, declared=replace(SILVER, sink="upsert"))
+    assert not any("twice" in risk for risk in by_key.risks)
+    assert not any("twice" in risk for risk in of(ResetLevel.FULL).risks)
+
+
+@pytest.mark.parametrize(
+    ("level", "other", "said"),
+    [
+        (ResetLevel.FULL, reader("gold"), "gold fails at the commit that takes rows away: reset it as well"),
+        (ResetLevel.FULL, reader("gold", skipChangeCommits="true"), "gold passes over the commit"),
+        (ResetLevel.FULL, reader("gold", "change feed"), "gold gets each change as a change"),
+        (ResetLevel.REPROCESS, reader("gold"), "gold gets the doubled rows as new ones"),
+        (ResetLevel.UNDO, reader("gold"), "gold fails at the commit that takes rows away"),
+        (ResetLevel.FULL, replace(reader("gold"), kind="materialized view"), "gold is computed anew"),
+    ],
+)
+def test_downstream_streams_are_told_of(level: ResetLevel, other: StreamDeclaration, said: str) -> None:
+    stranger = replace(reader("other"), inputs=(BRONZE,))
+    (line,) = of(level, other, stranger).downstream
+    assert line.startswith(said)
+
+
+def test_what_may_not_be_done_says_why() -> None:
+    guarded = replace(SILVER, reset_allowed=False)
+    assert "reset_allowed=False" in of(declared=guarded).refused
+    assert of(ResetLevel.UNDO, declared=guarded).refused == ""
+    assert of(ResetLevel.UNDO, set_aside=()).refused == "no checkpoint of it was set aside"
+    assert of(state=StreamState.RUNNING).refused == "it is running: stop it first"
+
+
+@pytest.mark.parametrize(
+    ("desired", "observed", "rests"),
+    [
+        (UNWANTED, seen(StreamState.STOPPED), True),
+        (WANTED, seen(StreamState.STOPPED), False),  # a host is about to start it
+        (WANTED, seen(StreamState.FAILED), True),
+        (WANTED, seen(StreamState.COMPLETED), True),
+        (WANTED, seen(StreamState.BACKOFF), False),
+        (UNWANTED, seen(StreamState.STOPPING), False),
+        (WANTED, None, False),
+        (UNWANTED, None, True),
+    ],
+)
+def test_only_a_stream_at_rest_is_reset(desired: Desired, observed: Observed | None, rests: bool) -> None:
+    assert stands_still(desired, observed) is rests
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"stream": "s", "level": "all"}'])
+def test_a_request_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(StreamError):
+        ResetRequest.parse(text)
+    assert ResetRequest.parse(ResetRequest("s", ResetLevel.FULL).text()) == ResetRequest("s", ResetLevel.FULL)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ControlStore]:
+    store = ControlStore(f"sqlite:///{tmp_path / 'weir.db'}")
+    store.declare([SILVER], now=NOW)
+    yield store
+    store.close()
+
+
+def test_nobody_starts_a_stream_that_is_being_reset(store: ControlStore) -> None:
+    wanted = JobRequest(JobKind.RESET, "silver", "reset silver", json.dumps({}), "ana", "a bad batch", 60)
+    job = store.jobs.submit(wanted, now=NOW)
+    with pytest.raises(StreamRefusedError, match="it is being reset"):
+        store.request("silver", "start", reason="go on", actor="ben", now=NOW)
+    assert store.request("silver", "stop", reason="rest", actor="ben", now=NOW).state is DesiredState.STOPPED
+    store.jobs.cancel(job.job_id, actor="ana", reason="no", now=NOW)
+    assert store.request("silver", "start", reason="go on", actor="ben", now=NOW).state is DesiredState.RUNNING
