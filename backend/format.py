@@ -3,7 +3,7 @@
 Rule: pure, units always, at most three significant digits in prose, an unknown value is "–" and never 0.
 """
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -12,6 +12,7 @@ UNKNOWN = "–"
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _COUNTS = ("", " k", " M", " G", " T")
 _EXACT_COUNT_LIMIT = 100_000  # below, the grouped count is as short as a rounded one
+_SOON = timedelta(days=6)  # a weekday names the day up to here
 
 
 def _three_digits(number: float) -> str:
@@ -116,10 +117,19 @@ def _two_units(seconds: int) -> str:
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long since: 2 h 10 min ago. A moment ahead of this clock says so instead of hiding it."""
-    if moment is None:
-        return UNKNOWN
-    seconds = (now - moment).total_seconds()
+    """How long since: 2 h 10 min ago."""
+    return UNKNOWN if moment is None else ago_text((now - moment).total_seconds())
+
+
+def ago_short(moment: datetime | None, now: datetime) -> str:
+    """The same in its largest unit, where there is little room: 2 h ago."""
+    text = ago(moment, now)
+    number, *rest = text.split()
+    return f"{number} {rest[0]} ago" if len(rest) > 2 and text.endswith(" ago") else text
+
+
+def ago_text(seconds: float) -> str:
+    """An age in seconds: 2 h 10 min ago. A moment ahead of this clock says so instead of hiding it: in 5 min."""
     if abs(seconds) < 1:
         return "just now"
     whole = round(seconds) if abs(seconds) < 60 else seconds
@@ -150,6 +160,27 @@ def moment_help(moment: datetime | None, zone: str | None = None) -> str:
     return exact if local == exact else f"{exact} · {local}"
 
 
+def clock_text(moment: datetime, zone: str | None, now: datetime | None = None) -> str:
+    """A moment in a sentence, on the viewer's clock: "Tue 14:05" within the next six days, else "1 Nov 2026 10:30"."""
+    if moment.year >= 9000:
+        return "the end of the calendar"
+    try:
+        local = moment.astimezone(zone_of(zone))
+    except OverflowError:  # a log may name the first day of the calendar
+        local = moment
+    name = f" {local.tzname()}" if not zone or zone == "UTC" else ""
+    if now is not None and timedelta() <= moment - now < _SOON:
+        return f"{local:%a %H:%M}{name}"
+    return f"{local.day} {local:%b %Y %H:%M}{name}"
+
+
+def datetime_text(value: datetime) -> str:
+    """A timestamp of a row, exact: 2026-11-20 10:04:31.5 UTC; one without zone names none."""
+    zone = " UTC" if value.tzinfo else ""
+    text = (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None).isoformat(sep=" ")
+    return f"{text.rstrip('0') if '.' in text else text}{zone}"
+
+
 def age_s(moment: datetime | None, now: datetime) -> float | None:
     """Seconds since a moment, for cells that sort by age."""
     return (now - moment).total_seconds() if moment else None
@@ -163,8 +194,7 @@ def value_text(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case datetime():
-            text = value.replace(tzinfo=None).isoformat(sep=" ", timespec="auto")
-            return f"{text} UTC" if value.tzinfo else text
+            return datetime_text(value)
         case date():
             return value.isoformat()
         case Decimal():

@@ -18,7 +18,7 @@ from app.ui.figures import key_figures
 from app.ui.lists import Look, show
 from app.ui.live_figures import live_chart
 from app.ui.words import markdown_safe, sentence
-from backend.format import utc_text, zone_of
+from backend.format import utc_text
 from backend.streams.backlog.model import Lag
 from backend.streams.batches import ExpectationTotal, Points, expectation_totals
 from backend.streams.model import StreamState, StreamStatus
@@ -118,7 +118,7 @@ def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal
 
 
 def _charts(points: Points, lags: Sequence[Lag]) -> None:
-    look = figures.Look(context.mode(), zone_of(context.timezone()))
+    look = figures.Look(context.mode(), context.timezone())
     drawn = (
         ("rates", "Input and processing rate over time", figures.build_rate_figure),
         ("durations", "Batch duration by phase, with the trigger interval", figures.build_duration_figure),

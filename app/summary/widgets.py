@@ -10,7 +10,7 @@ from app.summary.view import summary as view
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.words import KeyFigure, markdown_safe, sentence
-from backend.format import moment_help
+from backend.format import ago_short, moment_help
 from backend.lake.history.rhythm import rhythm
 from backend.streams.graph import Lineage
 
@@ -25,7 +25,7 @@ def key_figures(opened: OpenTable) -> None:
     timeline = context.lake().timeline(opened.ref) if opened.is_latest else None
     committed = KeyFigure(
         "Last commit" if opened.is_latest else "Committed",
-        view.age_text(snapshot.committed_at, context.now()),
+        ago_short(snapshot.committed_at, context.now()),
         moment_help(snapshot.committed_at, context.timezone()),
         note=(commits[0].operation or "") if commits else "",
     )

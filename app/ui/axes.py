@@ -11,6 +11,7 @@ from backend.format import zone_of
 
 FEW = 6  # up to here each whole number has its tick
 LEAST_SPAN = timedelta(seconds=60)
+HOVER_MOMENT = "%Y-%m-%d %H:%M:%S"  # as `backend.format.utc_text` writes a moment; Plotly puts the point's own in
 
 
 def count_axis(values: Iterable[float | None]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.diff.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
 from backend.diff.values import json_value
-from backend.format import cut, duration_text, percent, things
+from backend.format import cut, datetime_text, duration_text, percent, things
 
 _KINDS = {RowKind.UPDATE: "updated row", RowKind.INSERT: "inserted row", RowKind.DELETE: "deleted row"}
 _MOST_VALUE = 40
@@ -100,5 +100,5 @@ def value_text(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S}" + (f".{value.microsecond:06}".rstrip("0") if value.microsecond else "")
+        return datetime_text(value)
     return cut(str(json_value(value)), _MOST_VALUE) if value != "" else '""'

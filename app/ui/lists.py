@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from app import context, state
 from app.ui.theme import LAYER_TEXT
 from app.ui.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
-from backend.format import UNKNOWN, bytes_text, count_exact, count_text, duration_text, percent, rate_text
+from backend.format import UNKNOWN, ago_text, bytes_text, count_exact, count_text, percent, rate_text
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
 ROW_PX = 35
@@ -28,7 +28,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "bytes": bytes_text,
     "count": count_text,
     "exact": lambda number: count_exact(int(number)),
-    "ago": lambda seconds: f"{duration_text(round(seconds))} ago",
+    "ago": ago_text,
     "rate": rate_text,
     "percent": percent,
 }

@@ -13,6 +13,7 @@ from app import context, state
 from app.ui.frame import OpenTable
 from app.ui.theme import operation_text
 from backend.diff.versions import resolve_version
+from backend.format import utc_text
 from backend.lake.model import Commit
 
 CHOICES = 200
@@ -88,7 +89,7 @@ def _label(version: str, commits: Mapping[str, Commit]) -> str:
     if commit is None:
         return version
     # What is cut in a narrow picker is the operation, not the time.
-    at = f" · {commit.committed_at:%Y-%m-%d %H:%M}" if commit.committed_at else ""
+    at = f" · {utc_text(commit.committed_at)}" if commit.committed_at else ""
     return f"v{version}{at} · {operation_text(commit.operation)}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.format import things
+from backend.format import duration_text, things
 from backend.health.merging import gain_text, merge_gain
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, UnreadableTable
@@ -192,10 +192,9 @@ def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, rules: A
     """A table that a wanted stream feeds and that has no fresh commit. Without a feeder quiet may be meant: a note."""
     if card.last_commit_at is None or (now - card.last_commit_at).total_seconds() <= rules.stale_after_s:
         return None
-    days = (now - card.last_commit_at).total_seconds() / 86_400
-    age = f"{days:.0f} days" if days >= 2 else f"{days * 24:.0f} hours"
     if feeder and feeder.starved_by:
         return None  # told once, where its cause is
+    age = duration_text((now - card.last_commit_at).total_seconds())
     if feeder and feeder.desired and feeder.desired.state is DesiredState.RUNNING:
         name = feeder.declaration.name
         what, step = f"No commit for {age} although {name} should write it.", f"Look at the stream {name}."

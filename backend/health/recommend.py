@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.format import bytes_text
+from backend.format import ago, bytes_text, duration_text
 from backend.health.merging import MergeGain
 from backend.health.model import LogState, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
-from backend.health.words import age, count, percent
+from backend.health.words import count, percent
 
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
 CHECKPOINT_LATE = 2  # times the interval
@@ -78,7 +78,7 @@ def _small_files(e: Evidence) -> Iterator[Recommendation]:
 def _optimize_words(e: Evidence) -> str:
     if e.last_optimize is None:
         return "OPTIMIZE is not in the history"
-    when = f" {age((e.now - e.last_optimize.at).total_seconds())} ago" if e.last_optimize.at else ""
+    when = f", {ago(e.last_optimize.at, e.now)}" if e.last_optimize.at else ""
     return f"the last OPTIMIZE was v{e.last_optimize.version}{when}"
 
 
@@ -142,14 +142,13 @@ def _vacuum(e: Evidence) -> Iterator[Recommendation]:
         return
     if since is not None and (e.now - since).total_seconds() <= e.retention_s:
         return
-    ran = f"VACUUM last ran {age((e.now - since).total_seconds())} ago" if since else "VACUUM is not in the history"
-    waiting = age((e.now - oldest).total_seconds())
+    ran = f"VACUUM last ran {ago(since, e.now)}" if since else "VACUUM is not in the history"
     yield Recommendation(
         "vacuum",
         Severity.NOTE,
-        f"{ran}; commits since removed {count(e.files_removed, 'file')}, the first {waiting} ago.",
-        f"VACUUM frees what was removed more than {age(e.retention_s)} ago. Versions that need those files cannot be "
-        "read after it.",
+        f"{ran}; commits since removed {count(e.files_removed, 'file')}, the first {ago(oldest, e.now)}.",
+        f"VACUUM frees what was removed more than {duration_text(e.retention_s)} ago. "
+        "Versions that need those files cannot be read after it.",
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.format import utc_text
 from backend.streams.model import DesiredState, StreamState
 from tests.ui import stream_store
 from tests.ui.opened import again, home, metrics, open_page, words
@@ -103,7 +104,7 @@ def test_after_the_host_is_gone_the_figures_stay_and_the_state_is_unknown(home: 
 
     app = open_page("stream", stream=NAME)
 
-    assert f"Host not seen since {seen:%H:%M} UTC" in words(app)
+    assert f"Host not seen since {utc_text(seen)}" in words(app)
     assert ":gray-badge[:material/help: Unknown]" in words(app)
     assert metrics(app)["Rows in batch"] == str(store.progress(NAME)[-1].num_input_rows)
 

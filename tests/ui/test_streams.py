@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
+from backend.format import utc_text
 from backend.streams.model import DesiredState
 from tests.ui import stream_store
 from tests.ui.opened import again, home, open_page, words
@@ -66,7 +67,7 @@ def test_a_dead_host_turns_running_into_unknown_and_says_since_when(home: Path, 
 
     app = open_page("streams")
 
-    assert f"Host not seen since {seen:%H:%M} UTC" in words(app)
+    assert f"Host not seen since {utc_text(seen)}" in words(app)
     row = _stream_list(app).loc["bronze_events"]
     assert row["Observed"] == "? UNKNOWN"
     assert row["Wanted"] == "▶ RUNNING"

@@ -1,6 +1,9 @@
 """Numbers and times as people read them."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -79,6 +82,41 @@ def test_a_moment_is_relative_and_exact() -> None:
     assert f.ago(NOW + timedelta(minutes=5), NOW) == "in 5 min"  # a clock that is ahead is shown, not hidden
     assert f.moment_help(moment, "Europe/Berlin") == "2026-11-20 09:50:00 UTC · 2026-11-20 10:50:00 CET"
     assert f.moment_help(moment, "Mars/Olympus") == "2026-11-20 09:50:00 UTC"
+
+
+def test_an_age_is_the_same_from_a_moment_and_in_a_list() -> None:
+    for seconds in (0, 0.4, 4.2, 59.6, 7_800, 300_000, -0.5, -90):
+        assert f.ago_text(seconds) == f.ago(NOW - timedelta(seconds=seconds), NOW)
+    assert [f.ago_text(s) for s in (0.4, 4.2, -90)] == ["just now", "4 s ago", "in 1 min 30 s"]
+
+
+def test_a_moment_of_a_sentence_is_on_the_viewers_clock() -> None:
+    now = datetime(2026, 11, 4, 10, 30, tzinfo=UTC)
+    assert f.clock_text(now - timedelta(days=3), "Asia/Tokyo", now) == "1 Nov 2026 19:30"
+    assert f.clock_text(now - timedelta(days=3), "no/zone", now).startswith("1 Nov 2026 10:30")
+    assert f.clock_text(now + timedelta(days=1), None, now) == "Thu 10:30 UTC"
+
+
+def test_a_timestamp_of_a_row_is_exact_and_in_utc() -> None:
+    tokyo = datetime(2026, 1, 2, 12, 4, 5, 500_000, ZoneInfo("Asia/Tokyo"))
+    assert f.datetime_text(tokyo) == "2026-01-02 03:04:05.5 UTC" == f.value_text(tokyo)
+    assert f.datetime_text(datetime(2026, 1, 2)) == "2026-01-02 00:00:00"
+
+
+def test_moments_and_ages_are_written_by_these_functions_alone() -> None:
+    """What writes a time of its own is for a machine: SQL, a figure's axis, a name of a file."""
+    own = re.compile(r"strftime|:%[a-zA-Z]|\.isoformat\(|\} s ago|\} (days|hours|minutes|seconds)\b")
+    for_machines = {"snippets.py", "figures.py", "axes.py"}
+    root = Path(f.__file__).parents[1]
+    files = [path for top in ("app", "backend/health") for path in sorted((root / top).rglob("*.py"))]
+    found = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for path in files
+        if path.name not in for_machines
+        for line in path.read_text().splitlines()
+        if own.search(line)
+    ]
+    assert len(files) > 100 and not found
 
 
 def test_changes_carry_their_sign() -> None:

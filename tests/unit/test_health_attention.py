@@ -118,7 +118,7 @@ def test_an_unreadable_table_says_why_and_what_next() -> None:
 def test_a_stale_table_matters_when_a_stream_should_write_it() -> None:
     old = replace(FRESH, last_commit_at=NOW - timedelta(days=3))
     (fed,) = of(old)
-    assert (fed.severity, "silver_orders" in fed.what, "3 days" in fed.what) == (Severity.WARNING, True, True)
+    assert (fed.severity, "silver_orders" in fed.what, "for 3 d " in fed.what) == (Severity.WARNING, True, True)
     (quiet,) = of(old, streams=())
     assert quiet.severity is Severity.NOTE
     assert of(replace(FRESH, last_commit_at=None)) == [], "unknown is not stale"

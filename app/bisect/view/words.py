@@ -59,7 +59,7 @@ def commit_text(commit: Commit, streams: Mapping[str, str]) -> str:
     batch = commit.origin.batch_id if commit.origin else None
     who = f"stream {name}" + (f", batch {batch}" if batch is not None else "") if name else commit.user
     by = f" by {who}" if who else ""
-    return f"{commit.operation or 'operation not named'}{by}, {_weekday(commit.committed_at)}"
+    return f"{commit.operation or 'operation not named'}{by}, {_at(commit.committed_at)}"
 
 
 def versions_text(versions: Sequence[int]) -> str:
@@ -105,8 +105,8 @@ def left_text(step: BisectProgress) -> str:
     return "" if step.at_most_left is None else f"at most {step.at_most_left} more"
 
 
-def _weekday(moment: datetime | None) -> str:
-    return "at an unknown time" if moment is None else f"{moment:%a} {utc_text(moment)}"
+def _at(moment: datetime | None) -> str:
+    return "at an unknown time" if moment is None else utc_text(moment)
 
 
 def _values(found: Bisection) -> list[str]:

@@ -6,7 +6,7 @@ Rule: pure, and free of pandas, which the terminal does without; what is not kno
 from datetime import datetime
 
 from backend.diff.cache import DiffProgress, LogPart
-from backend.format import bytes_text, count_text, duration_text, things
+from backend.format import ago, bytes_text, count_text, duration_text, things
 from backend.jobs.model import Job, JobState
 
 
@@ -35,7 +35,7 @@ def job_share(job: Job) -> float:
 def job_words(job: Job, *, now: datetime, is_orphan: bool = False) -> str:
     """What is going on, as one line."""
     if job.state is JobState.QUEUED:
-        return f"Waiting for a stream host · asked for by {job.actor} {_seconds(job.requested_at, now)} s ago"
+        return f"Waiting for a stream host · asked for by {job.actor} {ago(job.requested_at, now)}"
     if is_orphan:
         return f"{job.host_id} does not answer any more: another host takes over, or the job fails"
     if job.cancel_requested:
@@ -45,12 +45,8 @@ def job_words(job: Job, *, now: datetime, is_orphan: bool = False) -> str:
     if progress.total:
         words.append(f"{count_text(progress.done)} of {count_text(progress.total)} tasks")
     if job.started_at is not None:
-        words.append(f"{_seconds(job.started_at, now)} s")
+        words.append(duration_text(max(0, round((now - job.started_at).total_seconds()))))
     return " · ".join(words)
-
-
-def _seconds(since: datetime, now: datetime) -> int:
-    return max(0, round((now - since).total_seconds()))
 
 
 def ended_words(job: Job) -> str:

@@ -17,7 +17,7 @@ from app.changes.view.sentence import writer_text
 from backend.diff.key_history import KeyStep
 from backend.diff.model import RowChange, RowKind, VersionDiff
 from backend.diff.values import json_value
-from backend.format import UNKNOWN, utc_text
+from backend.format import UNKNOWN, datetime_text, utc_text
 from backend.lake.model import Commit
 
 PAGE_ROWS = 200
@@ -121,7 +121,7 @@ def cell_text(value: Any) -> str:
     if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value):
         return "null"
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ")
+        return datetime_text(value)
     return str(value)
 
 

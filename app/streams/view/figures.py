@@ -6,7 +6,7 @@ breaks where nothing ran: between two runs and in a pause. Small to send: a live
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
 from functools import cache
 from itertools import pairwise
 from statistics import median
@@ -15,8 +15,9 @@ from typing import Any
 import plotly.io as pio
 
 from app.streams.view.stream import ms_text
+from app.ui.axes import HOVER_MOMENT, wall_clock
 from app.ui.theme import SURFACES, Mode, categories, template_name
-from backend.format import count_text, duration_text, rate_text
+from backend.format import count_text, duration_text, rate_text, zone_of
 from backend.streams.backlog.model import Lag
 from backend.streams.batches import WORK_PHASE, Bin, Points
 
@@ -42,7 +43,7 @@ class Look:
     """How the charts of one viewer look: light or dark, and whose clock."""
 
     mode: Mode = "light"
-    zone: tzinfo = UTC
+    zone: str | None = None
 
 
 def build_rate_figure(points: Points, look: Look) -> FigureJson:
@@ -71,7 +72,7 @@ def build_backlog_figure(lags: Sequence[Lag], look: Look) -> FigureJson | None:
     waits = f"{count_text(last.rows)} rows wait" if counted else f"{duration_text(last.behind_s)} behind"
     title = f"Backlog: {waits}" if last.rows or last.behind_s else "Backlog: caught up"
     figure = _figure(title, f"{unit} unread", look)
-    zone = last.at.astimezone(look.zone).tzname()
+    zone = last.at.astimezone(zone_of(look.zone)).tzname()
     line = {
         "type": "scatter",
         "x": [_wall_clock(lag.at, look.zone) for lag in lags],
@@ -81,7 +82,7 @@ def build_backlog_figure(lags: Sequence[Lag], look: Look) -> FigureJson | None:
         "line": {"color": categories(look.mode)[VERMILLION], "width": 2},
         "marker": {"size": 5 if len(lags) < FEW_POINTS else 3},
         "customdata": [f", the oldest {duration_text(lag.behind_s)} old" if lag.behind_s else "" for lag in lags],
-        "hovertemplate": f"%{{x|%e %b %H:%M:%S}} {zone}<br>%{{y:,.4~g}} {unit}%{{customdata}}<extra></extra>",
+        "hovertemplate": f"%{{x|{HOVER_MOMENT}}} {zone}<br>%{{y:,.4~g}} {unit}%{{customdata}}<extra></extra>",
     }
     figure["data"].append(line)
     figure["layout"]["showlegend"] = False
@@ -205,7 +206,7 @@ def _add_lines(figure: FigureJson, points: Points, series: Series, look: Look, *
     return figure
 
 
-def _broken(points: Points, values: Values, zone: tzinfo) -> tuple[list[str], list[float | None], list[list[int]]]:
+def _broken(points: Points, values: Values, zone: str | None) -> tuple[list[str], list[float | None], list[list[int]]]:
     """Times, values and batches, with an empty point wherever the line must not go on."""
     x: list[str] = []
     y: list[float | None] = []
@@ -226,17 +227,17 @@ def _batches(points: Points) -> list[list[int]]:
     return [[item.first_batch, item.last_batch, item.batches] for item in points.bins]
 
 
-def _wall_clock(moment: datetime, zone: tzinfo) -> str:
+def _wall_clock(moment: datetime, zone: str | None) -> str:
     """The viewer's wall clock as Plotly takes it: as a number it would be moved by the browser's zone once more."""
-    return moment.astimezone(zone).replace(tzinfo=None).isoformat(" ", "milliseconds")
+    return wall_clock(moment, zone).isoformat(" ", "milliseconds")
 
 
 def _hover(points: Points, look: Look, value: str) -> str:
-    zone = points.bins[-1].at.astimezone(look.zone).tzname() if points.bins else ""
+    zone = points.bins[-1].at.astimezone(zone_of(look.zone)).tzname() if points.bins else ""
     if points.width_s is None:
-        return f"batch %{{customdata[0]}} · %{{x|%e %b %H:%M:%S}} {zone}<br>{value}<extra></extra>"
+        return f"batch %{{customdata[0]}} · %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
     mean = "mean of %{customdata[2]} batches, %{customdata[0]}–%{customdata[1]}"
-    return f"{mean} · about %{{x|%e %b %H:%M}} {zone}<br>{value}<extra></extra>"
+    return f"{mean} · about %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
 
 
 def _work(bins: Sequence[Bin], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:

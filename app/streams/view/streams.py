@@ -157,7 +157,7 @@ def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: flo
     last = max(hosts, key=lambda host: host.beat_at)
     if (now - last.beat_at).total_seconds() <= stale_s:
         return None
-    return f"Host not seen since {last.beat_at:%H:%M} UTC ({ago(last.beat_at, now)})."
+    return f"Host not seen since {utc_text(last.beat_at)} ({ago(last.beat_at, now)})."
 
 
 def acts(status: StreamStatus, *, refused: str | None) -> tuple[Act, ...]:

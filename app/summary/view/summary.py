@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from app.ui.words import KeyFigure
 from backend.format import (
     ago,
+    ago_text,
     bytes_exact,
     bytes_text,
     count_exact,
@@ -30,13 +31,6 @@ from backend.streams.graph import Lineage, build_graph, lineage
 from backend.streams.model import StreamStatus
 
 SPARK_POINTS = 60
-
-
-def age_text(moment: datetime | None, now: datetime) -> str:
-    """ "2 h ago", in its largest unit: a key figure has little room."""
-    text = ago(moment, now)
-    number, *rest = text.split()
-    return f"{number} {rest[0]} ago" if len(rest) > 2 and text.endswith(" ago") else text
 
 
 # facts -----------------------------------------------------------------------------------------------------------
@@ -101,7 +95,7 @@ def rhythm_sentence(found: Rhythm | None) -> str:
     """ "A commit every 12 s, the last 4 s ago."; empty without a rhythm."""
     if found is None:
         return ""
-    text = f"A commit every {duration_text(found.gap_s)}, the last {duration_text(round(found.since_s))} ago"
+    text = f"A commit every {duration_text(found.gap_s)}, the last {ago_text(found.since_s)}"
     return f"{text}: that is later than usual." if found.is_late else f"{text}."
 
 

@@ -23,7 +23,7 @@ from app.ui.over_versions import (
     thinned_sentence,
 )
 from app.ui.theme import Mode
-from backend.format import UNKNOWN, bytes_exact, bytes_text, count_text, things, utc_text
+from backend.format import UNKNOWN, bytes_exact, bytes_text, count_text, datetime_text, things, utc_text
 from backend.lake.model import VersionTotals
 from backend.query.over_versions import VersionValue
 
@@ -112,7 +112,7 @@ def finding(points: Sequence[Point], number: Number) -> str:
 def value_text(value: Any, number: Number) -> str:
     """A value as people read it, at most three digits of a long number; a text as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
+        return datetime_text(value) if isinstance(value, datetime) else str(value)
     if number.is_bytes:
         return bytes_text(float(value))
     return count_text(int(value) if isinstance(value, int) else float(value))

@@ -6,19 +6,17 @@ together says so.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import plotly.graph_objects as go
 
 from app.ui.axes import version_axis
 from app.ui.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
 from app.ui.words import markdown_safe, sentence
-from backend.format import UNKNOWN, ago, things, zone_of
+from backend.format import UNKNOWN, ago, clock_text, things
 from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
 from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, Run
 from backend.lake.table.property_values import interval_text
-
-_SOON = timedelta(days=6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +188,13 @@ def verdict_text(answer: VersionAnswer, latest: int, zone: str | None, now: date
     if travel.verdict is Verdict.YES and answer.version == latest:
         text = f"**{name} is the latest version**: it can be read, and nothing refuses it."
     elif travel.verdict is Verdict.YES and travel.until is not None:
-        until = f"{'until' if travel.is_promise else 'at least until about'} {moment_text(travel.until, zone, now)}"
+        until = f"{'until' if travel.is_promise else 'at least until about'} {clock_text(travel.until, zone, now)}"
         text = f"**{name} can be read and restored** {until}, unless a VACUUM runs that keeps less."
     elif travel.verdict is Verdict.UNKNOWN:
         text = f"**Whether {name} can still be read is not certain**: {markdown_safe(travel.reasons[0])}."
     elif travel.until is not None:
         others = _OTHERS[answer.elsewhere.verdict]
-        since = moment_text(travel.until, zone, now)
+        since = clock_text(travel.until, zone, now)
         text = f"**Delta 4.1 and later refuse {name}** since {since}. Readers without that rule {others}."
     else:
         text = f"**{name} cannot be read**: {markdown_safe(travel.reasons[0])}."
@@ -235,24 +233,10 @@ def answer_text(answer: Answer, zone: str | None, now: datetime | None = None) -
     word = _WORDS[answer.verdict]
     if answer.until is None:
         return word
-    moment = moment_text(answer.until, zone, now)
+    moment = clock_text(answer.until, zone, now)
     if answer.verdict is Verdict.YES:
         return f"{word}, until {moment}" if answer.is_promise else f"{word}, at least until about {moment}"
     return f"{word}, since {moment}" if answer.verdict is Verdict.NO else f"{word}; at most until {moment}"
-
-
-def moment_text(moment: datetime, zone: str | None, now: datetime | None = None) -> str:
-    """A moment on the viewer's clock: "Tue 14:05" within six days, else with its date."""
-    if moment.year >= 9000:
-        return "the end of the calendar"
-    try:
-        local = moment.astimezone(zone_of(zone))
-    except OverflowError:  # a log may name the first day of the calendar
-        local = moment
-    name = f" {local.tzname()}" if not zone or zone == "UTC" else ""
-    if now is not None and timedelta() <= moment - now < _SOON:
-        return f"{local:%a %H:%M}{name}"
-    return f"{local.day} {local:%b %Y %H:%M}{name}"
 
 
 def extension_sentence(answer: Answer, zone: str | None, now: datetime) -> str:
@@ -262,7 +246,7 @@ def extension_sentence(answer: Answer, zone: str | None, now: datetime) -> str:
         return ""
     note = f"; {longer.note}" if longer.note else ""
     days = interval_text(longer.suggested)
-    until = moment_text(longer.until, zone, now)
+    until = clock_text(longer.until, zone, now)
     return f"`{longer.key}` is {longer.current}; {days} would make it until {until}{note}."
 
 
@@ -282,7 +266,7 @@ def log_sentence(answer: VersionAnswer, zone: str | None, now: datetime) -> str:
     passed = answer.log_kept_until <= now
     return (
         f"Log: {'due for cleaning since' if passed else 'not cleaned before'} "
-        f"{moment_text(answer.log_kept_until, zone, now)}; {answer.log_words}."
+        f"{clock_text(answer.log_kept_until, zone, now)}; {answer.log_words}."
     )
 
 

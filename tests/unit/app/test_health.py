@@ -124,7 +124,7 @@ def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
 
 def test_a_row_tells_ages_of_now_and_the_broken_has_its_reason_and_no_numbers() -> None:
     frame = build_lake_frame(lake_rows(TABLES, JUDGED), now=NOW).set_index("Table")
-    assert "the last OPTIMIZE was v3 2 hours ago" in frame.loc["b", "Finding"]
+    assert "the last OPTIMIZE was v3, 2 h ago" in frame.loc["b", "Finding"]
     assert frame.loc["b", "Last OPTIMIZE"] == pytest.approx(2 * 3_600)
     assert frame.loc["e", "Finding"] == "broken"
     assert frame.isna().loc["e", ["Spared", "Small files", "Files", "Size", "Last VACUUM"]].all()

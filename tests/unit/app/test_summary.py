@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from app.summary.view import summary as table
+from backend.format import ago_short
 from backend.lake.history.rhythm import Rhythm
 from backend.lake.model import StreamOrigin, Timeline, VersionTotals
 from backend.streams.graph import Lineage
@@ -41,9 +42,9 @@ def test_freshness_is_told_against_the_tables_own_rhythm() -> None:
 
 
 def test_the_age_of_a_key_figure_fits_a_narrow_card() -> None:
-    ages = [table.age_text(NOW - timedelta(seconds=seconds), NOW) for seconds in (0, 4, 2_896, 7_800, 300_000, -90)]
+    ages = [ago_short(NOW - timedelta(seconds=seconds), NOW) for seconds in (0, 4, 2_896, 7_800, 300_000, -90)]
     assert ages == ["just now", "4 s ago", "48 min ago", "2 h ago", "3 d ago", "in 1 min 30 s"]
-    assert table.age_text(None, NOW) == "–"
+    assert ago_short(None, NOW) == "–"
 
 
 def test_growth_is_of_a_day_or_of_all_that_is_known() -> None:

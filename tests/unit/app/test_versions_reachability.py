@@ -8,7 +8,7 @@ from app.ui.theme import MAX_POINTS
 from app.versions.view import reachability as view
 from backend.lake.retention.answers import judge_version
 from backend.lake.retention.runs import DELETED_FILES, FilesSeen, Vacuum, judge
-from tests.unit.test_retention import DAY, NOW, T0, facts
+from tests.unit.test_retention import NOW, T0, facts
 
 
 def test_the_title_says_how_many_can_be_read() -> None:
@@ -81,12 +81,6 @@ def test_no_reason_is_given_twice(version: int) -> None:
 
 def test_a_path_cannot_leave_its_quotes() -> None:
     assert view.restore_command("/a`b", 3) == "RESTORE TABLE delta.`/a``b` TO VERSION AS OF 3"
-
-
-def test_moments_are_on_the_viewers_clock() -> None:
-    assert view.moment_text(T0, "Asia/Tokyo", NOW) == "1 Nov 2026 19:30"
-    assert view.moment_text(T0, "no/zone", NOW).startswith("1 Nov 2026 10:30")
-    assert view.moment_text(NOW + DAY, None, NOW).endswith("UTC")
 
 
 def test_the_sentence_names_the_setting_and_what_it_would_give() -> None:
