@@ -12,7 +12,7 @@ from app.ui import lists
 from app.ui.frame import OpenTable
 from app.ui.frames import changes_frame
 from app.ui.table_changes import changes_sentence
-from app.ui.words import markdown_safe
+from app.ui.words import linked, markdown_safe
 from backend.diff.versions import resolve_version
 from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
@@ -38,7 +38,7 @@ def ownership_card(metadata: Metadata) -> None:
             return
         for column, (name, value) in zip(st.columns(max(3, min(5, len(facts)))), list(facts.items())[:5], strict=False):
             column.caption(markdown_safe(name))
-            column.markdown(f"**{markdown_safe(value)}**")
+            column.markdown(f"**{linked(value)}**")
         if len(facts) > 5:
             with st.expander(things(len(facts) - 5, "more tag"), key="more_tags"):
                 lists.facts(dict(list(facts.items())[5:]))

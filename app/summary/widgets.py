@@ -9,9 +9,10 @@ from app import cache, context, navigation, state
 from app.summary.view import summary as view
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
-from app.ui.words import KeyFigure, markdown_safe, sentence
+from app.ui.words import KeyFigure, linked, markdown_safe, sentence
 from backend.format import ago_short, moment_help
 from backend.lake.history.rhythm import rhythm
+from backend.lake.table.properties import ownership
 from backend.streams.graph import Lineage
 
 RECENT_COMMITS = 20
@@ -34,12 +35,16 @@ def key_figures(opened: OpenTable) -> None:
 
 
 def about(opened: OpenTable) -> None:
-    """What the table says of itself: its description, and the properties that matter."""
+    """What the table says of itself: its description, whom to ask, and the properties that matter."""
     if opened.snapshot.metadata.description:
         st.markdown(markdown_safe(opened.snapshot.metadata.description))
     found = view.traits(opened.snapshot)
     if found:
         st.markdown(" ".join(f":gray-badge[{markdown_safe(each)}]" for each in found))
+    owner = ownership(opened.snapshot.metadata)
+    contacts = [linked(each) for each in (owner.email, owner.slack) if each]
+    if contacts:
+        st.caption(f"Owner's contact: {' · '.join(contacts)}")
 
 
 def trust(opened: OpenTable) -> None:

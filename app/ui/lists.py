@@ -15,7 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app import context, state
 from app.ui.theme import LAYER_TEXT
-from app.ui.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
+from app.ui.words import PAGE_ROWS, linked, num_pages, page_sentence
 from backend.format import UNKNOWN, ago_text, bytes_text, count_exact, count_text, percent, rate_text
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
@@ -214,16 +214,16 @@ def height(frame: pd.DataFrame) -> int | Literal["content"]:
 
 
 def text_table(frame: pd.DataFrame, *, name: str, meaning: str) -> None:
-    """A short list to read: the meaning stands below the name, and nothing is cut."""
-    cells = frame.map(markdown_safe)
+    """A short list to read: the meaning stands below the name, nothing is cut, and addresses are links."""
+    cells = frame.map(linked)
     cells[name] = "**" + cells[name] + "**  \n:gray[" + cells[meaning] + "]"
     st.table(cells.drop(columns=meaning), border="horizontal", hide_index=True)
 
 
 def facts(values: Mapping[str, str]) -> None:
-    """Names and values in two columns, every value as it is."""
+    """Names and values in two columns, every value as it is, an address as a link."""
     st.table(
-        pd.DataFrame({"Name": values.keys(), "Value": [markdown_safe(value) for value in values.values()]}),
+        pd.DataFrame({"Name": values.keys(), "Value": [linked(value) for value in values.values()]}),
         border="horizontal",
         hide_index=True,
         hide_header=True,

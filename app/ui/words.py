@@ -3,13 +3,19 @@
 Rule: pure; the clock is a parameter; whatever is stale is named with its reason and the next step.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 from backend.format import ago, duration_text, things, utc_text
 from backend.lake.model import TableRef
 from backend.streams.model import HostHeartbeat
+
+# Only what is an address from its first to its last sign, and shows where it leads: no user before the host.
+_MAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}")
+_WEB = re.compile(r"https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:[/?#][!-~]{0,1000})?")
 
 
 def markdown_safe(text: str) -> str:
@@ -23,6 +29,14 @@ def markdown_safe(text: str) -> str:
 def _escaped(text: str) -> str:
     # In Streamlit a colon also begins a colour or an icon, and a dollar a formula.
     return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:" else c for c in text)
+
+
+def linked(text: str) -> str:
+    """Markdown of a value: an e-mail or web address as a link that shows itself, everything else as literal text."""
+    start = "mailto:" if _MAIL.fullmatch(text) else "" if _WEB.fullmatch(text) else None
+    if start is None:
+        return markdown_safe(text)
+    return f"[{_escaped(text)}]({start}{quote(text, safe='@:/?#&=+,;%~.-_!')})"
 
 
 def sentence(text: str) -> str:

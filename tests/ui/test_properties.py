@@ -60,6 +60,22 @@ def test_ownership_is_a_card(tagged: Path) -> None:
     assert "Ownership" in text and "Data Platform" in text and "#data" in text
 
 
+@pytest.mark.parametrize("page", ["table", "properties"])
+def test_whom_to_ask_is_a_link_and_what_is_no_address_stays_text(home: Path, page: str) -> None:
+    log = builders.HandLog(home / "lake" / "owned")
+    start = "catalog.engineering.comms."
+    contacts = {f"{start}email": "orders@example.com", f"{start}slack": "[#orders](javascript:alert(1))"}
+    log.commit(builders.protocol(), builders.metadata(configuration=contacts), builders.commit_info("CREATE TABLE"))
+    app = open_page(page, table="owned")
+    shown = [*(each.value for each in (*app.main.markdown, *app.main.caption)), *cells(app)]
+    assert any("[orders@example\\.com](mailto:orders@example.com)" in text for text in shown)
+    assert not any("](javascript" in text for text in shown) and any("javascript" in text for text in shown)
+
+
+def cells(app: object) -> list[str]:
+    return [str(cell) for frame in app.table for cell in frame.value.to_numpy().flatten()]  # type: ignore[attr-defined]
+
+
 def test_a_table_of_nobody_says_how_to_name_its_owner(home: Path) -> None:
     builders.write(home / "lake" / "plain", {"id": [1]})
     assert "Set `catalog.team_name`" in words(open_page("properties", table="plain"))

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from app.ui import words as frame
-from app.ui.words import markdown_safe
+from app.ui.words import linked, markdown_safe
 from backend.lake.model import TableRef
 from backend.streams.model import HostHeartbeat
 from tests.unit.app.made import NOW, REF
@@ -56,3 +56,44 @@ def test_words_of_others_cannot_become_markdown() -> None:
     assert markdown_safe("a_b *c* [d](http://e)\n# f") == r"a\_b \*c\* \[d\]\(http\://e\) \# f"
     assert markdown_safe("run `weir up` now") == "run `weir up` now"
     assert "`" not in markdown_safe("one ` alone").replace("\\`", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [
+        ("orders@example.com", "mailto:orders@example.com"),
+        ("data.team+oncall@mail.example.org", "mailto:data.team+oncall@mail.example.org"),
+        ("https://example.com/wiki/orders?q=1#top", "https://example.com/wiki/orders?q=1#top"),
+        ("http://localhost:8080", "http://localhost:8080"),
+        ("https://example.com/a_(b)_$x$[1]*", "https://example.com/a_%28b%29_%24x%24%5B1%5D%2A"),
+    ],
+)
+def test_an_address_is_a_link_that_shows_itself(value: str, target: str) -> None:
+    label, _, rest = linked(value).removeprefix("[").rpartition("](")
+    assert label == markdown_safe(value) and rest == f"{target})"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "#orders",
+        "javascript:alert(1)",
+        "JavaScript:alert(1)//@example.com",
+        "data:text/html,<script>alert(1)</script>",
+        "file:///etc/passwd",
+        "//example.com",
+        "https://bank.example@evil.example/",  # leads elsewhere than it seems to
+        "https://example.com)[x](javascript:alert(1",
+        "https://exa mple.com",
+        "https://example.com/\njavascript:alert(1)",
+        "https://",
+        "a@example.com?cc=everyone@example.com",
+        "a@example.com\nbcc: b@example.com",
+        "orders@example.com, sales@example.com",
+        "orders@localhost",
+        "https://example.com/\u202egnp.exe",
+        "![x](https://example.com/x.png)",
+    ],
+)
+def test_what_is_no_plain_address_stays_text(value: str) -> None:
+    assert linked(value) == markdown_safe(value)
