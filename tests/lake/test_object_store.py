@@ -1,12 +1,19 @@
 """The lake on an S3 server: listed, read and contained as on a disk."""
 
 import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from app.summary.view.data import in_order
 from backend.errors import DataFileMissingError, PathRefusedError, TableNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import UnreadableTable
+from backend.lake.rows.filters import parse_filter
+from backend.lake.rows.rows import RowQuery
+from backend.lake.table.schema import fields
+from backend.query.export import FORMATS, encoded
 from backend.settings import load_settings
 from tests.object_store import SECRET, delete_objects, list_keys, make_bucket, server_url, storage_options
 
@@ -41,6 +48,38 @@ def test_tables_on_s3_are_found_and_read(options, tmp_path):
     assert lake.rows(ref, limit=10).rows.num_rows == 6
     assert lake.changes(ref, 0, 2).read_all().num_rows == 4
     assert [t.num_rows for t in lake.timeline(ref).totals] == [2, 4, 6]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "arrow"])
+def test_an_export_holds_every_row_that_deltalake_reads(options, tmp_path, form):
+    lake = open_lake(options, tmp_path)
+    uri, where = f"{ROOT}/silver/events", "id > 0"
+    snapshot = lake.snapshot(lake.find(uri), 1)
+    rows = lake.all_rows(snapshot, ("id", "p"), parse_filter(where, fields(snapshot.metadata)))
+    pieces = list(encoded(rows, FORMATS[form]))
+    kept = b"".join(piece for _, piece in pieces)
+    opener = {
+        "csv": lambda file: pc.read_csv(file),
+        "parquet": pq.read_table,
+        "arrow": lambda file: pa.ipc.open_file(file).read_all(),
+    }[form]
+    wanted = scanned(uri, options, version=1, predicate=where)
+    assert sorted(map(repr, opener(pa.BufferReader(kept)).to_pylist())) == sorted(map(repr, wanted.to_pylist()))
+    assert sum(number for number, _ in pieces) == wanted.num_rows == 3
+
+
+@pytest.mark.parametrize(("order", "is_falling"), [("id, rising", False), ("id, falling", True)])
+def test_rows_of_the_data_page_are_sorted(options, tmp_path, order, is_falling):
+    lake = open_lake(options, tmp_path)
+    uri = f"{ROOT}/silver/events"
+    found = lake.find_rows(lake.snapshot(lake.find(uri)), RowQuery(("id", "p"), limit=100))
+    wanted = sorted(scanned(uri, options).to_pylist(), key=lambda row: row["id"], reverse=is_falling)
+    assert in_order(found.page.rows, order).to_pylist() == wanted and len(wanted) == 6
+
+
+def scanned(uri: str, options: dict[str, str], version: int | None = None, predicate: str | None = None) -> pa.Table:
+    reader = DeltaTable(uri, version=version, storage_options=options).scan(predicate=predicate)
+    return pa.RecordBatchReader.from_stream(reader).read_all()
 
 
 def test_a_new_commit_and_a_checkpoint_are_seen(options, tmp_path):
