@@ -16,7 +16,7 @@ from app.errors import show
 from app.ui.live import live
 from app.ui.words import markdown_safe, sentence
 from backend.diff.cache import DiffQuestion, LogPart
-from backend.diff.host_job import COMPUTED
+from backend.diff.host_job import COMPUTED, UNEXPLAINED
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.errors import DiffError, JobResultMissingError
 from backend.jobs.host_liveness import is_orphan, why_no_host
@@ -68,8 +68,8 @@ def too_large(part: LogPart, *, view_of_rows: str) -> None:
 
 def say_who(found: VersionDiff) -> None:
     """By whom and how the rows were compared."""
-    by = next((reason for reason in reversed(found.reasons) if reason.startswith(COMPUTED)), "")
-    st.caption(markdown_safe(f"{METHOD_WORDS[found.method]} {sentence(by)}".strip()))
+    said = [sentence(reason) for reason in found.reasons if reason.startswith(COMPUTED) or reason == UNEXPLAINED]
+    st.caption(markdown_safe(" ".join((METHOD_WORDS[found.method], *said))))
 
 
 def _go(view_of_rows: str) -> None:

@@ -232,13 +232,24 @@ def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> V
 # what stands out ------------------------------------------------------------------------------------------------------
 
 
-def _explained(prepared: PreparedDiff, findings: Findings, token: CancelToken) -> Explanation:
-    """What stands out, held against the rows of the first state; where those cannot be read in time, what was done."""
+def explained_rows(prepared: PreparedDiff, rows: Read, columns: Sequence[str], key: tuple[str, ...]) -> Explanation:
+    """What stands out among rows that were compared elsewhere, all of which `rows` gives as signed rows. Raises as
+    `net_changes` does."""
+    token = CancelToken()
+    query = NetQuery(key, 0, prepared.options.tolerance, limits=prepared.options.limits)
+    return _explained(prepared, net_changes(rows, columns, query, token).findings, token, reads_apart=False)
+
+
+def _explained(
+    prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool = True
+) -> Explanation:
+    """What stands out, held against the rows of the first state; where those cannot be read in time, what was done.
+    With `reads_apart` a large state's files that the second has not stand for it."""
     alone = Explanation(findings.done)
     if not findings.groups:
         return alone
     first, files, is_whole = _others(prepared, len(findings.columns))
-    if not files.num_rows:
+    if not files.num_rows or not (is_whole or reads_apart):
         return alone
     try:
         num_rows, masks = hold_against(findings, _reading_one_side(prepared, files, findings.columns), token)

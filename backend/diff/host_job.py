@@ -12,16 +12,18 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from backend.diff.answer import with_answer, with_commits
+from backend.diff.answer import explained_rows, with_answer, with_commits
 from backend.diff.cache import DiffQuestion
 from backend.diff.changed_rows import APART, ORDER
 from backend.diff.commits import Gross
-from backend.diff.compare import NetAnswer
+from backend.diff.compare import SIGN, NetAnswer
 from backend.diff.model import (
     ApartCounts,
     CommonChange,
     DiffMethod,
+    Explanation,
     KeySource,
     NetCounts,
     Partial,
@@ -31,8 +33,15 @@ from backend.diff.model import (
 )
 from backend.diff.prepare import DiffLake, PreparedDiff, prepare
 from backend.diff.values import same
-from backend.duckdb_session import CancelToken, ended_words
-from backend.errors import DiffError, JobError, JobResultMissingError, ObjectMissingError, TableError
+from backend.duckdb_session import CancelToken, Connection, ended_words
+from backend.errors import (
+    DiffError,
+    JobError,
+    JobResultMissingError,
+    LakehouseError,
+    ObjectMissingError,
+    TableError,
+)
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
@@ -41,6 +50,7 @@ from backend.lru import Lru
 from backend.settings import Settings
 
 COMPUTED = "computed"  # so begins the reason that says who did it
+UNEXPLAINED = "what the changed rows have in common is not looked for: the stream host keeps only some of them"
 _COLUMNS = ("what", "number", "n", "detail", "before", "after")
 _NOT_ON_HOST = (DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION)
 FORMAT = 3  # grows when a former host or page would misread the document
@@ -227,7 +237,31 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
     found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
     if gross is None and found.partial is None:
         found = with_commits(prepared, found, CancelToken())
-    return replace(found, reasons=(*found.reasons, f"{COMPUTED} {summary.by}"))
+    is_whole = not found.truncated and found.partial is None
+    explanation = _explanation(prepared, summary, rows) if is_whole else Explanation()
+    unsaid = () if found.partial or not found.truncated else (UNEXPLAINED,)
+    return replace(found, explanation=explanation, reasons=(*found.reasons, f"{COMPUTED} {summary.by}", *unsaid))
+
+
+def _explanation(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -> Explanation:
+    """What stands out among the rows of a result that has all of them."""
+    changed = rows.filter(pc.is_in(rows["what"], value_set=pa.array(ORDER)))
+
+    def signed(_: Connection) -> pa.RecordBatchReader:
+        sides = (_side(changed, "before", -1), _side(changed, "after", 1))
+        return pa.concat_tables(sides).to_reader()
+
+    try:
+        return explained_rows(prepared, signed, summary.columns, summary.key)
+    except LakehouseError:  # the answer stands without it
+        return Explanation()
+
+
+def _side(changed: pa.Table, side: str, sign: int) -> pa.Table:
+    """The rows before or after, c0, c1 … and their sign."""
+    there = changed.filter(pc.is_valid(changed[side]))
+    cells = pa.Table.from_struct_array(there[side])
+    return cells.append_column(SIGN.name, pc.multiply(there["n"], pa.scalar(sign, pa.int64())))
 
 
 def _partial(job: Job, summary: DiffSummary) -> Partial | None:

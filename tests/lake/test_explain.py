@@ -1,21 +1,29 @@
 """The explanation of a planted change, by every method that finds its rows, against pandas."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from app.cli import documents
-from backend.diff.answer import diff
-from backend.diff.model import DiffMethod, Effect, Limits
-from backend.diff.prepare import DiffOptions
+from backend.diff.answer import compare_rows, diff
+from backend.diff.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, results_lake, to_json
+from backend.diff.model import DiffMethod, Effect, Limits, VersionDiff
+from backend.diff.prepare import DiffOptions, PreparedDiff, prepare
+from backend.duckdb_session import CancelToken
+from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.lake.diff_lakes import ByDeltalake
 from tests.planted import BAD_DAYS, Planted, plant
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +91,58 @@ def test_the_document_says_the_same(lake: Lake, planted: tuple[Path, Planted]) -
         trait for trait in common["traits"] if trait["column"] == "currency"
     ).items()
     assert json.loads(json.dumps(said)) == said
+
+
+@pytest.mark.parametrize("method", [DiffMethod.KEY_JOIN, DiffMethod.MULTISET])
+def test_a_whole_answer_of_the_stream_host_is_explained_as_one_of_here(
+    lake: Lake, tmp_path: Path, method: DiffMethod
+) -> None:
+    options = DiffOptions(key=None if method is DiffMethod.MULTISET else ("payment_id",), row_limit=10_000)
+    prepared = prepare(lake, lake.find("payments"), 2, 3, replace(options, method=method))
+    here = compare_rows(prepared, CancelToken())
+
+    there = as_by_host(prepared, here, tmp_path)
+
+    assert here.explanation.common and there.explanation == here.explanation
+
+
+@pytest.mark.parametrize(("rows_listed", "values_beside"), [(20, 50_000_000), (10_000, 10)])
+def test_what_the_host_left_out_is_not_guessed_and_no_large_table_is_read(
+    lake: Lake, tmp_path: Path, rows_listed: int, values_beside: int
+) -> None:
+    options = DiffOptions(key=("payment_id",), row_limit=rows_listed, limits=Limits(values_beside=values_beside))
+    prepared = prepare(lake, lake.find("payments"), 2, 3, options)
+
+    found = as_by_host(prepared, compare_rows(prepared, CancelToken()), tmp_path)
+
+    assert not found.explanation.common
+    assert (UNEXPLAINED in found.reasons) is found.truncated is (rows_listed == 20)
+    assert bool(found.explanation.done) is not found.truncated  # what was done needs no other row
+
+
+def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> VersionDiff:
+    """The same answer after a way through a result table, as a stream host writes it."""
+    columns = found.columns
+    cells = pa.struct([(f"c{i}", field.type) for i, field in enumerate(found.arrow_schema)])
+    net = (found.net.inserted, found.net.updated, found.net.deleted)
+    summary = DiffSummary(
+        found.method, columns, found.key.columns if found.key else (), net, (0, 0, 0, 0, 0), found.changed_cells,
+        found.truncated, by="by Spark",
+    )  # fmt: skip
+
+    def side(values: Any) -> Any:
+        return values and {f"c{i}": values[name] for i, name in enumerate(columns)}
+
+    rows = [(SUMMARY, 0, 0, to_json(summary), None, None)]
+    rows += [
+        (row.kind.value, i, row.copies, None, side(row.before), side(row.after)) for i, row in enumerate(found.rows)
+    ]
+    names = ["what", "number", "n", "detail", "before", "after"]
+    kinds = [pa.string(), pa.int64(), pa.int64(), pa.string(), cells, cells]
+    settings = load_settings(home=home, jobs={"results_uri": str(home / "results")})
+    uri = home / "results" / "job"
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    uri.parent.mkdir()
+    write_deltalake(uri, pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema))
+    job = Job("job", JobKind.DIFF, "payments", "", "", "me", "", 60.0, JobState.DONE, NOW, result_uri=str(uri))
+    return read_answer(results_lake(settings), settings, prepared, job)

@@ -51,12 +51,12 @@ class World:
         if end is not None:
             self.store.jobs.end(lease, job.job_id, end, now=now)
 
-    def result(self, job: Job, so_far: SoFar | None = None) -> JobEnd:
+    def result(self, job: Job, so_far: SoFar | None = None, *, truncated: bool = False) -> JobEnd:
         """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
         work = work_of(job.request)
         summary = DiffSummary(
             DiffMethod.KEY_JOIN, work.columns, work.key, (1, 1, 1), (0, 0, 0, 0, 0),
-            {"status": 1}, False,
+            {"status": 1}, truncated,
             by="by Spark 4.2.0 on host-a", so_far=so_far,
         )  # fmt: skip
         new = [{"c0": i, "c1": "new"} for i in (1, 2, 4)]
@@ -130,6 +130,14 @@ def test_a_finished_job_is_shown_as_any_comparison_and_says_who_did_it(world: Wo
         assert "paired by their key" in text
         assert sorted(frame_with(app, "Change")["Change"]) == ["+ insert", "− delete", "≠ update"]
     assert world.store.jobs.unfinished() == []
+
+
+def test_where_the_host_listed_only_some_rows_the_page_says_what_that_leaves_out(world: World) -> None:
+    asked(world)
+    job = world.job()
+    world.run(job, world.result(job, truncated=True))
+    said = "What the changed rows have in common is not looked for: the stream host keeps only some of them."
+    assert said in words(open_page("changes", **LINK, on="host"))
 
 
 @pytest.mark.parametrize(
