@@ -10,7 +10,7 @@ from app.overview import widgets as overview
 from app.ui import lists
 from app.ui.figures import key_figures
 from app.ui.frame import empty_lake
-from app.ui.lake import Table, lake_totals, totals_sentence
+from app.ui.lake import Table, lake_totals
 from app.ui.live import live_lake, reading_progress
 from backend.errors import LakehouseError
 from backend.health.attention import AttentionRules, attention
@@ -52,13 +52,12 @@ def region() -> None:
 
 
 def table_list(tables: list[Table], items: Sequence[AttentionItem]) -> None:
-    totals = totals_sentence(lake_totals(tables))
     if len(tables) > MOST_TABLES:
+        cut = f"{MOST_TABLES} of {len(tables):,}: those in trouble, then the stalest. "
         tables = view.most_troubled(tables, items, MOST_TABLES)
-        cut = f"Here {MOST_TABLES} of them: those in trouble, then the stalest."
     else:
         cut = ""
-    st.caption(f"{totals}. {cut} Click a row to open the table.")
+    st.caption(f"{cut}Click a row to open the table.")
     names = [table.ref.name for table in tables]
     name = lists.choose(view.tables_frame(tables, context.now()), overview.TABLES, key="overview_tables", names=names)
     if cut:

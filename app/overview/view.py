@@ -10,6 +10,7 @@ from datetime import datetime
 import pandas as pd
 
 from app.ui.lake import MOST_TO_MERGE, SMALL, STALE, STALEST, TO_MERGE, UNREADABLE, LakeTotals, Table, table_cells
+from app.ui.states import state_text, verdict_text, wanted_text, why_text
 from app.ui.words import KeyFigure
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
@@ -63,7 +64,7 @@ def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
 TABLE_COLUMNS = ("Layer", "Table", "Rows", "Last commit", "Size", "Files", "Small files", "By", "State", "Committed at")
 
 
-STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch", "Because", "State", "Wanted", "Batch")
+STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch", "Why", "State", "Wanted", "Batch")
 
 
 def streams_frame(streams: Iterable[StreamStatus], now: datetime) -> pd.DataFrame:
@@ -75,13 +76,13 @@ def _stream_row(status: StreamStatus, now: datetime) -> dict[str, object]:
     progress = status.progress
     return {
         "Stream": status.declaration.name,
-        "Verdict": status.verdict.value,
-        "State": status.state.value,
-        "Wanted": status.desired.state.value if status.desired else UNKNOWN,
+        "Verdict": verdict_text(status.verdict),
+        "State": state_text(status.state),
+        "Wanted": wanted_text(status.desired),
         "Rows in": progress.input_rows_per_s if progress and status.state is StreamState.RUNNING else None,
         "Last batch": _since_s(progress.progressed_at if progress else None, now),
         "Batch": progress.batch_id if progress else None,
-        "Because": status.because,
+        "Why": why_text(status),
     }
 
 

@@ -19,7 +19,7 @@ from backend.health.model import AttentionGroup
 _small = st.column_config.ProgressColumn(
     "Small files",
     format="percent",
-    width=130,
+    width=105,
     min_value=0,
     max_value=1,
     help="Share of files below half of the target size.",
@@ -27,7 +27,7 @@ _small = st.column_config.ProgressColumn(
 TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
-        "Table": st.column_config.TextColumn(pinned=True, width=210),
+        "Table": st.column_config.TextColumn(pinned=True, width=195),
         "Small files": _small,
         "State": st.column_config.TextColumn(width=105, help="The latest version, or that the table cannot be read."),
         "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
@@ -39,9 +39,10 @@ STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago", "Batch": "exact"},
     config={
         "Stream": st.column_config.TextColumn(pinned=True),
-        "Verdict": st.column_config.TextColumn(width=135),
+        "Verdict": st.column_config.TextColumn(width=108),
         "Wanted": st.column_config.TextColumn(help="What a person asked for. State is what a host observed."),
     },
+    state_columns=("Verdict", "State", "Wanted"),
     alt="Every stream with its verdict, state and rate",
 )
 

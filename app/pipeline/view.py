@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from app.ui.states import own_words
 from app.ui.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.format import UNKNOWN, count_text, cut, things
 from backend.streams.batches import expectation_totals
@@ -215,7 +216,7 @@ def build_frame(graph: Graph, shown: Sequence[Box]) -> pd.DataFrame:
             "Reads": [", ".join(edge.source for edge in into[box.node.name]) or UNKNOWN for box in shown],
             "Rows/min": pd.array([sum(known) if known else None for known in rates], dtype="Float64"),
             "Expectations": [box.rules or UNKNOWN for box in shown],
-            "Why": [box.because or UNKNOWN for box in shown],
+            "Why": [own_words(box.because, box.node.name) or UNKNOWN for box in shown],
         }
     )
 

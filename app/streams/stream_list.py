@@ -13,7 +13,6 @@ from app.streams.controls import act_buttons, blocked_caption
 from app.streams.view.streams import (
     build_stream_frame,
     by_urgency,
-    cell_colour,
     host_sentence,
     in_order,
     summary_sentence,
@@ -29,20 +28,21 @@ STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago"},
     config={
         "Stream": st.column_config.TextColumn(pinned=True),
-        "Verdict": st.column_config.TextColumn(width=135),
-        "Why": st.column_config.TextColumn(width=260),
-        "Wanted": st.column_config.TextColumn(width=100, help="What a person asked for"),
-        "Observed": st.column_config.TextColumn(width=105, help="What the host last saw"),
+        "Verdict": st.column_config.TextColumn(width=112),
+        "Why": st.column_config.TextColumn(width=330),
+        "Wanted": st.column_config.TextColumn(width=88, help="What a person asked for"),
+        "Observed": st.column_config.TextColumn(width=92, help="What the host last saw"),
         "Behind": st.column_config.TextColumn(
-            width=90, help="Age of the oldest input that it has not read. “–”: nobody can tell"
+            width=80, help="Age of the oldest input that it has not read. “–”: nobody can tell"
         ),
         "Rows in": st.column_config.Column(
-            width=90, alignment="right", help="Rows per second in the last batch, while it runs"
+            width=86, alignment="right", help="Rows per second in the last batch, while it runs"
         ),
-        "Last 5 min": st.column_config.LineChartColumn(help="Rows read per batch", y_min=0),
+        "Last 5 min": st.column_config.LineChartColumn(width=80, help="Rows read per batch", y_min=0),
         "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),
     },
     layer_column="Layer",
+    state_columns=("Verdict", "Wanted", "Observed"),
     alt="Streams with desired and observed state, verdict and rate",
 )
 
@@ -61,7 +61,9 @@ def say_why_none(reading: cache.StreamsReading) -> None:
     if reading.problem:
         st.error(f"**The control store does not answer.** {markdown_safe(reading.problem)}", icon=":material/error:")
     else:
-        st.info("**No stream is declared yet.** A stream host declares its streams when it starts:")
+        st.info(
+            "**No stream is declared yet.** A stream host declares its streams when it starts:", icon=":material/water:"
+        )
         st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
 
 
@@ -86,7 +88,7 @@ def _rows(statuses: Sequence[StreamStatus], *, now: datetime) -> None:
     recent = {name: [p.num_input_rows for p in context.store().progress(name, since=since)] for name in names}
     frame = build_stream_frame(statuses, now=now, recent_rows=recent)
     picked = st.dataframe(
-        styled(frame, STREAMS).map(cell_colour, mode=context.mode(), subset=["Verdict", "Wanted", "Observed"]),
+        styled(frame, STREAMS),
         placeholder=UNKNOWN,
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],

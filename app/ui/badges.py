@@ -7,7 +7,7 @@ from html import escape
 
 import streamlit as st
 
-from app.ui.theme import LAYER_COLOURS, state_style
+from app.ui.theme import LAYER_COLOURS, state_style, state_word
 
 _SENSITIVE = ("pii", "confidential", "restricted", "secret", "sensitive")
 
@@ -40,10 +40,10 @@ def classification_badge(classification: str | None) -> None:
 def state_mark(state: str) -> str:
     """A stream state, verdict or severity for the middle of a Markdown line: icon, word and colour."""
     style = state_style(state)
-    return f":{style.badge}-badge[{style.icon} {str(state).lower().capitalize()}]"
+    return f":{style.badge}-badge[{style.icon} {state_word(state)}]"
 
 
 def state_badge(state: str, *, help: str | None = None) -> None:
     """A stream state, verdict or severity: icon, word and colour."""
     style = state_style(state)
-    st.badge(str(state).lower().capitalize(), icon=style.icon, color=style.badge, help=help)
+    st.badge(state_word(state), icon=style.icon, color=style.badge, help=help)

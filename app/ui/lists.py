@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import context, state
-from app.ui.theme import LAYER_TEXT
+from app.ui.theme import LAYER_TEXT, state_style
 from app.ui.words import PAGE_ROWS, linked, num_pages, page_sentence
 from backend.format import UNKNOWN, ago_text, bytes_text, count_exact, count_text, percent, rate_text
 
@@ -36,11 +36,13 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a list looks: a format of `FORMATS` for each column, its configuration, and the column that holds layers."""
+    """How a list looks: a format of `FORMATS` for each column, its configuration, the column that holds layers, and
+    those whose cells are a glyph and the word of a state."""
 
     formats: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     layer_column: str | None = None
+    state_columns: Sequence[str] = ()
     alt: str | None = None
 
 
@@ -194,6 +196,8 @@ def styled(frame: pd.DataFrame, look: Look) -> Any:
     style = frame.style.format(formats, na_rep=UNKNOWN)
     if look.layer_column:
         style = style.map(_layer_css, subset=[look.layer_column])
+    if look.state_columns:
+        style = style.map(_state_css, subset=list(look.state_columns))
     return style
 
 
@@ -233,3 +237,7 @@ def facts(values: Mapping[str, str]) -> None:
 def _layer_css(layer: str | None) -> str:
     colour = LAYER_TEXT[context.mode()].get(layer or "")
     return f"color: {colour}; font-weight: 600" if colour else ""
+
+
+def _state_css(text: str) -> str:
+    return f"color: {state_style(text.partition(' ')[2], context.mode()).colour}"

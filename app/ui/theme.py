@@ -137,6 +137,11 @@ def state_style(state: str, mode: Mode = "light") -> StateStyle:
     return StateStyle(_STATE_COLOURS[mode][badge], icon, badge)
 
 
+def state_word(state: str) -> str:
+    """A stream state, verdict or severity as people read it: "Catching up", "OK"."""
+    return "OK" if str(state).upper() == "OK" else str(state).capitalize()
+
+
 def template_name(mode: Mode) -> str:
     """The name of the Plotly template of a mode."""
     return f"weir_{mode}"

@@ -34,8 +34,8 @@ def test_flowing_and_failed_streams_are_listed_most_urgent_first(home: Path, now
     assert list(listed.index) == ["gold_events_hourly", "bronze_events"]
     assert "2 streams: 1 running, 1 failed" in words(app)
     failed = listed.loc["gold_events_hourly"]
-    assert failed["Wanted"] == "▶ RUNNING"
-    assert failed["Observed"] == "✕ FAILED"
+    assert failed["Wanted"] == "▶ Running"
+    assert failed["Observed"] == "✕ Failed"
     assert failed["Last error"].startswith("ZeroDivisionError: division by zero")
     flowing = listed.loc["bronze_events"]
     assert flowing["Verdict"] == "✓ OK"
@@ -56,7 +56,7 @@ def test_declared_streams_without_a_heartbeat_are_unknown(home: Path, now: datet
     app = open_page("streams")
 
     assert "No stream host has ever reported" in words(app)
-    assert _stream_list(app).loc["bronze_events", "Observed"] == "? UNKNOWN"
+    assert _stream_list(app).loc["bronze_events", "Observed"] == "? Unknown"
 
 
 def test_a_dead_host_turns_running_into_unknown_and_says_since_when(home: Path, now: datetime) -> None:
@@ -69,8 +69,8 @@ def test_a_dead_host_turns_running_into_unknown_and_says_since_when(home: Path, 
 
     assert f"Host not seen since {utc_text(seen)}" in words(app)
     row = _stream_list(app).loc["bronze_events"]
-    assert row["Observed"] == "? UNKNOWN"
-    assert row["Wanted"] == "▶ RUNNING"
+    assert row["Observed"] == "? Unknown"
+    assert row["Wanted"] == "▶ Running"
     assert row.isna()["Rows in"]
 
 

@@ -13,7 +13,7 @@ from app.ui.frames import ages
 from app.ui.words import KeyFigure, sentence
 from backend.format import (
     UNKNOWN,
-    ago,
+    ago_short,
     bytes_text,
     count_text,
     duration_text,
@@ -59,7 +59,7 @@ def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
         ),
         KeyFigure(
             "Last batch",
-            ago(ended_at, now),
+            ago_short(ended_at, now),
             f"When the last batch ended.{missing}",
             note=utc_text(ended_at) if ended_at else "",
         ),

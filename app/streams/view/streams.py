@@ -11,12 +11,11 @@ from datetime import datetime
 import pandas as pd
 
 from app.ui.frames import ages
-from app.ui.theme import Mode, state_style
+from app.ui.states import state_text, verdict_text, wanted_text, why_text
 from backend.format import ago, rate_text, utc_text
 from backend.streams.backlog.words import behind_text
 from backend.streams.model import (
     AuditEntry,
-    Desired,
     DesiredState,
     HostHeartbeat,
     StreamState,
@@ -34,27 +33,6 @@ URGENCY = (
     Verdict.IDLE,
     Verdict.STOPPED,
 )
-# In a table's cells, where icons cannot be drawn.
-GLYPHS = {
-    StreamState.STOPPED: "■",
-    StreamState.STARTING: "◔",
-    StreamState.RUNNING: "▶",
-    StreamState.STOPPING: "◑",
-    StreamState.BACKOFF: "↻",
-    StreamState.FAILED: "✕",
-    StreamState.COMPLETED: "✓",
-    StreamState.UNKNOWN: "?",
-}
-VERDICT_GLYPHS = {
-    Verdict.FAILED: "✕",
-    Verdict.UNKNOWN: "?",
-    Verdict.STALLED: "▲",
-    Verdict.SLOW: "▲",
-    Verdict.CATCHING_UP: "»",
-    Verdict.OK: "✓",
-    Verdict.IDLE: "✓",
-    Verdict.STOPPED: "■",
-}
 MESSAGE_LENGTH = 120
 ICONS = {"start": ":material/play_arrow:", "stop": ":material/stop:", "restart": ":material/restart_alt:"}
 ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
@@ -82,34 +60,9 @@ def in_order(statuses: Sequence[StreamStatus], shown: Sequence[str]) -> list[Str
     return sorted(statuses, key=lambda status: rank.get(status.declaration.name, len(rank)))
 
 
-def state_text(state: StreamState) -> str:
-    """Icon and word, so that the state is never colour alone."""
-    return f"{GLYPHS[state]} {state.value}"
-
-
-def verdict_text(verdict: Verdict) -> str:
-    return f"{VERDICT_GLYPHS[verdict]} {verdict.value}"
-
-
-def cell_colour(text: str, mode: Mode) -> str:
-    """CSS for a cell made by `state_text` or `verdict_text`: the colour of its word."""
-    return f"color: {state_style(text.partition(' ')[2], mode).colour}"
-
-
-def wanted_text(desired: Desired | None) -> str:
-    """What a person wants, or that nobody has said."""
-    return state_text(StreamState(desired.state.value)) if desired else "–"
-
-
 def last_batch_at(status: StreamStatus) -> datetime | None:
     """When the last batch ended."""
     return status.progress.ended_at if status.progress else None
-
-
-def why_text(status: StreamStatus) -> str:
-    """The sentence behind the verdict without the stream's name, for a row that names it already."""
-    text = status.because.removeprefix(status.declaration.name).strip()
-    return text[:1].upper() + text[1:]
 
 
 def error_text(status: StreamStatus) -> str:

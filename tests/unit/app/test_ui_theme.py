@@ -45,3 +45,8 @@ def test_words_and_marks_can_be_seen(mode: theme.Mode) -> None:
         assert _contrast(theme.state_style(state, mode).colour, surface.background) >= 3
     for operation in ("WRITE", "MERGE", "UPDATE", "DELETE", "OPTIMIZE", "VACUUM END", "RESTORE", "SET X", None):
         assert _contrast(theme.operation_style(operation, mode).colour, surface.background) >= 3
+
+
+@pytest.mark.parametrize(("state", "word"), [("CATCHING UP", "Catching up"), ("OK", "OK"), ("warning", "Warning")])
+def test_a_state_is_one_word_on_every_page(state: str, word: str) -> None:
+    assert theme.state_word(state) == word
