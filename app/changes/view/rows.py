@@ -158,6 +158,6 @@ def _column(diff: VersionDiff, name: str, values: list[Any]) -> pd.Series:
 def _text(value: Any) -> str | None:
     if value is None:
         return None
-    plain = value if isinstance(value, str) else json_value(value)
+    plain = datetime_text(value) if isinstance(value, datetime) else json_value(value)
     text = plain if isinstance(plain, str) else orjson.dumps(plain).decode()
     return text if len(text) <= MOST_CELL else f"{text[:MOST_CELL]}… ({len(text):,} characters)"

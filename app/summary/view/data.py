@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from backend.format import count_text, things
+from backend.format import count_text, datetime_text, things
 from backend.lake.model import SchemaField
 from backend.lake.rows.rows import FoundRows
 
@@ -96,6 +96,8 @@ def cell_text(value: Any) -> str | None:
         return f"{text}{' …' if len(value) > MOST_HEX_BYTES else ''} ({things(len(value), 'byte')})".strip()
     if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, datetime):
+        return datetime_text(value)
     if isinstance(value, dict | list | tuple):
         return json.dumps(_plain(value), ensure_ascii=False)
     return str(value)
@@ -195,7 +197,7 @@ def _cells(column: pa.ChunkedArray) -> Cells:
         return [_short(text) for text in column.cast(pa.string()).to_pylist()]
     if pt.is_timestamp(kind):
         local = column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
-        return [None if text is None else f"{_short(text)}+00:00" for text in local.cast(pa.string()).to_pylist()]
+        return [None if text is None else f"{_short(text)} UTC" for text in local.cast(pa.string()).to_pylist()]
     return [_item_text(item) for chunk in column.chunks for item in chunk]
 
 

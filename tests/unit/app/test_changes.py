@@ -392,6 +392,16 @@ def test_every_commit_has_its_tick_on_the_axis() -> None:
     assert figure is not None and list(figure.layout.xaxis.ticktext) == [f"v{version}" for version in range(1, 14)]
 
 
+def test_a_timestamp_is_written_as_everywhere() -> None:
+    moment = datetime(2026, 11, 20, 10, 4, 31, 500_000, UTC)
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    change = RowChange(RowKind.INSERT, {"id": 1}, None, {"id": 1, "at": moment})
+
+    table = build_row_table(replace(diff(), arrow_schema=schema), [change])
+
+    assert table.frame["at"].tolist() == ["2026-11-20 10:04:31.5 UTC"]
+
+
 def test_decimals_stand_to_the_right() -> None:
     schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2)), ("tax", pa.decimal128(9, 2))])
     before, after = (
