@@ -221,7 +221,7 @@ def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figur
             row=row,
             col=1,
         )
-        figure.update_yaxes(title="files" if row == 1 else "bytes", **count_axis(values), row=row, col=1)
+        figure.update_yaxes(title=name, ticksuffix="B" if name == "bytes" else "", **count_axis(values), row=row, col=1)
     _mark_optimize(figure, points, mode)
     figure.update_layout(template=template_name(mode), height=380, title={"text": trend_finding(health)})
     ticks = {"nticks": max(2, min(10, len(points)))}

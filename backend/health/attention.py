@@ -163,7 +163,7 @@ def in_general(reason: str) -> str:
     """A reason without what is of one table alone, so that equal ones can be counted: names, paths and numbers."""
     if feature := re.search(r"reader (?:feature .+(?=, which)|version \d+)", reason):
         return feature[0]
-    plain = re.sub(r"'[^']*'|\S*/\S*|\d+(?:\.\w+)*", "…", reason)
+    plain = re.sub(r"'[^']*'|\S*/\S*|\d+(?:\.\w+)*", "…", re.sub(r"^line \d+ of \S+: ", "", reason))
     return plain if len(plain) <= MOST_DETAIL else f"{plain[: MOST_DETAIL - 1].rstrip()}…"
 
 

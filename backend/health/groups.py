@@ -11,6 +11,7 @@ from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 
 MOST_NAMES = 4
 MOST_DETAILS = 3
+MANY = 20  # a few names say nothing of so many
 
 _Words = Callable[[Sequence[AttentionItem]], str]
 
@@ -55,7 +56,7 @@ def _small_step(items: Sequence[AttentionItem]) -> str:
 
 
 def _of_names(words: str) -> _Words:
-    return lambda items: f"{words}: {_names(items)}"
+    return lambda items: words if len(items) >= MANY else f"{words}: {_names(items)}"
 
 
 def _always(words: str) -> _Words:

@@ -156,13 +156,12 @@ def _log(e: Evidence) -> Iterator[Recommendation]:
     waiting, interval = e.log.commits_since_checkpoint, max(e.log.checkpoint_interval, 1)
     if waiting <= CHECKPOINT_LATE * interval:
         return
-    last = f"since the checkpoint at v{e.log.checkpoint_version}" if e.log.checkpoint_version is not None else "ever"
+    last = f"since v{e.log.checkpoint_version}" if e.log.checkpoint_version is not None else "yet"
     yield Recommendation(
         "log",
         Severity.WARNING,
-        f"No checkpoint {last}: {count(waiting, 'commit')} are read one by one by whoever opens the table; "
-        f"the interval is {interval:,}.",
-        "See whether the writer can write checkpoints (permission, engine); any Spark write at the interval makes one.",
+        f"No checkpoint {last}: each reader opens {count(waiting, 'commit')}; the interval is {interval:,}.",
+        "Look why the writer makes none (permission, engine); Spark makes one at the interval.",
     )
 
 
