@@ -15,10 +15,11 @@ from backend.bisect.model import BisectRequest
 from backend.bisect.suggest import suggest
 from backend.errors import LakehouseError
 
-_WIDE_PX = 165  # "1,982.4 → 87,485.76"
+_WIDE_PX, _ENDS_PX = 140, 205  # "890.91 → 83,137.07", "2026-11-20 10:04:31.522 UTC"
 _HELD = lists.Look(
     config={"Column": st.column_config.TextColumn(pinned=True)}
-    | {name: st.column_config.TextColumn(width=_WIDE_PX) for name in view.HEADS[:-1]},
+    | {name: st.column_config.TextColumn(width=_WIDE_PX) for name in view.HEADS[1:-2]}
+    | {name: st.column_config.TextColumn(width=_ENDS_PX) for name in (view.HEADS[0], view.HEADS[-2])},
     alt="What columns hold at the good and the bad end",
 )
 

@@ -96,8 +96,8 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
             return
     if found is None:
         st.caption(
-            "Nothing was read yet. Of a thousand commits about fifteen versions are judged. Only the columns that the "
-            "condition names are read, and without an aggregate in it each data file only once."
+            "Nothing was read yet. Among 1,000 commits a search judges about 15 versions. It reads only the columns "
+            "that the condition names, and each data file once, unless the condition is an aggregate."
         )
     else:
         result(opened, found)

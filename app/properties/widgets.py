@@ -19,6 +19,7 @@ from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChan
 from backend.lake.model import Metadata, Protocol, Snapshot
 from backend.lake.table.properties import explain_features, explain_properties, ownership
 
+_OWNER_PX = 190  # an e-mail address
 CHANGES = lists.Look(
     config={
         "Name": st.column_config.TextColumn(pinned=True, width=300),
@@ -36,9 +37,11 @@ def ownership_card(metadata: Metadata) -> None:
         if not facts:
             st.caption("No `catalog.*` tag says whose table this is. Set `catalog.team_name` to name its team.")
             return
-        for column, (name, value) in zip(st.columns(max(3, min(5, len(facts)))), list(facts.items())[:5], strict=False):
-            column.caption(markdown_safe(name))
-            column.markdown(f"**{linked(value)}**")
+        grid = st.grid(max(3, min(5, len(facts))), min_column_width=_OWNER_PX, key="owner_facts")
+        for name, value in list(facts.items())[:5]:
+            with grid.cell():
+                st.caption(markdown_safe(name))
+                st.markdown(f"**{linked(value)}**")
         if len(facts) > 5:
             with st.expander(things(len(facts) - 5, "more tag"), key="more_tags"):
                 lists.facts(dict(list(facts.items())[5:]))

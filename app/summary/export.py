@@ -51,7 +51,10 @@ def _dialog(wanted: Wanted) -> None:
         if wanted.where is not None:
             st.caption(f"Filter: {markdown_safe(wanted.text.strip())}")
         if form.suffix == "csv":
-            st.caption("Texts that a spreadsheet would take for formulas get an apostrophe. Parquet and Arrow do not.")
+            st.caption(
+                "An apostrophe stands before texts that a spreadsheet would run as formulas. "
+                "Parquet and Arrow keep texts as they are."
+            )
         _live(wanted, form, size)
 
 

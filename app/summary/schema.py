@@ -21,8 +21,12 @@ SCHEMA = lists.Look(
     config={
         "Column": st.column_config.TextColumn(pinned=True),
         "Known for": st.column_config.TextColumn(help="For how many data files the log says it."),
-        "Nulls": st.column_config.TextColumn(help="In the rows of the files that say; ≤: rows were deleted since."),
-        "Null share": st.column_config.TextColumn(help="Of the rows in those files; ≈: rows were deleted since."),
+        "Nulls": st.column_config.TextColumn(
+            alignment="right", help="In the rows of the files that say; ≤: rows were deleted since."
+        ),
+        "Null share": st.column_config.TextColumn(
+            alignment="right", help="Of the rows in those files; ≈: rows were deleted since."
+        ),
         "Identity": st.column_config.TextColumn(help="Numbers that the table gives out by itself."),
         "Widened": st.column_config.TextColumn(help="How the type was widened without rewriting files."),
         "Id": st.column_config.TextColumn(help="Column mapping: what stays when a column is renamed."),

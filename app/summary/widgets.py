@@ -38,13 +38,11 @@ def about(opened: OpenTable) -> None:
     """What the table says of itself: its description, whom to ask, and the properties that matter."""
     if opened.snapshot.metadata.description:
         st.markdown(markdown_safe(opened.snapshot.metadata.description))
-    found = view.traits(opened.snapshot)
-    if found:
-        st.markdown(" ".join(f":gray-badge[{markdown_safe(each)}]" for each in found))
+    found = [f":gray-badge[{markdown_safe(each)}]" for each in view.traits(opened.snapshot)]
     owner = ownership(opened.snapshot.metadata)
-    contacts = [linked(each) for each in (owner.email, owner.slack) if each]
-    if contacts:
-        st.caption(f"Owner's contact: {' · '.join(contacts)}")
+    found += [f":small[{linked(each)}]" for each in (owner.email, owner.slack) if each]
+    if found:
+        st.markdown(" \u2002 ".join(found))
 
 
 def trust(opened: OpenTable) -> None:

@@ -21,13 +21,13 @@ _SMALL = st.column_config.ProgressColumn(
 TABLES = lists.Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
-        "Table": st.column_config.TextColumn(pinned=True, width=300),
-        "State": st.column_config.TextColumn(width=110, help="The latest version, or that the table cannot be read."),
-        "Rows": st.column_config.TextColumn(help="Live rows by the files' statistics; – where a file has none."),
-        "Files": st.column_config.TextColumn(help="Data files of the latest version."),
-        "Size": st.column_config.TextColumn(help="Their bytes; older versions' files come on top."),
+        "Table": st.column_config.TextColumn(pinned=True, width=265),
+        "State": st.column_config.TextColumn(help="The latest version, or that the table cannot be read."),
+        "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),
+        "Files": st.column_config.Column(alignment="right", help="Data files of the latest version."),
+        "Size": st.column_config.Column(alignment="right", help="Their bytes; older versions' files come on top."),
         "Small files": _SMALL,
-        "Last commit": st.column_config.TextColumn(help="How long ago anything was committed."),
+        "Last commit": st.column_config.Column(alignment="right", help="How long ago anything was committed."),
         "By": st.column_config.TextColumn(help="The last commit's operation."),
         "Owner": st.column_config.TextColumn(help="`catalog.team_name`, else the e-mail or Slack channel set there."),
         "Classification": st.column_config.TextColumn(help="`catalog.table.classification`"),
@@ -68,11 +68,6 @@ def _filters(tables: Sequence[Table]) -> view.Query:
         layers = st.pills(
             "Layer", view.LAYERS, selection_mode="multi", key=state.LAYER, bind="query-params", on_change=_first_page
         )
-        owners = view.owners(tables, state.texts(state.OWNER))
-        chosen = st.multiselect(
-            "Owner", owners, key=state.OWNER, bind="query-params", on_change=_first_page, width=240,
-            placeholder="All owners" if owners else "No table names one",
-        )  # fmt: skip
         shown = st.segmented_control(
             "Show",
             view.SHOWN,
@@ -82,6 +77,11 @@ def _filters(tables: Sequence[Table]) -> view.Query:
             bind="query-params",
             on_change=_first_page,
         )
+        owners = view.owners(tables, state.texts(state.OWNER))
+        chosen = st.multiselect(
+            "Owner", owners, key=state.OWNER, bind="query-params", on_change=_first_page, width=240,
+            placeholder="All owners" if owners else "No table names one",
+        )  # fmt: skip
         order = st.selectbox(
             "Sort by", view.ORDERS, key=state.SORT, bind="query-params", on_change=_first_page, width=190
         )

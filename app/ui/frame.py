@@ -13,7 +13,7 @@ from app import cache, context, errors, navigation, state
 from app.ui import lists
 from app.ui.badges import classification_badge, layer_badge
 from app.ui.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
-from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError
+from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
@@ -151,7 +151,7 @@ def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: 
     if otherwise is not None:
         with errors.boundary():
             otherwise()
-    elif isinstance(exc, TableCorruptError):
+    elif isinstance(exc, TableCorruptError | UnsupportedFeatureError):
         navigation.table_link(name, "History of the table", page="history")
         navigation.table_link(name, "Versions that can still be read", page="versions")
     st.stop()

@@ -215,3 +215,12 @@ def test_an_object_store_that_falls_silent_half_way_is_said_on_every_page(
         server.heal()
         forget_caches()
         assert not open_page("table", table="t").main.error
+
+
+@pytest.mark.parametrize("page", ["table", "files"])
+def test_a_table_with_a_feature_that_nobody_knows_leads_to_its_history(home: Path, page: str) -> None:
+    log = HandLog(home / "lake" / "foreign")
+    log.commit(protocol(3, 7, ["quantumLayout"]), metadata(), commit_info("CREATE TABLE"))
+    app = open_page(page, table="foreign")
+    assert "quantumLayout" in words(app)
+    assert "History of the table" in [link.label for link in app.main.page_link]

@@ -47,7 +47,7 @@ def test_the_summary_says_what_it_is_how_it_grew_and_how_often(home: Path) -> No
     for trait in ("partitioned by day", "change feed", "log kept: 3 days", "1 check constraint"):
         assert f":gray-badge[{trait}]" in said
     assert "A commit every 12 s, the last" in said and "that is later than usual" in said
-    assert "In 24 h: ±0 rows, ±0 B." in said and "by Spark/4 (5)" in said
+    assert "In 24 h: no growth." in said and "by Spark/4 (5)" in said
 
 
 def test_the_summary_links_to_the_streams_that_write_and_read_the_table(orders: Path, home: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import cache, context
+from app.tables.widgets import TABLES
 from app.ui.lake import LakeReader
 from app.ui.words import PAGE_ROWS
 from backend.lake.catalog import Listing
@@ -171,3 +172,8 @@ def test_the_overview_says_that_its_counts_are_partial(held: HeldLake) -> None:
 
 def test_the_picker_offers_every_table_found(held: HeldLake) -> None:
     assert len(open_page("tables").selectbox(key="table_picker").options) == 200
+
+
+def test_numbers_stand_to_the_right() -> None:
+    for name in ("Rows", "Files", "Size", "Last commit"):
+        assert TABLES.config[name]["alignment"] == "right"

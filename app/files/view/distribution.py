@@ -26,10 +26,10 @@ def files_finding(found: FileDistribution) -> str:
     limit = bytes_text(found.small_limit_bytes)
     if not found.num_files:
         return "This version has no data files"
-    if not found.small_files:
-        return f"None of {things(found.num_files, 'file')} is small (under {limit})"
     if _is_tiny(found):
         return f"{things(found.num_files, 'file')} with {bytes_text(found.size_bytes)} in all: the table is small"
+    if not found.small_files:
+        return f"None of {things(found.num_files, 'file')} is small (under {limit})"
     verb = "is" if found.small_files == 1 else "are"
     share = percent(found.small_files / found.num_files)
     return f"{share} of {things(found.num_files, 'file')} {verb} small (under {limit})"
@@ -57,7 +57,7 @@ def key_figures(found: FileDistribution) -> list[KeyFigure]:
 def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> str:
     """The rule by which files count as small, with where the target comes from, and what it leaves out."""
     below = sum(bucket.files for bucket in found.buckets if bucket.to_bytes <= found.small_limit_bytes)
-    spared = " The files below that lie in smaller partitions." if below and not found.small_files else ""
+    spared = " The smaller files here lie in partitions of fewer." if below and not found.small_files else ""
     return (
         f"Small: under {percent(ratio)} of the target of {bytes_text(found.target.bytes)} "
         f"(from {found.target.source}), in partitions with at least {things(min_files, 'file')}.{spared}"

@@ -136,6 +136,8 @@ def growth_sentence(timeline: Timeline, now: datetime) -> str:
         at = f", {ago(before.committed_at, now)}" if before.committed_at else ""
         since = f"Since v{before.version}{at}"
     rows = None if last.num_rows is None or before.num_rows is None else last.num_rows - before.num_rows
+    if not rows and last.size_bytes == before.size_bytes:
+        return f"{since}: no growth."
     parts = [] if rows is None else [f"{signed(rows)} {'row' if abs(rows) == 1 else 'rows'}"]
     parts.append(signed_bytes(last.size_bytes - before.size_bytes))
     return f"{since}: {', '.join(parts)}."

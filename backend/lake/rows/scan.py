@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from backend.errors import DataFileMissingError, LakehouseError, StorageError, TableError, UnsupportedFeatureError
 from backend.errors import TableNotFoundError as NoTableError
 from backend.lake.storage.object_store import without_credentials
+from backend.lake.storage.table_files import MISSING_STEP
 
 
 def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str | None = None) -> pa.RecordBatchReader:
@@ -141,7 +142,7 @@ def _mapped(uri: str, exc: BaseException) -> LakehouseError:
             f"the data of {uri} cannot be read: {line}", hint="check permissions, network and credentials"
         )
     if "not found" in lower or "no such file" in lower or "notfound" in lower:
-        return DataFileMissingError(f"a data file of {uri} is gone: {line}", hint="it was vacuumed or deleted by hand")
+        return DataFileMissingError(f"a data file of {uri} is gone: {line}", hint=MISSING_STEP)
     if "unsupported" in lower or "not supported" in lower or "reader feature" in lower:
         return UnsupportedFeatureError(f"the rows of {uri} cannot be read: {line}", hint="the log's numbers still hold")
     return TableError(f"the rows of {uri} cannot be read: {line}", hint="its log can still be read")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+MISSING_STEP = "open a version whose files are still there, or bring the file back"
+
+
 class TableFile(NamedTuple):
     """A file's own address, the folder that reads it, and its path in there."""
 
@@ -47,4 +50,4 @@ class TableFiles:
             raise self.gone(path) from exc
 
     def gone(self, path: str) -> DataFileMissingError:
-        return DataFileMissingError(f"{path} of {self._table} is gone", hint="it was vacuumed or deleted by hand")
+        return DataFileMissingError(f"{path} of {self._table} is gone", hint=MISSING_STEP)

@@ -32,6 +32,11 @@ def test_small_files_of_a_small_table_are_no_finding() -> None:
     assert set(warned.data[0].marker.color) != set(figure.data[0].marker.color)
 
 
+def test_one_small_file_is_a_small_table_and_not_a_file_above_the_limit() -> None:
+    found = distribute(snapshot([10]), TargetSize(4096, "test"), ratio=0.5, min_files=16)
+    assert files.files_finding(found) == "1 file with 10 B in all: the table is small"
+
+
 def test_an_empty_version_has_a_title_and_no_bars() -> None:
     empty = snapshot([1])
     empty = Snapshot(REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), GivenFiles(empty.files.slice(0, 0)))
