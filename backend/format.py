@@ -123,7 +123,12 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 def ago_short(moment: datetime | None, now: datetime) -> str:
     """The same in its largest unit, where there is little room: 2 h ago."""
-    text = ago(moment, now)
+    return UNKNOWN if moment is None else ago_short_text((now - moment).total_seconds())
+
+
+def ago_short_text(seconds: float) -> str:
+    """An age in seconds, in its largest unit."""
+    text = ago_text(seconds)
     number, *rest = text.split()
     return f"{number} {rest[0]} ago" if len(rest) > 2 and text.endswith(" ago") else text
 

@@ -25,7 +25,7 @@ _small = st.column_config.ProgressColumn(
     help="Share of files below half of the target size.",
 )
 TABLES = Look(
-    formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
+    formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
     config={
         "Table": st.column_config.TextColumn(pinned=True, width=195),
         "Small files": _small,
@@ -36,7 +36,7 @@ TABLES = Look(
     alt="Every table with its layer, rows, files, size, small files and last commit",
 )
 STREAMS = Look(
-    formats={"Rows in": "rate", "Last batch": "ago", "Batch": "exact"},
+    formats={"Rows in": "rate", "Last batch": "ago_short", "Batch": "exact"},
     config={
         "Stream": st.column_config.TextColumn(pinned=True),
         "Verdict": st.column_config.TextColumn(width=108),

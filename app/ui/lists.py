@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from app import context, state
 from app.ui.theme import LAYER_TEXT, state_style
 from app.ui.words import PAGE_ROWS, linked, num_pages, page_sentence
-from backend.format import UNKNOWN, ago_text, bytes_text, count_exact, count_text, percent, rate_text
+from backend.format import UNKNOWN, ago_short_text, ago_text, bytes_text, count_exact, count_text, percent, rate_text
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
 ROW_PX = 35
@@ -29,6 +29,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "count": count_text,
     "exact": lambda number: count_exact(int(number)),
     "ago": ago_text,
+    "ago_short": ago_short_text,
     "rate": rate_text,
     "percent": percent,
 }

@@ -161,7 +161,7 @@ def _log(e: Evidence) -> Iterator[Recommendation]:
         "log",
         Severity.WARNING,
         f"No checkpoint {last}: each reader opens {count(waiting, 'commit')}; the interval is {interval:,}.",
-        "Look why the writer makes none (permission, engine); Spark makes one at the interval.",
+        "Look why its writer makes none (permission, engine). Spark makes one at the interval.",
     )
 
 

@@ -128,7 +128,7 @@ def streams(weir: Weir) -> None:
     told = weir.json("streams")
     assert set(shown.index) == {stream["name"] for stream in told}
     for stream in told:
-        assert shown.loc[stream["name"], "Observed"].endswith(stream["state"])
+        assert shown.loc[stream["name"], "Observed"].upper().endswith(stream["state"])
 
 
 def stream(weir: Weir) -> None:
