@@ -116,6 +116,21 @@ def _two_units(seconds: int) -> str:
     return f"{seconds} s"
 
 
+def span_text(seconds: float) -> str:
+    """A duration in a sentence that is read anew all the time, so without the seconds of minutes: 38 s, 12 min, 3 d."""
+    whole = round(max(seconds, 0))
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s" if seconds % 1 and seconds > 0 else f"{whole} s"
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return f"{whole // 60} min"
+    if whole < 86_400:
+        minutes = whole % 3_600 // 60
+        return f"{whole // 3_600} h {minutes} min" if minutes else f"{whole // 3_600} h"
+    return f"{whole // 86_400} d"
+
+
 def ago(moment: datetime | None, now: datetime) -> str:
     """How long since: 2 h 10 min ago."""
     return UNKNOWN if moment is None else ago_text((now - moment).total_seconds())
@@ -211,19 +226,3 @@ def value_text(value: Any) -> str:
 
 def cut(text: str, most: int = 60) -> str:
     """A text short enough for a list or a sentence; what was cut ends with an ellipsis."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def span(seconds: float) -> str:
-    """A length of time in words: "0.4 s", "38 s", "12 min", "2 h 10 min", "3 d"."""
-    whole = round(max(seconds, 0))
-    if seconds < 9.95:
-        return f"{max(seconds, 0):.1f} s" if seconds % 1 and seconds > 0 else f"{whole} s"
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3_600:
-        return f"{whole // 60} min"
-    if whole < 86_400:
-        minutes = whole % 3_600 // 60
-        return f"{whole // 3_600} h {minutes} min" if minutes else f"{whole // 3_600} h"
-    return f"{whole // 86_400} d"

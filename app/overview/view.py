@@ -166,10 +166,11 @@ def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
         many, _, rest = group.what.partition(" ")
         noun, _, rest = rest.partition(" ")
         return f"{many} {noun}", rest
-    since = f" · {ago(item.since, now)}" if item.since and item.kind != "table" else ""
-    if item.what.startswith(f"{item.subject} "):
-        return item.subject, f"{item.what.removeprefix(item.subject).strip()}{since}"
-    return item.subject, f"· {item.what}{since}"
+    dated = bool(item.since) and item.kind != "table"
+    what = f"{item.what.removesuffix('.')} · {ago(item.since, now)}" if dated else item.what
+    if what.startswith(f"{item.subject} "):
+        return item.subject, what.removeprefix(item.subject).strip()
+    return item.subject, f"· {what}"
 
 
 def _since_s(moment: datetime | None, now: datetime) -> float | None:

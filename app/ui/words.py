@@ -143,8 +143,7 @@ def _host_words(host: HostFreshness, now: datetime) -> tuple[str, str | None]:
         reason = "No stream host has reported: `weir host` starts one." if host.num_streams else None
         return "no stream host", reason
     last = max(host.hosts, key=lambda beat: beat.beat_at)
-    step = "Streams show what was last known; `weir host` starts a host."
-    return "host down", f"No host since {utc_text(last.beat_at)} ({ago(last.beat_at, now)}). {step}"
+    return "host down", f"No host since {utc_text(last.beat_at)} ({ago(last.beat_at, now)}): `weir host` starts one."
 
 
 def _whole_seconds(start: datetime, now: datetime) -> int:

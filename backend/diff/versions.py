@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from backend.errors import VersionFormatError, VersionNotFoundError
+from backend.format import utc_text
 from backend.lake.model import Commit, CommitReader, TableRef
 
 _PAGE = 200
@@ -72,8 +73,8 @@ def _at_time(lake: VersionedLake, ref: TableRef, when: datetime) -> int:
         if commit.committed_at is not None and commit.committed_at <= when:
             return commit.version
         oldest = commit
-    first = f"; its log begins with v{oldest.version} of {oldest.committed_at}" if oldest else ""
-    raise VersionNotFoundError(f"table {ref.name} has no version at {when.isoformat()}{first}", hint=_FORMS)
+    first = f"; its log begins with v{oldest.version} of {utc_text(oldest.committed_at)}" if oldest else ""
+    raise VersionNotFoundError(f"table {ref.name} has no version at {utc_text(when)}{first}", hint=_FORMS)
 
 
 def _newest_first(lake: VersionedLake, ref: TableRef) -> Iterator[Commit]:

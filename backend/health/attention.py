@@ -143,7 +143,7 @@ def _host_items(beats: Sequence[HostHeartbeat], streams: Sequence[StreamStatus])
     if not beats and not streams:
         return
     last = beats[-1] if beats else None
-    what = f"The stream host {last.host_id} is silent." if last else "No stream host has ever reported."
+    what = f"{last.host_id} (stream host) is silent." if last else "No stream host has ever reported."
     if wanted:
         many = len(wanted) > 1
         what += f" {len(wanted)} stream{'s' * many} should run and nobody runs {'them' if many else 'it'}."

@@ -6,6 +6,7 @@ Rule: pure; the clock is a parameter.
 from collections.abc import Iterable
 from datetime import datetime
 
+from backend.format import utc_text
 from backend.jobs.model import Job, JobState
 from backend.streams.model import HostHeartbeat
 
@@ -21,7 +22,7 @@ def why_no_host(hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float
         return "no stream host has ever reported"
     if is_alive(last, now=now, stale_s=stale_s):
         return None
-    return f"no stream host is alive: the last one was seen at {last.beat_at:%Y-%m-%d %H:%M} UTC"
+    return f"no stream host is alive: the last one was seen at {utc_text(last.beat_at)}"
 
 
 def is_orphan(job: Job, hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from backend.format import span
+from backend.format import span_text
 from backend.streams.model import DesiredState, StreamState, StreamStatus, Verdict
 
 _AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.BACKOFF)
@@ -49,8 +49,8 @@ def _stands_still(cause: StreamStatus, now: datetime) -> str:
     name, observed, wanted = cause.declaration.name, cause.observed, cause.desired
     if cause.state is not StreamState.STOPPED:
         failure = observed.last_failure if observed else None
-        when = f" {span((now - failure.failed_at).total_seconds())} ago: {failure.error_class}" if failure else ""
+        when = f" {span_text((now - failure.failed_at).total_seconds())} ago: {failure.error_class}" if failure else ""
         return f"{name} failed{when}"
     if wanted is not None and wanted.state is DesiredState.STOPPED:
-        return f"{name} was stopped by {wanted.actor} {span((now - wanted.requested_at).total_seconds())} ago"
+        return f"{name} was stopped by {wanted.actor} {span_text((now - wanted.requested_at).total_seconds())} ago"
     return f"{name} is stopped"

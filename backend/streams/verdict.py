@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
-from backend.format import rate_text, span, things
+from backend.format import rate_text, span_text, things
 from backend.streams.backlog.lags import Trend, trend
 from backend.streams.backlog.model import Backlog, Lag
 from backend.streams.backlog.words import waiting
@@ -98,7 +98,7 @@ def _of_running(evidence: Evidence, observed: Observed, now: datetime) -> tuple[
     batches = evidence.batches
     quiet_s = (now - _last_sign(observed, batches)).total_seconds()
     if quiet_s > _stall_after_s(evidence.declaration, batches):
-        return Verdict.STALLED, f"runs, but no batch has ended for {span(quiet_s)}{_usual(batches)}"
+        return Verdict.STALLED, f"runs, but no batch has ended for {span_text(quiet_s)}{_usual(batches)}"
     if not batches:
         if observed.last_trigger_at and observed.started_at and observed.last_trigger_at > observed.started_at:
             return Verdict.IDLE, "runs and has had nothing to read since its start"
@@ -108,7 +108,7 @@ def _of_running(evidence: Evidence, observed: Observed, now: datetime) -> tuple[
         left_s = backlog.behind_s if backlog and backlog.is_caught_up is False else None
         if backlog and left_s is not None and left_s > _stall_after_s(evidence.declaration, batches):
             return Verdict.STALLED, f"runs, but takes nothing of what waits: {waiting(backlog, now=now)}"
-        return Verdict.IDLE, f"has had nothing new to read for {span((now - last.ended_at).total_seconds())}"
+        return Verdict.IDLE, f"has had nothing new to read for {span_text((now - last.ended_at).total_seconds())}"
     window = batches[-WINDOW:]
     behind_s = _behind_s(backlog, window) if backlog else None
     if backlog is None or behind_s is None:
@@ -125,7 +125,7 @@ def _of_backlog(
     trigger_s = evidence.declaration.trigger_interval_ms / 1_000
     lags = [lag for lag in backlog.lags if lag.at > window[0].progressed_at]
     known = [each for each in (_behind_s(lag, window) for lag in lags) if each is not None]
-    behind = f"{span(behind_s) if backlog.behind_s is not None else things(backlog.rows or 0, 'row')} behind"
+    behind = f"{span_text(behind_s) if backlog.behind_s is not None else things(backlog.rows or 0, 'row')} behind"
     tendency = trend(known, tolerance=max(trigger_s, LEAST_GROWTH_S))
     usual_s = trigger_s + _usual_s(window)  # what came since the last batch was planned
     if tendency is Trend.GROWING and known[-1] > usual_s:
@@ -136,7 +136,7 @@ def _of_backlog(
     if tendency is Trend.STEADY:
         return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waits}"
     if backlog.drain_s is not None:
-        return Verdict.CATCHING_UP, f"is {behind}; caught up in about {span(backlog.drain_s)} at this pace"
+        return Verdict.CATCHING_UP, f"is {behind}; caught up in about {span_text(backlog.drain_s)} at this pace"
     return Verdict.CATCHING_UP, f"is {behind} and catching up: {waits}"
 
 
@@ -154,7 +154,7 @@ def _of_rows(evidence: Evidence, window: Sequence[Progress]) -> tuple[Verdict, s
     trigger_s, usual_s = evidence.declaration.trigger_interval_ms / 1_000, _usual_s(window)
     if not 0 < trigger_s < usual_s:
         return Verdict.OK, _keeps_up(window, "")
-    pace = f"its batches take {span(usual_s)} on a trigger of {span(trigger_s)}"
+    pace = f"its batches take {span_text(usual_s)} on a trigger of {span_text(trigger_s)}"
     if trend([batch.num_input_rows for batch in window], tolerance=1) is Trend.GROWING:
         return Verdict.SLOW, f"falls behind: {pace} and carry more rows each time"
     return Verdict.OK, _keeps_up(window, f"{pace}, and how far behind it is, nobody knows")
@@ -162,7 +162,7 @@ def _of_rows(evidence: Evidence, window: Sequence[Progress]) -> tuple[Verdict, s
 
 def _keeps_up(window: Sequence[Progress], more: str) -> str:
     last = window[-1]
-    took = span((last.batch_duration_ms or 0) / 1_000)
+    took = span_text((last.batch_duration_ms or 0) / 1_000)
     return f"keeps up: {last.num_input_rows:,} rows in its last batch, done in {took}" + (f"; {more}" if more else "")
 
 
@@ -191,7 +191,7 @@ def _usual_s(window: Sequence[Progress]) -> float:
 
 
 def _stopped(evidence: Evidence, observed: Observed, now: datetime) -> str:
-    since = f"has been stopped for {span((now - observed.observed_at).total_seconds())}"
+    since = f"has been stopped for {span_text((now - observed.observed_at).total_seconds())}"
     wanted = evidence.desired
     if wanted is None or wanted.state is DesiredState.RUNNING:
         return since
@@ -203,7 +203,7 @@ def _failure(observed: Observed, now: datetime) -> str:
     if failure is None:
         return "failed"
     batch = f" in batch {failure.batch_id}" if failure.batch_id is not None else ""
-    ago = span((now - failure.failed_at).total_seconds())
+    ago = span_text((now - failure.failed_at).total_seconds())
     message = failure.message.removeprefix(f"[{failure.error_class}] ")  # as Spark begins its messages
     return f"failed {ago} ago{batch}: {failure.error_class}: {_short(message)}"
 
@@ -211,7 +211,7 @@ def _failure(observed: Observed, now: datetime) -> str:
 def _next_try(observed: Observed, now: datetime) -> str:
     wait_s = (observed.next_start_at - now).total_seconds() if observed.next_start_at else 0.0
     tries = f"failure {len(observed.failures)} of late"
-    return f"{tries}, next try in {span(wait_s)}" if wait_s > 0 else f"{tries}, next try now"
+    return f"{tries}, next try in {span_text(wait_s)}" if wait_s > 0 else f"{tries}, next try now"
 
 
 def _last_sign(observed: Observed, batches: Sequence[Progress]) -> datetime:
@@ -225,7 +225,7 @@ def _stall_after_s(declaration: StreamDeclaration, batches: Sequence[Progress]) 
 
 
 def _usual(batches: Sequence[Progress]) -> str:
-    return f"; before, one took {span(_usual_s(batches))}" if batches else ""
+    return f"; before, one took {span_text(_usual_s(batches))}" if batches else ""
 
 
 def _host_gone_s(host: HostHeartbeat | None, now: datetime, stale_s: float) -> float | None:
@@ -239,8 +239,7 @@ def _host_gone_s(host: HostHeartbeat | None, now: datetime, stale_s: float) -> f
 def _silence(host: HostHeartbeat | None, now: datetime) -> str:
     if host is None:
         return "its host is not known"
-    ago = span((now - host.beat_at).total_seconds())
-    return f"its host has been silent for {ago} (since {host.beat_at:%H:%M} UTC)"
+    return f"its host has been silent for {span_text((now - host.beat_at).total_seconds())}"
 
 
 def _wanted(evidence: Evidence) -> bool:

@@ -110,7 +110,11 @@ def test_moments_and_ages_are_written_by_these_functions_alone() -> None:
     own = re.compile(r"strftime|:%[a-zA-Z]|\.isoformat\(|\} s ago|\} (days|hours|minutes|seconds)\b")
     for_machines = {"snippets.py", "figures.py", "axes.py"}
     root = Path(f.__file__).parents[1]
-    files = [path for top in ("app", "backend/health") for path in sorted((root / top).rglob("*.py"))]
+    files = [
+        path
+        for top in ("app", "backend/health", "backend/jobs", "backend/streams")
+        for path in sorted((root / top).rglob("*.py"))
+    ]
     found = [
         f"{path.relative_to(root)}: {line.strip()}"
         for path in files

@@ -19,7 +19,7 @@ from backend.format import (
     duration_text,
     percent,
     rate_text,
-    span,
+    span_text,
     things,
     utc_text,
 )
@@ -138,7 +138,7 @@ def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
         ),
         KeyFigure(
             "Safe until",
-            span((loss.at - now).total_seconds()) if loss and loss.at > now else "over" if loss else UNKNOWN,
+            span_text((loss.at - now).total_seconds()) if loss and loss.at > now else "over" if loss else UNKNOWN,
             sentence(data_loss_sentence(loss, now=now)) if loss else "Nothing waits that retention could delete.",
             note=f"at {utc_text(loss.at)}" if loss else "",
         ),

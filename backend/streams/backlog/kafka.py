@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from backend.format import span
+from backend.format import span_text
 from backend.streams.backlog.model import DataLoss, SourceBacklog
 from backend.streams.backlog.positions import KafkaPosition
 from backend.streams.model import StreamInput, TopicEnds
@@ -49,7 +49,7 @@ def kafka_backlog(
         found,
         data_loss=_data_loss(heard, found) if rows else None,
         detail=f"{lost:,} records were deleted before they were read" if lost else "",
-        unknown=f"a host last asked the broker {span(old_s)} ago" if old_s > STALE_S else "",
+        unknown=f"a host last asked the broker {span_text(old_s)} ago" if old_s > STALE_S else "",
     )
 
 

@@ -5,7 +5,7 @@ Rule: pure; what nobody knows is "–" or says why, never 0.
 
 from datetime import datetime
 
-from backend.format import UNKNOWN, bytes_text, span, things, utc_text
+from backend.format import UNKNOWN, bytes_text, span_text, things, utc_text
 from backend.streams.backlog.model import Backlog, DataLoss, SourceBacklog
 
 
@@ -15,7 +15,7 @@ def behind_text(backlog: Backlog | None) -> str:
         return UNKNOWN
     if backlog.is_caught_up:
         return "caught up"
-    return UNKNOWN if backlog.behind_s is None else span(backlog.behind_s)
+    return UNKNOWN if backlog.behind_s is None else span_text(backlog.behind_s)
 
 
 def waiting(backlog: Backlog | SourceBacklog, *, now: datetime) -> str:
@@ -24,7 +24,7 @@ def waiting(backlog: Backlog | SourceBacklog, *, now: datetime) -> str:
     parts = [things(count, name) for count, name in counts if count]
     parts += [bytes_text(backlog.size_bytes)] if backlog.size_bytes else []
     if backlog.oldest_unread_at and not backlog.is_caught_up:
-        parts.append(f"the oldest {span((now - backlog.oldest_unread_at).total_seconds())} old")
+        parts.append(f"the oldest {span_text((now - backlog.oldest_unread_at).total_seconds())} old")
     return ", ".join(parts) or "nothing"
 
 
@@ -37,5 +37,5 @@ def source_sentence(source: SourceBacklog, *, now: datetime) -> str:
 
 def data_loss_sentence(loss: DataLoss, *, now: datetime) -> str:
     """ "unread input may be deleted from 2026-11-30 06:53 UTC on (in 6 d): the log entry of v12; … moves that"."""
-    when = f"in {span((loss.at - now).total_seconds())}" if loss.at > now else "now"
+    when = f"in {span_text((loss.at - now).total_seconds())}" if loss.at > now else "now"
     return f"unread input may be deleted from {utc_text(loss.at)} on ({when}): {loss.what}; {loss.setting} moves that"
