@@ -226,3 +226,4 @@ def value_text(value: Any) -> str:
 
 def cut(text: str, most: int = 60) -> str:
     """A text short enough for a list or a sentence; what was cut ends with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

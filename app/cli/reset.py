@@ -4,6 +4,7 @@ Rule: nothing is asked for without a reason and, since rows change, the stream's
 """
 
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 from app.cli.lake import services
@@ -66,10 +67,9 @@ def _done(store: "ControlStore", settings: Settings, name: str, level: ResetLeve
     stale_s = settings.host.heartbeat_stale_s
     if (why := why_no_host(store.hosts(), now=now(), stale_s=stale_s)) is not None:
         raise JobError(why, hint="start one with `weir host`")
-    asked = now()
-    request, question = ResetRequest(name, level).text(), f"reset {name} {asked.isoformat()}"
+    request, question = ResetRequest(name, level).text(), f"reset {uuid.uuid4().hex}"
     wanted = JobRequest(JobKind.RESET, name, question, request, actor(), reason, _LIMIT_S)
-    job = store.jobs.submit(wanted, now=asked)
+    job = store.jobs.submit(wanted, now=now())
     while not job.state.is_over:
         if (why := why_no_host(store.hosts(), now=now(), stale_s=stale_s + _PATIENCE_S)) is not None:
             raise JobError(f"job {job.job_id} waits: {why}", hint="`weir jobs` says when it is done")
