@@ -269,6 +269,14 @@ def stream(name: StreamName, as_json: AsJson = False) -> int:
 
 
 @app.command(rich_help_panel=READ)
+def preflight(name: StreamName, as_json: AsJson = False) -> int:
+    """Whether a stream can go on: checkpoint, sources, sink, owner and disk, with evidence. Ends with 1 if not."""
+    from app.cli import preflight
+
+    return preflight.preflight(name, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def jobs(as_json: AsJson = False) -> int:
     """What stream hosts were asked to compute, and what became of it."""
     from app.cli import jobs

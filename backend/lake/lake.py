@@ -219,6 +219,12 @@ class Lake:
 
         require_files(self._storage, snapshot, files["path"].to_pylist())
 
+    def has_files(self, ref: TableRef, paths: Sequence[str]) -> list[bool]:
+        """Whether each file that the log names is there; raises `PathRefusedError` or `StorageError`."""
+        from backend.lake.retention.file_check import Finder
+
+        return Finder(self._storage, ref.uri).present(paths)
+
     def footer(self, snapshot: Snapshot, path: str) -> FileFooter:
         """What a file of the version says of itself; raises `DataFileMissingError` where it has no such file."""
         from backend.lake.files.footer import read_footer

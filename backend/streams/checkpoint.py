@@ -101,6 +101,16 @@ def read_offsets(folder: Folder, batch_id: int) -> Offsets:
     )
 
 
+def check_commit(folder: Folder, batch_id: int) -> None:
+    """Raises `CheckpointError` where the commit of a batch cannot be read."""
+    name = f"commits/{batch_id}"
+    version, _, rest = _text(folder, name).partition("\n")
+    if not version.startswith("v"):
+        said = "is empty" if not version else f"begins with {version[:20]!r} instead of a version"
+        raise CheckpointError(f"{name} {said}: its writer was cut off", file=name)
+    _json(rest.partition("\n")[0], name)
+
+
 def _batches(folder: Folder, path: str) -> tuple[int, ...]:
     names = (entry.name for entry in folder.list_after(path, "", digits_only=True))
     return tuple(sorted(int(name) for name in names if name.isdigit()))

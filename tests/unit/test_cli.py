@@ -32,6 +32,7 @@ from backend.streams.model import (
     StreamState,
 )
 from tests import builders
+from tests.checkpoints import write_checkpoint
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "tables"
 
@@ -473,6 +474,30 @@ def test_without_a_store_there_are_no_streams_and_none_is_made(weir: Weir, home:
     assert not (home / "store").exists()
 
 
+def test_preflight_lists_checks_with_evidence_and_ends_with_1_where_one_failed(
+    weir: Weir, store: ControlStore, home: Path
+) -> None:
+    checkpoint = home / "checkpoints" / "flows"
+    store.declare([replace(declaration("flows"), checkpoint_location=str(checkpoint))], now=NOW)
+    assert weir("preflight", "flows").code == 0
+    assert "flows can go on" in weir("preflight", "flows").out
+
+    write_checkpoint(checkpoint, {0: ["{}"]})
+    (checkpoint / "metadata").unlink()
+    answer = weir("preflight", "flows", "--json")
+    assert (answer.code, answer.document["ok"]) == (1, False)
+    assert all(check.keys() == {"name", "ok", "outcome", "detail", "remedy"} for check in answer.document["checks"])
+    checks = {check["name"]: check for check in answer.document["checks"]}
+    assert checks["checkpoint"]["outcome"] == "failed"
+    assert checks["checkpoint"]["ok"] is False
+    assert "metadata is missing" in checks["checkpoint"]["detail"]
+    assert checks["sink"]["ok"] is None, "/lake/flows lies outside the roots: nobody looked"
+    people = weir("preflight", "flows")
+    assert people.code == 1
+    assert "✕ failed   checkpoint: metadata is missing" in people.out
+    assert "flows cannot go on: 1 check failed" in people.out
+
+
 # -- wrong input ------------------------------------------------------------------------------------------------------
 
 
@@ -494,6 +519,7 @@ def test_without_a_store_there_are_no_streams_and_none_is_made(weir: Weir, home:
         (["nope"], 2, "nope"),
         (["table"], 2, ""),
         (["stream", "nope"], 3, "nope"),
+        (["preflight", "nope"], 3, "nope"),
         (["stop", "nope", "--reason", "x"], 3, "nope"),
         (["stop", "flows"], 2, "--reason"),
         (["stop", "flows", "--reason", "  "], 4, "reason"),

@@ -103,8 +103,8 @@ class BacklogReader:
             return Backlog(tuple(self._of_view(inputs, placed)), now), {}
         heard = {each.source: each for each in topics}
         look = _Look(self._lake, self._settings, folder, [positions_of(each) for each in recent], heard, now)
-        matched = _matched(inputs, placed, [look.table_id(each) for each in inputs])
-        sources = tuple(look.source(each, matched.get(number)) for number, each in enumerate(inputs))
+        found = matched(inputs, placed, [look.table_id(each) for each in inputs])
+        sources = tuple(look.source(each, found.get(number)) for number, each in enumerate(inputs))
         return Backlog(sources, now, lags(recent, look.arrivals)), look.arrivals
 
     def _of_view(self, inputs: Sequence[StreamInput], placed: Sequence[Placed]) -> Iterator[SourceBacklog]:
@@ -173,7 +173,7 @@ def _unknown(source: StreamInput, why: str) -> SourceBacklog:
     return SourceBacklog(source.name, source.kind, unknown=why)
 
 
-def _matched(
+def matched(
     inputs: Sequence[StreamInput], placed: Sequence[Placed], table_ids: Sequence[str | None]
 ) -> Mapping[int, Placed]:
     """Positions by the input's number: tables by their id, since Spark's plan orders the sources, what is left in the

@@ -1,0 +1,48 @@
+"""`weir preflight`: whether a stream can go on, as a list of checks with their evidence.
+
+Rule: reads alone, also for a stream that runs; what could not be looked at is unknown, and fails nothing.
+"""
+
+from app.cli.lake import services
+from app.cli.output import now, one_line, print_json, say
+from app.cli.streams import control_store
+from backend.errors import StreamNotFoundError
+from backend.format import things
+from backend.streams.preflight.model import Outcome, Preflight
+from backend.streams.preflight.reading import preflight as load_preflight
+
+SIGNS = {Outcome.OK: "✓", Outcome.WARNING: "▲", Outcome.FAILED: "✕", Outcome.UNKNOWN: "?"}
+STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red", Outcome.UNKNOWN: "dim"}
+
+
+def preflight(name: str, *, as_json: bool) -> int:
+    """Ends with 0 when nothing stands against a start, else 1."""
+    settings, lake = services()
+    with control_store(settings) as store:
+        if store is None:
+            raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint="start a host: `weir up`")
+        found = load_preflight(settings, lake, store, name, now=now())
+    if as_json:
+        print_json(document(found))
+    else:
+        _print(found)
+    return 0 if found.ok else 1
+
+
+def document(found: Preflight) -> dict[str, object]:
+    checks = [
+        {"name": c.name, "ok": c.ok, "outcome": c.outcome.value, "detail": c.detail, "remedy": c.remedy}
+        for c in found.checks
+    ]
+    return {"ok": found.ok, "checks": checks}
+
+
+def _print(found: Preflight) -> None:
+    for check in found.checks:
+        sign = f"{SIGNS[check.outcome]} {check.outcome.value:<8}"
+        say(f"{sign} {one_line(check.name)}: {one_line(check.detail)}", style=STYLES[check.outcome])
+        if check.remedy and check.outcome is not Outcome.OK:
+            say(f"           → {one_line(check.remedy)}")
+    failed = len(found.failed)
+    said = f"cannot go on: {things(failed, 'check')} failed" if failed else "can go on"
+    say(f"\n{found.name} {said}", style="bold")

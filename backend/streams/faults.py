@@ -1,0 +1,191 @@
+"""The faults that end a stream or keep it from going on: how each is recognised, its cause and its remedy, in words.
+
+Rule: said here and nowhere else: preflight, pages, commands and docs/operations.md take their words from this table.
+Error classes are Spark 4.2's and Delta 4.4's; where Spark raises a plain Java error, its message is what tells.
+"""
+
+from dataclasses import dataclass
+from itertools import chain
+
+from backend.streams.model import StreamFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`check`: the preflight check that sees it before the start, "" where none can. `classes`: how Spark's error
+    class begins; `words`: what its message holds. `shown`: what to look for, where that is no error of Spark."""
+
+    name: str
+    cause: str
+    remedy: str
+    check: str = ""
+    classes: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    shown: str = ""
+
+    def explains(self, failure: StreamFailure) -> bool:
+        return failure.error_class.startswith(self.classes or ("\0",)) or any(
+            word in failure.message for word in self.words
+        )
+
+
+# What a preflight looks at.
+CHECKPOINT = "checkpoint"
+REPLAY = "last batch"
+OWNER = "owner"
+OTHERS = "other streams"
+SINK = "sink"
+ROOM = "room for state"
+# The same for each source; followed by "of" and its name.
+TABLE_ID = "table id"
+START_VERSION = "start version"
+UNREAD_FILES = "unread files"
+SCHEMA = "schema"
+APPENDS = "changed rows"
+READABLE = "access"
+
+START_OVER = "Start over: stop it, set its checkpoint aside, empty its tables, start it"
+RESTORE = "Restore the checkpoint from its backup"
+
+SECOND_START = Fault(
+    "A second start on the same checkpoint",
+    "Another query of the same Spark application already runs with this checkpoint.",
+    "Stop the other stream. Give each stream a checkpoint of its own.",
+    OTHERS,
+    ("CONCURRENT_QUERY",),
+    ("as another query with same id is already active",),
+)
+OTHER_DRIVER = Fault(
+    "Another driver on the same checkpoint",
+    "Another Spark application wrote the next batch into this checkpoint.",
+    "Stop it there, then restart the stream. One checkpoint belongs to one stream.",
+    OWNER,
+    ("CONCURRENT_STREAM_LOG_UPDATE",),
+)
+OFFSETS_DAMAGED = Fault(
+    "The last offsets file is empty or cut off",
+    "The driver or its disk failed while it wrote the offsets of a batch.",
+    "If its batch has no commit and the sink does not hold it, delete this one file: Spark plans the batch anew. Else "
+    "restore the checkpoint from its backup.",
+    CHECKPOINT,
+    words=("Incomplete log file", "Log file was malformed"),
+)
+METADATA_GARBAGE = Fault(
+    "The checkpoint's metadata is garbage",
+    "The file that holds the query's id is no JSON any more.",
+    f'{RESTORE}, or write {{"id":"…"}} with the query id that the stream had.',
+    CHECKPOINT,
+    ("JsonParseException", "JsonEOFException", "JsonMappingException", "MismatchedInputException", "MappingException"),
+    ("Unrecognized token", "No usable value for id"),
+)
+METADATA_MISSING = Fault(
+    "The checkpoint's metadata is missing",
+    "The file that holds the query's id is gone. With a new id, the sink would take every batch for a new one.",
+    f'{RESTORE}, or write {{"id":"…"}} with the query id that the stream had.',
+    CHECKPOINT,
+    ("STREAMING_CHECKPOINT_MISSING_METADATA_FILE",),
+)
+COMMITS_GONE = Fault(
+    "The commits folder is gone",
+    "Spark no longer knows that the last batch ended.",
+    "Nothing, if the sink skips replayed batches, as Weir's do. Else restore the folder first.",
+    REPLAY,
+    shown="Spark starts without a word, and runs the last batch again",
+)
+OFFSETS_MISSING = Fault(
+    "The last offsets file is missing, its commit is there",
+    "Spark plans a batch anew that ended already, and then finds its commit.",
+    f"Restore the missing file from the backup. Else: {START_OVER[0].lower()}{START_OVER[1:]}.",
+    CHECKPOINT,
+    ("CONCURRENT_STREAM_LOG_UPDATE",),
+)
+LOG_CLEANED = Fault(
+    "The source's log was cleaned beyond the position",
+    "Log retention deleted commits that the stream had not read. Their rows are still in the table.",
+    f"{START_OVER}. For the next time, raise delta.logRetentionDuration on the source.",
+    START_VERSION,
+    ("DELTA_MISSING_FILES_UNEXPECTED_VERSION", "DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_LOG_FILE_NOT_FOUND"),
+    ("but the earliest available version",),
+)
+FILE_VACUUMED = Fault(
+    "An unread data file was vacuumed",
+    "VACUUM deleted files that later commits had replaced, before the stream read them.",
+    f"Restore the files from a backup. Else: {START_OVER[0].lower()}{START_OVER[1:]}. For the next time, raise "
+    "delta.deletedFileRetentionDuration on the source.",
+    UNREAD_FILES,
+    ("DELTA_FILE_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException"),
+)
+SCHEMA_CHANGED = Fault(
+    "The source's schema changed",
+    "A commit that the stream has yet to read changes the columns of its source.",
+    "Columns were added: restart the stream. Columns were renamed, dropped or got another type: change its function, "
+    "then start over.",
+    SCHEMA,
+    ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA", "DELTA_STREAMING_CANNOT_CONTINUE"),
+)
+SOURCE_RECREATED = Fault(
+    "The source table was made anew",
+    "A table with another id lies where the stream's source was. Its versions count from 0 again.",
+    f"{START_OVER}. To go on instead, put the old table back.",
+    TABLE_ID,
+    ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",),
+)
+SINK_LEASED = Fault(
+    "The sink is another host's",
+    "Another host holds the lease of a stream that writes the same table.",
+    "Stop that stream there first, or leave the table to it.",
+    OTHERS,
+    shown="`stream_refused` in logs/host.log, with the owner",
+)
+TWELVE = (
+    *(SECOND_START, OTHER_DRIVER, OFFSETS_DAMAGED, METADATA_GARBAGE, METADATA_MISSING, COMMITS_GONE),
+    *(OFFSETS_MISSING, LOG_CLEANED, FILE_VACUUMED, SCHEMA_CHANGED, SOURCE_RECREATED, SINK_LEASED),
+)
+
+ROWS_CHANGED = Fault(
+    "The source changed or deleted rows",
+    "The stream reads appended rows alone, and a commit ahead of it updates, deletes or overwrites some.",
+    "Read the change feed, or set skipChangeCommits on the source to pass over such commits. Then start the stream.",
+    APPENDS,
+    ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE"),
+)
+OLD_CHECKPOINT = Fault(
+    "The checkpoint is older than the sink",
+    "An older copy of the checkpoint was put back. The sink skips the batches that it has, whatever is in them now.",
+    "Put back the newest checkpoint, or the sink as it was then.",
+    SINK,
+    shown="Spark goes on, and rows are missing from the sink",
+)
+USER_CODE = Fault(
+    "The stream's function raised an error",
+    "A row came that the code did not expect.",
+    "Mend the code, or set such rows apart with an expectation. Then restart the stream.",
+    classes=("USER_RAISED_EXCEPTION", "PythonException"),
+)
+OUT_OF_MEMORY = Fault(
+    "The heap is full",
+    "The state or one batch outgrew the driver's or an executor's memory.",
+    "Raise WEIR_SPARK__DRIVER_MEMORY, read fewer files in a batch, or shorten the watermark. Then restart the stream.",
+    classes=("OutOfMemoryError",),
+    words=("Java heap space", "GC overhead limit"),
+)
+OTHERS_SEEN = (ROWS_CHANGED, OLD_CHECKPOINT, USER_CODE, OUT_OF_MEMORY)
+
+
+def recognise(failure: StreamFailure) -> tuple[Fault, ...]:
+    """What can have caused it, likeliest first; empty where nothing is known of such an error."""
+    return tuple(fault for fault in chain(TWELVE, OTHERS_SEEN) if fault.explains(failure))
+
+
+def docs_table() -> str:
+    """Every fault as the table of docs/operations.md."""
+    lines = ["| fault | recognised by | cause | remedy |", "|---|---|---|---|"]
+    for fault in (*TWELVE, *OTHERS_SEEN):
+        lines.append(f"| {fault.name} | {_signs(fault)} | {fault.cause} | {fault.remedy} |")
+    return "\n".join(lines)
+
+
+def _signs(fault: Fault) -> str:
+    before = [f"preflight: {fault.check}"] if fault.check else []
+    raised = [f"`{each}`" for each in (*fault.classes[:1], *(() if fault.classes else fault.words[:1]))]
+    return "; ".join((*before, *raised, *filter(None, (fault.shown,))))

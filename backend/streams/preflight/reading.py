@@ -1,0 +1,278 @@
+"""The evidence of a preflight, without Spark: files of the checkpoint, logs of sources and sink, the store, the disk.
+
+Rule: reads and never judges. What cannot be read stands in the evidence with its reason; only an unknown stream and a
+silent store are raised.
+"""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from backend.errors import (
+    CheckpointError,
+    LakehouseError,
+    ObjectMissingError,
+    PathRefusedError,
+    StorageError,
+    StreamNotFoundError,
+    TableNotFoundError,
+)
+from backend.lake.lake import Lake
+from backend.lake.model import Metadata, Snapshot, TableRef
+from backend.lake.storage.folder import Folder
+from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.storage import Storage
+from backend.settings import Settings
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.streams.backlog.positions import DeltaPosition, Position, parse_position
+from backend.streams.backlog.reader import matched
+from backend.streams.backlog.tables import without_read
+from backend.streams.checkpoint import check_commit, checkpoint_folder, query_id, read_checkpoint, read_offsets
+from backend.streams.model import InputKind, StreamDeclaration, StreamInput
+from backend.streams.preflight.judges import judge
+from backend.streams.preflight.model import (
+    CheckpointSeen,
+    Evidence,
+    FilesLookedFor,
+    FolderSeen,
+    Owners,
+    Preflight,
+    RoomSeen,
+    SinkSeen,
+    TableSeen,
+    Unread,
+)
+
+MOST_VERSIONS = 1_000  # unread commits looked at
+MOST_FILES = 200  # unread files looked for, those first that VACUUM may delete
+_PATTERN = frozenset("*?[]{}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where each source stands by the checkpoint, in its order; `unknown`: why nobody can tell."""
+
+    positions: tuple[Position, ...] = ()
+    unknown: str = ""
+
+
+def preflight(settings: Settings, lake: Lake, store: ControlStore, name: str, *, now: datetime) -> Preflight:
+    """Whether a stream can go on; raises `StreamNotFoundError` or `StoreError`."""
+    return judge(load_evidence(settings, lake, store, name, now=now))
+
+
+def load_evidence(settings: Settings, lake: Lake, store: ControlStore, name: str, *, now: datetime) -> Evidence:
+    declarations = store.declarations()
+    if name not in declarations:
+        known = ", ".join(declarations)
+        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {known}" if known else "no host declared any")
+    declared = declarations[name]
+    checkpoint, places = _checkpoint(settings, declared.checkpoint_location)
+    progress = store.progress(name, limit=1, raw=False)
+    tables = [each for each in declared.inputs if each.is_table]
+    others = [each for each in declared.inputs if not each.is_table]
+    return Evidence(
+        declaration=declared,
+        checkpoint=checkpoint,
+        tables=tuple(_tables(lake, declared, tables, places)),
+        folders=tuple(_other_source(settings, each) for each in others if each.kind != InputKind.RATE),
+        sink=_sink(lake, declared, checkpoint.query_id),
+        owners=_owners(settings, store, [each for each in declarations.values() if each.name != name]),
+        room=_room(declared.checkpoint_location, progress[-1].state_bytes if progress else None),
+        seen_at=now,
+    )
+
+
+def _checkpoint(settings: Settings, location: str) -> tuple[CheckpointSeen, _Places]:
+    try:
+        folder = checkpoint_folder(settings, location)
+        found = read_checkpoint(folder)
+    except LakehouseError as exc:
+        return CheckpointSeen(location, problem=exc.message), _Places(unknown=exc.message)
+    id_, damage = _damage(folder, found.planned, found.finished)
+    seen = CheckpointSeen(location, found.has_metadata, found.planned, found.finished, damage, id_)
+    return seen, _places(folder, found.processed_batch)
+
+
+def _damage(
+    folder: Folder, planned: Sequence[int], finished: Sequence[int]
+) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+    """The query's id, and what is wrong with each file that a start reads: Spark takes the last two offsets."""
+    found: list[tuple[str, str]] = []
+    id_ = None
+    try:
+        id_ = query_id(folder)
+    except ObjectMissingError:
+        pass  # its absence is seen by name
+    except CheckpointError as exc:
+        found.append((exc.file, exc.message))
+    reads = [(read_offsets, batch) for batch in planned[-1:]]
+    reads += [(read_offsets, batch - 1) for batch in planned[-1:] if batch > 0]
+    for read, batch in (*reads, *((check_commit, batch) for batch in finished[-1:])):
+        try:
+            read(folder, batch)
+        except CheckpointError as exc:
+            found.append((exc.file, exc.message))
+    return id_, tuple(found)
+
+
+def _places(folder: Folder, batch: int | None) -> _Places:
+    try:
+        lines = read_offsets(folder, batch).sources if batch is not None else ()
+    except LakehouseError as exc:
+        return _Places(unknown=f"where the stream stands is not known: {exc.message}")
+    return _Places(tuple(parse_position(line) for line in lines if line is not None))
+
+
+# sources -------------------------------------------------------------------------------------------------------------
+
+
+def _tables(
+    lake: Lake, declared: StreamDeclaration, sources: Sequence[StreamInput], places: _Places
+) -> Iterable[TableSeen]:
+    present = [_present(lake, each) for each in sources]
+    read = [] if declared.is_view else [n for n, each in enumerate(sources) if each.kind != InputKind.PRESENT_ROWS]
+    ids = [found.metadata.id if isinstance(found := present[number], Snapshot) else None for number in read]
+    placed = matched([sources[number] for number in read], list(enumerate(places.positions)), ids)
+    positions = {read[number]: position for number, (_, position) in placed.items()}
+    for number, (source, found) in enumerate(zip(sources, present, strict=True)):
+        if isinstance(found, TableSeen):
+            yield found
+            continue
+        seen = TableSeen(source, present_id=found.metadata.id, latest=found.version, present=found.metadata)
+        position = positions.get(number)
+        if number in read and places.unknown:
+            yield replace(seen, skipped=places.unknown)
+        elif not isinstance(position, DeltaPosition):
+            yield seen
+        elif position.table_id != found.metadata.id:
+            yield replace(seen, table_id=position.table_id, first=position.version)
+        else:
+            yield _ahead(lake, seen, found.ref, position)
+
+
+def _present(lake: Lake, source: StreamInput) -> Snapshot | TableSeen:
+    try:
+        return lake.snapshot(lake.find(source.uri))
+    except (PathRefusedError, StorageError) as exc:
+        return TableSeen(source, skipped=exc.message)
+    except LakehouseError as exc:
+        return TableSeen(source, problem=exc.message)
+
+
+def _ahead(lake: Lake, seen: TableSeen, ref: TableRef, position: DeltaPosition) -> TableSeen:
+    """What the stream would read next."""
+    first, last = position.version, min(seen.latest, position.version + MOST_VERSIONS - 1)
+    seen = replace(seen, table_id=position.table_id, first=first)
+    if first > seen.latest:
+        return replace(seen, first_kept=first, files=FilesLookedFor(0, 0, 0))
+    try:
+        feed = seen.source.kind == InputKind.CHANGE_FEED
+        arrivals = lake.arrivals(ref, first + position.is_initial, last, feed=feed)
+        kept = _first_kept(lake, ref, position, [each.version for each in arrivals])
+        commits = {each.version: each for each in lake.history(ref, starting_version=first, ending_version=last)}
+        arrivals = without_read(lake, ref, seen.source, position, arrivals)
+        unread = tuple(
+            Unread(commits[each.version], each.files, len(each.removed) if each.removes_rows else 0)
+            for each in arrivals
+            if each.version in commits
+        )
+        seen = replace(seen, first_kept=kept, unread=unread, read_with=_columns_at(lake, ref, position))
+        removed = {path for each in arrivals for path in each.removed}
+        paths = [path for each in arrivals for path in each.paths]
+        if position.is_initial and kept == first:
+            initial, replaced = _initial_files(lake, ref, position)
+            paths, removed = [*initial, *paths], removed | replaced
+        return replace(seen, files=_look(lake, ref, paths, removed))
+    except LakehouseError as exc:
+        return replace(seen, skipped=exc.message)
+
+
+def _first_kept(lake: Lake, ref: TableRef, position: DeltaPosition, there: Sequence[int]) -> int | None:
+    """The first version from the position on that can still be read; an initial snapshot needs its own state."""
+    if position.is_initial and any(low <= position.version <= high for low, high in lake.versions(ref)):
+        return position.version
+    if there:
+        return there[0]
+    runs = lake.retention_facts(ref).listed
+    return next((max(low, position.version) for low, high in runs if high >= position.version), None)
+
+
+def _columns_at(lake: Lake, ref: TableRef, position: DeltaPosition) -> Metadata | None:
+    try:
+        return lake.snapshot(ref, max(0, position.version - (not position.is_initial))).metadata
+    except LakehouseError:
+        return None  # the judge says so
+
+
+def _initial_files(lake: Lake, ref: TableRef, position: DeltaPosition) -> tuple[list[str], set[str]]:
+    """Paths of the snapshot that is read first, and those of them that the latest version no longer has."""
+    paths = lake.snapshot(ref, position.version).columns(["path"])["path"].to_pylist()
+    return paths, set(paths) - set(lake.snapshot(ref).columns(["path"])["path"].to_pylist())
+
+
+def _look(lake: Lake, ref: TableRef, paths: Sequence[str], removed: set[str]) -> FilesLookedFor:
+    replaced = [path for path in paths if path in removed]
+    chosen = [*replaced, *(path for path in paths if path not in removed)][:MOST_FILES]
+    there = lake.has_files(ref, chosen)
+    missing = tuple(path for path, is_there in zip(chosen, there, strict=True) if not is_there)
+    return FilesLookedFor(len(paths), len(replaced), len(chosen), missing)
+
+
+def _other_source(settings: Settings, source: StreamInput) -> FolderSeen:
+    if source.kind == InputKind.KAFKA:
+        return FolderSeen(source, None, "Only the host can ask the broker")
+    if not source.uri or _PATTERN & set(source.uri):
+        return FolderSeen(source, None, "The declaration names no single folder")
+    try:
+        folder = Storage(settings, beside=[str(settings.home)]).folder(normal_uri(source.uri))
+        if not folder.holds(""):
+            return FolderSeen(source, is_there=False, problem=f"{source.uri} does not exist")
+        folder.list_after("", "￿")  # whether it may be listed, without its names
+    except PathRefusedError as exc:
+        return FolderSeen(source, None, exc.message)
+    except LakehouseError as exc:
+        return FolderSeen(source, is_there=False, problem=exc.message)
+    return FolderSeen(source, is_there=True)
+
+
+# sink, store, disk ---------------------------------------------------------------------------------------------------
+
+
+def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSeen:
+    try:
+        found = lake.snapshot(lake.find(declared.sink_uri))
+        wrote = [found.transactions.get(key) for key in (query, f"{declared.name}:{query}") if query and key]
+    except TableNotFoundError:
+        return SinkSeen(exists=False)
+    except (PathRefusedError, StorageError) as exc:
+        return SinkSeen(None, problem=exc.message)
+    except LakehouseError as exc:
+        return SinkSeen(exists=True, problem=exc.message)
+    return SinkSeen(True, found.num_files, max((each for each in wrote if each is not None), default=None))
+
+
+def _owners(settings: Settings, store: ControlStore, others: Sequence[StreamDeclaration]) -> Owners:
+    leases, names = store.leases(), store.declarations()
+    return Owners(
+        {name: leases[stream_resource(name)] for name in names if stream_resource(name) in leases},
+        {host.host_id: host for host in store.hosts()},
+        others,
+        store.desired(),
+        settings.host.heartbeat_stale_s,
+    )
+
+
+def _room(location: str, state_bytes: int | None) -> RoomSeen:
+    if is_remote(location):
+        return RoomSeen(None)
+    place = Path(normal_uri(location))
+    there = next(each for each in (place, *place.parents) if each.exists())
+    try:
+        found = shutil.disk_usage(there)
+    except OSError:
+        return RoomSeen(None)
+    return RoomSeen(found.free, state_bytes)
