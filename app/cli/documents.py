@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from backend.lake.table.schema import Column
     from backend.streams.backlog.model import Backlog, SourceBacklog
     from backend.streams.graph import Graph
+from backend.streams.faults import recognise
 from backend.streams.model import Progress, StreamFailure, StreamStatus
 
 Document = dict[str, Any]
@@ -435,7 +436,8 @@ def whole_stream(value: StreamStatus) -> Document:
 
 
 def _failure(value: StreamFailure) -> Document:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    faults = [{"name": each.name, "cause": each.cause, "remedy": each.remedy} for each in recognise(value)]
+    return {name: getattr(value, name) for name in value.__dataclass_fields__} | {"faults": faults}
 
 
 def _progress(value: Progress) -> Document:

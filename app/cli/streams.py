@@ -18,6 +18,7 @@ from backend.errors import StreamNotFoundError
 from backend.format import ago, rate_text, utc_text
 from backend.settings import Settings
 from backend.streams.backlog.words import behind_text, data_loss_sentence, source_sentence
+from backend.streams.faults import recognise
 from backend.streams.model import HostHeartbeat, StreamState, StreamStatus
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def one(name: str, *, as_json: bool) -> int:
         say(f"{word:<11} {one_line(text)}")
     for failure in status.observed.failures if status.observed else ():
         say(f"failed {ago(failure.failed_at, now())}: {failure.error_class}: {one_line(failure.message)}", style="red")
+    for fault in recognise(status.observed.last_failure) if status.observed and status.observed.last_failure else ():
+        say(f"{fault.name}. {fault.cause}\n→ {fault.remedy}")
     return 0
 
 

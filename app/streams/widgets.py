@@ -102,10 +102,10 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
             st.warning(f"{silent} What follows is what it last reported.", icon=":material/cloud_off:")
         if failure and status.state in _TROUBLED:
             batch = f"batch {failure.batch_id}" if failure.batch_id is not None else "before its first batch"
+            causes = "".join(f":material/arrow_forward: {line}\n\n" for line in view.cause_lines(failure))
             st.error(
-                f"**{markdown_safe(failure.error_class)}** in {batch}, {utc_text(failure.failed_at)}\n\n"
-                f"{markdown_safe(failure.message)}\n\n"
-                ":material/arrow_forward: Remove the cause, then restart the stream.",
+                f"{causes}**{markdown_safe(failure.error_class)}** in {batch}, {utc_text(failure.failed_at)}\n\n"
+                f"{markdown_safe(failure.message)}",
                 icon=":material/error:",
             )
 

@@ -4,6 +4,7 @@ Rule: said here and nowhere else: preflight, pages, commands and docs/operations
 Error classes are Spark 4.2's and Delta 4.4's; where Spark raises a plain Java error, its message is what tells.
 """
 
+import sys
 from dataclasses import dataclass
 from itertools import chain
 
@@ -189,3 +190,14 @@ def _signs(fault: Fault) -> str:
     before = [f"preflight: {fault.check}"] if fault.check else []
     raised = [f"`{each}`" for each in (*fault.classes[:1], *(() if fault.classes else fault.words[:1]))]
     return "; ".join((*before, *raised, *filter(None, (fault.shown,))))
+
+
+def with_table(page: str) -> str:
+    """A page with the table between its marks anew."""
+    head, mark, rest = page.partition("<!-- faults:")
+    comment, _, tail = rest.partition("<!-- end of faults -->")
+    return f"{head}{mark}{comment.partition('-->')[0]}-->\n\n{docs_table()}\n\n<!-- end of faults -->{tail}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(with_table(sys.stdin.read()))

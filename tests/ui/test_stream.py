@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from backend.format import utc_text
-from backend.streams.model import DesiredState, StreamState
+from backend.streams import faults
+from backend.streams.model import DesiredState, StreamFailure, StreamState
 from tests.ui import stream_store
 from tests.ui.opened import again, home, metrics, open_page, words
 
@@ -94,6 +95,25 @@ def test_a_failed_stream_shows_class_message_and_batch(store, now: datetime) -> 
     assert "batch 20" in text
     assert _list(app).iloc[0]["Class"] == "ZeroDivisionError"
     assert not app.button(key="one_start").disabled
+
+
+@pytest.mark.parametrize(
+    ("error_class", "named"),
+    [
+        ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", [faults.SOURCE_RECREATED]),
+        ("CONCURRENT_STREAM_LOG_UPDATE", [faults.OTHER_DRIVER, faults.OFFSETS_MISSING]),
+    ],
+)
+def test_a_failure_of_a_known_kind_says_cause_and_remedy_above_the_error(
+    store, now: datetime, error_class: str, named: list[faults.Fault]
+) -> None:
+    stream_store.declare(store, NAME, now)
+    failure = StreamFailure(error_class, "what Spark said", 4, now)
+    stream_store.observe(store, NAME, StreamState.FAILED, now, failure=failure)
+    (band,) = [each.value.replace("\\", "") for each in open_page("stream", stream=NAME).error]
+    for fault in named:
+        assert fault.cause in band
+        assert band.index(fault.remedy) < band.index(error_class) < band.index("what Spark said")
 
 
 def test_after_the_host_is_gone_the_figures_stay_and_the_state_is_unknown(home: Path, now: datetime) -> None:

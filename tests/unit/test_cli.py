@@ -437,6 +437,20 @@ def test_stream_shows_one(weir: Weir, store: ControlStore) -> None:
     assert "poisoned by a test" in weir("stream", "fails").out
 
 
+def test_a_failure_of_a_known_kind_says_cause_and_remedy(weir: Weir, store: ControlStore) -> None:
+    assert weir("stream", "fails", "--json").document["failures"][0]["faults"] == [], "nobody knows this one"
+    seen = store.observed()["fails"]
+    lease = store.acquire(stream_resource("fails"), seen.host_id, ttl_s=60, now=seen.observed_at)
+    known = replace(ERROR, error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE")
+    store.observe(replace(seen, failures=(known,)), token=lease.token)
+    (fault,) = weir("stream", "fails", "--json").document["failures"][0]["faults"]
+    assert fault["name"] == "The source table was made anew"
+    out = weir("stream", "fails").out
+    assert "DIFFERENT_DELTA_TABLE" in out
+    assert fault["cause"] in out
+    assert f"→ {fault['remedy']}" in out
+
+
 def test_a_stream_that_does_not_run_has_no_rate_and_its_last_is_said(weir: Weir, store: ControlStore) -> None:
     seen = store.observed()["flows"]
     lease = store.acquire(stream_resource("flows"), seen.host_id, ttl_s=60, now=seen.observed_at)

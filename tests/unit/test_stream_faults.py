@@ -1,0 +1,50 @@
+"""The table of faults: which error means which, and that the docs say what the table says."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from backend.streams import faults
+from backend.streams.faults import OTHERS_SEEN, TWELVE, Fault, recognise, with_table
+from backend.streams.model import StreamFailure
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def failure(error_class: str, message: str = "") -> StreamFailure:
+    return StreamFailure(error_class, message, 3, datetime(2026, 11, 20, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("error_class", "message", "expected"),
+    [
+        ("CONCURRENT_STREAM_LOG_UPDATE", "", (faults.OTHER_DRIVER, faults.OFFSETS_MISSING)),
+        ("IllegalStateException", "Incomplete log file in /c/offsets/3", (faults.OFFSETS_DAMAGED,)),
+        ("JsonParseException", "Unrecognized token 'x'", (faults.METADATA_GARBAGE,)),
+        ("STREAMING_CHECKPOINT_MISSING_METADATA_FILE", "", (faults.METADATA_MISSING,)),
+        ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "", (faults.SOURCE_RECREATED,)),
+        ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "", (faults.ROWS_CHANGED,)),
+        ("DELTA_SCHEMA_CHANGED_WITH_VERSION", "", (faults.SCHEMA_CHANGED,)),
+        ("DELTA_FILE_NOT_FOUND_DETAILED", "", (faults.FILE_VACUUMED,)),
+        ("OutOfMemoryError", "Java heap space", (faults.OUT_OF_MEMORY,)),
+        ("ZeroDivisionError", "division by zero", ()),
+    ],
+)
+def test_an_error_is_known_by_its_class_or_its_words(
+    error_class: str, message: str, expected: tuple[Fault, ...]
+) -> None:
+    assert recognise(failure(error_class, message)) == expected
+
+
+def test_every_fault_has_a_cause_a_remedy_and_a_sign() -> None:
+    assert len(TWELVE) == len({fault.name for fault in TWELVE}) == 12
+    for fault in (*TWELVE, *OTHERS_SEEN):
+        assert fault.cause.endswith("."), fault
+        assert fault.remedy.endswith("."), fault
+        assert fault.classes or fault.words or fault.shown, fault
+
+
+def test_the_page_says_what_the_source_says() -> None:
+    assert PAGE.read_text() == with_table(PAGE.read_text()), "docs/operations.md is old: run `make docs`"
+    assert all(fault.remedy in PAGE.read_text() for fault in TWELVE)
