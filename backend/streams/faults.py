@@ -64,20 +64,20 @@ OTHER_DRIVER = Fault(
     ("CONCURRENT_STREAM_LOG_UPDATE",),
 )
 OFFSETS_DAMAGED = Fault(
-    "The last offsets file is empty or cut off",
-    "The driver or its disk failed while it wrote the offsets of a batch.",
-    "If its batch has no commit and the sink does not hold it, delete this one file: Spark plans the batch anew. Else "
-    "restore the checkpoint from its backup.",
+    "The last files of the checkpoint are empty or cut off",
+    "The driver or its disk failed while it wrote the offsets of a batch, or its commit.",
+    "Offsets of a batch that has no commit and is not in the sink: delete this one file, and Spark plans the batch "
+    "anew. Else restore the checkpoint from its backup.",
     CHECKPOINT,
-    words=("Incomplete log file", "Log file was malformed"),
+    ("MALFORMED_LOG_FILE", "JsonEOFException"),
+    ("Incomplete log file", " doesn't exist"),
 )
 METADATA_GARBAGE = Fault(
     "The checkpoint's metadata is garbage",
     "The file that holds the query's id is no JSON any more.",
     f'{RESTORE}, or write {{"id":"…"}} with the query id that the stream had.',
     CHECKPOINT,
-    ("JsonParseException", "JsonEOFException", "JsonMappingException", "MismatchedInputException", "MappingException"),
-    ("Unrecognized token", "No usable value for id"),
+    ("JsonParseException", "JsonEOFException", "MismatchedInputException", "MappingException"),
 )
 METADATA_MISSING = Fault(
     "The checkpoint's metadata is missing",
@@ -188,7 +188,7 @@ def docs_table() -> str:
 
 def _signs(fault: Fault) -> str:
     before = [f"preflight: {fault.check}"] if fault.check else []
-    raised = [f"`{each}`" for each in (*fault.classes[:1], *(() if fault.classes else fault.words[:1]))]
+    raised = [f"`{each.strip()}`" for each in (*fault.classes[:1], *fault.words[:1])]
     return "; ".join((*before, *raised, *filter(None, (fault.shown,))))
 
 

@@ -60,9 +60,9 @@ class World:
     def declare(self, *declared: StreamDeclaration) -> None:
         self.store.declare(declared, now=NOW)
 
-    def stand(self, version: int, index: int = -1, *, is_initial: bool = False) -> None:
-        """The position after batch 1."""
-        first = delta_offset(self.table_id, 1)
+    def stand(self, version: int, index: int = -1, *, is_initial: bool = False, begun: int = 1) -> None:
+        """The position after batch 1, and where that began."""
+        first = delta_offset(self.table_id, begun)
         write_checkpoint(
             self.checkpoint, {0: [first], 1: [delta_offset(self.table_id, version, index, is_initial=is_initial)]}
         )
@@ -112,7 +112,7 @@ def test_a_sound_stream_passes_every_check(world: World) -> None:
         "room for state": Outcome.OK,
     }
     assert found.ok
-    assert of(found, faults.START_VERSION).detail == "The stream goes on with v2 of 2, which the log still has"
+    assert of(found, faults.START_VERSION).detail == "The stream goes on with v2 of 2; the log still has all from v1 on"
     assert "1 unread file, none of them replaced" in of(found, faults.UNREAD_FILES).detail
 
 
@@ -154,7 +154,11 @@ def empty_commit(world: World) -> None:
         (lambda w: remove(w, "offsets/0"), faults.OFFSETS_DAMAGED, "offsets/0 is missing; batch 0 has a commit"),
         (empty_commit, faults.OFFSETS_DAMAGED, "commits/1 is empty"),
         (garbage_metadata, faults.METADATA_GARBAGE, "metadata is not JSON"),
-        (lambda w: remove(w, "metadata"), faults.METADATA_MISSING, "metadata is missing, though there are batch 1"),
+        (
+            lambda w: remove(w, "metadata"),
+            faults.METADATA_MISSING,
+            "metadata is missing, though the checkpoint has batch 1",
+        ),
         (lambda w: remove(w, "offsets/1"), faults.OFFSETS_MISSING, "offsets/1 is missing, and commits/1 is there"),
     ],
 )
@@ -217,22 +221,41 @@ def test_a_log_cleaned_beyond_the_position_says_how_many_versions_are_lost(world
     clean_log(world, 0, 1, 2)
     check = of(world.check(), faults.START_VERSION)
     assert check.outcome is Outcome.FAILED
-    assert check.detail == "The stream needs v1; 2 versions (v1 to v2) are no longer in the log"
+    assert check.detail == "A start needs the log from v1 on. 2 versions are no longer in the log (v1 to v2)"
     world.declare(world.declaration(failOnDataLoss="false"))
     assert of(world.check(), faults.START_VERSION).outcome is Outcome.WARNING
 
 
 def test_all_of_the_rest_of_the_log_may_be_gone(world: World) -> None:
     clean_log(world, 0, 1, 2)
-    assert "v2; 1 version (v2) are" in of(world.check(), faults.START_VERSION).detail
+    assert of(world.check(), faults.START_VERSION).detail.endswith("2 versions are no longer in the log (v1 to v2)")
 
 
 def test_a_stream_that_has_read_all_waits_for_the_next_version(world: World) -> None:
-    world.stand(3)
+    world.stand(3, begun=3)
     clean_log(world, 0, 1, 2)
     found = world.check()
     assert found.ok
     assert of(found, faults.START_VERSION).detail == "All is read: the stream waits for v3"
+
+
+def test_the_last_batch_is_planned_again_so_its_commits_are_needed_too(world: World) -> None:
+    world.stand(3, begun=2)
+    assert world.check().ok
+    clean_log(world, 0, 1, 2)
+    check = of(world.check(), faults.START_VERSION)
+    assert check.outcome is Outcome.FAILED
+    assert "from v2 on, where Spark plans the last batch again. 1 version is no longer in the log (v2)" in check.detail
+
+
+def test_the_snapshot_that_a_batch_began_with_must_be_there(world: World) -> None:
+    write_checkpoint(world.checkpoint, {0: [delta_offset(world.table_id, 1, 0, is_initial=True)], 1: ["{}"]})
+    write_checkpoint(world.checkpoint, {1: [delta_offset(world.table_id, 2)]})
+    assert world.check().ok
+    clean_log(world, 0, 1)
+    check = of(world.check(), faults.START_VERSION)
+    assert check.outcome is Outcome.FAILED
+    assert "A start needs the log from v1 on" in check.detail
 
 
 def test_an_unread_file_that_vacuum_took_is_named(world: World) -> None:

@@ -42,7 +42,7 @@ def commit(version: int, operation: str = "WRITE", changed: Metadata | None = No
 def table(*unread: Unread, read_with: Metadata | None = None, present: Metadata | None = None) -> TableSeen:
     source = StreamInput("table", "bronze/events")
     files = FilesLookedFor(0, 0, 0)
-    return TableSeen(source, "t-1", "t-1", 9, 5, 5, tuple(unread), read_with, present, files)
+    return TableSeen(source, "t-1", "t-1", 9, 5, 5, 5, tuple(unread), read_with, present, files)
 
 
 @pytest.mark.parametrize(

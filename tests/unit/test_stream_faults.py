@@ -22,6 +22,8 @@ def failure(error_class: str, message: str = "") -> StreamFailure:
         ("CONCURRENT_STREAM_LOG_UPDATE", "", (faults.OTHER_DRIVER, faults.OFFSETS_MISSING)),
         ("IllegalStateException", "Incomplete log file in /c/offsets/3", (faults.OFFSETS_DAMAGED,)),
         ("JsonParseException", "Unrecognized token 'x'", (faults.METADATA_GARBAGE,)),
+        ("JsonEOFException", "", (faults.OFFSETS_DAMAGED, faults.METADATA_GARBAGE)),
+        ("IllegalStateException", "batch 7 doesn't exist", (faults.OFFSETS_DAMAGED,)),
         ("STREAMING_CHECKPOINT_MISSING_METADATA_FILE", "", (faults.METADATA_MISSING,)),
         ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "", (faults.SOURCE_RECREATED,)),
         ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "", (faults.ROWS_CHANGED,)),

@@ -75,8 +75,9 @@ def judge_checkpoint(seen: CheckpointSeen) -> Iterator[Check]:
 
 def _damage(seen: CheckpointSeen) -> Iterator[Check]:
     last = seen.planned[-1] if seen.planned else None
+    end = max((*seen.planned, *seen.finished), default=0)
     if not seen.has_metadata:
-        yield _failed(faults.METADATA_MISSING, f"metadata is missing, though there are {_batch(seen.planned)} and more")
+        yield _failed(faults.METADATA_MISSING, f"metadata is missing, though the checkpoint has batch {end}")
     elif seen.damage_of("metadata"):
         yield _failed(faults.METADATA_GARBAGE, seen.damage_of("metadata"))
     if seen.finished and (last is None or seen.finished[-1] > last):
@@ -207,16 +208,19 @@ def _why_no_position(seen: TableSeen) -> str:
 
 def _of_start(seen: TableSeen, first: int) -> Check:
     name = _of(faults.START_VERSION, seen)
-    if first > seen.latest:
+    needed = first if seen.needed is None else seen.needed
+    if needed > seen.latest:
         return Check(name, Outcome.OK, f"All is read: the stream waits for v{first}")
-    if seen.first_kept == first:
-        return Check(name, Outcome.OK, f"The stream goes on with v{first} of {seen.latest}, which the log still has")
+    if seen.first_kept == needed:
+        going = f"waits for v{first}" if first > seen.latest else f"goes on with v{first} of {seen.latest}"
+        return Check(name, Outcome.OK, f"The stream {going}; the log still has all from v{needed} on")
     end = seen.latest + 1 if seen.first_kept is None else seen.first_kept
-    lost = f"{things(end - first, 'version')} ({_versions(first, end - 1)})"
+    lost = f"{_things_are(end - needed, 'version')} no longer in the log ({_versions(needed, end - 1)})"
     if seen.source.options.get("failOnDataLoss", "").lower() == "false":
-        detail = f"{lost} are no longer in the log: the stream passes over them, as failOnDataLoss=false says"
+        detail = f"{lost}: the stream passes over them, as failOnDataLoss=false says"
         return _failed(faults.LOG_CLEANED, detail, name=name, outcome=Outcome.WARNING)
-    return _failed(faults.LOG_CLEANED, f"The stream needs v{first}; {lost} are no longer in the log", name=name)
+    again = ", where Spark plans the last batch again" if needed < first else ""
+    return _failed(faults.LOG_CLEANED, f"A start needs the log from v{needed} on{again}. {lost}", name=name)
 
 
 def _of_files(seen: TableSeen, files: FilesLookedFor) -> Check:
@@ -227,7 +231,7 @@ def _of_files(seen: TableSeen, files: FilesLookedFor) -> Check:
     looked += f", {files.replaced:,} of them replaced since" if files.replaced else ", none of them replaced since"
     if files.missing:
         examples = ", ".join(files.missing[:EXAMPLES])
-        detail = f"{things(len(files.missing), 'file')} are gone ({looked}): {examples}"
+        detail = f"{_things_are(len(files.missing), 'file')} gone ({looked}): {examples}"
         return _failed(faults.FILE_VACUUMED, detail, name=name)
     if files.looked < files.replaced:
         return Check(name, Outcome.UNKNOWN, f"All that were looked for are there ({looked})")
@@ -319,7 +323,7 @@ def judge_sink(sink: SinkSeen, checkpoint: CheckpointSeen) -> Check:
     if sink.problem:
         remedy = "" if sink.exists is None else "Make the table readable again."
         return Check(faults.SINK, Outcome.UNKNOWN if sink.exists is None else Outcome.FAILED, sink.problem, remedy)
-    planned = checkpoint.planned[-1] if checkpoint.planned else None
+    planned = max((*checkpoint.planned, *checkpoint.finished), default=None)
     if not sink.exists:
         return _without_sink(planned)
     if planned is None and checkpoint.is_empty and sink.files and not checkpoint.problem:
@@ -329,7 +333,7 @@ def judge_sink(sink: SinkSeen, checkpoint: CheckpointSeen) -> Check:
     if sink.last_batch is None:
         return Check(faults.SINK, Outcome.OK, "Readable; it names no batch of this query yet")
     if planned is None or sink.last_batch > planned:
-        end = _batch(checkpoint.planned)
+        end = "no batch" if planned is None else f"batch {planned}"
         detail = f"The table has batch {sink.last_batch} of this query, the checkpoint ends with {end}"
         return _failed(faults.OLD_CHECKPOINT, detail)
     return Check(faults.SINK, Outcome.OK, f"Its last batch of this query is {sink.last_batch}; the checkpoint agrees")
@@ -357,6 +361,10 @@ def judge_room(room: RoomSeen) -> Check:
         return Check(faults.ROOM, Outcome.OK, detail)
     remedy = "Free space, or move the checkpoint to a larger disk while the stream is stopped."
     return Check(faults.ROOM, Outcome.WARNING, f"{detail}; {bytes_text(needed)} or more are safe", remedy)
+
+
+def _things_are(count: int, one: str) -> str:
+    return f"{things(count, one)} {'is' if count == 1 else 'are'}"
 
 
 def _of(name: str, seen: TableSeen) -> str:

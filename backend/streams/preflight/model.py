@@ -95,8 +95,9 @@ class FilesLookedFor:
 
 @dataclass(frozen=True, slots=True)
 class TableSeen:
-    """A source table beside the stream's position in it. `first`: the first version that it needs, None without a
-    position; `first_kept`: the first one from there on that the log still has. `read_with`: its columns there.
+    """A source table beside the stream's position in it. `first`: the first unread version, None without a position.
+    `needed`: from where a start needs the log; `first_kept`: from where on it is there. `read_with`: the columns at
+    the position.
 
     `problem`: why the table cannot be read; `skipped`: what could not be looked at, and why.
     """
@@ -106,6 +107,7 @@ class TableSeen:
     present_id: str | None = None
     latest: int = -1
     first: int | None = None
+    needed: int | None = None
     first_kept: int | None = None
     unread: tuple[Unread, ...] = ()
     read_with: Metadata | None = None

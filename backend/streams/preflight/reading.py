@@ -5,8 +5,8 @@ silent store are raised.
 """
 
 import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -53,9 +53,11 @@ _PATTERN = frozenset("*?[]{}")
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where each source stands by the checkpoint, in its order; `unknown`: why nobody can tell."""
+    """Where each source stands by the checkpoint, by its number; `planned_again`: where the last planned batch began,
+    which Spark plans once more also when it is finished. `unknown`: why nobody can tell."""
 
-    positions: tuple[Position, ...] = ()
+    positions: Mapping[int, Position] = field(default_factory=dict)
+    planned_again: Mapping[int, Position] = field(default_factory=dict)
     unknown: str = ""
 
 
@@ -94,7 +96,11 @@ def _checkpoint(settings: Settings, location: str) -> tuple[CheckpointSeen, _Pla
         return CheckpointSeen(location, problem=exc.message), _Places(unknown=exc.message)
     id_, damage = _damage(folder, found.planned, found.finished)
     seen = CheckpointSeen(location, found.has_metadata, found.planned, found.finished, damage, id_)
-    return seen, _places(folder, found.processed_batch)
+    again = found.planned[-1] - 1 if found.planned and found.planned[-1] > 0 else found.processed_batch
+    try:
+        return seen, _Places(_positions(folder, found.processed_batch), _positions(folder, again))
+    except LakehouseError as exc:
+        return seen, _Places(unknown=f"where the stream stands is not known: {exc.message}")
 
 
 def _damage(
@@ -119,12 +125,9 @@ def _damage(
     return id_, tuple(found)
 
 
-def _places(folder: Folder, batch: int | None) -> _Places:
-    try:
-        lines = read_offsets(folder, batch).sources if batch is not None else ()
-    except LakehouseError as exc:
-        return _Places(unknown=f"where the stream stands is not known: {exc.message}")
-    return _Places(tuple(parse_position(line) for line in lines if line is not None))
+def _positions(folder: Folder, batch: int | None) -> Mapping[int, Position]:
+    lines = read_offsets(folder, batch).sources if batch is not None else ()
+    return {number: parse_position(line) for number, line in enumerate(lines) if line is not None}
 
 
 # sources -------------------------------------------------------------------------------------------------------------
@@ -136,14 +139,14 @@ def _tables(
     present = [_present(lake, each) for each in sources]
     read = [] if declared.is_view else [n for n, each in enumerate(sources) if each.kind != InputKind.PRESENT_ROWS]
     ids = [found.metadata.id if isinstance(found := present[number], Snapshot) else None for number in read]
-    placed = matched([sources[number] for number in read], list(enumerate(places.positions)), ids)
-    positions = {read[number]: position for number, (_, position) in placed.items()}
+    placed = matched([sources[number] for number in read], list(places.positions.items()), ids)
+    at = {read[number]: place for number, place in placed.items()}
     for number, (source, found) in enumerate(zip(sources, present, strict=True)):
         if isinstance(found, TableSeen):
             yield found
             continue
         seen = TableSeen(source, present_id=found.metadata.id, latest=found.version, present=found.metadata)
-        position = positions.get(number)
+        place, position = at.get(number, (-1, None))
         if number in read and places.unknown:
             yield replace(seen, skipped=places.unknown)
         elif not isinstance(position, DeltaPosition):
@@ -151,7 +154,9 @@ def _tables(
         elif position.table_id != found.metadata.id:
             yield replace(seen, table_id=position.table_id, first=position.version)
         else:
-            yield _ahead(lake, seen, found.ref, position)
+            again = places.planned_again.get(place)
+            since = again if isinstance(again, DeltaPosition) and again.table_id == position.table_id else position
+            yield _with_log(lake, _ahead(lake, seen, found.ref, position), found.ref, since)
 
 
 def _present(lake: Lake, source: StreamInput) -> Snapshot | TableSeen:
@@ -163,16 +168,27 @@ def _present(lake: Lake, source: StreamInput) -> Snapshot | TableSeen:
         return TableSeen(source, problem=exc.message)
 
 
+def _with_log(lake: Lake, seen: TableSeen, ref: TableRef, since: DeltaPosition) -> TableSeen:
+    """What of the log is left from where Spark needs it; an initial snapshot needs the state of its version."""
+    spans = lake.versions(ref)
+    if since.is_initial and any(low <= since.version <= high for low, high in spans):
+        return replace(seen, needed=since.version, first_kept=since.version)
+    runs = lake.retention_facts(ref).listed
+    kept = next((max(low, since.version) for low, high in runs if high >= since.version), None)
+    if since.is_initial and kept == since.version:
+        kept = None if kept == seen.latest else kept + 1
+    return replace(seen, needed=since.version, first_kept=kept)
+
+
 def _ahead(lake: Lake, seen: TableSeen, ref: TableRef, position: DeltaPosition) -> TableSeen:
     """What the stream would read next."""
     first, last = position.version, min(seen.latest, position.version + MOST_VERSIONS - 1)
     seen = replace(seen, table_id=position.table_id, first=first)
     if first > seen.latest:
-        return replace(seen, first_kept=first, files=FilesLookedFor(0, 0, 0))
+        return replace(seen, files=FilesLookedFor(0, 0, 0))
     try:
         feed = seen.source.kind == InputKind.CHANGE_FEED
         arrivals = lake.arrivals(ref, first + position.is_initial, last, feed=feed)
-        kept = _first_kept(lake, ref, position, [each.version for each in arrivals])
         commits = {each.version: each for each in lake.history(ref, starting_version=first, ending_version=last)}
         arrivals = without_read(lake, ref, seen.source, position, arrivals)
         unread = tuple(
@@ -180,25 +196,15 @@ def _ahead(lake: Lake, seen: TableSeen, ref: TableRef, position: DeltaPosition) 
             for each in arrivals
             if each.version in commits
         )
-        seen = replace(seen, first_kept=kept, unread=unread, read_with=_columns_at(lake, ref, position))
+        seen = replace(seen, unread=unread, read_with=_columns_at(lake, ref, position))
         removed = {path for each in arrivals for path in each.removed}
         paths = [path for each in arrivals for path in each.paths]
-        if position.is_initial and kept == first:
+        if position.is_initial:
             initial, replaced = _initial_files(lake, ref, position)
             paths, removed = [*initial, *paths], removed | replaced
         return replace(seen, files=_look(lake, ref, paths, removed))
     except LakehouseError as exc:
         return replace(seen, skipped=exc.message)
-
-
-def _first_kept(lake: Lake, ref: TableRef, position: DeltaPosition, there: Sequence[int]) -> int | None:
-    """The first version from the position on that can still be read; an initial snapshot needs its own state."""
-    if position.is_initial and any(low <= position.version <= high for low, high in lake.versions(ref)):
-        return position.version
-    if there:
-        return there[0]
-    runs = lake.retention_facts(ref).listed
-    return next((max(low, position.version) for low, high in runs if high >= position.version), None)
 
 
 def _columns_at(lake: Lake, ref: TableRef, position: DeltaPosition) -> Metadata | None:
