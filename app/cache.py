@@ -29,6 +29,8 @@ from backend.streams.backlog.model import Lag
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.batches import MOST_POINTS, Points, points_of
 from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
+from backend.streams.preflight.model import Preflight
+from backend.streams.preflight.reading import preflight as load_preflight
 from backend.streams.recent import RecentBatches
 from backend.streams.status import statuses
 
@@ -36,6 +38,7 @@ HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
 RUNS_TTL_S = 10.0
 LAGS_TTL_S = 5.0
+PREFLIGHT_TTL_S = 5.0  # logs and leases change, and a live page asks for it every two seconds
 RECENT_TTL_S = 5.0  # rates over minutes change slowly
 WINDOWS_KEPT = 8  # a day of batches every ten seconds is about 10 MB
 MOST_EVENTS = 20_000  # a day of five-second batches and some
@@ -165,9 +168,16 @@ def _recent() -> RecentBatches:
     return RecentBatches()
 
 
+@st.cache_data(show_spinner=False, ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
+def preflight(name: str) -> Preflight:
+    """Whether a stream can go on; raises `StreamNotFoundError` or `StoreError`."""
+    return load_preflight(context.settings(), context.lake(), context.store(), name, now=context.now())
+
+
 def forget_streams() -> None:
     """After an act: the next reading sees it."""
     _streams_reading.clear()
+    preflight.clear()
 
 
 def _key(snapshot: Snapshot) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app import cache, context, errors
+from app.streams.preflight import before_start
 from app.streams.view.streams import acts, acts_on_all, allowed, build_operation_log, host_sentence
 from app.ui.lists import Look, show
 from app.ui.words import markdown_safe
@@ -90,6 +91,8 @@ def _ask(pending: Pending) -> None:
     for status in asked:
         act = next(act for act in acts(status, refused=None) if act.action == pending.action)
         st.markdown(act.effect)
+    if len(asked) == 1 and pending.action != "stop":
+        before_start(asked[0].declaration.name)
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
     if silent:
         st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")

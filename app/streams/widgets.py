@@ -10,8 +10,10 @@ import streamlit as st
 
 from app import cache, context, navigation, state
 from app.streams.controls import act_buttons, blocked_caption, operation_log
+from app.streams.preflight import checklist
 from app.streams.view import figures
 from app.streams.view import stream as view
+from app.streams.view.preflight import cause_lines
 from app.streams.view.streams import host_sentence
 from app.ui.badges import state_badge
 from app.ui.figures import key_figures
@@ -24,7 +26,7 @@ from backend.streams.batches import ExpectationTotal, Points, expectation_totals
 from backend.streams.model import StreamState, StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
-VIEWS = ("Backlog", "Expectations", "Runs", "Failures", "Operation log", "Declaration")
+VIEWS = ("Backlog", "Preflight", "Expectations", "Runs", "Failures", "Operation log", "Declaration")
 RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
 SOURCES = Look(
     formats={"Versions": "count", "Files": "count", "Rows": "count", "Size": "bytes", "Oldest": "ago"},
@@ -102,7 +104,8 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
             st.warning(f"{silent} What follows is what it last reported.", icon=":material/cloud_off:")
         if failure and status.state in _TROUBLED:
             batch = f"batch {failure.batch_id}" if failure.batch_id is not None else "before its first batch"
-            causes = "".join(f":material/arrow_forward: {line}\n\n" for line in view.cause_lines(failure))
+            failed = cache.preflight(status.declaration.name).failed
+            causes = "".join(f"{line}\n\n" for line in cause_lines(failure, failed))
             st.error(
                 f"{causes}**{markdown_safe(failure.error_class)}** in {batch}, {utc_text(failure.failed_at)}\n\n"
                 f"{markdown_safe(failure.message)}",
@@ -152,6 +155,8 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
                 if table.endswith("_quarantine"):
                     navigation.table_link(table, f"Rows set apart: {table}")
             _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
+        case "Preflight":
+            checklist(status.declaration.name)
         case "Runs":
             runs = cache.stream_runs(status.declaration.name)
             _table(view.build_run_frame(runs, now=now), RUNS, "No run has reported progress yet.")

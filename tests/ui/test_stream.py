@@ -1,5 +1,6 @@
 """One stream: its figures, its end, and start, stop and restart from its page."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from backend.format import utc_text
 from backend.streams import faults
 from backend.streams.model import DesiredState, StreamFailure, StreamState
+from tests.checkpoints import write_checkpoint
 from tests.ui import stream_store
 from tests.ui.opened import again, home, metrics, open_page, words
 
@@ -114,6 +116,60 @@ def test_a_failure_of_a_known_kind_says_cause_and_remedy_above_the_error(
     for fault in named:
         assert fault.cause in band
         assert band.index(fault.remedy) < band.index(error_class) < band.index("what Spark said")
+
+
+def break_checkpoint(store, home: Path, now: datetime) -> None:
+    """Its last offsets are gone, and nothing else of the stream is looked at."""
+    place = home / "checkpoints" / NAME
+    write_checkpoint(place, {0: ["{}"], 1: ["{}"]})
+    (place / "offsets" / "1").unlink()
+    declared = replace(store.declarations()[NAME], checkpoint_location=str(place))
+    store.declare([declared], now=now)
+
+
+def test_preflight_is_a_list_with_signs_evidence_and_remedies(store, home: Path, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    break_checkpoint(store, home, now)
+    text = words(open_page("stream", stream=NAME, view="Preflight"))
+    assert f"{NAME} cannot go on: 1 check failed." in text
+    assert ":red-badge[:material/error: Failed] **checkpoint** · offsets/1 is missing, and commits/1 is there" in text
+    assert faults.OFFSETS_MISSING.remedy in text
+    assert ":gray-badge[:material/help: Unknown] **sink**" in text
+    assert ":green-badge[:material/check_circle: OK] **owner** · Host host-a holds the lease and is alive" in text
+
+
+def test_a_failed_check_stands_in_the_band_of_a_failure(store, home: Path, now: datetime) -> None:
+    stream_store.declare(store, NAME, now)
+    failure = StreamFailure("CONCURRENT_STREAM_LOG_UPDATE", "what Spark said", 4, now)
+    stream_store.observe(store, NAME, StreamState.FAILED, now, failure=failure)
+    break_checkpoint(store, home, now)
+    (band,) = [each.value.replace("\\", "") for each in open_page("stream", stream=NAME).error]
+    assert "offsets/1 is missing, and commits/1 is there" in band
+    assert faults.OTHER_DRIVER.cause not in band, "the check says which of the two it was"
+
+
+def test_the_dialog_of_a_start_says_what_stands_against_it_and_forbids_nothing(
+    store, home: Path, now: datetime
+) -> None:
+    stream_store.flowing(store, NAME, now)
+    break_checkpoint(store, home, now)
+    app = open_page("stream", stream=NAME)
+    app.button(key="one_restart").click()
+    again(app)
+    assert "As long as this stands, it fails again or loses rows" in "".join(each.value for each in app.error)
+    assert "offsets/1 is missing" in words(app)
+    app.text_area(key="act_reason").set_value("I know")
+    app.button(key="act_send").click()
+    again(app)
+    assert store.audit_entries()[0].action == "restart"
+
+
+def test_the_dialog_of_a_stop_asks_no_preflight(store, home: Path, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    break_checkpoint(store, home, now)
+    app = open_page("stream", stream=NAME)
+    app.button(key="one_stop").click()
+    assert "offsets/1 is missing" not in words(again(app))
 
 
 def test_after_the_host_is_gone_the_figures_stay_and_the_state_is_unknown(home: Path, now: datetime) -> None:

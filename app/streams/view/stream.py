@@ -26,8 +26,7 @@ from backend.format import (
 from backend.streams.backlog.model import Backlog, SourceBacklog
 from backend.streams.backlog.words import behind_text, data_loss_sentence
 from backend.streams.batches import ExpectationTotal, Points, dropped_rows, sum_known
-from backend.streams.faults import recognise
-from backend.streams.model import Run, StreamFailure, StreamState, StreamStatus
+from backend.streams.model import Run, StreamState, StreamStatus
 
 
 def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
@@ -216,15 +215,6 @@ def build_failure_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
             "At": [utc_text(failure.failed_at) for failure in failures],
         }
     )
-
-
-def cause_lines(failure: StreamFailure) -> list[str]:
-    """What can have caused it and what to do, each in one line; several where the error does not tell them apart."""
-    found = recognise(failure)
-    if not found:
-        return ["Remove the cause, then restart the stream. Preflight looks for what stands against a restart."]
-    either = "Either: " if len(found) > 1 else ""
-    return [f"{either}**{fault.name}.** {fault.cause} {fault.remedy}" for fault in found]
 
 
 def window_sentence(points: Points, *, window: str) -> str:

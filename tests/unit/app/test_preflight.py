@@ -1,0 +1,48 @@
+"""The words of a preflight on the page, and of a failure with what a preflight found."""
+
+from datetime import UTC, datetime
+
+from app.streams.view.preflight import by_weight, cause_lines, check_text, consequence, summary
+from backend.streams import faults
+from backend.streams.model import StreamFailure
+from backend.streams.preflight.model import Check, Outcome, Preflight
+
+FINE = Check("owner", Outcome.OK, "free")
+UNSURE = Check("access of topic", Outcome.UNKNOWN, "Only the host can ask the broker")
+LITTLE = Check("room for state", Outcome.WARNING, "2 MB free", "Free space.")
+LOST = Check("checkpoint", Outcome.FAILED, "offsets/3 is missing", faults.OFFSETS_MISSING.remedy)
+CONCURRENT = StreamFailure("CONCURRENT_STREAM_LOG_UPDATE", "…", 3, datetime(2026, 11, 20, tzinfo=UTC))
+
+
+def test_what_failed_comes_first_and_is_counted() -> None:
+    found = Preflight("silver", (FINE, UNSURE, LITTLE, LOST))
+    assert by_weight(found.checks) == [LOST, LITTLE, UNSURE, FINE]
+    assert summary(found) == "silver cannot go on: 1 check failed."
+    assert "As long as this stands, it fails again or loses rows" in consequence(found)
+
+
+def test_what_is_unknown_or_a_warning_stands_against_nothing() -> None:
+    found = Preflight("silver", (FINE, UNSURE, LITTLE))
+    assert summary(found) == "silver can go on. Of 3 checks: 1 warning, 1 unknown, 1 ok."
+    assert consequence(found) == ""
+
+
+def test_a_remedy_stands_beneath_what_is_not_ok() -> None:
+    assert check_text(LITTLE) == "**room for state** · 2 MB free  \n:material/arrow_forward: Free space\\."
+    assert "arrow" not in check_text(FINE)
+
+
+def test_a_failed_check_tells_apart_what_the_error_does_not() -> None:
+    either = cause_lines(CONCURRENT, ())
+    assert [line.partition("**")[0] for line in either] == ["Either: ", "Either: "]
+    (proven,) = cause_lines(CONCURRENT, (LOST,))
+    assert proven.startswith("**The last offsets file is missing, its commit is there.** offsets/3 is missing.")
+    assert faults.OFFSETS_MISSING.remedy in proven
+
+
+def test_a_failed_check_is_told_also_beside_an_error_that_nobody_knows() -> None:
+    unknown = StreamFailure("ZeroDivisionError", "division by zero", 3, CONCURRENT.failed_at)
+    assert cause_lines(unknown, (LOST,)) == [check_text(LOST)]
+    assert cause_lines(unknown, ()) == [
+        "Remove the cause, then restart the stream. Preflight, below, found nothing against it."
+    ]
