@@ -191,6 +191,14 @@ def test_a_checkpoint_that_may_not_be_opened_is_unknown(world: World) -> None:
     assert found.ok, "what is not known fails nothing"
 
 
+def test_a_file_that_the_disk_does_not_give_is_unknown_and_no_damage(world: World) -> None:
+    remove(world, "offsets/1")
+    (world.checkpoint / "offsets" / "1").mkdir()
+    check = of(world.check(), faults.CHECKPOINT)
+    assert check.outcome is Outcome.UNKNOWN
+    assert "offsets/1 cannot be read" in check.detail
+
+
 # the source ----------------------------------------------------------------------------------------------------------
 
 

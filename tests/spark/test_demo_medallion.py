@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from backend.lake.lake import Lake
+from backend.store.store import ControlStore
+from backend.streams.preflight.model import Outcome
+from backend.streams.preflight.reading import preflight
 from pipelines.demo.ledger import GoldEvents, Order, OrdersOfStatus
 from pipelines.demo.producers import Kind
+from pipelines.registry import load_registry
 from tests.spark.lakes import DemoLake, demo_lake
 
 # The first test's set-up runs everything: half a minute on two idle cores, minutes on busy ones.
@@ -156,6 +162,19 @@ def test_commits_name_stream_batch_and_run(lake: DemoLake) -> None:
     assert {note["run_id"] for note in said} <= runs
     streaming = [info for info in lake.history("bronze/bronze_orders") if info["operation"] == "STREAMING UPDATE"]
     assert all(info["operationParameters"]["queryId"] for info in streaming)
+
+
+def test_a_preflight_finds_nothing_against_any_stream_and_each_sinks_last_batch(lake: DemoLake) -> None:
+    (lake.settings.home / "store").mkdir()
+    now = datetime.now(UTC)
+    with closing(ControlStore.open(lake.settings)) as store:
+        store.declare(load_registry(lake.settings).declarations(lake.settings), now=now)
+        found = [preflight(lake.settings, Lake(lake.settings), store, name, now=now) for name in (*EVENTS, *ORDERS)]
+    odd = [(each.name, check) for each in found for check in each.checks if check.outcome is not Outcome.OK]
+    assert {check.name for _, check in odd} == {"owner"}, odd  # no host reports here
+    for each in found:
+        (sink,) = [check for check in each.checks if check.name == "sink"]
+        assert "Its last batch of this query is" in sink.detail, each.name
 
 
 def test_tables_carry_owner_comments_and_change_feed(lake: DemoLake) -> None:

@@ -86,6 +86,7 @@ def test_what_was_not_looked_at_is_not_claimed() -> None:
     seen = replace(table(Unread(commit(5), 1, 0)), files=FilesLookedFor(900, 500, 200))
     checks = {check.name: check for check in judge_table(seen)}
     assert checks["unread files of bronze/events"].outcome is Outcome.UNKNOWN, "any of the other 300 may be gone"
+    assert "500 of them replaced since, as far as was looked" in checks["unread files of bronze/events"].detail
     assert checks["changed rows of bronze/events"].detail.endswith("as far as was looked: v5 of 9")
     assert checks["schema of bronze/events"].detail.endswith("as far as was looked: v5 of 9")
 

@@ -44,7 +44,7 @@ def consequence(found: Preflight) -> str:
 
 
 def cause_lines(failure: StreamFailure, failed: Sequence[Check]) -> list[str]:
-    """What caused a failure and what to do, each in one line. The checks that failed tell apart what the error does
+    """What caused a failure and what to do, in Markdown. The checks that failed tell apart what the error does
     not; those that it says nothing of come after."""
     told, seen = recognise(failure), {check.remedy: check for check in failed}
     proven = [fault for fault in told if fault.remedy in seen]
@@ -56,4 +56,5 @@ def cause_lines(failure: StreamFailure, failed: Sequence[Check]) -> list[str]:
         either = "Either: " if len(told) > 1 else ""
         lines = [f"{either}**{fault.name}.** {fault.cause} {fault.remedy}" for fault in told]
     lines += [check_text(check) for check in failed if check.remedy not in {fault.remedy for fault in proven}]
-    return lines or ["Remove the cause, then restart the stream. Preflight, below, found nothing against it."]
+    nothing = "Remove the cause, then restart the stream. Preflight, below, found nothing against it."
+    return lines or [f":material/arrow_forward: {nothing}"]

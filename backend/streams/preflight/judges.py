@@ -229,6 +229,7 @@ def _of_files(seen: TableSeen, files: FilesLookedFor) -> Check:
         return Check(name, Outcome.OK, "No file is unread")
     looked = f"looked for {files.looked:,} of {things(files.unread, 'unread file')}"
     looked += f", {files.replaced:,} of them replaced since" if files.replaced else ", none of them replaced since"
+    looked += _looked(seen)
     if files.missing:
         examples = ", ".join(files.missing[:EXAMPLES])
         detail = f"{_things_are(len(files.missing), 'file')} gone ({looked}): {examples}"
@@ -291,7 +292,8 @@ def _of_rows(seen: TableSeen) -> Check:
     name = _of(faults.APPENDS, seen)
     changing = [each for each in seen.unread if each.removed]
     if not changing:
-        return Check(name, Outcome.OK, f"Every unread commit appends{_looked(seen)}")
+        said = "Every unread commit appends" if seen.unread else "No commit is unread"
+        return Check(name, Outcome.OK, f"{said}{_looked(seen)}")
     refused = [each for each in changing if not _passes(each, seen)]
     first = (refused or changing)[0]
     detail = f"{_commit(first)} takes out {things(first.removed, 'file')}"

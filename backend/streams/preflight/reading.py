@@ -92,9 +92,9 @@ def _checkpoint(settings: Settings, location: str) -> tuple[CheckpointSeen, _Pla
     try:
         folder = checkpoint_folder(settings, location)
         found = read_checkpoint(folder)
+        id_, damage = _damage(folder, found.planned, found.finished)
     except LakehouseError as exc:
         return CheckpointSeen(location, problem=exc.message), _Places(unknown=exc.message)
-    id_, damage = _damage(folder, found.planned, found.finished)
     seen = CheckpointSeen(location, found.has_metadata, found.planned, found.finished, damage, id_)
     again = found.planned[-1] - 1 if found.planned and found.planned[-1] > 0 else found.processed_batch
     try:
