@@ -3,13 +3,21 @@
 Rule: reads alone, also for a stream that runs; what could not be looked at is unknown, and fails nothing.
 """
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from app.cli.lake import services
 from app.cli.output import now, one_line, print_json, say
 from app.cli.streams import control_store
 from backend.errors import StreamNotFoundError
 from backend.format import things
-from backend.streams.preflight.model import Outcome, Preflight
+from backend.lake.lake import Lake
+from backend.settings import Settings
+from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
+
+if TYPE_CHECKING:
+    from backend.store.store import ControlStore
 
 SIGNS = {Outcome.OK: "✓", Outcome.WARNING: "▲", Outcome.FAILED: "✕", Outcome.UNKNOWN: "?"}
 STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red", Outcome.UNKNOWN: "dim"}
@@ -21,12 +29,17 @@ def preflight(name: str, *, as_json: bool) -> int:
     with control_store(settings) as store:
         if store is None:
             raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint="start a host: `weir up`")
-        found = load_preflight(settings, lake, store, name, now=now())
+        found = load(settings, lake, store, name)
     if as_json:
         print_json(document(found))
     else:
         _print(found)
     return 0 if found.ok else 1
+
+
+def load(settings: Settings, lake: Lake, store: "ControlStore", name: str) -> Preflight:
+    """Raises `StreamNotFoundError` or `StoreError`."""
+    return load_preflight(settings, lake, store, name, now=now())
 
 
 def document(found: Preflight) -> dict[str, object]:
@@ -37,12 +50,17 @@ def document(found: Preflight) -> dict[str, object]:
     return {"ok": found.ok, "checks": checks}
 
 
-def _print(found: Preflight) -> None:
-    for check in found.checks:
+def say_checks(checks: Iterable[Check]) -> None:
+    """A line for each check, and one for its remedy where something is to be done."""
+    for check in checks:
         sign = f"{SIGNS[check.outcome]} {check.outcome.value:<8}"
         say(f"{sign} {one_line(check.name)}: {one_line(check.detail)}", style=STYLES[check.outcome])
         if check.remedy and check.outcome is not Outcome.OK:
             say(f"           → {one_line(check.remedy)}")
+
+
+def _print(found: Preflight) -> None:
+    say_checks(found.checks)
     failed = len(found.failed)
     said = f"cannot go on: {things(failed, 'check')} failed" if failed else "can go on"
     say(f"\n{found.name} {said}", style="bold")

@@ -83,11 +83,17 @@ def one(name: str, *, as_json: bool) -> int:
 
 
 def request(name: str, action: Literal["start", "stop", "restart"], reason: str, *, as_json: bool) -> int:
-    """Write the wish; the exit code says whether it was accepted, not whether it has been carried out."""
-    settings, _ = services()
+    """Write the wish; the exit code says whether it was accepted, not whether it has been carried out.
+
+    A start is asked for whatever a preflight finds; what stands against it is said.
+    """
+    from app.cli import preflight
+
+    settings, lake = services()
     with control_store(settings) as store:
         if store is None:
             raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint=_HINT)
+        found = None if action == "stop" else preflight.load(settings, lake, store, name)
         wish = store.request(name, action, reason=reason, actor=actor(), now=now())
         alive = _alive(store.hosts(), settings)
     if as_json:
@@ -100,12 +106,16 @@ def request(name: str, action: Literal["start", "stop", "restart"], reason: str,
                 "actor": wish.actor,
                 "requested_at": wish.requested_at,
                 "host_alive": alive,
+                "preflight": preflight.document(found) if found else None,
             }
         )
         return 0
     say(f"{name}: {wish.state.value} asked for by {wish.actor}. `weir stream {name}` shows when it is so.")
     if not alive:
         say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
+    if found and not found.ok:
+        preflight.say_checks(found.failed)
+        say("It fails or loses rows as long as this stands.", style="yellow")
     return 0
 
 
