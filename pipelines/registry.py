@@ -17,6 +17,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.base import Inputs, Source
 from pipelines.sources.delta import DeltaSource
 from pipelines.sources.files import FileSource
+from pipelines.sources.kafka import KafkaSource
 from pipelines.spec import Problem, StreamSpec, ViewSpec
 from pipelines.tables import TableSpec
 
@@ -87,6 +88,9 @@ class Registry:
             case FileSource():
                 uri = source.folder if "://" in source.folder else str(settings.home / source.folder)
                 return StreamInput(source.kind, source.describe(), uri, _said(source.options))
+            case KafkaSource():
+                plain = {key: value for key, value in source.options.items() if isinstance(value, str)}
+                return StreamInput(source.kind, source.describe(), options=_said(plain))
         return StreamInput(source.kind, source.describe())
 
     def inputs(self, session: SparkSession, settings: Settings, stream: str) -> Inputs:

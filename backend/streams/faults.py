@@ -43,6 +43,7 @@ START_VERSION = "start version"
 UNREAD_FILES = "unread files"
 SCHEMA = "schema"
 APPENDS = "changed rows"
+RECORDS = "records"
 READABLE = "access"
 
 START_OVER = "Start over: stop it, set its checkpoint aside, empty its tables, start it"
@@ -150,6 +151,13 @@ ROWS_CHANGED = Fault(
     APPENDS,
     ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE"),
 )
+RECORDS_LOST = Fault(
+    "Unread records of a topic are gone",
+    "The topic's retention deleted records that the stream had not read, or the topic was made anew.",
+    f"{START_OVER}. Or set failOnDataLoss=false to go on without them. For the next time, raise retention.ms.",
+    RECORDS,
+    ("KAFKA_DATA_LOSS",),
+)
 OLD_CHECKPOINT = Fault(
     "The checkpoint is older than the sink",
     "An older copy of the checkpoint was put back. The sink skips the batches that it has, whatever is in them now.",
@@ -170,7 +178,7 @@ OUT_OF_MEMORY = Fault(
     classes=("OutOfMemoryError",),
     words=("Java heap space", "GC overhead limit"),
 )
-OTHERS_SEEN = (ROWS_CHANGED, OLD_CHECKPOINT, USER_CODE, OUT_OF_MEMORY)
+OTHERS_SEEN = (ROWS_CHANGED, RECORDS_LOST, OLD_CHECKPOINT, USER_CODE, OUT_OF_MEMORY)
 
 
 def recognise(failure: StreamFailure) -> tuple[Fault, ...]:

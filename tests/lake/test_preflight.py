@@ -17,7 +17,7 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams import faults
 from backend.streams.faults import Fault
-from backend.streams.model import DesiredState, HostHeartbeat, StreamDeclaration, StreamInput
+from backend.streams.model import DesiredState, HostHeartbeat, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.preflight.reading import MOST_FILES, preflight
 from tests.builders import CHANGE_FEED, write
@@ -388,7 +388,6 @@ def test_a_source_that_is_gone_fails_and_one_outside_the_roots_is_unknown(world:
 @pytest.mark.parametrize(
     ("kind", "folder", "outcome"),
     [
-        ("kafka", "", Outcome.UNKNOWN),
         ("files", "landing", Outcome.OK),
         ("files", "nowhere", Outcome.FAILED),
         ("files", "landing/*.json", Outcome.UNKNOWN),
@@ -404,6 +403,39 @@ def test_sources_without_a_log_are_looked_at_as_far_as_can_be(
     check = of(world.check(), faults.READABLE)
     assert check.outcome is outcome
     assert check.detail
+
+
+TOPIC = StreamInput("kafka", SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("heard", "outcome", "said"),
+    [
+        (None, Outcome.UNKNOWN, "no host has asked the broker yet"),
+        (TopicEnds(NAME, SOURCE, NOW, problem="refused"), Outcome.UNKNOWN, "refused"),
+        (TopicEnds(NAME, SOURCE, NOW, {"t": {0: 0}}, {"t": {0: 12}}), Outcome.OK, "5 records unread, none of them"),
+        (TopicEnds(NAME, SOURCE, NOW, {"t": {0: 9}}, {"t": {0: 12}}), Outcome.FAILED, "2 records were deleted before"),
+        (TopicEnds(NAME, SOURCE, NOW, {"t": {0: 0}}, {"t": {0: 3}}), Outcome.FAILED, "the topic was made anew"),
+        (
+            TopicEnds(NAME, SOURCE, NOW - timedelta(hours=2), {"t": {0: 0}}, {"t": {0: 12}}),
+            Outcome.UNKNOWN,
+            "last asked the broker 2 h ago",
+        ),
+    ],
+)
+def test_topics_are_judged_by_what_a_host_heard(
+    world: World, heard: TopicEnds | None, outcome: Outcome, said: str
+) -> None:
+    world.declare(replace(world.declaration(), inputs=(TOPIC,)))
+    write_checkpoint(world.checkpoint, {0: ['{"t":{"0":2}}'], 1: ['{"t":{"0":7}}']})
+    if heard:
+        world.store.note_ends(heard)
+    check = of(world.check(), faults.RECORDS)
+    assert (check.outcome, said in check.detail) == (outcome, True), check
+    if outcome is Outcome.FAILED:
+        assert check.remedy == faults.RECORDS_LOST.remedy
+        world.declare(replace(world.declaration(), inputs=(replace(TOPIC, options={"failOnDataLoss": "false"}),)))
+        assert of(world.check(), faults.RECORDS).outcome is Outcome.WARNING
 
 
 # sink, owners --------------------------------------------------------------------------------------------------------

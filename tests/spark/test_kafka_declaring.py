@@ -82,13 +82,15 @@ def test_what_pages_call_it() -> None:
 
 
 def test_dead_letters_lie_beside_what_they_belong_to(tmp_path: Path) -> None:
-    source = kafka(BROKER, "orders", format="json", schema=ID)
+    password = {"kafka.ssl.truststore.password": secret("file:/run/secrets/trust")}
+    source = kafka(BROKER, "orders", format="json", schema=ID, failOnDataLoss=False, options=password)
     registry = registry_of(source, layer="raw", owner="sales", reset_allowed=False, trigger="5 seconds")
     letters = registry.get("bronze_orders_dead_letters")
     said = registry.declaration(letters, load_settings(home=tmp_path))
     assert (said.sink_table, said.layer, said.pipeline) == ("raw/bronze_orders_dead_letters", "raw", "shop")
     assert (said.source, said.reset_allowed, said.trigger_interval_ms) == ("orders at broker:9092", False, 5_000)
-    assert [(each.kind, each.name) for each in said.inputs] == [("kafka", "orders at broker:9092")]
+    told = {"failOnDataLoss": "false"}
+    assert [(each.kind, each.name, each.options) for each in said.inputs] == [("kafka", "orders at broker:9092", told)]
     assert letters.table.properties == {"catalog.team_name": "sales"}
 
 

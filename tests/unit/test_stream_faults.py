@@ -27,6 +27,7 @@ def failure(error_class: str, message: str = "") -> StreamFailure:
         ("STREAMING_CHECKPOINT_MISSING_METADATA_FILE", "", (faults.METADATA_MISSING,)),
         ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "", (faults.SOURCE_RECREATED,)),
         ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "", (faults.ROWS_CHANGED,)),
+        ("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", "", (faults.RECORDS_LOST,)),
         ("DELTA_SCHEMA_CHANGED_WITH_VERSION", "", (faults.SCHEMA_CHANGED,)),
         ("DELTA_FILE_NOT_FOUND_DETAILED", "", (faults.FILE_VACUUMED,)),
         ("OutOfMemoryError", "Java heap space", (faults.OUT_OF_MEMORY,)),

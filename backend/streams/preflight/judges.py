@@ -5,11 +5,13 @@ Sources: Spark's MicroBatchExecution.populateStartOffsets for the checkpoint; De
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from backend.errors import LakehouseError
 from backend.format import bytes_text, duration_text, things
 from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.streams import faults
+from backend.streams.backlog.kafka import kafka_backlog
 from backend.streams.faults import Fault
 from backend.streams.model import DesiredState, InputKind, Lease, StreamDeclaration
 from backend.streams.preflight.model import (
@@ -24,6 +26,7 @@ from backend.streams.preflight.model import (
     RoomSeen,
     SinkSeen,
     TableSeen,
+    TopicsSeen,
     Unread,
 )
 
@@ -43,6 +46,7 @@ def judge(evidence: Evidence) -> Preflight:
             *judge_owners(evidence),
             *(check for table in evidence.tables for check in judge_table(table)),
             *(judge_folder(folder) for folder in evidence.folders),
+            *(judge_topics(topics, now=evidence.seen_at) for topics in evidence.topics),
             judge_sink(evidence.sink, evidence.checkpoint),
             judge_room(evidence.room),
         ),
@@ -318,6 +322,22 @@ def judge_folder(seen: FolderSeen) -> Check:
     if not seen.is_there:
         return Check(name, Outcome.FAILED, seen.problem, "Make the folder, or let Weir and the host read it.")
     return Check(name, Outcome.OK, "The folder is there and can be listed")
+
+
+def judge_topics(seen: TopicsSeen, *, now: datetime) -> Check:
+    """Whether the broker still has what is unread, as a host last heard from it."""
+    name, heard = f"{faults.RECORDS} of {seen.source.name}", seen.heard
+    found = kafka_backlog(seen.source, seen.position, heard, now=now)
+    if heard is None or heard.problem:
+        return Check(name, Outcome.UNKNOWN, f"Only a host can ask the broker: {found.unknown}")
+    if found.rows is None or found.lost:
+        goes_on = seen.source.options.get("failOnDataLoss", "").lower() == "false"
+        outcome = Outcome.WARNING if goes_on else Outcome.FAILED
+        return _failed(faults.RECORDS_LOST, found.detail or found.unknown, name=name, outcome=outcome)
+    said = f"{things(found.rows, 'record')} unread, none of them deleted"
+    if found.unknown:
+        return Check(name, Outcome.UNKNOWN, f"{said}, but {found.unknown}")
+    return Check(name, Outcome.OK, said)
 
 
 def judge_sink(sink: SinkSeen, checkpoint: CheckpointSeen) -> Check:

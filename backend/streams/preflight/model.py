@@ -9,7 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from backend.lake.model import Commit, Metadata
-from backend.streams.model import Desired, HostHeartbeat, Lease, StreamDeclaration, StreamInput
+from backend.streams.backlog.positions import KafkaPosition
+from backend.streams.model import Desired, HostHeartbeat, Lease, StreamDeclaration, StreamInput, TopicEnds
 
 
 class Outcome(StrEnum):
@@ -127,6 +128,15 @@ class FolderSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsSeen:
+    """A Kafka source: `position`, None before the first batch, beside what a host last `heard` of its topics."""
+
+    source: StreamInput
+    position: KafkaPosition | None
+    heard: TopicEnds | None
+
+
+@dataclass(frozen=True, slots=True)
 class SinkSeen:
     """`exists` None: not looked, and `problem` says why. `last_batch`: the newest batch that this query wrote, by the
     table's transactions; None: it names none."""
@@ -162,6 +172,7 @@ class Evidence:
     checkpoint: CheckpointSeen
     tables: tuple[TableSeen, ...]
     folders: tuple[FolderSeen, ...]
+    topics: tuple[TopicsSeen, ...]
     sink: SinkSeen
     owners: Owners
     room: RoomSeen

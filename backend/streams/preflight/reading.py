@@ -27,11 +27,11 @@ from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams.backlog.positions import DeltaPosition, Position, parse_position
+from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position, parse_position
 from backend.streams.backlog.reader import matched
 from backend.streams.backlog.tables import without_read
 from backend.streams.checkpoint import check_commit, checkpoint_folder, query_id, read_checkpoint, read_offsets
-from backend.streams.model import InputKind, StreamDeclaration, StreamInput
+from backend.streams.model import InputKind, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.preflight.judges import judge
 from backend.streams.preflight.model import (
     CheckpointSeen,
@@ -43,6 +43,7 @@ from backend.streams.preflight.model import (
     RoomSeen,
     SinkSeen,
     TableSeen,
+    TopicsSeen,
     Unread,
 )
 
@@ -75,12 +76,14 @@ def load_evidence(settings: Settings, lake: Lake, store: ControlStore, name: str
     checkpoint, places = _checkpoint(settings, declared.checkpoint_location)
     progress = store.progress(name, limit=1, raw=False)
     tables = [each for each in declared.inputs if each.is_table]
-    others = [each for each in declared.inputs if not each.is_table]
+    files = [each for each in declared.inputs if each.kind == InputKind.FILES]
+    topics = [each for each in declared.inputs if each.kind == InputKind.KAFKA]
     return Evidence(
         declaration=declared,
         checkpoint=checkpoint,
         tables=tuple(_tables(lake, declared, tables, places)),
-        folders=tuple(_other_source(settings, each) for each in others if each.kind != InputKind.RATE),
+        folders=tuple(_folder(settings, each) for each in files),
+        topics=tuple(_topics(topics, places, store.topic_ends().get(name, ()))),
         sink=_sink(lake, declared, checkpoint.query_id),
         owners=_owners(settings, store, [each for each in declarations.values() if each.name != name]),
         room=_room(declared.checkpoint_location, progress[-1].state_bytes if progress else None),
@@ -228,9 +231,15 @@ def _look(lake: Lake, ref: TableRef, paths: Sequence[str], removed: set[str]) ->
     return FilesLookedFor(len(paths), len(replaced), len(chosen), missing)
 
 
-def _other_source(settings: Settings, source: StreamInput) -> FolderSeen:
-    if source.kind == InputKind.KAFKA:
-        return FolderSeen(source, None, "Only the host can ask the broker")
+def _topics(sources: Sequence[StreamInput], places: _Places, heard: Sequence[TopicEnds]) -> Iterable[TopicsSeen]:
+    by_name = {each.source: each for each in heard}
+    placed = matched(sources, list(places.positions.items()), [None] * len(sources))
+    for number, source in enumerate(sources):
+        _, position = placed.get(number, (-1, None))
+        yield TopicsSeen(source, position if isinstance(position, KafkaPosition) else None, by_name.get(source.name))
+
+
+def _folder(settings: Settings, source: StreamInput) -> FolderSeen:
     if not source.uri or _PATTERN & set(source.uri):
         return FolderSeen(source, None, "The declaration names no single folder")
     try:
