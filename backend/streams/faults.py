@@ -33,6 +33,7 @@ class Fault:
 # What a preflight looks at.
 CHECKPOINT = "checkpoint"
 REPLAY = "last batch"
+DEFINITION = "definition"
 OWNER = "owner"
 OTHERS = "other streams"
 SINK = "sink"
@@ -165,6 +166,13 @@ OLD_CHECKPOINT = Fault(
     SINK,
     shown="Spark goes on, and rows are missing from the sink",
 )
+SOURCES_CHANGED = Fault(
+    "The stream's sources are others than the checkpoint's",
+    "A source was added to the stream's definition, or taken from it. Spark takes no such checkpoint.",
+    f"Declare the sources that it had, or start over. {START_OVER}.",
+    DEFINITION,
+    words=("sources in the checkpoint offsets and now there are",),
+)
 USER_CODE = Fault(
     "The stream's function raised an error",
     "A row came that the code did not expect.",
@@ -178,7 +186,7 @@ OUT_OF_MEMORY = Fault(
     classes=("OutOfMemoryError",),
     words=("Java heap space", "GC overhead limit"),
 )
-OTHERS_SEEN = (ROWS_CHANGED, RECORDS_LOST, OLD_CHECKPOINT, USER_CODE, OUT_OF_MEMORY)
+OTHERS_SEEN = (ROWS_CHANGED, RECORDS_LOST, OLD_CHECKPOINT, SOURCES_CHANGED, USER_CODE, OUT_OF_MEMORY)
 
 
 def recognise(failure: StreamFailure) -> tuple[Fault, ...]:

@@ -101,6 +101,7 @@ def test_a_sound_stream_passes_every_check(world: World) -> None:
     found = world.check()
     assert {check.name: check.outcome for check in found.checks} == {
         "checkpoint": Outcome.OK,
+        "definition": Outcome.OK,
         "owner": Outcome.OK,
         "other streams": Outcome.OK,
         f"table id of {SOURCE}": Outcome.OK,
@@ -369,6 +370,9 @@ def test_two_tables_are_told_apart_by_their_ids(world: World) -> None:
     append(side, 0)
     inputs = (StreamInput("table", "bronze/side", str(side)), *world.declaration().inputs)
     world.declare(replace(world.declaration(), inputs=inputs))
+    check = of(world.check(), faults.DEFINITION)
+    assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.SOURCES_CHANGED.remedy)
+    assert check.detail == "It reads 2 sources, the checkpoint has 1"
     places = [delta_offset(world.table_id, 2), delta_offset(DeltaTable(str(side)).metadata().id, 1)]
     write_checkpoint(world.checkpoint, {0: places, 1: places})
     found = world.check()

@@ -6,7 +6,7 @@ All cases are copies of one small stream that has read two of its source's commi
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,18 +57,20 @@ class Stream:
     def append(self, first: int) -> None:
         write(self.source, {"id": [first, first + 1], "name": ["a", "b"]})
 
-    def start(self, *, now: bool = True, **options: str) -> StreamingQuery:
+    def start(self, *, now: bool = True, also: Path | None = None, **options: str) -> StreamingQuery:
         reader = self.spark.readStream.format("delta").options(**{"maxFilesPerTrigger": "1", **options})
-        writer = reader.load(str(self.source)).writeStream.format("delta")
+        rows = reader.load(str(self.source))
+        rows = rows.union(reader.load(str(also))) if also else rows
+        writer = rows.writeStream.format("delta")
         writer = writer.option("checkpointLocation", str(self.checkpoint)).option("mergeSchema", "true")
         return writer.trigger(**({"availableNow": True} if now else {"processingTime": "0 seconds"})).start(
             str(self.sink)
         )
 
-    def run(self, **options: str) -> StreamFailure | None:
+    def run(self, *, also: Path | None = None, **options: str) -> StreamFailure | None:
         """Until it has read all, or failed: as a host would observe it."""
         try:
-            query = self.start(**options)
+            query = self.start(also=also, **options)
         except Exception as exc:  # noqa: BLE001 - whatever a start raises is what a host describes
             return StreamFailure(*describe(exc), None, datetime.now(UTC))
         return ended(query)
@@ -269,6 +271,19 @@ def test_an_older_checkpoint_lets_rows_go_missing_without_a_word(stream: Stream,
     stream.append(60)
     assert stream.run(maxFilesPerTrigger="10") is None
     assert stream.ids() == [0, 1, 10, 11, 20, 21], "60 and 61 were in a batch that the sink took for one it had"
+
+
+def test_another_number_of_sources_is_told_before_spark_refuses_it(stream: Stream, store: ControlStore) -> None:
+    side = stream.home / "lake" / "side"
+    write(side, {"id": [7], "name": ["s"]})
+    declared = declaration(stream, NAME)
+    inputs = (*declared.inputs, StreamInput("table", "side", str(side)))
+    store.declare([replace(declared, inputs=inputs)], now=datetime.now(UTC))
+    (check,) = before(stream, store)
+    assert (check.name, check.remedy) == (faults.DEFINITION, faults.SOURCES_CHANGED.remedy)
+    failure = stream.run(also=side)
+    assert failure is not None
+    assert recognise(failure) == (faults.SOURCES_CHANGED,), failure
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ def judge(evidence: Evidence) -> Preflight:
         evidence.declaration.name,
         (
             *judge_checkpoint(evidence.checkpoint),
+            *judge_definition(evidence.declaration, evidence.checkpoint),
             *judge_owners(evidence),
             *(check for table in evidence.tables for check in judge_table(table)),
             *(judge_folder(folder) for folder in evidence.folders),
@@ -103,6 +104,19 @@ def _ended(file: str, seen: CheckpointSeen) -> str:
 
 def _batch(planned: tuple[int, ...]) -> str:
     return f"batch {planned[-1]}" if planned else "no batch"
+
+
+def judge_definition(declared: StreamDeclaration, seen: CheckpointSeen) -> Iterator[Check]:
+    """Whether it has as many sources as its checkpoint; nothing where Spark may count one that is read twice as one."""
+    read = [each.name for each in declared.inputs if each.kind != InputKind.PRESENT_ROWS]
+    if seen.sources is None or not read or len(set(read)) < len(read):
+        return
+    now = 1 if declared.is_view else len(read)  # a view's versions are one source, however many tables
+    if now == seen.sources:
+        yield Check(faults.DEFINITION, Outcome.OK, f"It reads {things(now, 'source')}, as the checkpoint does")
+        return
+    detail = f"It reads {things(now, 'source')}, the checkpoint has {seen.sources}"
+    yield _failed(faults.SOURCES_CHANGED, detail)
 
 
 # who runs it ---------------------------------------------------------------------------------------------------------

@@ -54,7 +54,8 @@ class Preflight:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSeen:
-    """A checkpoint's folder. `damage`: why each file that a start reads cannot be read, by its path.
+    """A checkpoint's folder. `damage`: why each file that a start reads cannot be read, by its path. `sources`: how
+    many the last offsets hold, None where they cannot be read.
 
     `problem`: why the folder itself could not be looked at.
     """
@@ -65,6 +66,7 @@ class CheckpointSeen:
     finished: tuple[int, ...] = ()
     damage: tuple[tuple[str, str], ...] = ()
     query_id: str | None = None
+    sources: int | None = None
     problem: str = ""
 
     @property

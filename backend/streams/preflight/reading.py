@@ -101,6 +101,8 @@ def _checkpoint(settings: Settings, location: str) -> tuple[CheckpointSeen, _Pla
     seen = CheckpointSeen(location, found.has_metadata, found.planned, found.finished, damage, id_)
     again = found.planned[-1] - 1 if found.planned and found.planned[-1] > 0 else found.processed_batch
     try:
+        if found.planned:
+            seen = replace(seen, sources=len(read_offsets(folder, found.planned[-1]).sources))
         return seen, _Places(_positions(folder, found.processed_batch), _positions(folder, again))
     except LakehouseError as exc:
         return seen, _Places(unknown=f"where the stream stands is not known: {exc.message}")
