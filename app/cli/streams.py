@@ -77,8 +77,10 @@ def one(name: str, *, as_json: bool) -> int:
         say(f"{word:<11} {one_line(text)}")
     for failure in status.observed.failures if status.observed else ():
         say(f"failed {ago(failure.failed_at, now())}: {failure.error_class}: {one_line(failure.message)}", style="red")
-    for fault in recognise(status.observed.last_failure) if status.observed and status.observed.last_failure else ():
-        say(f"{fault.name}. {fault.cause}\n→ {fault.remedy}")
+    if status.observed and status.observed.last_failure:
+        for fault in recognise(status.observed.last_failure):
+            say(f"{fault.name}. {fault.cause}\n→ {fault.remedy}")
+        say(f"`weir preflight {name}` shows what stands against a restart.", style="dim")
     return 0
 
 

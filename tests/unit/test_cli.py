@@ -449,6 +449,7 @@ def test_a_failure_of_a_known_kind_says_cause_and_remedy(weir: Weir, store: Cont
     assert "DIFFERENT_DELTA_TABLE" in out
     assert fault["cause"] in out
     assert f"→ {fault['remedy']}" in out
+    assert "`weir preflight fails` shows what stands against a restart" in out
 
 
 def test_a_stream_that_does_not_run_has_no_rate_and_its_last_is_said(weir: Weir, store: ControlStore) -> None:

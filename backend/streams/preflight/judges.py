@@ -71,11 +71,9 @@ def judge_checkpoint(seen: CheckpointSeen) -> Iterator[Check]:
         return
     yield Check(faults.CHECKPOINT, Outcome.OK, f"Whole, up to {_batch(seen.planned)} of query {seen.query_id}")
     if seen.planned and not seen.finished:
-        yield _failed(
-            faults.COMMITS_GONE,
-            f"No batch has a commit: batch {seen.planned[-1]} runs again",
-            outcome=Outcome.WARNING if seen.planned[-1] > 0 else Outcome.OK,
-        )
+        outcome = Outcome.WARNING if seen.planned[-1] > 0 else Outcome.OK  # the first batch may be under way
+        detail = f"No batch has a commit: batch {seen.planned[-1]} runs again"
+        yield _failed(faults.COMMITS_GONE, detail, outcome=outcome)
 
 
 def _damage(seen: CheckpointSeen) -> Iterator[Check]:
@@ -86,10 +84,8 @@ def _damage(seen: CheckpointSeen) -> Iterator[Check]:
     elif seen.damage_of("metadata"):
         yield _failed(faults.METADATA_GARBAGE, seen.damage_of("metadata"))
     if seen.finished and (last is None or seen.finished[-1] > last):
-        yield _failed(
-            faults.OFFSETS_MISSING,
-            f"offsets/{seen.finished[-1]} is missing, and commits/{seen.finished[-1]} is there",
-        )
+        detail = f"offsets/{seen.finished[-1]} is missing, and commits/{seen.finished[-1]} is there"
+        yield _failed(faults.OFFSETS_MISSING, detail)
     for file, damage in seen.damage:
         if file != "metadata":
             yield _failed(faults.OFFSETS_DAMAGED, f"{damage}{_ended(file, seen)}")

@@ -175,10 +175,12 @@ def _present(lake: Lake, source: StreamInput) -> Snapshot | TableSeen:
 
 def _with_log(lake: Lake, seen: TableSeen, ref: TableRef, since: DeltaPosition) -> TableSeen:
     """What of the log is left from where Spark needs it; an initial snapshot needs the state of its version."""
-    spans = lake.versions(ref)
+    try:
+        spans, runs = lake.versions(ref), lake.retention_facts(ref).listed
+    except LakehouseError as exc:
+        return replace(seen, first=None, skipped=exc.message)
     if since.is_initial and any(low <= since.version <= high for low, high in spans):
         return replace(seen, needed=since.version, first_kept=since.version)
-    runs = lake.retention_facts(ref).listed
     kept = next((max(low, since.version) for low, high in runs if high >= since.version), None)
     if since.is_initial and kept == since.version:
         kept = None if kept == seen.latest else kept + 1
@@ -220,8 +222,11 @@ def _columns_at(lake: Lake, ref: TableRef, position: DeltaPosition) -> Metadata 
 
 
 def _initial_files(lake: Lake, ref: TableRef, position: DeltaPosition) -> tuple[list[str], set[str]]:
-    """Paths of the snapshot that is read first, and those of them that the latest version no longer has."""
-    paths = lake.snapshot(ref, position.version).columns(["path"])["path"].to_pylist()
+    """Unread paths of the snapshot that is read first, in the order of Delta's source, and those of them that the
+    latest version no longer has."""
+    files = lake.snapshot(ref, position.version).columns(["path", "modified_at"])
+    ordered = files.sort_by([("modified_at", "ascending"), ("path", "ascending")])
+    paths = ordered.slice(0 if position.by_event_time else position.files_read)["path"].to_pylist()
     return paths, set(paths) - set(lake.snapshot(ref).columns(["path"])["path"].to_pylist())
 
 
@@ -287,9 +292,8 @@ def _room(location: str, state_bytes: int | None) -> RoomSeen:
     if is_remote(location):
         return RoomSeen(None)
     place = Path(normal_uri(location))
-    there = next(each for each in (place, *place.parents) if each.exists())
     try:
-        found = shutil.disk_usage(there)
+        found = shutil.disk_usage(next(each for each in (place, *place.parents) if each.exists()))
     except OSError:
         return RoomSeen(None)
     return RoomSeen(found.free, state_bytes)
