@@ -47,7 +47,8 @@ APPENDS = "changed rows"
 RECORDS = "records"
 READABLE = "access"
 
-START_OVER = "Start over: stop it, set its checkpoint aside, empty its tables, start it"
+START_OVER = "Start over: `weir reset NAME --level full`"
+ELSE_START_OVER = "Else start over: `weir reset NAME --level full`"
 RESTORE = "Restore the checkpoint from its backup"
 
 SECOND_START = Fault(
@@ -98,7 +99,7 @@ COMMITS_GONE = Fault(
 OFFSETS_MISSING = Fault(
     "The last offsets file is missing, its commit is there",
     "Spark plans a batch anew that ended already, and then finds its commit.",
-    f"Restore the missing file from the backup. Else: {START_OVER[0].lower()}{START_OVER[1:]}.",
+    f"Restore the missing file from the backup. {ELSE_START_OVER}.",
     CHECKPOINT,
     ("CONCURRENT_STREAM_LOG_UPDATE",),
 )
@@ -113,7 +114,7 @@ LOG_CLEANED = Fault(
 FILE_VACUUMED = Fault(
     "An unread data file was vacuumed",
     "VACUUM deleted files that later commits had replaced, before the stream read them.",
-    f"Restore the files from a backup. Else: {START_OVER[0].lower()}{START_OVER[1:]}. For the next time, raise "
+    f"Restore the files from a backup. {ELSE_START_OVER}. For the next time, raise "
     "delta.deletedFileRetentionDuration on the source.",
     UNREAD_FILES,
     ("DELTA_FILE_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException"),
@@ -121,8 +122,8 @@ FILE_VACUUMED = Fault(
 SCHEMA_CHANGED = Fault(
     "The source's schema changed",
     "A commit that the stream has yet to read changes the columns of its source.",
-    "Columns were added: restart the stream. Columns were renamed, dropped or got another type: change its function, "
-    "then start over.",
+    "Columns were added: restart the stream. Columns were renamed, dropped or got another type: change its function. "
+    f"{START_OVER}.",
     SCHEMA,
     ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA", "DELTA_STREAMING_CANNOT_CONTINUE"),
 )
@@ -169,7 +170,7 @@ OLD_CHECKPOINT = Fault(
 SOURCES_CHANGED = Fault(
     "The stream's sources are others than the checkpoint's",
     "A source was added to the stream's definition, or taken from it. Spark takes no such checkpoint.",
-    f"Declare the sources that it had, or start over. {START_OVER}.",
+    f"Declare the sources that it had. {ELSE_START_OVER}.",
     DEFINITION,
     words=("sources in the checkpoint offsets and now there are",),
 )
