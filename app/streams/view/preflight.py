@@ -11,6 +11,7 @@ from backend.streams.faults import recognise
 from backend.streams.model import StreamFailure
 from backend.streams.preflight.model import Check, Outcome, Preflight
 
+_ARROW = ":material/arrow_forward:"
 _FIRST = (Outcome.FAILED, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)
 
 
@@ -23,7 +24,7 @@ def check_text(check: Check) -> str:
     """One check in Markdown without its sign: name, evidence and, where something is to be done, the remedy."""
     said = f"**{markdown_safe(check.name)}** · {markdown_safe(check.detail)}"
     remedy = "" if check.outcome is Outcome.OK else check.remedy
-    return f"{said}  \n:material/arrow_forward: {markdown_safe(remedy)}" if remedy else said
+    return f"{said}  \n{_ARROW} {markdown_safe(remedy)}" if remedy else said
 
 
 def summary(found: Preflight) -> str:
@@ -46,15 +47,12 @@ def consequence(found: Preflight) -> str:
 def cause_lines(failure: StreamFailure, failed: Sequence[Check]) -> list[str]:
     """What caused a failure and what to do, in Markdown. The checks that failed tell apart what the error does
     not; those that it says nothing of come after."""
-    told, seen = recognise(failure), {check.remedy: check for check in failed}
+    told, seen = recognise(failure), {check.remedy: f" {markdown_safe(check.detail)}." for check in failed}
     proven = [fault for fault in told if fault.remedy in seen]
+    either = "Either: " if len(proven or told) > 1 else ""
     lines = [
-        f"**{fault.name}.** {markdown_safe(seen[fault.remedy].detail)}. {fault.cause} {fault.remedy}"
-        for fault in proven
+        f"{either}**{fault.name}.**{seen.get(fault.remedy, '')} {fault.cause}  \n{_ARROW} {markdown_safe(fault.remedy)}"
+        for fault in proven or told
     ]
-    if not proven:
-        either = "Either: " if len(told) > 1 else ""
-        lines = [f"{either}**{fault.name}.** {fault.cause} {fault.remedy}" for fault in told]
     lines += [check_text(check) for check in failed if check.remedy not in {fault.remedy for fault in proven}]
-    nothing = "Remove the cause, then restart the stream. Preflight, below, found nothing against it."
-    return lines or [f":material/arrow_forward: {nothing}"]
+    return lines or [f"{_ARROW} Remove the cause, then restart the stream. Preflight, below, found nothing against it."]

@@ -39,11 +39,11 @@ def test_a_failed_check_tells_apart_what_the_error_does_not() -> None:
     assert proven.replace("\\", "").startswith(
         "**The last offsets file is missing, its commit is there.** offsets/3 is missing."
     )
-    assert faults.OFFSETS_MISSING.remedy in proven.replace("\\", "")
+    assert f"\n:material/arrow_forward: {faults.OFFSETS_MISSING.remedy}" in proven.replace("\\", "")
 
 
 def test_a_failed_check_is_told_also_beside_an_error_that_nobody_knows() -> None:
     unknown = StreamFailure("ZeroDivisionError", "division by zero", 3, CONCURRENT.failed_at)
     assert cause_lines(unknown, (LOST,)) == [check_text(LOST)]
     (line,) = cause_lines(unknown, ())
-    assert "Remove the cause, then restart the stream" in line
+    assert line.startswith(":material/arrow_forward: Remove the cause, then restart the stream")
