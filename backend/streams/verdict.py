@@ -205,7 +205,7 @@ def _failure(observed: Observed, now: datetime) -> str:
     batch = f" in batch {failure.batch_id}" if failure.batch_id is not None else ""
     ago = span_text((now - failure.failed_at).total_seconds())
     message = failure.message.removeprefix(f"[{failure.error_class}] ")  # as Spark begins its messages
-    return f"failed {ago} ago{batch}: {failure.error_class}: {_short(message)}"
+    return f"failed {ago} ago{batch}: {failure.error_class}: {_short(message).rstrip('.')}"
 
 
 def _next_try(observed: Observed, now: datetime) -> str:

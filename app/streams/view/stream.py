@@ -126,7 +126,7 @@ def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
         ),
         KeyFigure(
             "Waiting",
-            f"{count_text(backlog.rows)} rows" if backlog and backlog.rows is not None else UNKNOWN,
+            things(backlog.rows, "row") if backlog and backlog.rows is not None else UNKNOWN,
             f"Rows of its sources that it has not read, from its checkpoint and their logs.{why}",
             note=_waiting_note(backlog) if backlog else "",
         ),
