@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from backend.errors import LakehouseError
-from backend.format import bytes_text, duration_text, things
+from backend.format import bytes_text, duration_text, things, utc_text
 from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.streams import faults
 from backend.streams.backlog.kafka import kafka_backlog
@@ -143,7 +143,7 @@ def _of_lease(evidence: Evidence, lease: Lease | None) -> Check:
     return Check(
         faults.OWNER,
         Outcome.WARNING,
-        f"Host {lease.owner} holds the lease until {lease.expires_at:%H:%M:%S} UTC, {_silence(silent_s)}",
+        f"Host {lease.owner} holds the lease until {utc_text(lease.expires_at)}, {_silence(silent_s)}",
         "Wait until the lease ends: another host takes the stream then. End the silent host if it still runs.",
     )
 
