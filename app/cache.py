@@ -32,6 +32,8 @@ from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaratio
 from backend.streams.preflight.model import Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
 from backend.streams.recent import RecentBatches
+from backend.streams.reset import ResetLevel, ResetPreview
+from backend.streams.reset_preview import load_preview
 from backend.streams.status import statuses
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
@@ -174,10 +176,19 @@ def preflight(name: str) -> Preflight:
     return load_preflight(context.settings(), context.lake(), context.store(), name, now=context.now())
 
 
+@st.cache_data(show_spinner="Counting what would be read again …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
+def reset_preview(name: str, level: ResetLevel) -> ResetPreview:
+    """What starting a stream over would do; raises `StreamNotFoundError` or `StoreError`."""
+    statuses = streams_reading().streams
+    settings, store = context.settings(), context.store()
+    return load_preview(settings, store, _backlogs(), statuses, name=name, level=level, now=context.now())
+
+
 def forget_streams() -> None:
     """After an act: the next reading sees it."""
     _streams_reading.clear()
     preflight.clear()
+    reset_preview.clear()
 
 
 def _key(snapshot: Snapshot) -> str:

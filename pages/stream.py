@@ -5,6 +5,7 @@ import streamlit as st
 from app import cache, navigation, state
 from app.errors import boundary, show
 from app.streams.controls import act_dialog
+from app.streams.reset import reset_dialog
 from app.streams.stream_list import say_why_none
 from app.streams.widgets import stream_panel
 from app.ui.badges import layer_badge
@@ -34,4 +35,5 @@ with boundary():
             layer_badge(declaration.layer)
         st.caption(markdown_safe(declaration.description))
         act_dialog()
+        reset_dialog()
         live(lambda: stream_panel(chosen), key="stream_live")

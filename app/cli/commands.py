@@ -45,6 +45,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 TableName = Annotated[str, typer.Argument(metavar="T", help="Name of a table, or its URI under a root.")]
 StreamName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
+Downstream = Annotated[bool, typer.Option("--downstream", help="And every stream that it feeds.")]
 At = Annotated[str | None, typer.Option("--version", help="A version, `latest`, -5, or a time (ISO 8601).")]
 
 
@@ -320,27 +321,27 @@ def cancel(
 
 
 @app.command(rich_help_panel=ACT)
-def start(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
+def start(name: StreamName, reason: Reason, downstream: Downstream = False, as_json: AsJson = False) -> int:
     """Ask for a stream to run."""
     from app.cli import streams
 
-    return streams.request(name, "start", reason, as_json=as_json)
+    return streams.request(name, "start", reason, downstream=downstream, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)
-def stop(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
+def stop(name: StreamName, reason: Reason, downstream: Downstream = False, as_json: AsJson = False) -> int:
     """Ask for a stream to stop after its running micro-batch."""
     from app.cli import streams
 
-    return streams.request(name, "stop", reason, as_json=as_json)
+    return streams.request(name, "stop", reason, downstream=downstream, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)
-def restart(name: StreamName, reason: Reason, as_json: AsJson = False) -> int:
+def restart(name: StreamName, reason: Reason, downstream: Downstream = False, as_json: AsJson = False) -> int:
     """Ask for a stream to stop and start again."""
     from app.cli import streams
 
-    return streams.request(name, "restart", reason, as_json=as_json)
+    return streams.request(name, "restart", reason, downstream=downstream, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)

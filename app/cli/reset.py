@@ -4,7 +4,6 @@ Rule: nothing is asked for without a reason and, since rows change, the stream's
 """
 
 import time
-import uuid
 from typing import TYPE_CHECKING
 
 from app.cli.lake import services
@@ -12,18 +11,17 @@ from app.cli.output import now, one_line, print_json, say
 from app.cli.streams import actor, control_store, known_streams
 from backend.errors import JobError, StreamNotFoundError, StreamRefusedError
 from backend.jobs.host_liveness import why_no_host
-from backend.jobs.model import JobKind, JobRequest, JobState
+from backend.jobs.model import JobState
 from backend.settings import Settings
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, preview, reads_again
-from backend.streams.set_aside import set_aside
+from backend.streams.reset import ResetLevel, ResetPreview, reads_again, reset_job
+from backend.streams.reset_preview import load_preview
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore
 
 _POLL_S = 0.25
 _PATIENCE_S = 60.0
-_LIMIT_S = 3_600.0
 
 
 def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: bool, as_json: bool) -> int:
@@ -32,7 +30,9 @@ def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: b
     with control_store(settings) as store:
         if store is None:
             raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint="`weir host` makes it")
-        found = _preview(store, settings, BacklogReader(settings, lake), name, level)
+        statuses, _ = known_streams(settings)
+        backlogs = BacklogReader(settings, lake)
+        found = load_preview(settings, store, backlogs, statuses, name=name, level=level, now=now())
         if dry_run:
             print_json(_document(found)) if as_json else _say(found)
             return 0
@@ -49,26 +49,12 @@ def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: b
     return 0
 
 
-def _preview(
-    store: "ControlStore", settings: Settings, backlogs: BacklogReader, name: str, level: ResetLevel
-) -> ResetPreview:
-    statuses = {status.declaration.name: status for status in known_streams(settings)[0]}
-    if name not in statuses:
-        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(statuses)}")
-    declared = statuses[name].declaration
-    again = backlogs.from_start(declared, store.topic_ends().get(name, ()), now=now())
-    kept = [folder.name for folder in set_aside(settings, name)]
-    others = [status.declaration for status in statuses.values()]
-    return preview(statuses[name], level, others, again=again, set_aside=kept)
-
-
 def _done(store: "ControlStore", settings: Settings, name: str, level: ResetLevel, reason: str) -> str:
     """Waits for the host; raises `JobError` where it could not, or is not there."""
     stale_s = settings.host.heartbeat_stale_s
     if (why := why_no_host(store.hosts(), now=now(), stale_s=stale_s)) is not None:
         raise JobError(why, hint="start one with `weir host`")
-    request, question = ResetRequest(name, level).text(), f"reset {uuid.uuid4().hex}"
-    wanted = JobRequest(JobKind.RESET, name, question, request, actor(), reason, _LIMIT_S)
+    wanted = reset_job(name, level, actor=actor(), reason=reason)
     job = store.jobs.submit(wanted, now=now())
     while not job.state.is_over:
         if (why := why_no_host(store.hosts(), now=now(), stale_s=stale_s + _PATIENCE_S)) is not None:

@@ -24,6 +24,8 @@ from backend.streams.model import HostHeartbeat, StreamState, StreamStatus
 if TYPE_CHECKING:
     from backend.lake.lake import Lake
     from backend.store.store import ControlStore
+    from backend.streams.model import Desired
+    from backend.streams.preflight.model import Preflight
     from backend.streams.status import Backlogs
 
 _SQLITE = "sqlite:///"
@@ -84,41 +86,77 @@ def one(name: str, *, as_json: bool) -> int:
     return 0
 
 
-def request(name: str, action: Literal["start", "stop", "restart"], reason: str, *, as_json: bool) -> int:
+Act = Literal["start", "stop", "restart"]
+
+
+def request(name: str, action: Act, reason: str, *, downstream: bool, as_json: bool) -> int:
     """Write the wish; the exit code says whether it was accepted, not whether it has been carried out.
 
-    A start is asked for whatever a preflight finds; what stands against it is said.
+    `downstream`: for every stream that it feeds as well. A start is asked for whatever a preflight finds; what stands
+    against it is said.
     """
-    from app.cli import preflight
-
     settings, lake = services()
     with control_store(settings) as store:
         if store is None:
             raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint=_HINT)
-        found = None if action == "stop" else preflight.load(settings, lake, store, name)
-        wish = store.request(name, action, reason=reason, actor=actor(), now=now())
+        below = _below(name, action, settings) if downstream else []
+        asked = [_ask(each, action, reason, store=store, settings=settings, lake=lake) for each in (name, *below)]
         alive = _alive(store.hosts(), settings)
     if as_json:
-        print_json(
-            {
-                "name": wish.name,
-                "desired": wish.state.value,
-                "generation": wish.generation,
-                "reason": wish.reason,
-                "actor": wish.actor,
-                "requested_at": wish.requested_at,
-                "host_alive": alive,
-                "preflight": preflight.document(found) if found else None,
-            }
-        )
+        told = [_wish(wish, found, alive=alive) for wish, found in asked]
+        print_json(told if downstream else told[0])
         return 0
-    say(f"{name}: {wish.state.value} asked for by {wish.actor}. `weir stream {name}` shows when it is so.")
+    for wish, found in asked:
+        say(
+            f"{wish.name}: {wish.state.value} asked for by {wish.actor}. `weir stream {wish.name}` shows when it is so."
+        )
+        _say_against(found)
     if not alive:
         say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
+    return 0
+
+
+def _below(name: str, action: Act, settings: Settings) -> list[str]:
+    """Streams that it feeds; of those that a person stopped none is restarted."""
+    from backend.streams.graph import streams_below
+    from backend.streams.model import DesiredState
+
+    statuses, _ = known_streams(settings)
+    below = streams_below([_status(name, statuses).declaration.name], statuses, now=now())
+    rests = [each for each in below if each.desired and each.desired.state is DesiredState.STOPPED]
+    return [each.declaration.name for each in below if action != "restart" or each not in rests]
+
+
+def _ask(
+    name: str, action: Act, reason: str, *, store: "ControlStore", settings: Settings, lake: "Lake"
+) -> "tuple[Desired, Preflight | None]":
+    from app.cli import preflight
+
+    found = None if action == "stop" else preflight.load(settings, lake, store, name)
+    return store.request(name, action, reason=reason, actor=actor(), now=now()), found
+
+
+def _wish(wish: "Desired", found: "Preflight | None", *, alive: bool) -> documents.Document:
+    from app.cli import preflight
+
+    return {
+        "name": wish.name,
+        "desired": wish.state.value,
+        "generation": wish.generation,
+        "reason": wish.reason,
+        "actor": wish.actor,
+        "requested_at": wish.requested_at,
+        "host_alive": alive,
+        "preflight": preflight.document(found) if found else None,
+    }
+
+
+def _say_against(found: "Preflight | None") -> None:
+    from app.cli import preflight
+
     if found and not found.ok:
         preflight.say_checks(found.failed)
         say("It fails or loses rows as long as this stands.", style="yellow")
-    return 0
 
 
 def known_streams(

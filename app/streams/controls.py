@@ -11,11 +11,19 @@ import streamlit as st
 
 from app import cache, context, errors
 from app.streams.preflight import before_start
-from app.streams.view.streams import acts, acts_on_all, allowed, build_operation_log, host_sentence
+from app.streams.view.streams import (
+    acts,
+    acts_on_all,
+    allowed,
+    build_operation_log,
+    downstream_sentence,
+    host_sentence,
+)
 from app.ui.lists import Look, show
 from app.ui.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.store.store import Action
+from backend.streams.graph import streams_below
 from backend.streams.model import StreamStatus
 
 MOST_LOG_ENTRIES = 50
@@ -48,6 +56,16 @@ def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
             names = tuple(status.declaration.name for status in allowed(statuses, act.action))
             st.session_state[_PENDING] = Pending(act.action, names)
             st.rerun()  # the page opens the dialog: a live region's next run would close it
+
+
+def start_button(status: StreamStatus, *, key: str) -> None:
+    """Start for another stream than the page's own, where it may be started."""
+    act = acts(status, refused=context.read_only_reason())[0]
+    name = status.declaration.name
+    label, off = f"Start {name}", act.blocked is not None
+    if st.button(label, key=key, icon=act.icon, disabled=off, help=act.blocked or act.effect):
+        st.session_state[_PENDING] = Pending("start", (name,))
+        st.rerun()
 
 
 def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
@@ -91,18 +109,25 @@ def _ask(pending: Pending) -> None:
     for status in asked:
         act = next(act for act in acts(status, refused=None) if act.action == pending.action)
         st.markdown(act.effect)
+    below = streams_below(pending.names, reading.streams, now=reading.read_at)
+    if said := downstream_sentence(pending.action, below):
+        st.markdown(markdown_safe(said))
     if len(asked) == 1 and pending.action != "stop":
         before_start(asked[0].declaration.name)
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
     if silent:
         st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")
     with st.form("act_form", border=False):
+        others = tuple(status.declaration.name for status in allowed(below, pending.action))
+        too = bool(others) and st.checkbox(
+            f"{pending.action.capitalize()} {', '.join(others)} too", key="act_downstream"
+        )
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
         with st.container(horizontal=True, key="act_buttons"):
             sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send")
             cancelled = st.form_submit_button("Cancel", key="act_cancel")
     if sent:
-        _send(pending, reason or "")
+        _send(Pending(pending.action, (*pending.names, *others)) if too else pending, reason or "")
     elif cancelled:
         _forget()
         st.rerun()

@@ -9,8 +9,9 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, context, navigation, state
-from app.streams.controls import act_buttons, blocked_caption, operation_log
+from app.streams.controls import act_buttons, blocked_caption, operation_log, start_button
 from app.streams.preflight import checklist
+from app.streams.reset import reset_button
 from app.streams.view import figures
 from app.streams.view import stream as view
 from app.streams.view.preflight import cause_lines
@@ -53,6 +54,11 @@ def stream_panel(name: str) -> None:
         st.warning(f"**{markdown_safe(name)}** is not declared any more.", icon=":material/help:")
         return
     _state_row(status)
+    cause = next((each for each in reading.streams if each.declaration.name == status.starved_by), None)
+    if cause is not None:
+        with st.container(horizontal=True, vertical_alignment="center", key="cause"):
+            navigation.page_link("stream", cause.declaration.name, {state.STREAM: cause.declaration.name})
+            start_button(cause, key="start_cause")
     stale_s = context.settings().host.heartbeat_stale_s
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=stale_s)
     _trouble(status, silent)
@@ -79,6 +85,7 @@ def _state_row(status: StreamStatus) -> None:
             _named("verdict", status.verdict.value, sentence(status.because))
         with st.container(horizontal=True, width="content", key="acts"):
             act_buttons([status], key="one")
+            reset_button(status)
     st.markdown(f"**{markdown_safe(sentence(status.because))}**")
     blocked_caption([status])
 

@@ -99,6 +99,14 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
     return Graph((*sources.values(), *own.values(), *(n for n in beside.values() if n.name not in own)), tuple(edges))
 
 
+def streams_below(names: Collection[str], statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
+    """The streams that read what these write, directly or not, those nearest to the sources first."""
+    graph = build_graph(statuses, {}, now=now)
+    reached = {name for each in names for name in graph.downstream(each)} - set(names)
+    below = [status for status in statuses if status.declaration.name in reached]
+    return sorted(below, key=lambda status: len(graph.upstream(status.declaration.name)))
+
+
 def _rows_per_min(status: StreamStatus, read: str, batches: Iterable[Progress], now: datetime) -> float | None:
     if status.declaration.is_view or status.state is StreamState.UNKNOWN:
         return None  # a view counts versions, not rows

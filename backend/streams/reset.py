@@ -5,12 +5,14 @@ restore takes back.
 """
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from backend.errors import StreamError
 from backend.format import bytes_text, things
+from backend.jobs.model import JobKind, JobRequest
 from backend.streams.backlog.model import Backlog
 from backend.streams.model import (
     Desired,
@@ -21,6 +23,8 @@ from backend.streams.model import (
     StreamState,
     StreamStatus,
 )
+
+TIME_LIMIT_S = 3_600.0
 
 
 class ResetLevel(StrEnum):
@@ -97,6 +101,12 @@ def stands_still(desired: Desired | None, observed: Observed | None) -> bool:
     if observed.state is StreamState.STOPPED:
         return desired is None or desired.state is DesiredState.STOPPED
     return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
+
+
+def reset_job(stream: str, level: ResetLevel, *, actor: str, reason: str) -> JobRequest:
+    """What a host is asked; each is a job of its own, whoever asked the same before."""
+    request = ResetRequest(stream, level).text()
+    return JobRequest(JobKind.RESET, stream, f"reset {uuid.uuid4().hex}", request, actor, reason, TIME_LIMIT_S)
 
 
 def reads_again(again: Backlog | None) -> str:

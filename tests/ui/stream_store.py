@@ -31,7 +31,14 @@ def beat(store: ControlStore, at: datetime) -> None:
     store.beat(HostHeartbeat(HOST, "machine", 4711, at - timedelta(hours=3), at, "4.2.0", None))
 
 
-def declare(store: ControlStore, name: str, now: datetime, *, expectations: tuple[str, ...] = ()) -> None:
+def declare(
+    store: ControlStore,
+    name: str,
+    now: datetime,
+    *,
+    expectations: tuple[str, ...] = (),
+    source_tables: tuple[str, ...] = (),
+) -> None:
     layer = name.split("_")[0]
     declaration = StreamDeclaration(
         name=name,
@@ -39,7 +46,7 @@ def declare(store: ControlStore, name: str, now: datetime, *, expectations: tupl
         source="files in landing/events",
         sink_uri=f"/lake/{layer}/{name}",
         sink_table=f"{layer}/{name}",
-        source_tables=(),
+        source_tables=source_tables,
         layer=layer,
         trigger_interval_ms=TRIGGER_MS,
         checkpoint_location=f"/checkpoints/{name}",
@@ -125,11 +132,23 @@ def batches(name: str, now: datetime, *, count: int = 36) -> list[Progress]:
     ]
 
 
-def flowing(store: ControlStore, name: str, now: datetime, *, expectations: tuple[str, ...] = ()) -> None:
+def flowing(
+    store: ControlStore,
+    name: str,
+    now: datetime,
+    *,
+    expectations: tuple[str, ...] = (),
+    source_tables: tuple[str, ...] = (),
+) -> None:
     """A stream that runs and keeps up."""
-    declare(store, name, now, expectations=expectations)
+    declare(store, name, now, expectations=expectations, source_tables=source_tables)
     observe(store, name, StreamState.RUNNING, now)
     store.add_progress(batches(name, now))
+
+
+def idle(store: ControlStore, name: str, now: datetime) -> None:
+    """A flowing stream has nothing to read any more."""
+    store.touch(name, at=now + timedelta(seconds=30))
 
 
 def failed(store: ControlStore, name: str, now: datetime) -> None:

@@ -216,7 +216,7 @@ def test_without_any_declaration_the_page_teaches(home: Path) -> None:
 def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
     app = open_page("stream", stream=NAME)
-    assert app.button(key="one_start").disabled
+    assert app.button(key="one_start").disabled and app.button(key="one_reset").disabled
     assert app.button(key="one_start").help == "It is running already."
     assert "It is running already" not in words(app)  # the tooltip alone, which the keyboard reaches here:
     assert [each.proto.help for each in app.caption if each.value == "Why a button is off"] == [
@@ -314,3 +314,66 @@ def test_served_beyond_loopback_without_a_login_nobody_acts(store, now, monkeypa
 
     assert all(app.button(key=f"one_{action}").disabled for action in ("start", "stop", "restart"))
     assert "read-only" in words(app)
+
+
+def test_a_stopped_stream_is_started_over_once_its_name_is_typed(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    store.request(NAME, "stop", reason="a bad batch", actor="ana", now=now)
+    stream_store.observe(store, NAME, StreamState.STOPPED, now)
+    app = open_page("stream", stream=NAME)
+
+    app.button(key="one_reset").click()
+    again(app)
+    assert "sets its checkpoint aside" in words(app) or "its checkpoint is set aside" in words(app)
+    assert "is there twice" in words(app)
+    app.text_area(key="reset_reason").set_value("a bad batch")
+    app.text_input(key="reset_name").set_value("silver")
+    app.button(key="reset_send").click()
+    again(app)
+    assert "the stream's name are needed" in words(app)
+    assert store.jobs.newest(5) == []
+    app.text_input(key="reset_name").set_value(NAME)
+    app.button(key="reset_send").click()
+    again(app)
+
+    (job,) = store.jobs.newest(5)
+    assert (job.kind.value, job.subject, job.reason) == ("reset", NAME, "a bad batch")
+    assert [entry.action for entry in store.audit_entries()][:1] == ["reset job"]
+    assert "its host does it next" in words(app)
+
+
+def test_a_starved_stream_offers_the_start_of_its_cause(store, now: datetime) -> None:
+    stream_store.flowing(store, "bronze_events", now)
+    stream_store.flowing(store, NAME, now, source_tables=("bronze/bronze_events",))
+    store.request("bronze_events", "stop", reason="repair", actor="ana", now=now)
+    stream_store.observe(store, "bronze_events", StreamState.STOPPED, now)
+    stream_store.idle(store, NAME, now)
+    app = open_page("stream", stream=NAME)
+
+    assert "is starved: bronze\\_events was stopped by ana" in words(app) or "is starved: bronze_events" in words(app)
+    app.button(key="start_cause").click()
+    again(app)
+    app.text_area(key="act_reason").set_value("repaired")
+    app.button(key="act_send").click()
+    again(app)
+    assert store.desired()["bronze_events"].state is DesiredState.RUNNING
+
+
+def test_a_stop_names_what_lies_downstream_and_stops_it_too_where_asked(store, now: datetime) -> None:
+    stream_store.flowing(store, "bronze_events", now)
+    stream_store.flowing(store, NAME, now, source_tables=("bronze/bronze_events",))
+    stream_store.flowing(store, "gold_events", now, source_tables=(f"silver/{NAME}",))
+    app = open_page("stream", stream="bronze_events")
+
+    app.button(key="one_stop").click()
+    again(app)
+    said = words(app).replace("\\", "")
+    assert f"Downstream, {NAME}, gold_events will have nothing new to read" in said
+    app.checkbox(key="act_downstream").check()
+    app.text_area(key="act_reason").set_value("the source is repaired")
+    app.button(key="act_send").click()
+    again(app)
+
+    assert {name for name, each in store.desired().items() if each.state is DesiredState.STOPPED} == {
+        "bronze_events", NAME, "gold_events",
+    }  # fmt: skip

@@ -659,6 +659,19 @@ def test_a_small_lake_is_read_fast(home: Path, lake: Path) -> None:
     assert after.children_user + after.children_system - before.children_user - before.children_system < 2.5
 
 
+def test_downstream_streams_are_asked_as_well(weir: Weir, store: ControlStore) -> None:
+    fed = replace(declaration("fed"), source_tables=("flows",), sink_table="fed")
+    store.declare([fed, replace(declaration("last"), source_tables=("fed",))], now=NOW)
+    for name in ("fed", "last"):
+        store.ensure_desired(name, DesiredState.RUNNING, now=NOW)
+    answer = weir("stop", "flows", "--downstream", "--reason", "repair", "--json")
+    assert [each["name"] for each in answer.document] == ["flows", "fed", "last"]
+    wanted = {name: each.state for name, each in store.desired().items()}
+    assert wanted["last"] is DesiredState.STOPPED and wanted["fails"] is DesiredState.RUNNING
+    assert weir("restart", "flows", "--downstream", "--reason", "again", "--json").document[0]["name"] == "flows"
+    assert store.desired()["last"].state is DesiredState.STOPPED, "none that a person stopped is restarted"
+
+
 def test_a_reset_is_previewed_and_refused_until_the_stream_stands_still(weir: Weir, store: ControlStore) -> None:
     shown = weir("reset", "flows", "--level", "full", "--dry-run", "--json").document
     assert shown["refused"] == "it is running: stop it first"

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from backend.streams.graph import WINDOW, Edge, build_graph
+from backend.streams.graph import WINDOW, Edge, build_graph, streams_below
 from backend.streams.model import (
     Observed,
     Progress,
@@ -94,3 +94,10 @@ def test_a_table_that_no_stream_writes_is_a_table() -> None:
         ("s3://lake/orders", "table"),
     ]
     assert found.edges == (Edge("s3://lake/orders", "silver_a", 0.0),)
+
+
+def test_streams_below_come_nearest_to_the_sources_first() -> None:
+    other = status("gold_other", reads=("elsewhere",))
+    found = streams_below(["bronze_orders"], (GOLD, SILVER, other, BRONZE), now=NOW)
+    assert [each.declaration.name for each in found] == ["silver_orders", "gold_orders"]
+    assert streams_below(["gold_orders"], (GOLD, SILVER, BRONZE), now=NOW) == []

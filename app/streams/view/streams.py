@@ -140,6 +140,16 @@ def allowed(statuses: Iterable[StreamStatus], action: str) -> list[StreamStatus]
     return [s for s in statuses if any(a.action == action and a.blocked is None for a in acts(s, refused=None))]
 
 
+def downstream_sentence(action: str, below: Sequence[StreamStatus]) -> str:
+    """What the streams below will show; empty without any."""
+    if not below:
+        return ""
+    names = ", ".join(status.declaration.name for status in below)
+    if action == "stop":
+        return f"Downstream, {names} will have nothing new to read."
+    return f"Downstream: {names}."
+
+
 def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.DataFrame:
     """The audit trail, newest first: when, who, what, why."""
     newest = sorted(entries, key=lambda entry: entry.at, reverse=True)

@@ -1,0 +1,93 @@
+"""Start a stopped stream over, or take that back: what it does and risks is said first, the name is typed.
+
+Rule: a click asks the stream host, which does it; nobody can start the stream until it has. The page opens the dialog,
+outside every live region.
+"""
+
+import streamlit as st
+
+from app import cache, context, errors
+from app.streams.view import reset as view
+from app.ui.words import markdown_safe
+from backend.errors import LakehouseError
+from backend.jobs.host_liveness import why_no_host
+from backend.streams.model import StreamStatus
+from backend.streams.reset import ResetLevel, ResetPreview, reset_job, stands_still
+
+_PENDING, _SAID = "_pending_reset", "_reset_said"
+_LEVEL, _REASON, _NAME = "reset_level", "reset_reason", "reset_name"
+
+
+def reset_button(status: StreamStatus) -> None:
+    """Opens the dialog on the next full run; off while the stream runs."""
+    blocked = context.read_only_reason()
+    if blocked is None and not stands_still(status.desired, status.observed):
+        blocked = "Stop it first."
+    what = blocked or "Read everything again, with its tables or without, or take that back"
+    if st.button("Start over", key="one_reset", icon=":material/replay:", disabled=blocked is not None, help=what):
+        st.session_state[_PENDING] = status.declaration.name
+        st.rerun()
+
+
+def reset_dialog() -> None:
+    """Called once by the page: says what was just asked, and opens the dialog that is due."""
+    if said := st.session_state.pop(_SAID, None):
+        st.toast(said, icon=":material/check:")
+    if name := st.session_state.get(_PENDING):
+        st.dialog(f"Start {name} over?", width="medium", on_dismiss=_forget)(_dialog)(name)
+
+
+def _dialog(name: str) -> None:
+    with errors.boundary():
+        level = st.segmented_control(
+            "What", list(ResetLevel), default=ResetLevel.REPROCESS, required=True, key=_LEVEL, format_func=view.label
+        )
+        found = cache.reset_preview(name, level)
+        effect = found.effect[:1].upper() + found.effect[1:]
+        told = [f"**{markdown_safe(effect)}.**", *(f"- {markdown_safe(line)}" for line in view.lines(found))]
+        st.markdown("\n".join(told))
+        if refused := found.refused or _no_host():
+            st.warning(f"It cannot be done now: {markdown_safe(refused)}.", icon=":material/block:")
+        else:
+            _ask(found)
+
+
+def _ask(found: ResetPreview) -> None:
+    with st.form("reset_form", border=False):
+        reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
+        typed = st.text_input(f"Type {found.stream} to confirm", key=_NAME)
+        with st.container(horizontal=True, key="reset_buttons"):
+            sent = st.form_submit_button(view.label(found.level), type="primary", key="reset_send")
+            cancelled = st.form_submit_button("Cancel", key="reset_cancel")
+    if sent:
+        _send(found, (reason or "").strip(), (typed or "").strip())
+    elif cancelled:
+        _forget()
+        st.rerun()
+
+
+def _send(found: ResetPreview, reason: str, typed: str) -> None:
+    if not reason or typed != found.stream:
+        st.error("A reason and the stream's name are needed.", icon=":material/edit:")
+        return
+    try:
+        job = reset_job(found.stream, found.level, actor=context.actor(), reason=reason)
+        context.store().jobs.submit(job, now=context.now())
+    except LakehouseError as exc:
+        errors.show(exc)
+        return
+    st.session_state[_SAID] = (
+        f"{view.label(found.level)}: asked for {markdown_safe(found.stream)}; its host does it next."
+    )
+    _forget()
+    cache.forget_streams()
+    st.rerun()
+
+
+def _no_host() -> str:
+    stale_s = context.settings().host.heartbeat_stale_s
+    return why_no_host(context.store().hosts(), now=context.now(), stale_s=stale_s) or ""
+
+
+def _forget() -> None:
+    st.session_state.pop(_PENDING, None)

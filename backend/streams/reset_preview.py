@@ -1,0 +1,35 @@
+"""The preview of a reset, read from the store and the stream's sources.
+
+Rule: reads alone; `backend.streams.reset` says what it means.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from backend.errors import StreamNotFoundError
+from backend.settings import Settings
+from backend.store.store import ControlStore
+from backend.streams.backlog.reader import BacklogReader
+from backend.streams.model import StreamStatus
+from backend.streams.reset import ResetLevel, ResetPreview, preview
+from backend.streams.set_aside import set_aside
+
+
+def load_preview(
+    settings: Settings,
+    store: ControlStore,
+    backlogs: BacklogReader,
+    statuses: Sequence[StreamStatus],
+    *,
+    name: str,
+    level: ResetLevel,
+    now: datetime,
+) -> ResetPreview:
+    """Raises `StreamNotFoundError` or `StoreError`."""
+    named = {status.declaration.name: status for status in statuses}
+    if name not in named:
+        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(named) or 'none'}")
+    again = backlogs.from_start(named[name].declaration, store.topic_ends().get(name, ()), now=now)
+    kept = [folder.name for folder in set_aside(settings, name)]
+    others = [status.declaration for status in statuses]
+    return preview(named[name], level, others, again=again, set_aside=kept)
