@@ -45,7 +45,8 @@ def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: b
     if as_json:
         print_json({**_document(found), "job_id": job_id})
     else:
-        say(f"{found.effect}. Take it back with `weir reset {name} --level undo`; start it with `weir start {name}`.")
+        say(f"{name}: {found.effect}.")
+        say(f"Take it back with `weir reset {name} --level undo`; start it with `weir start {name}`.", style="dim")
     return 0
 
 
@@ -67,7 +68,7 @@ def _done(store: "ControlStore", settings: Settings, name: str, level: ResetLeve
 
 
 def _say(found: ResetPreview) -> None:
-    say(found.effect, style="bold")
+    say(f"{found.stream}: {found.effect}", style="bold")
     if found.refused:
         say(f"refused: {found.refused}", style="red")
     if found.again is not None:

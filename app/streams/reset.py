@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import cache, context, errors
 from app.streams.view import reset as view
-from app.ui.words import markdown_safe
+from app.ui.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.jobs.host_liveness import why_no_host
 from backend.streams.model import StreamStatus
@@ -43,9 +43,8 @@ def _dialog(name: str) -> None:
             "What", list(ResetLevel), default=ResetLevel.REPROCESS, required=True, key=_LEVEL, format_func=view.label
         )
         found = cache.reset_preview(name, level)
-        effect = found.effect[:1].upper() + found.effect[1:]
-        told = [f"**{markdown_safe(effect)}.**", *(f"- {markdown_safe(line)}" for line in view.lines(found))]
-        st.markdown("\n".join(told))
+        st.markdown(f"**{markdown_safe(sentence(found.effect))}**")
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in view.lines(found)))
         if refused := found.refused or _no_host():
             st.warning(f"It cannot be done now: {markdown_safe(refused)}.", icon=":material/block:")
         else:

@@ -87,7 +87,7 @@ def preview(
         declared.name,
         level,
         _refused(status, level, set_aside),
-        f"{declared.name}: {EFFECTS[level]}",
+        EFFECTS[level],
         None if level is ResetLevel.UNDO else again,
         tuple(_risks(declared, level)),
         tuple(_downstream(declared, level, others)),
@@ -141,7 +141,7 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
     if any(each.kind == InputKind.KAFKA for each in declared.inputs):
         risks.append("what its topics no longer hold is not read again")
     if any(each.is_table for each in declared.inputs) and not declared.is_view:
-        risks.append("rows are read as its tables hold them now, without what was updated or deleted since")
+        risks.append("rows come as its sources hold them now: what they were before an update or a delete is not read")
     return risks
 
 

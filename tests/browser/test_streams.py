@@ -75,8 +75,15 @@ def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Wei
     assert now[NAME]["state"] == "STOPPED"
     assert now[NAME]["batch_id"] == stopped_at[NAME]
     assert {now[name]["state"] for name in OTHERS} == {"RUNNING"}
+    assert now[NAME]["backlog"]["rows"] > 0 and now[NAME]["backlog"]["oldest_unread_at"]
+    wait_until(
+        lambda: weir.streams()["gold_events_hourly"]["starved_by"] == NAME, "gold is starved", limit_s=120, pause_s=2
+    )
 
     viewer.open("stream", stream=NAME)
+    waiting = viewer.page.locator(".st-key-backlog_figures")
+    expect(waiting).to_contain_text(re.compile(r"Waiting.*\d rows", re.DOTALL))
+    viewer.picture("stream-waiting")
     ask(viewer, "Start", "browser test: done")
     expect(observed(viewer, "Running")).to_be_visible(timeout=60_000)
     expected = Ledger(weir.home).expected_silver_event_ids()
@@ -87,6 +94,8 @@ def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Wei
     assert after["run_id"] != before["run_id"]
     assert after["batch_id"] > before["batch_id"]
     assert len(ids) == len(set(ids))
+    flows = ("OK", "IDLE")
+    wait_until(lambda: weir.streams()[NAME]["verdict"] in flows, "it has caught up", limit_s=120, pause_s=2)
 
 
 def test_an_act_without_a_reason_is_not_carried_out(viewer: Viewer, weir: Weir) -> None:
