@@ -1,5 +1,6 @@
 """What waits in topics, as a host hears it from a real broker, beside what an independent client sent."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,9 +12,11 @@ from pyspark.sql import SparkSession
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.store import ControlStore
+from backend.streams.backlog.lags import lags
 from backend.streams.backlog.model import Backlog
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.model import TopicEnds
+from backend.streams.progress import parse_progress
 from pipelines import Pipeline, kafka
 from pipelines.fleet import utc_now
 from pipelines.registry import Registry
@@ -63,7 +66,7 @@ def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
 ) -> None:
     topic = kafka_broker.create("waiting", partitions=3, **{"retention.ms": "3600000"})
     first = kafka_broker.produce(topic, [(str(n).encode(), b"one") for n in range(40)])
-    shop = shop_of(kafka(kafka_broker.servers, topic))
+    shop = shop_of(kafka(kafka_broker.servers, topic, maxOffsetsPerTrigger=10))
     before = shop.backlog()
     assert (before.rows, before.size_bytes, before.is_caught_up) == (40, None, False)
     assert before.oldest_unread_at == min(
@@ -71,6 +74,9 @@ def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
     )
     shop.lake.process(NAME)
     assert (shop.backlog().rows, shop.backlog().is_caught_up) == (0, True)
+    batches = [parse_progress(json.dumps(each)) for each in shop.lake.heard.progress if each["numInputRows"]]
+    left = [sum(later.num_input_rows for later in batches[place + 1 :]) for place in range(len(batches))]
+    assert len(batches) > 2 and [lag.rows for lag in lags(batches, {})] == left
 
     later = kafka_broker.produce(topic, [(str(n).encode(), b"two") for n in range(7)])
     found = shop.backlog()

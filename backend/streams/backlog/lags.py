@@ -11,8 +11,9 @@ from enum import StrEnum
 from statistics import median
 
 from backend.lake.history.arrivals import Arrival
+from backend.streams.backlog.kafka import unread_records
 from backend.streams.backlog.model import Lag, known_sum
-from backend.streams.backlog.positions import DeltaPosition, FilesPosition, Position, parse_position
+from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, Position, parse_position
 from backend.streams.model import Progress
 
 UNREAD = 2**62  # stands for the log entry of a file that no entry names
@@ -40,6 +41,16 @@ def trend(values: Sequence[float], *, tolerance: float) -> Trend | None:
     return Trend.GROWING if after > before else Trend.SHRINKING
 
 
+def latest_of(batch: Progress) -> dict[int, KafkaPosition]:
+    """The ends of its topics when a batch was planned, by the source's number."""
+    try:
+        sources = json.loads(batch.raw_json)["sources"]
+        found = [parse_position(json.dumps(source.get("latestOffset"))) for source in sources]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return {place: each for place, each in enumerate(found) if isinstance(each, KafkaPosition)}
+
+
 def positions_of(batch: Progress) -> tuple[Position, ...]:
     """Where each source stood when a batch had ended, in Spark's order; () where the event does not say."""
     try:
@@ -52,29 +63,37 @@ def positions_of(batch: Progress) -> tuple[Position, ...]:
 def lags(batches: Iterable[Progress], arrivals: Mapping[int, Sequence[Arrival]]) -> tuple[Lag, ...]:
     """One a batch whose positions are known. `arrivals` by the source's number; a file's version is that of the entry
     in the source's log that names it, or `UNREAD`."""
-    found = [_lag(positions_of(batch), arrivals, batch.ended_at) for batch in batches]
+    found = [_lag(positions_of(batch), arrivals, batch.ended_at, latest_of(batch)) for batch in batches]
     return tuple(lag for lag in found if lag is not None)
 
 
-def lags_since(
-    positions: tuple[Position, ...], arrivals: Mapping[int, Sequence[Arrival]], since: datetime, now: datetime
-) -> tuple[Lag, ...]:
+def lags_since(last: Progress, arrivals: Mapping[int, Sequence[Arrival]], now: datetime) -> tuple[Lag, ...]:
     """How what waits grew while nothing was read: at the end of the last batch, at arrivals since (at most `MOST`), and
-    now."""
+    now. Of topics the first alone is known."""
+    positions, since = positions_of(last), last.ended_at
     times = sorted({each.committed_at for of in arrivals.values() for each in of if each.files and each.committed_at})
     later = [at for at in times if since < at < now]
     thinned = later[:: len(later) // MOST + 1]
-    found = [_lag(positions, arrivals, at) for at in (since, *thinned, now)]
+    found = [*lags([last], arrivals), *(_lag(positions, arrivals, at, {}) for at in (*thinned, now))]
     return tuple(lag for lag in found if lag is not None)
 
 
-def _lag(positions: tuple[Position, ...], arrivals: Mapping[int, Sequence[Arrival]], at: datetime) -> Lag | None:
+def _lag(
+    positions: tuple[Position, ...],
+    arrivals: Mapping[int, Sequence[Arrival]],
+    at: datetime,
+    latest: Mapping[int, KafkaPosition],
+) -> Lag | None:
+    """Of a topic no times are known, and its end only as `latest` has it."""
     known = [place for place, each in enumerate(positions) if _has_times(each)]
-    if not known or known != sorted(arrivals):
+    topics = {place: each for place, each in enumerate(positions) if isinstance(each, KafkaPosition)}
+    if not (known or topics) or known != sorted(arrivals) or topics.keys() - latest.keys():
         return None
     unread = [each for place in known for each in _unread(arrivals[place], positions[place], at)]
     oldest = min((each.committed_at for each in unread if each.committed_at), default=at)
-    return Lag(at, (at - oldest).total_seconds(), known_sum([0, *(each.rows for each in unread)]))
+    records = [unread_records(each.offsets, latest[place].offsets) for place, each in topics.items()]
+    behind_s = None if any(records) else (at - oldest).total_seconds()
+    return Lag(at, behind_s, known_sum([0, *records, *(each.rows for each in unread)]))
 
 
 def _has_times(position: Position) -> bool:

@@ -50,10 +50,13 @@ class SourceBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far behind a stream was when a batch had ended: the age of the oldest unread input, and the unread rows."""
+    """How far behind a stream was when a batch had ended: the age of the oldest unread input, and the unread rows.
+
+    Each is None where its sources do not tell.
+    """
 
     at: datetime
-    behind_s: float
+    behind_s: float | None
     rows: int | None
 
 

@@ -85,7 +85,7 @@ class BacklogReader:
             return ()
         _, arrivals = self._look(declared, batches, now)
         last = batches[-1]
-        return (*lags(batches[:-1], arrivals), *lags_since(positions_of(last), arrivals, last.ended_at, now))
+        return (*lags(batches[:-1], arrivals), *lags_since(last, arrivals, now))
 
     def _look(
         self, declared: StreamDeclaration, recent: Sequence[Progress], now: datetime, topics: Sequence[TopicEnds] = ()

@@ -1,0 +1,119 @@
+"""How far behind a stream was after each batch, from offsets and times alone; and the chart of it."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.streams.view.figures import Look, build_backlog_figure
+from backend.lake.history.arrivals import Arrival
+from backend.streams.backlog.kafka import kafka_backlog
+from backend.streams.backlog.lags import UNREAD, lags, lags_since, positions_of
+from backend.streams.backlog.model import Lag
+from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, OtherPosition, parse_position
+from backend.streams.model import Progress, StreamInput, TopicEnds
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def delta(version: int, index: int = -1, *, is_initial: bool = False) -> dict[str, object]:
+    return {"reservoirId": "t", "reservoirVersion": version, "index": index, "isStartingVersion": is_initial}
+
+
+def batch(ends_s: float, *sources: dict[str, object] | None, latest: Sequence[object] = ()) -> Progress:
+    said = [{"endOffset": end} for end in sources]
+    for each, newest in zip(said, latest, strict=False):
+        each["latestOffset"] = newest  # type: ignore[assignment]
+    raw = json.dumps({"sources": said})
+    return Progress("s", "q", "r", 1, at(ends_s - 1), 10, None, None, 1_000, raw_json=raw)
+
+
+COMMITS = [Arrival(version, at(10 * version), 2, 100, 20) for version in range(5)]
+
+
+def test_what_lay_behind_an_offset_when_a_batch_ended() -> None:
+    found = lags(
+        [batch(25, delta(1)), batch(26, delta(3)), batch(45, delta(4, 0)), batch(46, delta(4, 1))], {0: COMMITS}
+    )
+    assert [(lag.behind_s, lag.rows) for lag in found] == [
+        (15.0, 40),  # versions 1 and 2 were there
+        (0.0, 0),  # version 3 was not yet
+        (5.0, 20),  # one of its two files was read: it counts whole
+        (0.0, 0),
+    ]
+
+
+def test_a_batch_without_known_offsets_has_no_lag() -> None:
+    assert lags([batch(25, delta(1, is_initial=True)), batch(26, None), batch(27)], {0: COMMITS}) == ()
+    broken = Progress("s", "q", "r", 1, NOW, 1, None, None, 1, raw_json="{")
+    assert positions_of(broken) == () and lags([broken], {0: COMMITS}) == ()
+
+
+def test_files_wait_until_an_entry_of_the_log_that_was_read_names_them() -> None:
+    files = [Arrival(0, at(0), 1, 10, None), Arrival(1, at(5), 1, 10, None), Arrival(UNREAD, at(8), 1, 10, None)]
+    found = lags([batch(6, {"logOffset": 0}), batch(9, {"logOffset": 1})], {0: files})
+    assert [(lag.behind_s, lag.rows) for lag in found] == [(1.0, None), (1.0, None)]
+
+
+def test_after_the_last_batch_the_backlog_grows_with_each_arrival() -> None:
+    found = lags_since(batch(5, delta(1)), {0: COMMITS}, at(35))
+    assert [(lag.at, lag.rows) for lag in found] == [(at(5), 0), (at(10), 20), (at(20), 40), (at(30), 60), (at(35), 60)]
+    many = [Arrival(version, at(version), 1, 1, 1) for version in range(5_000)]
+    assert len(lags_since(batch(-1, delta(0)), {0: many}, at(6_000))) <= 260
+
+
+def test_topics_tell_their_ends_and_no_times() -> None:
+    (found,) = lags([batch(1, {"orders": {"0": 4, "1": 6}}, latest=[{"orders": {"0": 10, "1": 6}}])], {})
+    assert (found.rows, found.behind_s) == (6, None)
+    (done,) = lags([batch(1, {"orders": {"0": 10}}, latest=[{"orders": {"0": 10}}])], {})
+    assert (done.rows, done.behind_s) == (0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{"logOffset":7}', FilesPosition(7)),
+        ('{"orders":{"0":4}}', KafkaPosition({"orders": {0: 4}})),
+        (json.dumps(delta(3, 2)), DeltaPosition("t", 3, 2, is_initial=False)),
+        ("7", OtherPosition("7")),
+        ("{", OtherPosition("{")),
+        ('{"reservoirId":"t"}', OtherPosition('{"reservoirId":"t"}')),
+        ('{"orders":{"x":4}}', OtherPosition('{"orders":{"x":4}}')),
+    ],
+)
+def test_an_offset_is_known_by_its_shape(text: str, wanted: object) -> None:
+    assert parse_position(text) == wanted
+
+
+def test_a_topic_is_counted_by_partition() -> None:
+    source = StreamInput("kafka", "orders at broker")
+    heard = TopicEnds(
+        "s", source.name, NOW, firsts={"o": {0: 2, 1: 0}}, ends={"o": {0: 10, 1: 5}}, starts={"o": {0: 2, 1: 0}},
+        unread={"o": {0: (4, at(-60))}}, retention_ms={"o": 120_000},
+    )  # fmt: skip
+    found = kafka_backlog(source, KafkaPosition({"o": {0: 4, 1: 5}}), heard, now=NOW)
+    assert (found.rows, found.lost, found.oldest_unread_at) == (6, 0, at(-60))
+    assert found.data_loss is not None and found.data_loss.at == at(60)
+    begun = kafka_backlog(source, None, heard, now=NOW)
+    assert (begun.rows, begun.oldest_unread_at) == (13, None), "times are those of another offset"
+    assert kafka_backlog(source, KafkaPosition({"o": {0: 0, 1: 5}}), heard, now=NOW).lost == 2
+    beyond = kafka_backlog(source, KafkaPosition({"o": {0: 11, 1: 5}}), heard, now=NOW)
+    assert beyond.rows is None and "made anew" in beyond.unknown
+
+
+def test_the_chart_says_what_waits() -> None:
+    assert build_backlog_figure([], Look()) is None
+    rows = build_backlog_figure([Lag(at(0), 0.0, 0), Lag(at(10), 10.0, 445)], Look())
+    assert rows is not None
+    assert rows["layout"]["title"]["text"] == "Backlog: 445 rows wait"
+    assert rows["data"][0]["y"] == [0, 445]
+    ages = build_backlog_figure([Lag(at(0), 90.0, None)], Look())
+    assert ages is not None
+    assert (ages["layout"]["title"]["text"], ages["data"][0]["y"]) == ("Backlog: 1 min 30 s behind", [1.5])
+    done = build_backlog_figure([Lag(at(0), 0.0, 0)], Look())
+    assert done is not None and done["layout"]["title"]["text"] == "Backlog: caught up"
