@@ -162,7 +162,7 @@ def test_a_method_that_was_named_says_that_its_files_are_gone(prices: Path, open
     options = DiffOptions(key=("id",), method=DiffMethod.KEY_JOIN)
     with pytest.raises(DataFileMissingError) as said:
         compare(spoiled, lake.find("prices"), 0, 3, options)  # type: ignore[arg-type]
-    assert "is gone" in said.value.message and "vacuumed" in said.value.hint
+    assert "is gone" in said.value.message and "bring the file back" in said.value.hint
 
 
 @pytest.mark.parametrize("moment", ["snapshot", "history", "file_difference"])

@@ -64,7 +64,7 @@ def shop_of(spark: SparkSession, tmp_path: Path) -> Callable[[KafkaSource], Shop
 def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
     kafka_broker: KafkaBroker, shop_of: Callable[[KafkaSource], Shop]
 ) -> None:
-    topic = kafka_broker.create("waiting", partitions=3, **{"retention.ms": "3600000"})
+    topic = kafka_broker.create("backlog_waiting", partitions=3, **{"retention.ms": "3600000"})
     first = kafka_broker.produce(topic, [(str(n).encode(), b"one") for n in range(40)])
     shop = shop_of(kafka(kafka_broker.servers, topic, maxOffsetsPerTrigger=10))
     before = shop.backlog()
@@ -96,7 +96,7 @@ def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
 def test_a_topic_made_anew_deleted_records_and_a_silent_broker_are_told(
     kafka_broker: KafkaBroker, shop_of: Callable[[KafkaSource], Shop]
 ) -> None:
-    topic = kafka_broker.create("anew", partitions=1)
+    topic = kafka_broker.create("backlog_anew", partitions=1)
     kafka_broker.produce(topic, [(None, b"x")] * 10)
     shop = shop_of(kafka(kafka_broker.servers, topic))
     shop.lake.process(NAME)
