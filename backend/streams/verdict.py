@@ -105,15 +105,22 @@ def _of_running(evidence: Evidence, observed: Observed, now: datetime) -> tuple[
         return Verdict.CATCHING_UP, "runs its first batch"
     last, backlog = batches[-1], evidence.backlog
     if observed.last_trigger_at and observed.last_trigger_at > last.ended_at:
-        left_s = backlog.behind_s if backlog and backlog.is_caught_up is False else None
-        if backlog and left_s is not None and left_s > _stall_after_s(evidence.declaration, batches):
-            return Verdict.STALLED, f"runs, but takes nothing of what waits: {waiting(backlog, now=now)}"
+        if backlog and backlog.is_caught_up is False and backlog.behind_s is not None:
+            return _of_unread(backlog, stall_after_s=_stall_after_s(evidence.declaration, batches))
         return Verdict.IDLE, f"has had nothing new to read for {span_text((now - last.ended_at).total_seconds())}"
     window = batches[-WINDOW:]
     behind_s = _behind_s(backlog, window) if backlog else None
     if backlog is None or behind_s is None:
         return _of_rows(evidence, window)
     return _of_backlog(evidence, backlog, behind_s, window)
+
+
+def _of_unread(backlog: Backlog, *, stall_after_s: float) -> tuple[Verdict, str]:
+    """Of a stream that had nothing to read, and now has."""
+    waits = waiting(backlog, now=backlog.seen_at)
+    if (backlog.behind_s or 0.0) > stall_after_s:
+        return Verdict.STALLED, f"runs, but takes nothing of what waits: {waits}"
+    return Verdict.OK, f"takes at its next trigger what came: {waits}"
 
 
 def _of_backlog(
