@@ -12,10 +12,12 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from backend.errors import LakehouseError
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.streams.backlog.positions import KafkaPosition, parse_position
-from backend.streams.checkpoint import checkpoint_folder, read_checkpoint, read_offsets
+from backend.streams.backlog.kafka import places
+from backend.streams.backlog.positions import KafkaPosition, read_positions
+from backend.streams.checkpoint import read_checkpoint
 from backend.streams.model import TopicEnds
 from pipelines.failures import describe
 from pipelines.registry import Registry
@@ -108,20 +110,12 @@ class TopicWatch:
         """Where the stream stands in these partitions; empty before its first batch."""
         location = self._registry.get(stream).checkpoint_location(self._settings)
         try:
-            folder = checkpoint_folder(self._settings, location)
-            batch = read_checkpoint(folder).processed_batch
-            lines = read_offsets(folder, batch).sources if batch is not None else ()
+            folder = declared_folder(self._settings, location)
+            positions = read_positions(folder, read_checkpoint(folder).processed_batch).values()
         except LakehouseError:
             return {}  # its own page says why
-        found = [parse_position(line) for line in lines if line is not None]
-        offsets = {
-            (topic, partition): offset
-            for each in found
-            if isinstance(each, KafkaPosition)
-            for topic, of in each.offsets.items()
-            for partition, offset in of.items()
-        }
-        return {place: offset for place, offset in offsets.items() if place in partitions}
+        read = (each.offsets for each in positions if isinstance(each, KafkaPosition))
+        return {place: offset for offsets in read for place, offset in places(offsets) if place in partitions}
 
 
 def _starts(

@@ -4,26 +4,20 @@ Rule: who asks what is being computed waits for the same job. Ctrl-C cancels the
 may leave a part of the answer, and only leaves one that somebody else did.
 """
 
-import time
 from typing import TYPE_CHECKING
 
-from app.changes.view.progress import job_words
-from app.cli.output import now, one_line, say
+from app.cli.jobs import START, awaited, require_host
+from app.cli.output import now, say
 from app.cli.streams import actor, control_store
 from backend.diff.host_job import job_request, read_answer, results_lake
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.prepare import PreparedDiff
 from backend.errors import JobError, JobResultMissingError
-from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.settings import Settings
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore
-
-_POLL_S = 0.25
-_PATIENCE_S = 60.0  # a host that died is started again
-_START = "start one with `weir host`"
 
 
 def compared(prepared: PreparedDiff, settings: Settings) -> VersionDiff:
@@ -34,7 +28,7 @@ def compared(prepared: PreparedDiff, settings: Settings) -> VersionDiff:
     wanted = job_request(prepared, actor=actor(), reason="weir diff", time_limit_s=settings.jobs.time_limit_s)
     with control_store(settings) as store:
         if store is None:
-            raise JobError("there is no control store, so no stream host either", hint=_START)
+            raise JobError("there is no control store, so no stream host either", hint=START)
         done = _done(store, settings, wanted)
         try:
             return read_answer(results_lake(settings), settings, prepared, done)
@@ -46,7 +40,7 @@ def compared(prepared: PreparedDiff, settings: Settings) -> VersionDiff:
 def _done(store: "ControlStore", settings: Settings, wanted: JobRequest, *, instead_of: str | None = None) -> Job:
     known, asked_at = store.jobs.find(wanted.fingerprint), now()
     if known is None or known.state is not JobState.DONE or known.job_id == instead_of:
-        _require_host(store, settings)
+        require_host(store, settings)
     job = store.jobs.submit(wanted, now=asked_at, instead_of=instead_of)
     try:
         return _ended(store, settings, job)
@@ -62,17 +56,7 @@ def _done(store: "ControlStore", settings: Settings, wanted: JobRequest, *, inst
 
 
 def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:
-    said, stale_s = "", settings.host.heartbeat_stale_s
-    while not job.state.is_over:
-        hosts, clock = store.hosts(), now()
-        if (why := why_no_host(hosts, now=clock, stale_s=stale_s + _PATIENCE_S)) is not None:
-            raise JobError(f"job {job.job_id} waits: {why}", hint=f"{_START}; the same command finds the job again")
-        words = job_words(job, now=clock, is_orphan=is_orphan(job, hosts, now=clock, stale_s=stale_s))
-        if (key := words.rpartition(" · ")[0]) != said:
-            say(one_line(words), style="dim", to_stderr=True)
-            said = key
-        time.sleep(_POLL_S)
-        job = store.jobs.get(job.job_id) or job
+    job = awaited(store, settings, job, hint=f"{START}; the same command finds the job again")
     if job.result_uri is not None:
         return job
     if job.state is JobState.CANCELLED:
@@ -80,9 +64,3 @@ def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:
     if job.state is JobState.FAILED:
         raise JobError(f"the stream host could not compare: {job.error}", hint=job.hint)
     return job
-
-
-def _require_host(store: "ControlStore", settings: Settings) -> None:
-    why = why_no_host(store.hosts(), now=now(), stale_s=settings.host.heartbeat_stale_s)
-    if why is not None:
-        raise JobError(why, hint=_START)

@@ -3,19 +3,28 @@
 Rule: as for streams: an act is the wish of a named person with a reason; a store that does not exist is not made.
 """
 
+import time
+from typing import TYPE_CHECKING
+
 from app.changes.view.progress import job_words
 from app.cli import documents
 from app.cli.lake import services
 from app.cli.output import now, one_line, print_json, print_table, say
 from app.cli.streams import actor, control_store
-from backend.errors import JobNotFoundError
+from backend.errors import JobError, JobNotFoundError
 from backend.format import ago
-from backend.jobs.host_liveness import is_orphan
+from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import Job, JobState
 from backend.settings import Settings
 from backend.streams.model import HostHeartbeat
 
+if TYPE_CHECKING:
+    from backend.store.store import ControlStore
+
 _SHOWN = 50
+_POLL_S = 0.25
+_PATIENCE_S = 60.0  # a host that died is started again
+START = "start one with `weir host`"
 
 
 def everything(*, as_json: bool) -> int:
@@ -49,6 +58,29 @@ def cancel(job_id: str, reason: str, *, as_json: bool) -> int:
     else:
         say(f"{job_id}: its host was asked to end it. `weir jobs` shows when it is so.")
     return 0
+
+
+def require_host(store: "ControlStore", settings: Settings) -> None:
+    """Raise `JobError` where no host is alive."""
+    why = why_no_host(store.hosts(), now=now(), stale_s=settings.host.heartbeat_stale_s)
+    if why is not None:
+        raise JobError(why, hint=START)
+
+
+def awaited(store: "ControlStore", settings: Settings, job: Job, *, hint: str) -> Job:
+    """The job once it is over, however it ended; says how far it is, and raises `JobError` when no host is left."""
+    said, stale_s = "", settings.host.heartbeat_stale_s
+    while not job.state.is_over:
+        hosts, clock = store.hosts(), now()
+        if (why := why_no_host(hosts, now=clock, stale_s=stale_s + _PATIENCE_S)) is not None:
+            raise JobError(f"job {job.job_id} waits: {why}", hint=hint)
+        words = job_words(job, now=clock, is_orphan=is_orphan(job, hosts, now=clock, stale_s=stale_s))
+        if (key := words.rpartition(" · ")[0]) != said:
+            say(one_line(words), style="dim", to_stderr=True)
+            said = key
+        time.sleep(_POLL_S)
+        job = store.jobs.get(job.job_id) or job
+    return job
 
 
 def _known(settings: Settings) -> tuple[list[Job], list[HostHeartbeat]]:

@@ -3,14 +3,13 @@
 Rule: nothing is asked for without a reason and, since rows change, the stream's name typed once more.
 """
 
-import time
 from typing import TYPE_CHECKING
 
+from app.cli.jobs import awaited, require_host
 from app.cli.lake import services
 from app.cli.output import now, one_line, print_json, say
 from app.cli.streams import actor, control_store, known_streams
 from backend.errors import JobError, StreamNotFoundError, StreamRefusedError
-from backend.jobs.host_liveness import why_no_host
 from backend.jobs.model import JobState
 from backend.settings import Settings
 from backend.streams.backlog.reader import BacklogReader
@@ -19,9 +18,6 @@ from backend.streams.reset_preview import load_preview
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore
-
-_POLL_S = 0.25
-_PATIENCE_S = 60.0
 
 
 def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: bool, as_json: bool) -> int:
@@ -52,16 +48,9 @@ def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: b
 
 def _done(store: "ControlStore", settings: Settings, name: str, level: ResetLevel, reason: str) -> str:
     """Waits for the host; raises `JobError` where it could not, or is not there."""
-    stale_s = settings.host.heartbeat_stale_s
-    if (why := why_no_host(store.hosts(), now=now(), stale_s=stale_s)) is not None:
-        raise JobError(why, hint="start one with `weir host`")
+    require_host(store, settings)
     wanted = reset_job(name, level, actor=actor(), reason=reason)
-    job = store.jobs.submit(wanted, now=now())
-    while not job.state.is_over:
-        if (why := why_no_host(store.hosts(), now=now(), stale_s=stale_s + _PATIENCE_S)) is not None:
-            raise JobError(f"job {job.job_id} waits: {why}", hint="`weir jobs` says when it is done")
-        time.sleep(_POLL_S)
-        job = store.jobs.get(job.job_id) or job
+    job = awaited(store, settings, store.jobs.submit(wanted, now=now()), hint="`weir jobs` says when it is done")
     if job.state is not JobState.DONE:
         raise JobError(f"{name} was not reset: {job.error or job.state.value.lower()}", hint=job.hint)
     return job.job_id

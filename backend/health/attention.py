@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.format import duration_text, things
+from backend.format import duration_text
 from backend.health.merging import gain_text, merge_gain
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, UnreadableTable
 from backend.settings import Settings
-from backend.streams.backlog.words import data_loss_sentence
+from backend.streams.backlog.words import data_loss_sentence, lost_text
 from backend.streams.model import DesiredState, HostHeartbeat, StreamState, StreamStatus, Verdict
 
 MOST_DETAIL = 60  # characters
@@ -114,7 +114,7 @@ def _expiring(streams: Iterable[StreamStatus], now: datetime, rules: AttentionRu
         loss = backlog.data_loss
         left_s = (loss.at - now).total_seconds() if loss else None
         if backlog.lost:
-            what = f"{name} was too late: {things(backlog.lost, 'version')} were deleted before it read them."
+            what = f"{name} was too late: {lost_text(backlog)} were deleted before it read them."
             step = "Its page says which source; a reset reads what is still there."
             yield AttentionItem(Severity.CRITICAL, Cause.EXPIRING_STREAM, name, what, step, backlog.oldest_unread_at)
         elif loss and left_s is not None and left_s < min(rules.data_loss_within_s, backlog.behind_s or 0.0):

@@ -169,8 +169,11 @@ class ControlStore:
     def topic_ends(self) -> dict[str, list[TopicEnds]]:
         """What brokers said last, by stream."""
         with self._database.reading() as connection:
-            found = [rows.topic_ends_of(row) for row in connection.execute(sa.select(schema.topic_ends)).mappings()]
-        return {each.stream: [other for other in found if other.stream == each.stream] for each in found}
+            told = [rows.topic_ends_of(row) for row in connection.execute(sa.select(schema.topic_ends)).mappings()]
+        found: dict[str, list[TopicEnds]] = {}
+        for each in told:
+            found.setdefault(each.stream, []).append(each)
+        return found
 
     # hosts, leases, audit --------------------------------------------------------------------------------------
 

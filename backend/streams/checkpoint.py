@@ -13,9 +13,6 @@ from typing import Any
 
 from backend.errors import CheckpointError, ObjectMissingError
 from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import normal_uri
-from backend.lake.storage.storage import Storage
-from backend.settings import Settings
 
 _NONE = "-"  # a source that had nothing to offer yet
 
@@ -56,11 +53,6 @@ class Offsets:
     sources: tuple[str | None, ...]
     conf: Mapping[str, str] = field(default_factory=dict)
     watermark: datetime | None = None
-
-
-def checkpoint_folder(settings: Settings, location: str) -> Folder:
-    """The folder of a checkpoint, below `$WEIR_HOME` or an allowed root; raises `PathRefusedError`."""
-    return Storage(settings, beside=[str(settings.home)]).folder(normal_uri(location))
 
 
 def read_checkpoint(folder: Folder) -> Checkpoint:

@@ -38,7 +38,7 @@ class Resets:
         self._require_rest(spec, request.level)
         folder = set_aside_folder(self._settings, spec.name) / job.job_id
         undone = self._last(spec, job) if request.level is ResetLevel.UNDO else None
-        note = self._noted(folder, job, request.level, session)
+        note = self._noted(folder, job, undone, session)
         if request.level is ResetLevel.FULL:
             self._empty(spec, session, job)
         if undone is not None:
@@ -65,16 +65,16 @@ class Resets:
             raise StreamRefusedError(f"no checkpoint of {spec.name} was set aside", hint="there is nothing to undo")
         return kept[-1]
 
-    def _noted(self, folder: Path, job: Job, level: ResetLevel, session: SparkSession) -> Note:
+    def _noted(self, folder: Path, job: Job, undone: Path | None, session: SparkSession) -> Note:
         """The note of this job, written before anything else is done."""
         file = folder / NOTE
         if file.exists():
             return read_note(folder)
         spec = self._registry.get(job.subject)
-        undone = self._last(spec, job).name if level is ResetLevel.UNDO else None
+        level, undoes = ResetRequest.parse(job.request).level, undone.name if undone else None
         uris = [table.uri(self._settings) for table in spec.writes]
         versions = {uri: int(_newest(session, uri)["version"]) for uri in uris if DeltaTable.isDeltaTable(session, uri)}
-        note = Note(job.job_id, level.value, job.requested_at.isoformat(), job.actor, job.reason, versions, undone)
+        note = Note(job.job_id, level.value, job.requested_at.isoformat(), job.actor, job.reason, versions, undoes)
         folder.mkdir(parents=True, exist_ok=True)
         draft = folder / ".note"
         draft.write_text(json.dumps(asdict(note)), encoding="utf-8")

@@ -7,8 +7,9 @@ import pytest
 
 from backend.errors import CheckpointError, ObjectMissingError, PathRefusedError
 from backend.lake.storage.folder import Folder
+from backend.lake.storage.storage import declared_folder
 from backend.settings import load_settings
-from backend.streams.checkpoint import checkpoint_folder, query_id, read_checkpoint, read_offsets
+from backend.streams.checkpoint import query_id, read_checkpoint, read_offsets
 from tests.checkpoints import write_checkpoint
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -21,7 +22,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, place: Path) -> Folder:
-    return checkpoint_folder(load_settings(home=tmp_path), str(place))
+    return declared_folder(load_settings(home=tmp_path), str(place))
 
 
 @pytest.mark.parametrize(
@@ -95,4 +96,4 @@ def test_a_checkpoint_outside_the_home_and_the_roots_is_refused(tmp_path: Path) 
     home = tmp_path / "home"
     home.mkdir()
     with pytest.raises(PathRefusedError):
-        checkpoint_folder(load_settings(home=home), str(tmp_path / "elsewhere"))
+        declared_folder(load_settings(home=home), str(tmp_path / "elsewhere"))

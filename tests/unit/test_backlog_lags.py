@@ -9,7 +9,7 @@ import pytest
 from app.streams.view.figures import Look, build_backlog_figure
 from backend.lake.history.arrivals import Arrival
 from backend.streams.backlog.kafka import kafka_backlog
-from backend.streams.backlog.lags import UNREAD, lags, lags_since, positions_of
+from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags_since
 from backend.streams.backlog.model import Lag
 from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, OtherPosition, parse_position
 from backend.streams.model import Progress, StreamInput, TopicEnds
@@ -25,12 +25,12 @@ def delta(version: int, index: int = -1, *, is_initial: bool = False) -> dict[st
     return {"reservoirId": "t", "reservoirVersion": version, "index": index, "isStartingVersion": is_initial}
 
 
-def batch(ends_s: float, *sources: dict[str, object] | None, latest: Sequence[object] = ()) -> Progress:
+def batch(ends_s: float, *sources: dict[str, object] | None, latest: Sequence[object] = ()) -> BatchEnd:
     said = [{"endOffset": end} for end in sources]
     for each, newest in zip(said, latest, strict=False):
         each["latestOffset"] = newest  # type: ignore[assignment]
     raw = json.dumps({"sources": said})
-    return Progress("s", "q", "r", 1, at(ends_s - 1), 10, None, None, 1_000, raw_json=raw)
+    return batch_end(Progress("s", "q", "r", 1, at(ends_s - 1), 10, None, None, 1_000, raw_json=raw))
 
 
 COMMITS = [Arrival(version, at(10 * version), 2, 100, 20) for version in range(5)]
@@ -50,8 +50,8 @@ def test_what_lay_behind_an_offset_when_a_batch_ended() -> None:
 
 def test_a_batch_without_known_offsets_has_no_lag() -> None:
     assert lags([batch(25, delta(1, is_initial=True)), batch(26, None), batch(27)], {0: COMMITS}) == ()
-    broken = Progress("s", "q", "r", 1, NOW, 1, None, None, 1, raw_json="{")
-    assert positions_of(broken) == () and lags([broken], {0: COMMITS}) == ()
+    broken = batch_end(Progress("s", "q", "r", 1, NOW, 1, None, None, 1, raw_json="{"))
+    assert broken.positions == () and lags([broken], {0: COMMITS}) == ()
 
 
 def test_files_wait_until_an_entry_of_the_log_that_was_read_names_them() -> None:

@@ -170,9 +170,8 @@ def build_source_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
 
 
 def _source_note(source: SourceBacklog, now: datetime) -> str:
-    lost = f"{things(source.lost, 'version')} lost before they were read" if source.lost else source.detail
     loss = data_loss_sentence(source.data_loss, now=now) if source.data_loss else ""
-    return "; ".join(part for part in (lost, source.unknown, loss) if part) or UNKNOWN
+    return "; ".join(part for part in (source.detail, source.unknown, loss) if part) or UNKNOWN
 
 
 def build_run_frame(runs: Sequence[Run], *, now: datetime) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.lake.history.change_feed import feed_files
 from backend.lake.log.actions import Kind
 from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice
@@ -55,8 +56,7 @@ def _arrival(log: TableLog, commit: CommitSlice, *, feed: bool, read: int = 0) -
     actions = commit.actions
     at = committed_at(commit.record.commit_info) or log.modified_at(commit.record.version)
     gone = actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE)))
-    offered = _offered(actions, feed=feed)
-    left = offered.slice(read)
+    left = (feed_files(actions) if feed else _appended(actions)).slice(read)
     return Arrival(
         version=commit.record.version,
         committed_at=at,
@@ -69,11 +69,13 @@ def _arrival(log: TableLog, commit: CommitSlice, *, feed: bool, read: int = 0) -
     )
 
 
-def _offered(actions: pa.Table, *, feed: bool) -> pa.Table:
-    if not feed:
-        return actions.filter(pc.and_(pc.equal(actions["kind"], int(Kind.ADD)), actions["data_change"]))
-    changes = actions.filter(pc.equal(actions["kind"], int(Kind.CDC)))
-    return changes if changes.num_rows else actions.filter(actions["data_change"])
+def rest_of_snapshot(files: pa.Table, read: int) -> pa.Table:
+    """What is left of a snapshot's files (with `modified_at` and `path`) when the first `read` of them were read."""
+    return files.sort_by([("modified_at", "ascending"), ("path", "ascending")]).slice(read)
+
+
+def _appended(actions: pa.Table) -> pa.Table:
+    return actions.filter(pc.and_(pc.equal(actions["kind"], int(Kind.ADD)), actions["data_change"]))
 
 
 def _rows(log: TableLog, files: pa.Table, *, whole: bool) -> int | None:

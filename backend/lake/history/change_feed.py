@@ -85,11 +85,12 @@ def change_files(commits: Iterable[CommitSlice]) -> list[str]:
     """The files that the feed of these commits is read from: change files where a commit has them, else its data."""
     paths: list[str] = []
     for commit in commits:
-        paths += _feed_files(commit.actions)["path"].to_pylist()
+        paths += feed_files(commit.actions)["path"].to_pylist()
     return paths
 
 
-def _feed_files(actions: pa.Table) -> pa.Table:
+def feed_files(actions: pa.Table) -> pa.Table:
+    """The files of one commit that its feed is read from, in their order."""
     if not actions.num_rows:
         return actions
     feed = actions.filter(pc.equal(actions["kind"], int(Kind.CDC)))
@@ -101,7 +102,7 @@ def _beyond_reader(log: TableLog, first: int, last: int) -> tuple[int, str] | No
     if log.state(last).metadata.configuration.get(MAPPING, "none").lower() != "none":
         return last, "the change feed of a table with column mapping cannot be read yet"
     for version in range(last, first - 1, -1):
-        files = _feed_files(log.commits([version])[0].actions)
+        files = feed_files(log.commits([version])[0].actions)
         if not files.num_rows:
             continue
         if pc.any(files["is_encoded"]).as_py():

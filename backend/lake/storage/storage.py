@@ -50,5 +50,11 @@ class Storage:
         return self._options.get(self.root_of(uri), {})
 
 
+def declared_folder(settings: Settings, uri: str) -> Folder:
+    """A folder that a stream was declared with, a checkpoint or files: below an allowed root or `$WEIR_HOME`; raises
+    `PathRefusedError`."""
+    return Storage(settings, beside=[str(settings.home)]).folder(normal_uri(uri))
+
+
 def _is_really_within(uri: str, root: str) -> bool:
     return not is_remote(uri) and not is_remote(root) and is_within(real(uri), real(root))

@@ -15,7 +15,7 @@ from backend.errors import CheckpointError, StorageError
 from backend.lake.history.arrivals import Arrival
 from backend.lake.storage.folder import Entry, Folder
 from backend.lake.storage.paths import is_remote, normal_uri
-from backend.lake.storage.storage import Storage
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.streams.backlog.lags import UNREAD
 from backend.streams.backlog.model import SourceBacklog, known_sum
@@ -35,7 +35,7 @@ def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, p
     """
     if why := _uncounted(source):
         raise StorageError(why)
-    folder = Storage(settings, beside=[str(settings.home)]).folder(normal_uri(source.uri))
+    folder = declared_folder(settings, source.uri)
     named = _named(checkpoint, place)
     there = list(_files(folder))
     if len(there) > MOST_FILES:
@@ -62,10 +62,15 @@ def files_backlog(source: StreamInput, position: FilesPosition | None, files: li
     )
 
 
+def has_pattern(uri: str) -> bool:
+    """Whether an address stands for several folders."""
+    return bool(_PATTERN & set(uri))
+
+
 def _uncounted(source: StreamInput) -> str:
     if not source.uri:
         return "its folder is not known"
-    if _PATTERN & set(source.uri) or "pathGlobFilter" in source.options:
+    if has_pattern(source.uri) or "pathGlobFilter" in source.options:
         return "its files are chosen by a pattern"
     return "its reader passes over old files" if "maxFileAge" in source.options else ""
 

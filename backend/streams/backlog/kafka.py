@@ -18,11 +18,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 def unread_records(read: Offsets, ends: Offsets) -> int:
     """Records of all partitions after those that were read; a partition that was never read counts from its start."""
-    return sum(
-        max(0, end - read.get(topic, {}).get(partition, 0))
-        for topic, of in ends.items()
-        for partition, end in of.items()
-    )
+    return sum(max(0, end - _at(read, place, 0)) for place, end in places(ends))
 
 
 def kafka_backlog(
@@ -35,13 +31,13 @@ def kafka_backlog(
     if heard.problem:
         return replace(blank, unknown=f"the broker did not answer: {heard.problem}")
     read = position.offsets if position else heard.starts
-    beyond = [place for place, end in _places(heard.ends) if _at(read, place, 0) > end]
+    beyond = [place for place, end in places(heard.ends) if _at(read, place, 0) > end]
     if beyond:
         topic, partition = beyond[0]
         why = f"the offset of {topic}-{partition} lies beyond its end: the topic was made anew"
         return replace(blank, unknown=why)
     begun = {t: {p: max(first, _at(read, (t, p), first)) for p, first in of.items()} for t, of in heard.firsts.items()}
-    lost = sum(max(0, first - _at(read, place, first)) for place, first in _places(heard.firsts)) if position else 0
+    lost = sum(max(0, first - _at(read, place, first)) for place, first in places(heard.firsts)) if position else 0
     rows = unread_records(begun, heard.ends)
     found = replace(blank, rows=rows, lost=lost, oldest_unread_at=_oldest(heard, begun) if rows else None)
     old_s = (now - heard.at).total_seconds()
@@ -53,7 +49,8 @@ def kafka_backlog(
     )
 
 
-def _places(offsets: Offsets) -> Iterator[tuple[tuple[str, int], int]]:
+def places(offsets: Offsets) -> Iterator[tuple[tuple[str, int], int]]:
+    """Topic and partition of each, and its offset."""
     return (((topic, partition), offset) for topic, of in offsets.items() for partition, offset in of.items())
 
 
@@ -65,7 +62,7 @@ def _at(offsets: Offsets, place: tuple[str, int], default: int) -> int:
 def _oldest(heard: TopicEnds, begun: Offsets) -> datetime | None:
     """The time of the oldest unread record; None where a partition was read on since the host looked."""
     times = []
-    for place, end in _places(heard.ends):
+    for place, end in places(heard.ends):
         at = _at(begun, place, 0)
         if at < end:
             looked, time = heard.unread.get(place[0], {}).get(place[1], (-1, None))

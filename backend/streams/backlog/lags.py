@@ -6,6 +6,7 @@ and a restart forgets nothing.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from statistics import median
@@ -41,59 +42,55 @@ def trend(values: Sequence[float], *, tolerance: float) -> Trend | None:
     return Trend.GROWING if after > before else Trend.SHRINKING
 
 
-def latest_of(batch: Progress) -> dict[int, KafkaPosition]:
-    """The ends of its topics when a batch was planned, by the source's number."""
+@dataclass(frozen=True, slots=True)
+class BatchEnd:
+    """Where each source stood when a batch had ended, in Spark's order, () where the event does not say; `latest`: the
+    ends of its topics when it was planned, by the source's number."""
+
+    at: datetime
+    positions: tuple[Position, ...] = ()
+    latest: Mapping[int, KafkaPosition] = field(default_factory=dict)
+
+
+def batch_end(batch: Progress) -> BatchEnd:
+    """As Spark's JSON of a batch says it."""
     try:
         sources = json.loads(batch.raw_json)["sources"]
-        found = [parse_position(json.dumps(source.get("latestOffset"))) for source in sources]
+        positions = tuple(parse_position(json.dumps(source["endOffset"])) for source in sources)
+        newest = [parse_position(json.dumps(source.get("latestOffset"))) for source in sources]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    return {place: each for place, each in enumerate(found) if isinstance(each, KafkaPosition)}
+        return BatchEnd(batch.ended_at)
+    latest = {place: each for place, each in enumerate(newest) if isinstance(each, KafkaPosition)}
+    return BatchEnd(batch.ended_at, positions, latest)
 
 
-def positions_of(batch: Progress) -> tuple[Position, ...]:
-    """Where each source stood when a batch had ended, in Spark's order; () where the event does not say."""
-    try:
-        sources = json.loads(batch.raw_json)["sources"]
-        return tuple(parse_position(json.dumps(source["endOffset"])) for source in sources)
-    except (ValueError, KeyError, TypeError):
-        return ()
-
-
-def lags(batches: Iterable[Progress], arrivals: Mapping[int, Sequence[Arrival]]) -> tuple[Lag, ...]:
+def lags(ends: Iterable[BatchEnd], arrivals: Mapping[int, Sequence[Arrival]]) -> tuple[Lag, ...]:
     """One a batch whose positions are known. `arrivals` by the source's number; a file's version is that of the entry
     in the source's log that names it, or `UNREAD`."""
-    found = [_lag(positions_of(batch), arrivals, batch.ended_at, latest_of(batch)) for batch in batches]
+    found = (_lag(end, arrivals) for end in ends)
     return tuple(lag for lag in found if lag is not None)
 
 
-def lags_since(last: Progress, arrivals: Mapping[int, Sequence[Arrival]], now: datetime) -> tuple[Lag, ...]:
+def lags_since(last: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]], now: datetime) -> tuple[Lag, ...]:
     """How what waits grew while nothing was read: at the end of the last batch, at arrivals since (at most `MOST`), and
     now. Of topics the first alone is known."""
-    positions, since = positions_of(last), last.ended_at
     times = sorted({each.committed_at for of in arrivals.values() for each in of if each.files and each.committed_at})
-    later = [at for at in times if since < at < now]
+    later = [at for at in times if last.at < at < now]
     thinned = later[:: len(later) // MOST + 1]
-    found = [*lags([last], arrivals), *(_lag(positions, arrivals, at, {}) for at in (*thinned, now))]
-    return tuple(lag for lag in found if lag is not None)
+    return lags([last, *(BatchEnd(at, last.positions) for at in (*thinned, now))], arrivals)
 
 
-def _lag(
-    positions: tuple[Position, ...],
-    arrivals: Mapping[int, Sequence[Arrival]],
-    at: datetime,
-    latest: Mapping[int, KafkaPosition],
-) -> Lag | None:
-    """Of a topic no times are known, and its end only as `latest` has it."""
-    known = [place for place, each in enumerate(positions) if _has_times(each)]
-    topics = {place: each for place, each in enumerate(positions) if isinstance(each, KafkaPosition)}
-    if not (known or topics) or known != sorted(arrivals) or topics.keys() - latest.keys():
+def _lag(end: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]]) -> Lag | None:
+    """Of a topic no times are known, and its end only as the batch was planned."""
+    known = [place for place, each in enumerate(end.positions) if _has_times(each)]
+    topics = {place: each for place, each in enumerate(end.positions) if isinstance(each, KafkaPosition)}
+    if not (known or topics) or known != sorted(arrivals) or topics.keys() - end.latest.keys():
         return None
-    unread = [each for place in known for each in _unread(arrivals[place], positions[place], at)]
-    oldest = min((each.committed_at for each in unread if each.committed_at), default=at)
-    records = [unread_records(each.offsets, latest[place].offsets) for place, each in topics.items()]
-    behind_s = None if any(records) else (at - oldest).total_seconds()
-    return Lag(at, behind_s, known_sum([0, *records, *(each.rows for each in unread)]))
+    unread = [each for place in known for each in _unread(arrivals[place], end.positions[place], end.at)]
+    oldest = min((each.committed_at for each in unread if each.committed_at), default=end.at)
+    records = [unread_records(each.offsets, end.latest[place].offsets) for place, each in topics.items()]
+    behind_s = None if any(records) else (end.at - oldest).total_seconds()
+    return Lag(end.at, behind_s, known_sum([0, *records, *(each.rows for each in unread)]))
 
 
 def _has_times(position: Position) -> bool:

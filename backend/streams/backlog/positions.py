@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backend.lake.storage.folder import Folder
+from backend.streams.checkpoint import read_offsets
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaPosition:
@@ -57,6 +60,13 @@ class OtherPosition:
 
 
 Position = DeltaPosition | FilesPosition | KafkaPosition | VersionsPosition | OtherPosition
+
+
+def read_positions(checkpoint: Folder, batch: int | None) -> dict[int, Position]:
+    """Where the sources stood at the end of a batch, by their number in the checkpoint; without those that had nothing
+    yet. Raises what `read_offsets` raises."""
+    lines = read_offsets(checkpoint, batch).sources if batch is not None else ()
+    return {place: parse_position(line) for place, line in enumerate(lines) if line is not None}
 
 
 def parse_position(text: str) -> Position:

@@ -13,10 +13,11 @@ from backend.errors import LakehouseError
 from backend.lake.history.arrivals import Arrival
 from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.streams.backlog.files import files_backlog, read_files
 from backend.streams.backlog.kafka import kafka_backlog
-from backend.streams.backlog.lags import lags, lags_since, positions_of
+from backend.streams.backlog.lags import BatchEnd, batch_end, lags, lags_since
 from backend.streams.backlog.model import Backlog, Lag, SourceBacklog
 from backend.streams.backlog.positions import (
     DeltaPosition,
@@ -24,10 +25,10 @@ from backend.streams.backlog.positions import (
     KafkaPosition,
     Position,
     VersionsPosition,
-    parse_position,
+    read_positions,
 )
 from backend.streams.backlog.tables import MOST_VERSIONS, is_skipped, table_backlog, view_backlog
-from backend.streams.checkpoint import checkpoint_folder, read_checkpoint, read_offsets
+from backend.streams.checkpoint import read_checkpoint
 from backend.streams.model import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
 
 KEEP_S = 5.0
@@ -65,14 +66,15 @@ class BacklogReader:
         with self._lock:
             known = self._known.get(declared.name)
             if known is None or self._clock() - known[0] >= self._keep_s:
-                known = self._known[declared.name] = self._clock(), self._look(declared, recent, now, topics)[0]
+                ends = [batch_end(each) for each in recent]
+                known = self._known[declared.name] = self._clock(), self._look(declared, ends, now, topics)[0]
             return known[1]
 
     def from_start(self, declared: StreamDeclaration, topics: Sequence[TopicEnds] = (), *, now: datetime) -> Backlog:
         """What a first start would read: all that its sources hold. Not kept."""
         inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
         try:
-            folder = checkpoint_folder(self._settings, declared.checkpoint_location)
+            folder = declared_folder(self._settings, declared.checkpoint_location)
         except LakehouseError as exc:
             return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now)
         look = _Look(self._lake, self._settings, folder, [], {each.source: each for each in topics}, now)
@@ -83,29 +85,27 @@ class BacklogReader:
         () where its sources keep no times. Not kept."""
         if not batches:
             return ()
-        _, arrivals = self._look(declared, batches, now)
-        last = batches[-1]
-        return (*lags(batches[:-1], arrivals), *lags_since(last, arrivals, now))
+        ends = [batch_end(each) for each in batches]
+        _, arrivals = self._look(declared, ends, now)
+        return (*lags(ends[:-1], arrivals), *lags_since(ends[-1], arrivals, now))
 
     def _look(
-        self, declared: StreamDeclaration, recent: Sequence[Progress], now: datetime, topics: Sequence[TopicEnds] = ()
+        self, declared: StreamDeclaration, ends: Sequence[BatchEnd], now: datetime, topics: Sequence[TopicEnds] = ()
     ) -> tuple[Backlog, Mapping[int, Sequence[Arrival]]]:
-        """With what came to each source since the oldest of the recent batches."""
+        """With what came to each source since the oldest of these batches."""
         inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
         try:
-            folder = checkpoint_folder(self._settings, declared.checkpoint_location)
-            batch = read_checkpoint(folder).processed_batch
-            lines = read_offsets(folder, batch).sources if batch is not None else ()
+            folder = declared_folder(self._settings, declared.checkpoint_location)
+            placed = list(read_positions(folder, read_checkpoint(folder).processed_batch).items())
         except LakehouseError as exc:
             return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now), {}
-        placed = [(place, parse_position(line)) for place, line in enumerate(lines) if line is not None]
         if declared.is_view:
             return Backlog(tuple(self._of_view(inputs, placed)), now), {}
         heard = {each.source: each for each in topics}
-        look = _Look(self._lake, self._settings, folder, [positions_of(each) for each in recent], heard, now)
+        look = _Look(self._lake, self._settings, folder, [end.positions for end in ends], heard, now)
         found = matched(inputs, placed, [look.table_id(each) for each in inputs])
         sources = tuple(look.source(each, found.get(number)) for number, each in enumerate(inputs))
-        return Backlog(sources, now, lags(recent, look.arrivals)), look.arrivals
+        return Backlog(sources, now, lags(ends, look.arrivals)), look.arrivals
 
     def _of_view(self, inputs: Sequence[StreamInput], placed: Sequence[Placed]) -> Iterator[SourceBacklog]:
         versions: dict[str, int] = {}

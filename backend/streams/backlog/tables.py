@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import LakehouseError
-from backend.lake.history.arrivals import Arrival
+from backend.lake.history.arrivals import Arrival, rest_of_snapshot
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.retention.runs import DEFAULTS, DELETED_FILES, LOG_RETENTION
@@ -91,8 +91,9 @@ def _with_snapshot(lake: Lake, found: SourceBacklog, ref: TableRef, position: De
     except LakehouseError as exc:
         return replace(found, files=None, size_bytes=None, rows=None, unknown=exc.message)
     files = snapshot.columns(["path", "size_bytes", "num_records", "deleted_rows", "modified_at"])
-    left = files.sort_by([("modified_at", "ascending"), ("path", "ascending")]).slice(position.files_read)
-    detail = f"the first read of v{position.version}: {position.files_read:,} of {files.num_rows:,} files done"
+    left = rest_of_snapshot(files, position.files_read)
+    done = f"the first read of v{position.version}: {position.files_read:,} of {files.num_rows:,} files done"
+    detail = "; ".join(filter(None, [found.detail, done]))
     return replace(_with_files(found, left, at=snapshot.committed_at), detail=detail, is_first_read=left.num_rows > 0)
 
 

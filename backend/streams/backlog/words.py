@@ -7,6 +7,7 @@ from datetime import datetime
 
 from backend.format import UNKNOWN, bytes_text, span_text, things, utc_text
 from backend.streams.backlog.model import Backlog, DataLoss, SourceBacklog
+from backend.streams.model import InputKind
 
 
 def behind_text(backlog: Backlog | None) -> str:
@@ -31,8 +32,13 @@ def waiting(backlog: Backlog | SourceBacklog, *, now: datetime) -> str:
 def source_sentence(source: SourceBacklog, *, now: datetime) -> str:
     """All that is known of one source: what waits, what was lost, and why a figure is missing."""
     known = {True: "caught up", False: waiting(source, now=now), None: ""}[source.is_caught_up]
-    lost = f"{things(source.lost, 'version')} lost before they were read" if source.lost else ""
-    return "; ".join(part for part in (known, lost or source.detail, source.unknown) if part)
+    return "; ".join(part for part in (known, source.detail, source.unknown) if part)
+
+
+def lost_text(backlog: Backlog) -> str:
+    """ "2 versions", "4 records" of what was deleted before it was read."""
+    nouns = {each.name: "record" if each.kind == InputKind.KAFKA else "version" for each in backlog.sources}
+    return " and ".join(things(each.lost, nouns[each.name]) for each in backlog.sources if each.lost)
 
 
 def data_loss_sentence(loss: DataLoss, *, now: datetime) -> str:

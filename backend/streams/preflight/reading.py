@@ -19,18 +19,20 @@ from backend.errors import (
     StreamNotFoundError,
     TableNotFoundError,
 )
+from backend.lake.history.arrivals import rest_of_snapshot
 from backend.lake.lake import Lake
 from backend.lake.model import Metadata, Snapshot, TableRef
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote, normal_uri
-from backend.lake.storage.storage import Storage
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position, parse_position
+from backend.streams.backlog.files import has_pattern
+from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position, read_positions
 from backend.streams.backlog.reader import matched
 from backend.streams.backlog.tables import without_read
-from backend.streams.checkpoint import check_commit, checkpoint_folder, query_id, read_checkpoint, read_offsets
+from backend.streams.checkpoint import check_commit, query_id, read_checkpoint, read_offsets
 from backend.streams.model import InputKind, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.preflight.judges import judge
 from backend.streams.preflight.model import (
@@ -49,7 +51,6 @@ from backend.streams.preflight.model import (
 
 MOST_VERSIONS = 1_000  # unread commits looked at
 MOST_FILES = 200  # unread files looked for, those first that VACUUM may delete
-_PATTERN = frozenset("*?[]{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def load_evidence(settings: Settings, lake: Lake, store: ControlStore, name: str
         folders=tuple(_folder(settings, each) for each in files),
         topics=tuple(_topics(topics, places, store.topic_ends().get(name, ()))),
         sink=_sink(lake, declared, checkpoint.query_id),
-        owners=_owners(settings, store, [each for each in declarations.values() if each.name != name]),
+        owners=_owners(settings, store, declared, declarations),
         room=_room(declared.checkpoint_location, progress[-1].state_bytes if progress else None),
         seen_at=now,
     )
@@ -93,7 +94,7 @@ def load_evidence(settings: Settings, lake: Lake, store: ControlStore, name: str
 
 def _checkpoint(settings: Settings, location: str) -> tuple[CheckpointSeen, _Places]:
     try:
-        folder = checkpoint_folder(settings, location)
+        folder = declared_folder(settings, location)
         found = read_checkpoint(folder)
         id_, damage = _damage(folder, found.planned, found.finished)
     except LakehouseError as exc:
@@ -103,7 +104,7 @@ def _checkpoint(settings: Settings, location: str) -> tuple[CheckpointSeen, _Pla
     try:
         if found.planned:
             seen = replace(seen, sources=len(read_offsets(folder, found.planned[-1]).sources))
-        return seen, _Places(_positions(folder, found.processed_batch), _positions(folder, again))
+        return seen, _Places(read_positions(folder, found.processed_batch), read_positions(folder, again))
     except LakehouseError as exc:
         return seen, _Places(unknown=f"where the stream stands is not known: {exc.message}")
 
@@ -128,11 +129,6 @@ def _damage(
         except CheckpointError as exc:
             found.append((exc.file, exc.message))
     return id_, tuple(found)
-
-
-def _positions(folder: Folder, batch: int | None) -> Mapping[int, Position]:
-    lines = read_offsets(folder, batch).sources if batch is not None else ()
-    return {number: parse_position(line) for number, line in enumerate(lines) if line is not None}
 
 
 # sources -------------------------------------------------------------------------------------------------------------
@@ -225,8 +221,7 @@ def _initial_files(lake: Lake, ref: TableRef, position: DeltaPosition) -> tuple[
     """Unread paths of the snapshot that is read first, in the order of Delta's source, and those of them that the
     latest version no longer has."""
     files = lake.snapshot(ref, position.version).columns(["path", "modified_at"])
-    ordered = files.sort_by([("modified_at", "ascending"), ("path", "ascending")])
-    paths = ordered.slice(0 if position.by_event_time else position.files_read)["path"].to_pylist()
+    paths = rest_of_snapshot(files, 0 if position.by_event_time else position.files_read)["path"].to_pylist()
     return paths, set(paths) - set(lake.snapshot(ref).columns(["path"])["path"].to_pylist())
 
 
@@ -247,10 +242,10 @@ def _topics(sources: Sequence[StreamInput], places: _Places, heard: Sequence[Top
 
 
 def _folder(settings: Settings, source: StreamInput) -> FolderSeen:
-    if not source.uri or _PATTERN & set(source.uri):
+    if not source.uri or has_pattern(source.uri):
         return FolderSeen(source, None, "The declaration names no single folder")
     try:
-        folder = Storage(settings, beside=[str(settings.home)]).folder(normal_uri(source.uri))
+        folder = declared_folder(settings, source.uri)
         if not folder.holds(""):
             return FolderSeen(source, is_there=False, problem=f"{source.uri} does not exist")
         folder.list_after("", "￿")  # whether it may be listed, without its names
@@ -277,12 +272,14 @@ def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSee
     return SinkSeen(True, found.num_files, max((each for each in wrote if each is not None), default=None))
 
 
-def _owners(settings: Settings, store: ControlStore, others: Sequence[StreamDeclaration]) -> Owners:
-    leases, names = store.leases(), store.declarations()
+def _owners(
+    settings: Settings, store: ControlStore, declared: StreamDeclaration, declarations: Mapping[str, StreamDeclaration]
+) -> Owners:
+    leases = store.leases()
     return Owners(
-        {name: leases[stream_resource(name)] for name in names if stream_resource(name) in leases},
+        {name: leases[stream_resource(name)] for name in declarations if stream_resource(name) in leases},
         {host.host_id: host for host in store.hosts()},
-        others,
+        [each for each in declarations.values() if each.name != declared.name],
         store.desired(),
         settings.host.heartbeat_stale_s,
     )
