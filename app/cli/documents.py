@@ -368,23 +368,23 @@ def stream(value: StreamStatus) -> Document:
         "observed_at": observed.observed_at if observed else None,
         "layer": value.declaration.layer,
         "sink_table": value.declaration.sink_table,
-        "backlog": _backlog(value.backlog),
+        "backlog": backlog(value.backlog),
         "data_loss_at": value.backlog.data_loss.at if value.backlog and value.backlog.data_loss else None,
         "starved_by": value.starved_by,
     }
 
 
-def _backlog(value: Backlog | None) -> Document | None:
+def backlog(value: Backlog | None) -> Document | None:
     """None where nobody looked; a figure is None where nobody knows."""
     return None if value is None else _waiting(value) | {"drain_s": value.drain_s}
 
 
 def _waiting(value: Backlog | SourceBacklog) -> Document:
+    """Zeros where it is caught up, also for what its kind of source does not count."""
+    counts = {"versions": value.versions, "files": value.files, "bytes": value.size_bytes, "rows": value.rows}
+    unknown = 0 if value.is_caught_up else None
     return {
-        "versions": value.versions,
-        "files": value.files,
-        "bytes": value.size_bytes,
-        "rows": value.rows,
+        **{name: unknown if count is None else count for name, count in counts.items()},
         "oldest_unread_at": value.oldest_unread_at,
     }
 

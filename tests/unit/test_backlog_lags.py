@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.cli.documents import backlog as backlog_document
 from app.streams.view.figures import Look, build_backlog_figure
 from backend.lake.history.arrivals import Arrival
 from backend.streams.backlog.kafka import kafka_backlog
 from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags_since
-from backend.streams.backlog.model import Lag
+from backend.streams.backlog.model import Backlog, Lag
 from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, OtherPosition, parse_position
 from backend.streams.model import Progress, StreamInput, TopicEnds
 
@@ -117,3 +118,15 @@ def test_the_chart_says_what_waits() -> None:
     assert (ages["layout"]["title"]["text"], ages["data"][0]["y"]) == ("Backlog: 1 min 30 s behind", [1.5])
     done = build_backlog_figure([Lag(at(0), 0.0, 0)], Look())
     assert done is not None and done["layout"]["title"]["text"] == "Backlog: caught up"
+
+
+def test_json_has_zeros_where_a_stream_is_caught_up_and_null_where_nobody_knows() -> None:
+    source = StreamInput("kafka", "orders at broker")
+    heard = TopicEnds("s", source.name, NOW, firsts={"o": {0: 0}}, ends={"o": {0: 5}}, starts={"o": {0: 0}})
+    done = Backlog((kafka_backlog(source, KafkaPosition({"o": {0: 5}}), heard, now=NOW),), NOW)
+    zeros = dict.fromkeys(("versions", "files", "bytes", "rows"), 0)
+    assert backlog_document(done) == {**zeros, "oldest_unread_at": None, "drain_s": 0.0}
+    waits = Backlog((kafka_backlog(source, KafkaPosition({"o": {0: 2}}), heard, now=NOW),), NOW)
+    assert backlog_document(waits) == {**dict.fromkeys(zeros), "rows": 3, "oldest_unread_at": None, "drain_s": None}
+    unknown = Backlog((kafka_backlog(source, None, None, now=NOW),), NOW)
+    assert set((backlog_document(unknown) or {}).values()) == {None}

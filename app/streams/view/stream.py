@@ -116,6 +116,8 @@ def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
     backlog = status.backlog
     why = f" {sentence(backlog.unknown)}" if backlog and backlog.unknown else ""
     loss = backlog.data_loss if backlog else None
+    is_known = backlog is not None and backlog.is_caught_up is not None
+    safe = "Nothing waits that retention is known to delete." if is_known else f"What waits is not known.{why}"
     drain_s = backlog.drain_s if backlog and status.state is StreamState.RUNNING else None
     return [
         KeyFigure(
@@ -139,7 +141,7 @@ def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
         KeyFigure(
             "Safe until",
             span_text((loss.at - now).total_seconds()) if loss and loss.at > now else "over" if loss else UNKNOWN,
-            sentence(data_loss_sentence(loss, now=now)) if loss else "Nothing waits that retention could delete.",
+            sentence(data_loss_sentence(loss, now=now)) if loss else safe,
             note=f"at {utc_text(loss.at)}" if loss else "",
         ),
     ]
