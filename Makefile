@@ -2,11 +2,10 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 ARGS ?=
-# One more than the cores of a small machine: tests of servers, signals and timeouts wait more than they compute.
 WORKERS ?= 2
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run run-kafka test test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-all test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -21,15 +20,18 @@ run-kafka: setup-test ## the same demo through the topics of a Kafka broker, in 
 	@$(BIN)/weir up
 
 # Else every process that a test starts compiles all that it imports, where the environment forbids to keep it.
-test test-fast soak: export PYTHONDONTWRITEBYTECODE =
+test test-all test-fast soak: export PYTHONDONTWRITEBYTECODE =
 
 soak: export WEIR_SOAK = 1
 
-test: setup-test ## run the whole suite on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
+test: setup-test ## run a test of every kind in ten minutes, on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
+
+test-all: setup-test ## the same with the long walks, faults and comparisons: what CI runs, in half an hour
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
 
 test-fast: setup-test ## run what needs no JVM and no browser
-	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not spark and not browser" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not long and not spark and not browser" $(ARGS)
 
 soak: setup-test ## run the long random runs and fault runs
 	@$(BIN)/python -m pytest -m "soak or drawn" $(ARGS)

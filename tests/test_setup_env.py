@@ -73,6 +73,7 @@ def test_a_missing_python_is_one_sentence(clone: Path) -> None:
     assert "there is no python3.11-that-is-not-there on this machine: install Python 3.11" in errors(run)[0]
 
 
+@pytest.mark.long
 def test_without_network_the_first_install_says_so_and_a_half_done_one_starts_over(clone: Path) -> None:
     """A killed installation left a package half unpacked: nothing of it may be trusted."""
     torn = clone / ".venv" / "lib" / "torn.py"

@@ -172,6 +172,7 @@ def test_stops_on_a_signal_when_the_shell_that_started_it_is_gone(
         assert "goodbye" in (home / "logs" / "host.log").read_text()  # asked to stop before anyone was killed
 
 
+@pytest.mark.long
 def test_an_orphan_with_stubborn_children_is_gone_within_15_s(home: Path) -> None:
     with orphaned(home, "{up} <&- >&- 2>&- &", host=STUBBORN_PAIR) as up:
         os.kill(up, signal.SIGTERM)

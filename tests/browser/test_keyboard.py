@@ -42,6 +42,7 @@ def press(page: Page, *keys: str) -> None:
     page.wait_for_timeout(500)  # a list tells late where it is
 
 
+@pytest.mark.long
 def test_from_the_search_to_a_saved_file(page: Page, server: Weir, tmp_path: Path) -> None:
     viewer = Viewer(page, server)
     viewer.open()

@@ -24,6 +24,7 @@ PAGES = {
     "stream": {"stream": "silver_events"},
     "pipeline": {},
 }
+SHOWN = ("overview", "table", "changes", "streams")  # a list, a chart, a grid of rows, what is live
 
 
 def test_from_the_overview_to_the_rows_that_changed(viewer: Viewer) -> None:
@@ -119,7 +120,9 @@ def test_the_picker_finds_a_table_and_a_missing_one_is_told(viewer: Viewer) -> N
     expect(viewer.page).to_have_url(re.compile("gold_events_hourly"))
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [*SHOWN, *(pytest.param(name, marks=pytest.mark.long) for name in PAGES if name not in SHOWN)]
+)
 def test_every_page_fits_wide_and_narrow_and_shuts_nobody_out(viewer: Viewer, name: str) -> None:
     viewer.open("" if name == "overview" else name, **PAGES[name])
     assert not viewer.overflows()

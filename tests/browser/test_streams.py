@@ -48,6 +48,7 @@ def silver_ids(weir: Weir) -> list[str]:
     return table.to_pyarrow_table(columns=["event_id"])["event_id"].to_pylist()
 
 
+@pytest.mark.long
 def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Weir) -> None:
     before = weir.streams()[NAME]
     viewer.open("stream", stream=NAME)

@@ -102,6 +102,7 @@ def assert_each_rest_was_read(watched: Watched) -> list[Backlog]:
     return left
 
 
+@pytest.mark.long
 def test_a_table_read_file_by_file_from_its_first_snapshot_on(
     spark: SparkSession, tmp_path: Path, spark_tables: str
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_recreated_table_is_not_counted(spark: SparkSession, tmp_path: Path, s
     assert "made anew" in found.unknown
 
 
+@pytest.mark.long
 def test_files_of_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
@@ -171,6 +173,7 @@ def test_files_of_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     assert now.lags[-1].behind_s == 0
 
 
+@pytest.mark.long
 def test_a_view_of_two_tables(spark: SparkSession, tmp_path: Path, spark_tables: str) -> None:
     append(spark, spark_tables, 0, 10)
     numbers = Pipeline("numbers")

@@ -17,7 +17,7 @@ from backend.streams.model import StreamState
 from tests.processes import wait_until
 from tests.spark.host_process import FAST, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 STREAMS = ("bronze_orders", "silver_orders", "gold_orders")
 SHOP = Path(__file__).parents[2] / "docs" / "pipelines.md"

@@ -20,7 +20,7 @@ from pipelines.registry import load_registry
 from tests.spark.lakes import DemoLake, demo_lake
 
 # The first test's set-up runs everything: half a minute on two idle cores, minutes on busy ones.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 EVENTS = ("bronze_events", "silver_events", "gold_events_hourly")
 ORDERS = ("bronze_orders", "silver_orders", "gold_orders_by_status")

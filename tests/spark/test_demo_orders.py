@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.lakes import DemoLake, demo_lake
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ORDERS = ("bronze_orders", "silver_orders")
 STREAMS = (*ORDERS, "gold_orders_by_status")

@@ -25,7 +25,7 @@ from tests.soak import soak
 from tests.spark.diff_world import World
 from tests.spark.test_diff_job import CHANGES, FEED, IDS, KEY, ROWS, assert_same
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 CONDITIONS = [

@@ -96,6 +96,7 @@ def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: Wor
     assert "protocol changed" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "first", "second", "options", "slots"),
     [
@@ -122,6 +123,7 @@ def test_rows_that_can_differ_are_found_by_sums_and_compared_in_parts(
     assert not here.net.total or any("part 2 of" in phase for phase in phases)
 
 
+@pytest.mark.long
 def test_what_a_job_reads_it_reads_with_its_own_settings(world: World, spark: SparkSession) -> None:
     """Compiled plans, whatever the streams beside it have, and of their settings none is touched."""
     before = spark.conf.get("spark.sql.codegen.wholeStage")
@@ -143,6 +145,7 @@ class _Silent:
     def wrote(self) -> None: ...
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [KEY, ROWS])
 def test_null_in_a_map_is_not_zero_and_times_in_it_are_whole(world: World, method: DiffMethod) -> None:
     """Row 1's null became 0, row 4 has its entries in another order, 2 and 5 differ by microseconds."""
@@ -154,6 +157,7 @@ def test_null_in_a_map_is_not_zero_and_times_in_it_are_whole(world: World, metho
         assert (spark.net.updated, spark.changed_cells) == (3, {"n": 1, "t": 2})
 
 
+@pytest.mark.long
 def test_maps_are_compared_at_once(world: World) -> None:
     options = DiffOptions(method=KEY, row_limit=95)  # a question that no test has asked before
     with world.told(SparkLimits(prefiltered_bytes=0)) as phases:
@@ -161,6 +165,7 @@ def test_maps_are_compared_at_once(world: World) -> None:
     assert "comparing rows" in phases and "finding rows that can differ" not in phases
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "is_cancelled"), [(("id",), False), (None, True), *soak((("id",), True))])
 def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     world: World, key: tuple[str, ...] | None, is_cancelled: bool
@@ -192,6 +197,7 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     assert world.ended(again).state is JobState.DONE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_by_ctrl_c", [True, *soak((False,))])
 def test_a_terminal_prints_what_a_job_had_found_when_it_was_ended(world: World, is_by_ctrl_c: bool) -> None:
     with world.halted(", part 2 of 3", SparkLimits(prefiltered_bytes=0, values_a_part=2 * MID_ROWS)) as is_halted:

@@ -29,7 +29,7 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.spark.delta_tables import AT_ONCE, Step, make_table
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 FEED, KEY, ROWS, LOG = DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN, DiffMethod.MULTISET, DiffMethod.LOG_ONLY
 IDS = DiffMethod.ROW_ID

@@ -74,6 +74,7 @@ def test_json_keeps_what_no_column_takes(lake_of: Callable[..., DemoLake], landi
     assert {row["file_size_bytes"] for row in found} == {(landing / "1.json").stat().st_size}
 
 
+@pytest.mark.long
 def test_columns_are_found_once_and_kept(lake_of: Callable[..., DemoLake], landing: Path) -> None:
     land(landing, "1.json", GOOD)
     lake = lake_of(files(str(landing), format="json"))
@@ -110,6 +111,7 @@ def test_a_new_column_while_it_runs_ends_the_stream(lake_of: Callable[..., DemoL
     assert rows(lake) == []
 
 
+@pytest.mark.long
 def test_csv_parquet_text_and_binary(lake_of: Callable[..., DemoLake], landing: Path) -> None:
     made: dict[str, list[Any]] = {}
     for name, source in {

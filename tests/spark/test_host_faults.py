@@ -20,7 +20,7 @@ from backend.streams.model import StreamState
 from tests.spark.host_process import FAST, World, group_is_empty, kill_hard, now
 from tests.spark.poisoned import SOUND
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 POISONED = ("poisoned_rows", "poisoned_start")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.kafka_broker import KafkaBroker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_what_was_acknowledged_outlives_a_kill(kafka_broker: KafkaBroker) -> None:

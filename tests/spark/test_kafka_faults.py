@@ -16,7 +16,7 @@ from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 BOTH = ("bronze_orders", "bronze_orders_dead_letters")
 
 

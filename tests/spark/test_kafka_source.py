@@ -140,6 +140,7 @@ def test_a_json_record_is_a_row_or_a_dead_letter_each_once(kafka_broker: KafkaBr
     assert next(row.name for row in rows.values() if row.id == 5) == "}{ ]}"
 
 
+@pytest.mark.long
 def test_a_list_and_a_pattern_in_small_batches(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
     for name in ("many_a", "many_b", "manyfold"):
         kafka_broker.produce(kafka_broker.create(name), [(None, name.encode())] * 10)
@@ -178,6 +179,7 @@ def test_where_a_stream_begins_and_ends(kafka_broker: KafkaBroker, lake_of: Lake
     }
 
 
+@pytest.mark.long
 def test_a_stream_and_its_dead_letters_begin_at_one_place(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
     """With "latest", what arrives between their first starts is in one of them."""
     topic = kafka_broker.create("late")

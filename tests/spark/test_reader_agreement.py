@@ -23,7 +23,7 @@ from tests.spark.delta_tables import AT_ONCE, RECIPES, make_table
 from tests.spark.spark_answers import SparkAnswers, SparkFile, ask
 
 # All tables are made in the first test's set-up: under a minute on two idle cores, minutes on busy ones.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 TIMED = "clustered_and_tracked"
 

@@ -78,6 +78,7 @@ def shop(spark: SparkSession, tmp_path: Path) -> Callable[..., Shop]:
     return lambda **declared: Shop(spark, tmp_path, **declared)
 
 
+@pytest.mark.long
 def test_a_full_refresh_fills_the_table_anew_and_undo_brings_both_back(shop: Callable[..., Shop]) -> None:
     numbers = shop()
     numbers.lake.process(NAME)
@@ -102,6 +103,7 @@ def test_a_full_refresh_fills_the_table_anew_and_undo_brings_both_back(shop: Cal
     assert numbers.ids() == list(range(15)), "it goes on where it stood, and nothing is twice"
 
 
+@pytest.mark.long
 def test_reprocessing_an_append_doubles_rows_and_undo_takes_them_back(shop: Callable[..., Shop]) -> None:
     numbers = shop()
     numbers.lake.process(NAME)

@@ -18,7 +18,7 @@ from backend.streams.model import StreamState
 from tests.kafka_broker import KafkaBroker
 from tests.spark.host_process import FAST, World, kill_hard
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(3_000)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3_000)]
 
 SAMPLE = Path(__file__).parents[1] / "sample"
 STREAMS = ("bronze_clicks", "bronze_clicks_dead_letters", "silver_clicks", "gold_pages")
