@@ -87,7 +87,7 @@ def answers(ref: TableRef, found: RetentionRuns, version: int) -> None:
     answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
     with st.container(border=True, key="verdict"):
         st.markdown(view.verdict_text(answer, found.facts.latest, zone, now))
-        made = "its commit is not in the log" if answer.at is None else f"committed {ago(answer.at, now)}"
+        made = "its commit is not in the log" if answer.at is None else f"written to the log {ago(answer.at, now)}"
         st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
         _links(ref, found, answer)
     with st.expander("Why, and what else can be done with it", key="why"):
