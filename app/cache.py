@@ -103,6 +103,7 @@ def streams_reading() -> StreamsReading:
 @st.cache_data(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1)
 def _streams_reading() -> StreamsReading:
     now, store = context.now(), context.store()
+    store.take_in(context.settings().roots)
     found = statuses(store, _backlogs(), now=now, heartbeat_stale_s=context.settings().host.heartbeat_stale_s)
     return StreamsReading(tuple(found), tuple(store.hosts()), now)
 

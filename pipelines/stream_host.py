@@ -71,6 +71,7 @@ class StreamHost:
         now = self.clock()
         if self._beat_at is None or now - self._beat_at >= timedelta(seconds=self.settings.host.heartbeat_stale_s / 5):
             self.store.beat(replace(self.heartbeat, beat_at=now))
+            self.store.take_in(self.settings.roots)
             self._beat_at = now
 
     def tick(self) -> None:

@@ -15,7 +15,7 @@ from app.cli import documents
 from app.cli.lake import services
 from app.cli.output import now, one_line, print_json, print_table, say
 from backend.errors import StreamNotFoundError
-from backend.format import ago, rate_text, utc_text
+from backend.format import ago, rate_text, things, utc_text
 from backend.settings import Settings
 from backend.streams.backlog.words import behind_text, data_loss_sentence, source_sentence
 from backend.streams.faults import recognise
@@ -47,8 +47,9 @@ def everything(*, as_json: bool) -> int:
         (_row(status) for status in statuses),
         right=("behind", "input"),
     )
-    if not _alive(hosts, settings):
-        say("No host is alive: nothing of this moves.", style="yellow")
+    ours = [status for status in statuses if not status.declaration.is_attached]
+    if ours and not _alive(hosts, settings):
+        say(f"No host is alive: {things(len(ours), 'stream')} of this lake cannot move.", style="yellow")
     return 0
 
 
@@ -168,6 +169,7 @@ def known_streams(
             return [], []
         from backend.streams.status import statuses
 
+        store.take_in(settings.roots)
         found = statuses(store, backlogs, now=now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
         return found, store.hosts()
 

@@ -74,7 +74,7 @@ def stream_list() -> None:
         say_why_none(reading)
         return
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
-    if silent:
+    if silent and any(not status.declaration.is_attached for status in reading.streams):
         st.warning(f"{silent} Start one with `weir host`.", icon=":material/cloud_off:")
     statuses = _as_shown(reading.streams)
     st.markdown(summary_sentence(statuses))

@@ -28,6 +28,7 @@ from backend.streams.model import StreamState, StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
 VIEWS = ("Backlog", "Preflight", "Expectations", "Runs", "Failures", "Operation log", "Declaration")
+ATTACHED_VIEWS = ("Backlog", "Runs", "Failures", "Declaration")  # nobody here starts it, or declares what it expects
 RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
 SOURCES = Look(
     formats={"Versions": "count", "Files": "count", "Rows": "count", "Size": "bytes", "Oldest": "ago"},
@@ -60,7 +61,9 @@ def stream_panel(name: str) -> None:
             navigation.page_link("stream", cause.declaration.name, {state.STREAM: cause.declaration.name})
             start_button(cause, key="start_cause")
     stale_s = context.settings().host.heartbeat_stale_s
-    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=stale_s)
+    silent = None
+    if not status.declaration.is_attached:
+        silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=stale_s)
     _trouble(status, silent)
     window = st.segmented_control(
         "Window", list(WINDOWS_S), default="15 min", required=True, key=state.WINDOW, bind="query-params"
@@ -77,6 +80,9 @@ def stream_panel(name: str) -> None:
 
 
 def _state_row(status: StreamStatus) -> None:
+    if status.declaration.is_attached:
+        _attached_row(status)
+        return
     wanted = status.desired.state.value if status.desired else "UNKNOWN"
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", key="state_row"):
         with st.container(horizontal=True, vertical_alignment="center", width="content", key="states"):
@@ -88,6 +94,16 @@ def _state_row(status: StreamStatus) -> None:
             reset_button(status)
     st.markdown(f"**{markdown_safe(sentence(status.because))}**")
     blocked_caption([status])
+
+
+def _attached_row(status: StreamStatus) -> None:
+    """Of a stream that another application runs: nothing here acts on it."""
+    with st.container(horizontal=True, vertical_alignment="center", key="states"):
+        _named("observed", status.state.value, "What its application last told, judged by its sign of life")
+        _named("verdict", status.verdict.value, sentence(status.because))
+    st.markdown(f"**{markdown_safe(sentence(status.because))}**")
+    application = markdown_safe(status.declaration.pipeline)
+    st.caption(f"The Spark application **{application}** runs it: start and stop it there.")
 
 
 def _named(word: str, state: str, help_text: str) -> None:
@@ -110,11 +126,11 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
         if silent:
             st.warning(f"{silent} What follows is what it last reported.", icon=":material/cloud_off:")
         if failure and status.state in _TROUBLED:
-            batch = f"batch {failure.batch_id}" if failure.batch_id is not None else "before its first batch"
-            failed = cache.preflight(status.declaration.name).failed
-            causes = "".join(f"{line}\n\n" for line in cause_lines(failure, failed))
+            batch = f" in batch {failure.batch_id}" if failure.batch_id is not None else ""
+            known = () if status.declaration.is_attached else cache.preflight(status.declaration.name).failed
+            causes = "".join(f"{line}\n\n" for line in cause_lines(failure, known))
             st.error(
-                f"{causes}**{markdown_safe(failure.error_class)}** in {batch}, {utc_text(failure.failed_at)}\n\n"
+                f"{causes}**{markdown_safe(failure.error_class)}**{batch}, {utc_text(failure.failed_at)}\n\n"
                 f"{markdown_safe(failure.message)}",
                 icon=":material/error:",
             )
@@ -146,9 +162,10 @@ def _charts(points: Points, lags: Sequence[Lag]) -> None:
 
 
 def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
+    lists = ATTACHED_VIEWS if status.declaration.is_attached else VIEWS
     chosen = st.segmented_control(
         "List",
-        VIEWS,
+        lists,
         default=VIEWS[0],
         required=True,
         key=state.VIEW,

@@ -87,7 +87,8 @@ def _on_pick() -> None:
 def _live_state_line() -> None:
     now, streams = context.now(), cache.streams_reading()
     stale_after_s = context.settings().host.heartbeat_stale_s
-    host = HostFreshness(streams.hosts, len(streams.streams), stale_after_s, streams.problem)
+    attached = sum(status.declaration.is_attached for status in streams.streams)
+    host = HostFreshness(streams.hosts, len(streams.streams), stale_after_s, streams.problem, attached)
     line = state_line(_lake_freshness(), host, now)
     with st.container(key="state_line"):
         if line.is_amber:

@@ -104,6 +104,12 @@ class HostFreshness:
     num_streams: int
     stale_after_s: float
     problem: str | None = None
+    num_attached: int = 0
+
+    @property
+    def needs_one(self) -> bool:
+        """Whether a stream needs a host: other applications run those that are attached."""
+        return self.num_streams > self.num_attached
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ def _host_words(host: HostFreshness, now: datetime) -> tuple[str, str | None]:
     if alive:
         return f"{len(alive)} hosts up", None
     if not host.hosts:
-        reason = "No stream host has reported: `weir host` starts one." if host.num_streams else None
+        reason = "No stream host has reported: `weir host` starts one." if host.needs_one else None
         return "no stream host", reason
     last = max(host.hosts, key=lambda beat: beat.beat_at)
     return "host down", f"No host since {utc_text(last.beat_at)} ({ago(last.beat_at, now)}): `weir host` starts one."

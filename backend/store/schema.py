@@ -117,6 +117,25 @@ host = sa.Table(
     sa.Column("spark_ui_url", sa.Text),
 )
 
+# Written by `weir_attach` in other Spark applications, to whom this table's columns are a contract.
+attached_event = sa.Table(
+    "attached_event",
+    metadata,
+    sa.Column("id", BigId, primary_key=True, autoincrement=True),
+    sa.Column("app_id", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # JSON
+    sa.Column("at", sa.Float(53), nullable=False),  # the store's own clock, seconds since 1970
+    sa.Index("ix_attached_event_app", "app_id", "id"),
+)
+
+attached_app = sa.Table(
+    "attached_app",
+    metadata,
+    sa.Column("host_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    *(column.copy() for column in host.c if column.name != "host_id"),
+)
+
 lease = sa.Table(
     "lease",
     metadata,

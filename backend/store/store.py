@@ -16,13 +16,15 @@ from sqlalchemy.engine import Connection
 from backend.errors import StreamNotFoundError, StreamRefusedError
 from backend.jobs.model import JobKind, JobState
 from backend.settings import Settings
-from backend.store import leases, progress, rows, schema
+from backend.store import inbox, leases, progress, rows, schema
 from backend.store.engine import Database
 from backend.store.jobs import Jobs
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
 from backend.store.upsert import insert, upsert
 from backend.streams.model import (
+    ATTACHED,
+    AttachedApp,
     AuditEntry,
     Desired,
     DesiredState,
@@ -73,8 +75,8 @@ class ControlStore:
             raise StreamRefusedError(f"{action} {name}: a reason is required", hint="say why, for those who come after")
         with self._database.writing() as connection:
             before = _desired(connection, name)
-            if before is None and not _is_declared(connection, name):
-                raise _unknown(connection, name)
+            if before is None:
+                _check_declared(connection, name, action)
             if action != "stop" and _is_being_reset(connection, name):
                 raise StreamRefusedError(f"{action} {name}: it is being reset", hint="`weir jobs` says how far that is")
             asked = Desired(name, _STATE_OF[action], 0, reason.strip(), actor, now)
@@ -175,6 +177,21 @@ class ControlStore:
             found.setdefault(each.stream, []).append(each)
         return found
 
+    # other applications ----------------------------------------------------------------------------------------
+
+    def take_in(self, roots: Sequence[str]) -> None:
+        """Takes what other Spark applications left in the inbox; `roots` of the lake, below which tables have names."""
+        with self._database.reading() as connection:
+            if inbox.is_empty(connection):
+                return
+        with self._database.writing() as connection:
+            inbox.take(connection, roots)
+
+    def apps(self) -> dict[str, AttachedApp]:
+        """The Spark applications that told of their queries, by id."""
+        with self._database.reading() as connection:
+            return inbox.apps(connection)
+
     # hosts, leases, audit --------------------------------------------------------------------------------------
 
     def beat(self, heartbeat: HostHeartbeat) -> None:
@@ -259,10 +276,16 @@ def _is_being_reset(connection: Connection, name: str) -> bool:
     return connection.execute(query).first() is not None
 
 
-def _is_declared(connection: Connection, name: str) -> bool:
-    return (
-        connection.execute(sa.select(schema.declaration).where(schema.declaration.c.name == name)).first() is not None
-    )
+def _check_declared(connection: Connection, name: str, action: Action) -> None:
+    """Raises where nobody may ask anything of it."""
+    query = sa.select(schema.declaration.c.body).where(schema.declaration.c.name == name)
+    body = connection.execute(query).scalar()
+    if body is None:
+        raise _unknown(connection, name)
+    if body.get("kind") == ATTACHED:
+        raise StreamRefusedError(
+            f"{action} {name}: another Spark application runs it", hint=f"{action} it in {body['pipeline']}"
+        )
 
 
 def _unknown(connection: Connection, name: str) -> StreamNotFoundError:

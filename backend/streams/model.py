@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from backend.streams.backlog.model import Backlog
 
 MATERIALIZED_VIEW = "materialized view"
+ATTACHED = "attached query"  # of another Spark application, which tells of it and runs it
 
 
 class StreamState(StrEnum):
@@ -39,8 +40,10 @@ class InputKind(StrEnum):
     FILES = "files"
     KAFKA = "kafka"
     RATE = "rate"
+    OTHER = "other"
 
 
+_OUTSIDE = {"kafka": "Kafka topic", "postgresql": "PostgreSQL table"}
 _TABLES = (InputKind.TABLE, InputKind.CHANGE_FEED, InputKind.PRESENT_ROWS)
 
 
@@ -87,6 +90,17 @@ class StreamDeclaration:
     tags: Mapping[str, str] = field(default_factory=dict)
     reset_allowed: bool = True
     sink: str = "append"
+    outside: str = ""
+
+    @property
+    def writes_to(self) -> str:
+        """ "silver/silver_orders", "Kafka topic orders_out at broker:9092"."""
+        return f"{_OUTSIDE.get(self.sink, self.sink)} {self.outside}" if self.outside else self.sink_table
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether another Spark application runs it: it can be looked at, not acted on."""
+        return self.kind == ATTACHED
 
     @property
     def is_view(self) -> bool:
@@ -215,6 +229,14 @@ class HostHeartbeat:
     beat_at: datetime
     spark_version: str | None = None
     spark_ui_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedApp:
+    """A Spark application that tells of its queries; `host` is its sign of life, by the store's clock."""
+
+    name: str
+    host: HostHeartbeat
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,8 @@ def reads_again(again: Backlog | None) -> str:
 
 
 def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str]) -> str:
+    if status.declaration.is_attached:
+        return f"another Spark application runs it: {status.declaration.pipeline}"
     if not status.declaration.reset_allowed and level is not ResetLevel.UNDO:
         return "it is declared with reset_allowed=False: its source no longer holds what its table does"
     if not stands_still(status.desired, status.observed):

@@ -34,7 +34,7 @@ def statuses(
 ) -> list[StreamStatus]:
     """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources."""
     desired, observed = store.desired(), store.observed()
-    hosts = {host.host_id: host for host in store.hosts()}
+    hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
     topics = store.topic_ends()
     found = []
     for name, declaration in store.declarations().items():

@@ -66,10 +66,10 @@ def judge(evidence: Evidence, *, now: datetime, heartbeat_stale_s: float) -> Jud
         return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} has not been taken up by any host yet")
     gone_s = _host_gone_s(evidence.host, now, heartbeat_stale_s)
     if gone_s is not None and observed.state not in AT_REST:
-        return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence.host, now)}")
+        return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
     verdict, because = _of_state(evidence, observed, now)
     if gone_s is not None and _wanted(evidence):
-        because += f"; {_silence(evidence.host, now)}"
+        because += f"; {_silence(evidence, now)}"
     return Judgement(observed.state, verdict, f"{name} {because}")
 
 
@@ -85,7 +85,8 @@ def _of_state(evidence: Evidence, observed: Observed, now: datetime) -> tuple[Ve
             return Verdict.OK, "has read all there was and ended"
         case StreamState.FAILED:
             waits = _waits(evidence, now)
-            return Verdict.FAILED, f"{_failure(observed, now)}{waits}; it waits for a person to start it"
+            where = f" in {evidence.declaration.pipeline}" if evidence.declaration.is_attached else ""
+            return Verdict.FAILED, f"{_failure(observed, now)}{waits}; it waits for a person to start it{where}"
         case StreamState.BACKOFF:
             return Verdict.FAILED, f"{_failure(observed, now)}; {_next_try(observed, now)}"
         case StreamState.STOPPED:
@@ -243,10 +244,11 @@ def _host_gone_s(host: HostHeartbeat | None, now: datetime, stale_s: float) -> f
     return silent_s if silent_s > stale_s else None
 
 
-def _silence(host: HostHeartbeat | None, now: datetime) -> str:
+def _silence(evidence: Evidence, now: datetime) -> str:
+    runner, host = "application" if evidence.declaration.is_attached else "host", evidence.host
     if host is None:
-        return "its host is not known"
-    return f"its host has been silent for {span_text((now - host.beat_at).total_seconds())}"
+        return f"its {runner} is not known"
+    return f"its {runner} has been silent for {span_text((now - host.beat_at).total_seconds())}"
 
 
 def _wanted(evidence: Evidence) -> bool:

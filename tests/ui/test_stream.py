@@ -1,5 +1,7 @@
 """One stream: its figures, its end, and start, stop and restart from its page."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +14,7 @@ from backend.streams.model import DesiredState, StreamFailure, StreamState
 from tests.checkpoints import write_checkpoint
 from tests.ui import stream_store
 from tests.ui.opened import again, home, metrics, open_page, words
+from tests.unit.test_attached import beat, progress, started
 
 __all__ = ["home"]
 NAME = "silver_events"
@@ -377,3 +380,17 @@ def test_a_stop_names_what_lies_downstream_and_stops_it_too_where_asked(store, n
     assert {name for name, each in store.desired().items() if each.state is DesiredState.STOPPED} == {
         "bronze_events", NAME, "gold_events",
     }  # fmt: skip
+
+
+def test_a_stream_of_another_application_can_be_looked_at_alone(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    with closing(store), closing(sqlite3.connect(home / "store" / "weir.db")) as inbox, inbox:
+        events = [(each.app_id, each.body) for each in (beat(), started(), progress())]
+        inbox.executemany("INSERT INTO attached_event (app_id, body) VALUES (?, ?)", events)
+
+    app = open_page("stream", stream="etl.orders")
+
+    assert "The Spark application **etl** runs it" in words(app)
+    assert not [button.label for button in app.button if button.label in ("Start", "Stop", "Restart", "Start over")]
+    assert "No stream host" not in words(app)
+    assert metrics(app)["Rows in batch"] == "5"

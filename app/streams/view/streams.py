@@ -116,6 +116,8 @@ def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: flo
 def acts(status: StreamStatus, *, refused: str | None) -> tuple[Act, ...]:
     """Start, stop and restart with what each does and why it may not be asked. `refused`: why nobody may act here."""
     name = status.declaration.name
+    if status.declaration.is_attached:
+        refused = f"{status.declaration.pipeline}, another Spark application, runs it: act there."
     return (
         Act("start", "Start", ICONS["start"], _start_effect(status), refused or _start_blocked(status)),
         Act("stop", "Stop", ICONS["stop"], _stop_effect(name), refused or _stop_blocked(status)),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from threading import Lock
 
 from backend.errors import LakehouseError
@@ -94,9 +95,14 @@ class BacklogReader:
     ) -> tuple[Backlog, Mapping[int, Sequence[Arrival]]]:
         """With what came to each source since the oldest of these batches."""
         inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
+        folder: Folder | None = None
         try:
-            folder = declared_folder(self._settings, declared.checkpoint_location)
-            placed = list(read_positions(folder, read_checkpoint(folder).processed_batch).items())
+            if declared.is_attached:  # its checkpoint may lie where nobody here may read
+                placed = list(enumerate(ends[-1].positions)) if ends else []
+                topics = _told_by_spark(inputs, ends)
+            else:
+                folder = declared_folder(self._settings, declared.checkpoint_location)
+                placed = list(read_positions(folder, read_checkpoint(folder).processed_batch).items())
         except LakehouseError as exc:
             return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now), {}
         if declared.is_view:
@@ -124,7 +130,7 @@ class _Look:
 
     lake: Lake
     settings: Settings
-    checkpoint: Folder
+    checkpoint: Folder | None
     recent: Sequence[tuple[Position, ...]]
     heard: Mapping[str, TopicEnds]
     now: datetime
@@ -147,6 +153,8 @@ class _Look:
                     return table_backlog(self.lake, source, position)
                 case InputKind.FILES:
                     assert position is None or isinstance(position, FilesPosition)
+                    if self.checkpoint is None:
+                        return _unknown(source, "its application alone can read which files it has read")
                     files = read_files(self.settings, source, checkpoint=self.checkpoint, place=place or 0)
                     if place is not None:
                         self.arrivals[place] = files
@@ -167,6 +175,17 @@ class _Look:
         if first is not None and latest - first < MOST_VERSIONS:
             arrivals = self.lake.arrivals(ref, first, latest, feed=source.kind == InputKind.CHANGE_FEED)
             self.arrivals[place] = [each for each in arrivals if not is_skipped(each, source)]
+
+
+def _told_by_spark(inputs: Sequence[StreamInput], ends: Sequence[BatchEnd]) -> list[TopicEnds]:
+    """What the last batch says of its topics' ends, where no host asks the broker."""
+    found = []
+    for last in ends[-1:]:
+        for source, position, place in zip(inputs, last.positions, count(), strict=False):
+            if isinstance(position, KafkaPosition) and place in last.latest:
+                here = position.offsets
+                found.append(TopicEnds("", source.name, last.at, here, last.latest[place].offsets, here))
+    return found
 
 
 def _unknown(source: StreamInput, why: str) -> SourceBacklog:

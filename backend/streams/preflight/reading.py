@@ -17,6 +17,7 @@ from backend.errors import (
     PathRefusedError,
     StorageError,
     StreamNotFoundError,
+    StreamRefusedError,
     TableNotFoundError,
 )
 from backend.lake.history.arrivals import rest_of_snapshot
@@ -74,6 +75,8 @@ def load_evidence(settings: Settings, lake: Lake, store: ControlStore, name: str
         known = ", ".join(declarations)
         raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {known}" if known else "no host declared any")
     declared = declarations[name]
+    if declared.is_attached:
+        raise StreamRefusedError(f"{name}: another Spark application runs it", hint=f"look into {declared.pipeline}")
     checkpoint, places = _checkpoint(settings, declared.checkpoint_location)
     progress = store.progress(name, limit=1, raw=False)
     tables = [each for each in declared.inputs if each.is_table]

@@ -1,0 +1,90 @@
+"""The inbox in which other Spark applications leave what their queries do.
+
+Rule: events are taken in one transaction with what follows from them, so each counts once, in order.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+import structlog
+from sqlalchemy.engine import Connection
+
+from backend.store import progress, rows
+from backend.store.schema import attached_app, attached_event, declaration, observed
+from backend.store.upsert import upsert
+from backend.streams.attached import Attached, AttachedEvent, at_of
+from backend.streams.model import AttachedApp, HostHeartbeat
+
+MOST = 2_000  # events of one transaction
+FORGOTTEN_AFTER = timedelta(days=7)
+
+log = structlog.get_logger()
+
+
+def is_empty(connection: Connection) -> bool:
+    return connection.execute(sa.select(attached_event.c.id).limit(1)).first() is None
+
+
+def take(connection: Connection, roots: Sequence[str]) -> int:
+    """Takes the oldest events; returns how many there were."""
+    events = _pop(connection)
+    known = _known(connection, roots)
+    known.take(events)
+    if events:
+        _keep(connection, known, events[-1].at)
+        _forget(connection, before=events[-1].at - FORGOTTEN_AFTER)
+    if known.unreadable:
+        log.warning("attached_events_unreadable", events=known.unreadable)
+    return len(events)
+
+
+def apps(connection: Connection) -> dict[str, AttachedApp]:
+    """By id."""
+    found = connection.execute(sa.select(attached_app)).mappings()
+    return {row["host_id"]: _app_of(dict(row)) for row in found}
+
+
+def _pop(connection: Connection) -> list[AttachedEvent]:
+    oldest = sa.select(attached_event.c.id).order_by(attached_event.c.id).limit(MOST)
+    taken = sa.delete(attached_event).where(attached_event.c.id.in_(oldest)).returning(*attached_event.c)
+    found = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
+    return [AttachedEvent(row["app_id"], at_of(row["at"]), row["body"]) for row in found]
+
+
+def _known(connection: Connection, roots: Sequence[str]) -> Attached:
+    told = connection.execute(sa.select(declaration.c.name, declaration.c.body)).mappings()
+    every = {row["name"]: rows.declaration_of(row["body"]) for row in told}
+    declared = {name: each for name, each in every.items() if each.is_attached}
+    seen = connection.execute(sa.select(observed).where(observed.c.name.in_(declared))).mappings()
+    observations = {row["name"]: rows.observed_of(row) for row in seen}
+    return Attached(roots, apps(connection), declared, observations, every.keys() - declared.keys())
+
+
+def _keep(connection: Connection, known: Attached, now: datetime) -> None:
+    for app in (known.apps[app_id] for app_id in sorted(known.heard)):
+        row = {name: getattr(app.host, name) for name in app.host.__dataclass_fields__}
+        upsert(connection, attached_app, {**row, "name": app.name})
+    for name in sorted(known.changed & known.declarations.keys()):
+        body = rows.declaration_body(known.declarations[name])
+        upsert(connection, declaration, {"name": name, "body": body, "declared_at": now})
+        upsert(connection, observed, rows.observed_row(known.observed[name]))
+    if known.progress:
+        progress.add(connection, known.progress)
+    for name, at in known.signs.items():
+        progress.touch(connection, name, at)
+
+
+def _forget(connection: Connection, *, before: datetime) -> None:
+    """Applications that fell silent, and their streams: a query without a name is a new stream at each start."""
+    connection.execute(sa.delete(attached_app).where(attached_app.c.beat_at < before))
+    alive = sa.select(attached_app.c.host_id)
+    gone = observed.c.generation == 0, observed.c.observed_at < before, observed.c.host_id.not_in(alive)
+    names = sa.delete(observed).where(*gone).returning(observed.c.name)
+    for name in connection.execute(names).scalars().all():
+        connection.execute(sa.delete(declaration).where(declaration.c.name == name))
+
+
+def _app_of(row: dict[str, object]) -> AttachedApp:
+    name = str(row.pop("name"))
+    return AttachedApp(name, HostHeartbeat(**row))  # type: ignore[arg-type]
