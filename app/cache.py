@@ -17,6 +17,7 @@ from backend.errors import LakehouseError
 from backend.health.health import table_evidence, table_health
 from backend.health.judge import Judged, LakeJudge
 from backend.health.model import TableHealth
+from backend.kept import Kept
 from backend.lake.files import file_sizes, stats
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
 from backend.lake.files.stats import ColumnTotals
@@ -38,6 +39,8 @@ from backend.streams.status import statuses
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
+SCRAPE_PATIENCE_S = 0.5  # a store that is away answers after its time-outs
+SCRAPED_LAKE_S = 60.0  # a pass over a big lake is dear, and nobody looks
 RUNS_TTL_S = 10.0
 LAGS_TTL_S = 5.0
 PREFLIGHT_TTL_S = 5.0  # logs and leases change, and a live page asks for it every two seconds
@@ -61,6 +64,11 @@ class StreamsReading:
 def lake_reading() -> LakeReading:
     """Every table as far as it is read; never waits for a big lake. Raises `LakehouseError` when settings fail."""
     return lake_reader().reading()
+
+
+def known_lake() -> LakeReading:
+    """The same without waiting: for a scrape, which alone has the lake read at most once in `SCRAPED_LAKE_S`."""
+    return lake_reader().known(refresh_after_s=SCRAPED_LAKE_S)
 
 
 @st.cache_resource(show_spinner=False)
@@ -98,6 +106,16 @@ def streams_reading() -> StreamsReading:
         return _streams_reading()
     except LakehouseError as exc:
         return StreamsReading((), (), context.now(), exc.message)
+
+
+def known_streams() -> StreamsReading | None:
+    """The same for a scrape: at once, or the reading before; None until there was one."""
+    return _kept_streams().latest()
+
+
+@st.cache_resource(show_spinner=False)
+def _kept_streams() -> Kept[StreamsReading]:
+    return Kept(streams_reading, patience_s=SCRAPE_PATIENCE_S)
 
 
 @st.cache_data(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1)

@@ -104,6 +104,13 @@ class HostSettings(Section):
         float, Field(gt=0, description="Pause before the first restart, in seconds. It doubles with each failure.")
     ] = 1.0
     backoff_max_s: Annotated[float, Field(gt=0, description="Longest pause before a restart, in seconds.")] = 60.0
+    metrics_address: Annotated[
+        str,
+        Field(
+            pattern=r"^$|^(\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):\d{1,5}$",
+            description="`address:port` on which each host serves `/metrics`, without a login. Empty: it serves none.",
+        ),
+    ] = ""
 
 
 class JobSettings(Section):
@@ -129,6 +136,10 @@ class UiSettings(Section):
     live_interval_s: Annotated[
         float, Field(gt=0, description="Pause between two updates of a live panel, in seconds.")
     ] = 2.0
+    metrics_tables: Annotated[
+        int,
+        Field(ge=0, le=100_000, description="Most tables, the largest first, with series of their own in `/metrics`."),
+    ] = 500
 
 
 class HealthSettings(Section):

@@ -28,7 +28,8 @@ from pipelines.job_host import JobHost
 from pipelines.jobs.reset import Resets
 from pipelines.jobs.runner import SparkJobs
 from pipelines.listener import ProgressListener, ProgressWriter
-from pipelines.registry import load_registry
+from pipelines.metrics import HostMetrics, serving
+from pipelines.registry import Registry, load_registry
 from pipelines.runtime import Runtime
 from pipelines.stream_host import StreamHost, declare, new_heartbeat
 from pipelines.topic_watch import TopicWatch
@@ -44,8 +45,11 @@ log = structlog.get_logger()
 class Loop:
     """Ticks until asked to stop. Waits for a silent store; a dead JVM ends the process."""
 
-    def __init__(self, host: StreamHost, stop: threading.Event, *, interval_s: float) -> None:
+    def __init__(
+        self, host: StreamHost, stop: threading.Event, *, interval_s: float, metrics: HostMetrics | None = None
+    ) -> None:
         self._host, self._stop, self._interval_s = host, stop, interval_s
+        self._metrics = metrics or HostMetrics()
         self._silent_since: datetime | None = None
         self._trouble = 0
 
@@ -70,12 +74,14 @@ class Loop:
 
     def _well(self) -> None:
         self._trouble = 0
+        self._metrics.round_ended(store_up=True)
         if self._silent_since is not None:
             silent_s = (self._host.clock() - self._silent_since).total_seconds()
             log.info("store_back", silent_s=round(silent_s, 1))
             self._silent_since = None
 
     def _store_silent(self, exc: StoreError) -> None:
+        self._metrics.round_ended(store_up=False)
         if self._silent_since is None:
             self._silent_since = self._host.clock()
             log.error("store_silent", error=exc.message, effect="streams keep running; trying again each second")
@@ -95,10 +101,19 @@ def main() -> int:
 
 
 def run(settings: Settings, stop: threading.Event) -> int:
-    """Open everything, reconcile until `stop`, stop the streams, close."""
-    store = ControlStore.open(settings)
+    """Work until `stop`, and serve the host's metrics meanwhile."""
     registry = load_registry(settings)
     runtime = Runtime(settings, registry)
+    metrics = HostMetrics(jvm_pid=lambda: runtime.jvm_pid)
+    with serving(metrics, settings.host.metrics_address):
+        return _work(settings, registry, runtime, metrics=metrics, stop=stop)
+
+
+def _work(
+    settings: Settings, registry: Registry, runtime: Runtime, *, metrics: HostMetrics, stop: threading.Event
+) -> int:
+    """Open everything, reconcile until `stop`, stop the streams, close."""
+    store = ControlStore.open(settings)
     heartbeat = new_heartbeat(utc_now())
     refuse_problems(registry)
     declarations = registry.declarations(settings)
@@ -108,11 +123,13 @@ def run(settings: Settings, stop: threading.Event) -> int:
         for problem in runtime.open():
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
-    host = StreamHost(settings, store, runtime, declarations, heartbeat)
+    metrics.is_host(heartbeat.host_id, runtime.spark_version)
+    host = StreamHost(settings, store, runtime, declarations, heartbeat, recorded=metrics.observed)
     resets = Resets(settings, store, registry)
     spark_jobs = SparkJobs(settings, lambda: runtime.session, heartbeat.host_id, resets=resets)
     jobs = JobHost(settings, store, spark_jobs, heartbeat.host_id)
-    writer = ProgressWriter(store)
+    writer = ProgressWriter(store, seen=metrics.batch_ended)
+    metrics.watch_queue(writer.waiting, lambda: writer.dropped)
     runtime.add_listener(ProgressListener(writer))
     topics = TopicWatch(settings, store, registry, lambda: runtime.session, utc_now)
     writer.start()
@@ -120,7 +137,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
     topics.start()
     _on_signals(lambda *_: stop.set())  # after Spark, which takes SIGINT for itself
     log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
-    code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s).run()
+    code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s, metrics=metrics).run()
     topics.stop(TOPICS_LIMIT_S)
     jobs.stop(JOBS_LIMIT_S)
     _close(host, runtime, writer)

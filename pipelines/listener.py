@@ -1,12 +1,12 @@
 """Writes Spark's streaming events to the control store without holding up a query.
 
-Rule: a callback neither blocks nor raises. It queues the event, and a thread writes it. While the store is silent the
+Rule: a callback neither blocks nor raises. It queues the batch, and a thread writes it. While the store is silent the
 newest events are kept, and dropped ones are counted.
 """
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -40,9 +40,17 @@ class ProgressStore(Protocol):
 class ProgressWriter:
     """A bounded queue and the thread that empties it into the store."""
 
-    def __init__(self, store: ProgressStore, *, capacity: int = CAPACITY, retry_s: float = RETRY_S) -> None:
-        self._store, self._capacity, self._retry_s = store, capacity, retry_s
-        self._queue: deque[str] = deque()
+    def __init__(
+        self,
+        store: ProgressStore,
+        *,
+        capacity: int = CAPACITY,
+        retry_s: float = RETRY_S,
+        seen: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        """`seen` is told of each batch once, whether the store takes it or not."""
+        self._store, self._capacity, self._retry_s, self._seen = store, capacity, retry_s, seen
+        self._queue: deque[Progress] = deque()
         self._signs: dict[str, datetime] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -54,10 +62,18 @@ class ProgressWriter:
         self._thread.start()
 
     def put(self, event_json: str) -> None:
-        """Queues one progress event. A full queue drops its oldest."""
+        """Queues the batch of one progress event. A full queue drops its oldest."""
+        batch = _parse(event_json)
+        if batch is None:
+            return
         with self._lock:
-            self._queue.append(event_json)
+            self._queue.append(batch)
             self._trim()
+        self._seen(batch)
+
+    def waiting(self) -> int:
+        """How many batches the store has yet to take."""
+        return len(self._queue)
 
     def sign(self, stream: str, at: datetime) -> None:
         """Notes that the stream is alive though it had nothing to read: Spark sent an idle event."""
@@ -76,34 +92,33 @@ class ProgressWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Writes the queue. Events that the store did not take are queued again."""
+        """Writes the queue. Batches that the store did not take are queued again."""
         with self._lock:
-            events, signs = list(self._queue), dict(self._signs)
+            batches, signs = list(self._queue), dict(self._signs)
             self._queue.clear()
             self._signs.clear()
-        if not events and not signs:
+        if not batches and not signs:
             return
         try:
-            self._write(events, signs)
+            self._write(batches, signs)
         except StoreError as exc:
-            self._keep(events, signs)
+            self._keep(batches, signs)
             self._say_silent(exc)
         except Exception:  # the thread must live: later events may be fine
-            log.exception("progress_lost", events=len(events))
+            log.exception("progress_lost", events=len(batches))
         else:
             self._say_back()
 
-    def _write(self, events: list[str], signs: Mapping[str, datetime]) -> None:
-        batches = [batch for batch in map(_parse, events) if batch is not None]
+    def _write(self, batches: list[Progress], signs: Mapping[str, datetime]) -> None:
         if batches:
             self._store.add_progress(batches)
         ends = {batch.stream: batch.ended_at for batch in batches}
         for stream, at in {**ends, **signs}.items():
             self._store.touch(stream, at=at)
 
-    def _keep(self, events: list[str], signs: Mapping[str, datetime]) -> None:
+    def _keep(self, batches: list[Progress], signs: Mapping[str, datetime]) -> None:
         with self._lock:
-            self._queue.extendleft(reversed(events))
+            self._queue.extendleft(reversed(batches))
             self._signs = {**signs, **self._signs}  # signs that came meanwhile are newer
             self._trim()
 

@@ -74,6 +74,13 @@ class Runtime:
         return self._session.version if self._session else None
 
     @property
+    def jvm_pid(self) -> int | None:
+        """The process that the driver's JVM is; None where this one did not start it."""
+        gateway = self._session.sparkContext._gateway if self._session else None
+        process = getattr(gateway, "proc", None)
+        return process.pid if process else None
+
+    @property
     def spark_ui_url(self) -> str | None:
         return self._session.sparkContext.uiWebUrl if self._session else None
 

@@ -51,6 +51,7 @@ class StreamHost:
     declarations: tuple[StreamDeclaration, ...]
     heartbeat: HostHeartbeat
     clock: Callable[[], datetime] = utc_now
+    recorded: Callable[[Observed | None, Observed], None] = lambda *_: None  # what was seen of a stream before, and now
     _fleet: Fleet = field(init=False)
     _ownership: Ownership = field(init=False)
     _observed: dict[str, Observed] = field(init=False, default_factory=dict)
@@ -136,6 +137,7 @@ class StreamHost:
         except StreamRefusedError:  # another host has a newer token
             self._lose(name)
             return
+        self.recorded(self._observed.get(name), observed)
         self._observed[name] = observed
         log.info("stream_state", stream=name, state=observed.state.value, **_why(observed, desired.get(name)))
 

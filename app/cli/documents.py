@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from backend.lake.table.schema import Column
     from backend.streams.backlog.model import Backlog, SourceBacklog
     from backend.streams.graph import Graph
+from backend.streams.backlog.model import waiting
 from backend.streams.faults import recognise
 from backend.streams.model import Progress, StreamFailure, StreamStatus
 
@@ -380,13 +381,7 @@ def backlog(value: Backlog | None) -> Document | None:
 
 
 def _waiting(value: Backlog | SourceBacklog) -> Document:
-    """Zeros where it is caught up, also for what its kind of source does not count."""
-    counts = {"versions": value.versions, "files": value.files, "bytes": value.size_bytes, "rows": value.rows}
-    unknown = 0 if value.is_caught_up else None
-    return {
-        **{name: unknown if count is None else count for name, count in counts.items()},
-        "oldest_unread_at": value.oldest_unread_at,
-    }
+    return waiting(value) | {"oldest_unread_at": value.oldest_unread_at}
 
 
 def _source(value: SourceBacklog) -> Document:

@@ -1,19 +1,29 @@
 """What `/healthz` and `/metrics` say: hosts, streams and tables as numbers.
 
-Rule: computed from the store and the lake at every scrape, remembered nowhere; an unknown number is absent, not 0.
+Rule: a scrape waits for nothing long: it tells what pages keep, and how old that is. An unknown number is absent, not
+0. What has to be counted from batch to batch is counted by hosts (`pipelines/metrics.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from app import cache, context
+from app.ui.lake import LakeReading, Table, lake_totals
+from backend import metrics as named
 from backend.errors import LakehouseError
-from backend.lake.model import TableCard
-from backend.streams.model import StreamState, StreamStatus
+from backend.lake.model import TableCard, UnreadableTable
+from backend.metrics import Described
+from backend.streams.backlog.model import waiting
+from backend.streams.model import StreamState, StreamStatus, Verdict
+
+STALE_S = 60.0  # of streams nothing older is told as if it were now
+
+Value = float | None
 
 
 def health() -> dict[str, object]:
@@ -43,43 +53,63 @@ class _Now:
     """A Prometheus collector that reads when it is asked."""
 
     def collect(self) -> Iterable[Metric]:
-        now, streams = context.now(), cache.streams_reading()
-        yield _gauge("weir_store_up", "1 when the control store answers.", float(streams.problem is None))
-        yield _gauge("weir_hosts_up", "Stream hosts with a fresh heartbeat.", float(_alive(streams, now)))
-        yield from _stream_metrics(streams.streams, now)
-        yield from _lake_metrics(now)
+        now = context.now()
+        yield from streams_metrics(cache.known_streams(), now)
+        try:
+            reading = cache.known_lake()
+        except LakehouseError:
+            yield _family(named.LAKE_UP, [((), 0.0)])
+            return
+        if reading.is_listed:
+            yield from lake_metrics(reading, now, most_tables=context.settings().ui.metrics_tables)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """One number a stream has, None when it is unknown now."""
-
-    name: str
-    help: str
-
-    def family(self, values: Iterable[tuple[str, float | None]]) -> Metric:
-        family = GaugeMetricFamily(self.name, self.help, labels=["stream"])
-        for stream, value in values:
-            if value is not None:
-                family.add_metric([stream], value)
-        return family
+def streams_metrics(reading: cache.StreamsReading | None, now: datetime) -> Iterator[Metric]:
+    if reading is None:  # the first one is under way
+        return
+    age_s = max(0.0, (now - reading.read_at).total_seconds())
+    is_known = reading.problem is None and age_s <= STALE_S
+    yield _family(named.STREAMS_AGE, [((), age_s)])
+    yield _family(named.STORE_UP, [((), float(is_known))])
+    if is_known:
+        yield _family(named.HOSTS_UP, [((), float(_alive(reading, now)))])
+        yield from stream_metrics(reading.streams, now)
 
 
-_BATCH = _Reading("weir_stream_batch_id", "Last micro-batch that Spark reported.")
-_RATE = _Reading("weir_stream_input_rows_per_second", "Input rate of the last batch, while the stream runs.")
-_AGE = _Reading("weir_stream_progress_age_seconds", "Age of the last progress or idle event.")
+def stream_metrics(streams: Sequence[StreamStatus], now: datetime) -> Iterator[Metric]:
+    """All that is told of streams; a number that nobody knows has no sample."""
+    if not streams:
+        return
+    yield _one_of(named.STATE, StreamState, [(each.declaration.name, each.state) for each in streams])
+    yield _one_of(named.VERDICT, Verdict, [(each.declaration.name, each.verdict) for each in streams])
+    found = [(each.declaration.name, _of_stream(each, now)) for each in streams]
+    for metric in found[0][1]:
+        family = _family(metric, (((name,), values[metric]) for name, values in found))
+        if family.samples:
+            yield family
 
 
-def _stream_metrics(streams: Iterable[StreamStatus], now: datetime) -> Iterable[Metric]:
-    found = list(streams)
-    state = GaugeMetricFamily("weir_stream_state", "1 for the state a stream is in.", labels=["stream", "state"])
-    for status in found:
-        for name in StreamState:
-            state.add_metric([status.declaration.name, name.value], float(status.state is name))
-    yield state
-    yield _BATCH.family((s.declaration.name, s.progress.batch_id if s.progress else None) for s in found)
-    yield _RATE.family((s.declaration.name, s.input_rows_per_s) for s in found)
-    yield _AGE.family((s.declaration.name, _progress_age_s(s, now)) for s in found)
+def _of_stream(status: StreamStatus, now: datetime) -> Mapping[Described, Value]:
+    progress, observed, backlog = status.progress, status.observed, status.backlog
+    duration_ms = progress.batch_duration_ms if progress else None
+    waits = waiting(backlog) if backlog else {}
+    loss = backlog.data_loss if backlog else None
+    return {
+        named.BATCH: progress.batch_id if progress else None,
+        named.BATCH_SECONDS: duration_ms / 1000 if duration_ms is not None else None,
+        named.INPUT_RATE: status.input_rows_per_s,
+        named.PROCESSED_RATE: status.processed_rows_per_s,
+        named.PROGRESS_AGE: _progress_age_s(status, now),
+        named.RECENT_FAILURES: len(observed.failures) if observed else None,
+        named.BACKLOG_BYTES: waits.get("bytes"),
+        named.BACKLOG_FILES: waits.get("files"),
+        named.BACKLOG_ROWS: waits.get("rows"),
+        named.BACKLOG_VERSIONS: waits.get("versions"),
+        named.BACKLOG_SECONDS: backlog.behind_s if backlog else None,
+        named.DRAIN_SECONDS: backlog.drain_s if backlog else None,
+        named.DATA_LOSS: loss.at.timestamp() if loss else None,
+        named.LOST: backlog.lost if backlog and (backlog.lost or not backlog.unknown) else None,
+    }
 
 
 def _progress_age_s(status: StreamStatus, now: datetime) -> float | None:
@@ -89,25 +119,66 @@ def _progress_age_s(status: StreamStatus, now: datetime) -> float | None:
     return max(0.0, (now - max(moments)).total_seconds()) if moments else None
 
 
-def _lake_metrics(now: datetime) -> Iterable[Metric]:
-    try:
-        reading = cache.lake_reading()
-    except LakehouseError:
-        yield _gauge("weir_lake_up", "1 when the roots can be listed.", 0.0)
-        return
-    readable = sum(isinstance(table, TableCard) for table in reading.tables)
-    yield _gauge("weir_lake_up", "1 when the roots can be listed.", 1.0)
-    if not reading.is_complete:  # the first reading is under way: no number yet
-        return
-    yield _gauge("weir_lake_tables_read", "Tables read in the last listing.", float(readable))
-    yield _gauge("weir_lake_tables_unreadable", "Tables that could not be read.", float(len(reading.tables) - readable))
-    yield _gauge(
-        "weir_lake_read_age_seconds", "Age of the last listing.", max(0.0, (now - reading.read_at).total_seconds())
-    )
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One number that every table has."""
+
+    metric: Described
+    of: Callable[[TableCard], Value]
 
 
-def _gauge(name: str, help: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, help, value=value)
+_COLUMNS = (
+    _Column(named.TABLE_BYTES, lambda card: card.size_bytes),
+    _Column(named.TABLE_FILES, lambda card: card.num_files),
+    _Column(named.TABLE_SMALL_FILES, lambda card: card.small_files),
+    _Column(named.TABLE_ROWS, lambda card: card.num_rows),
+    _Column(named.TABLE_VERSION, lambda card: card.version),
+    _Column(named.TABLE_COMMIT, lambda card: card.last_commit_at.timestamp() if card.last_commit_at else None),
+)
+
+
+def lake_metrics(reading: LakeReading, now: datetime, *, most_tables: int) -> Iterator[Metric]:
+    """Of each table, the largest first, as far as the limit goes; of the whole lake once all of it is read."""
+    yield _family(named.LAKE_UP, [((), 1.0)])
+    cards = _largest([table for table in reading.tables if isinstance(table, TableCard)], most_tables)
+    unreadable = [table for table in reading.tables if isinstance(table, UnreadableTable)][:most_tables]
+    for column in _COLUMNS:
+        yield _family(column.metric, (((card.ref.name,), column.of(card)) for card in cards))
+    yield _family(named.TABLE_UNREADABLE, (((table.ref.name,), 1.0) for table in unreadable))
+    if reading.is_complete:
+        left_out = len(reading.tables) - len(cards) - len(unreadable)
+        yield from _whole_lake(reading.tables, left_out)
+        yield _family(named.LAKE_AGE, [((), max(0.0, (now - reading.read_at).total_seconds()))])
+
+
+def _largest(cards: list[TableCard], most: int) -> list[TableCard]:
+    return cards if len(cards) <= most else sorted(cards, key=lambda card: (-card.size_bytes, card.ref.name))[:most]
+
+
+def _whole_lake(tables: Sequence[Table], left_out: int) -> Iterator[Metric]:
+    totals = lake_totals(tables)
+    for metric, value in (
+        (named.LAKE_TABLES, totals.num_tables - totals.unreadable),
+        (named.LAKE_UNREADABLE, totals.unreadable),
+        (named.LAKE_LEFT_OUT, left_out),
+        (named.LAKE_BYTES, totals.size_bytes),
+        (named.LAKE_FILES, totals.num_files),
+        (named.LAKE_SMALL_FILES, totals.small_files),
+    ):
+        yield _family(metric, [((), value)])
+
+
+def _one_of(metric: Described, kinds: type[StrEnum], found: Iterable[tuple[str, StrEnum]]) -> Metric:
+    """A series for each kind, 1 for the one that holds."""
+    return _family(metric, (((name, kind.value), float(now is kind)) for name, now in found for kind in kinds))
+
+
+def _family(metric: Described, values: Iterable[tuple[Sequence[str], Value]]) -> Metric:
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in values:
+        if value is not None:
+            family.add_metric(labels, value)
+    return family
 
 
 def _alive(streams: cache.StreamsReading, now: datetime) -> int:

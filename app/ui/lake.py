@@ -88,18 +88,33 @@ class LakeReader:
     def reading(self) -> LakeReading:
         """What is known now; raises the error that ended the last pass."""
         with self._changed:
-            if not self._running and time.monotonic() >= self._due_s:
-                self._running, self._failure, self._started_s = True, None, time.monotonic()
-                threading.Thread(target=self._read, name="lake-reading", daemon=True).start()
+            self._begin_if_due()
             patience_s = PATIENCE_S if self._read_at is None else REFRESH_PATIENCE_S
             self._wait(patience_s, lambda: not self._running or self._listing is not None)
             is_big = self._listing is not None and len(self._listing.refs) > SMALL_LAKE
             self._wait(min(patience_s, BIG_PATIENCE_S) if is_big else patience_s, lambda: not self._running)
-            if self._failure is not None and not self._running:
-                raise self._failure
-            if self._made is None:
-                self._made = self._reading()
-            return self._made
+            return self._known()
+
+    def known(self, *, refresh_after_s: float) -> LakeReading:
+        """The same without waiting at all; a pass begins only where the last one is older."""
+        with self._changed:
+            try:
+                return self._known()  # before a new pass forgets why the last one failed
+            finally:
+                if self._read_at is None or (self._now() - self._read_at).total_seconds() >= refresh_after_s:
+                    self._begin_if_due()
+
+    def _begin_if_due(self) -> None:
+        if not self._running and time.monotonic() >= self._due_s:
+            self._running, self._failure, self._started_s = True, None, time.monotonic()
+            threading.Thread(target=self._read, name="lake-reading", daemon=True).start()
+
+    def _known(self) -> LakeReading:
+        if self._failure is not None and not self._running:
+            raise self._failure
+        if self._made is None:
+            self._made = self._reading()
+        return self._made
 
     def _wait(self, patience_s: float, enough: Callable[[], bool]) -> None:
         """Until there is enough, at most so long after the pass began."""

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from itertools import chain
 
+from backend.docs_table import with_table
 from backend.streams.model import StreamFailure
 
 
@@ -209,12 +210,5 @@ def _signs(fault: Fault) -> str:
     return "; ".join((*before, *raised, *filter(None, (fault.shown,))))
 
 
-def with_table(page: str) -> str:
-    """A page with the table between its marks anew."""
-    head, mark, rest = page.partition("<!-- faults:")
-    comment, _, tail = rest.partition("<!-- end of faults -->")
-    return f"{head}{mark}{comment.partition('-->')[0]}-->\n\n{docs_table()}\n\n<!-- end of faults -->{tail}"
-
-
 if __name__ == "__main__":
-    sys.stdout.write(with_table(sys.stdin.read()))
+    sys.stdout.write(with_table(sys.stdin.read(), "faults", docs_table()))

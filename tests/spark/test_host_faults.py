@@ -9,14 +9,17 @@ import random
 import signal
 import subprocess
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from backend.streams.model import StreamState
+from tests.processes import free_port
 from tests.spark.host_process import FAST, World, group_is_empty, kill_hard, now
 from tests.spark.poisoned import SOUND
 
@@ -26,7 +29,8 @@ POISONED = ("poisoned_rows", "poisoned_start")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    env = {**FAST, "WEIR_HOST__PIPELINES": '["tests.spark.poisoned"]'}
+    address = f"127.0.0.1:{free_port()}"
+    env = {**FAST, "WEIR_HOST__PIPELINES": '["tests.spark.poisoned"]', "WEIR_HOST__METRICS_ADDRESS": address}
     opened = World(tmp_path_factory.mktemp("faults"), env, SOUND)
     opened.spawn("pipelines.demo.generator")
     opened.host()
@@ -74,6 +78,37 @@ def _planned_not_done(world: World, name: str) -> int:
     return batch
 
 
+def test_a_host_counts_what_the_store_holds(world: World) -> None:
+    world.until(lambda: _held(world) == _counted(world) == _held(world), "the same batches, rows and milliseconds")
+    assert _held(world)[1] > 0
+    served = _served(world)
+    assert served["weir_stream_failures_total", "poisoned_start"] == 3
+    assert served["weir_stream_starts_total", "poisoned_start"] == 3
+    assert served["weir_stream_starts_total", "bronze_events"] == 1
+    assert served["weir_jvm_process_resident_memory_bytes", ""] > 100_000_000
+    assert served["weir_host_store_up", ""] == 1
+
+
+def _held(world: World) -> tuple[int, int, int]:
+    found = world.store.progress("bronze_events", limit=5_000, raw=False)
+    return len(found), sum(each.num_input_rows for each in found), sum(each.batch_duration_ms or 0 for each in found)
+
+
+def _counted(world: World) -> tuple[int, int, int]:
+    served, seconds = _served(world), "weir_stream_batch_duration_seconds"
+    rows, took_s = served["weir_stream_input_rows_total", "bronze_events"], served[f"{seconds}_sum", "bronze_events"]
+    return int(served[f"{seconds}_count", "bronze_events"]), int(rows), round(took_s * 1_000)
+
+
+def _served(world: World) -> dict[tuple[str, str], float]:
+    """By name and stream."""
+    url = f"http://{world.env['WEIR_HOST__METRICS_ADDRESS']}/metrics"
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        text = answer.read().decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(each.name, each.labels.get("stream", "")): each.value for each in samples}
+
+
 def test_stop_takes_effect_in_time_and_start_keeps_the_query(world: World) -> None:
     others = tuple(name for name in SOUND if name != "silver_events")
     before, runs = world.observed()["silver_events"], world.runs(*others)
@@ -99,6 +134,7 @@ def test_a_second_host_refuses_until_the_first_is_killed_and_then_the_lake_equal
     first, owner = host_of(world), world.observed()["bronze_events"].host_id
     second = world.host()
     world.until(lambda: _refused(world) >= {*SOUND, *POISONED}, "the second host refuses all")
+    assert "metrics_not_served" in {line["event"] for line in world.log()}, "the first one has the port"
     assert {seen.host_id for seen in world.observed().values()} == {owner}
     assert set(world.states().values()) == {"RUNNING"}
 

@@ -18,6 +18,7 @@ from backend.streams.model import StreamDeclaration, StreamState
 from pipelines.failures import SparkLostError, StreamStartError
 from pipelines.fleet import utc_now
 from pipelines.host import Loop
+from pipelines.metrics import HostMetrics
 from pipelines.runtime import QueryFailure, QueryState, RunningQuery
 from pipelines.stream_host import StreamHost, declare, new_heartbeat
 from tests.processes import wait_until
@@ -110,6 +111,28 @@ def all_running(store: ControlStore) -> Callable[[], bool]:
 
 def ask(store: ControlStore, name: str, action: str) -> None:
     store.request(name, action, reason="test", actor="ann", now=datetime.now(UTC))  # type: ignore[arg-type]
+
+
+def test_starts_and_failures_are_counted_once_each(store: ControlStore) -> None:
+    runner, metrics = Runner(), HostMetrics()
+    now = datetime.now(UTC)
+    declared = tuple(map(declaration, NAMES))
+    host = StreamHost(load_settings(), store, runner, declared, new_heartbeat(now), recorded=metrics.observed)
+    runner.broken = {"bronze"}
+
+    def count(kind: str, stream: str) -> float | None:
+        return metrics.registry.get_sample_value(f"weir_stream_{kind}_total", {"stream": stream})
+
+    assert count("failures", "silver") is None  # nobody knows yet
+    tick_until(host, lambda: states(store) == {"bronze": "FAILED", "silver": "RUNNING", "gold": "RUNNING"})
+    runner.fail("gold")
+    tick_until(host, lambda: count("starts", "gold") == 2 and states(store)["gold"] == "RUNNING")
+    for _ in range(3):
+        host.tick()
+    assert (count("starts", "bronze"), count("failures", "bronze")) == (3, 3)  # max_restarts and the first
+    assert (count("starts", "silver"), count("failures", "silver")) == (1, 0)
+    assert (count("starts", "gold"), count("failures", "gold")) == (2, 1)
+    assert metrics.registry.get_sample_value("weir_stream_batch_duration_seconds_count", {"stream": "silver"}) == 0
 
 
 def test_new_streams_are_started_and_recorded_with_their_ids(store: ControlStore) -> None:
@@ -254,7 +277,8 @@ def test_a_silent_store_stops_nothing_and_is_said_once(store: ControlStore, tmp_
     tick_until(host, all_running(store))
     stop = threading.Event()
     engine = sa.create_engine(store.shown_url)
-    loop = threading.Thread(target=Loop(host, stop, interval_s=0.02).run)
+    metrics = HostMetrics()
+    loop = threading.Thread(target=Loop(host, stop, interval_s=0.02, metrics=metrics).run)
     with capture_logs() as lines:
         loop.start()
         _sql(engine, "ALTER TABLE desired RENAME TO away")
@@ -262,12 +286,14 @@ def test_a_silent_store_stops_nothing_and_is_said_once(store: ControlStore, tmp_
         with pytest.raises(StoreError):
             store.desired()
         assert set(runner.active) == set(NAMES)
+        assert metrics.registry.get_sample_value("weir_host_store_up") == 0
         _sql(engine, "ALTER TABLE away RENAME TO desired")
         ask(store, "gold", "stop")
         wait_until(lambda: states(store)["gold"] == "STOPPED", "the stream is stopped")
         stop.set()
         loop.join(5)
     engine.dispose()
+    assert metrics.registry.get_sample_value("weir_host_store_up") == 1
     assert states(store) == {"bronze": "RUNNING", "silver": "RUNNING", "gold": "STOPPED"}
     assert said(lines, "store_") == ["store_silent", "store_back"]
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.docs_table import with_table
 from backend.streams import faults
-from backend.streams.faults import OTHERS_SEEN, TWELVE, Fault, recognise, with_table
+from backend.streams.faults import OTHERS_SEEN, TWELVE, Fault, docs_table, recognise
 from backend.streams.model import StreamFailure
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -49,5 +50,7 @@ def test_every_fault_has_a_cause_a_remedy_and_a_sign() -> None:
 
 
 def test_the_page_says_what_the_source_says() -> None:
-    assert PAGE.read_text() == with_table(PAGE.read_text()), "docs/operations.md is old: run `make docs`"
+    assert PAGE.read_text() == with_table(PAGE.read_text(), "faults", docs_table()), (
+        "docs/operations.md is old: run `make docs`"
+    )
     assert all(fault.remedy in PAGE.read_text() for fault in TWELVE)

@@ -139,6 +139,13 @@ class Backlog:
         return known_sum([of(each) for each in self.sources])
 
 
+def waiting(value: Backlog | SourceBacklog) -> dict[str, int | None]:
+    """What waits, by unit. Zeros where it is caught up, also for what its kind of source does not count."""
+    counts = {"versions": value.versions, "files": value.files, "bytes": value.size_bytes, "rows": value.rows}
+    unknown = 0 if value.is_caught_up else None
+    return {name: unknown if count is None else count for name, count in counts.items()}
+
+
 def known_sum(values: Sequence[int | None]) -> int | None:
     """The sum; None when there is nothing to add or one of them is not known."""
     known = [value for value in values if value is not None]

@@ -1,0 +1,127 @@
+"""Every metric that page and host serve: its name, kind, labels and meaning.
+
+Rule: said here and nowhere else: both endpoints and docs/operations.md take their words from this table. Names follow
+the conventions of Prometheus: base units, `_total` for counters, points in time as seconds since 1970.
+"""
+
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backend.docs_table import with_table
+
+
+class Kind(StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    kind: Kind = Kind.GAUGE
+
+
+_STREAM, _TABLE = ("stream",), ("table",)
+
+# Served by the page ----------------------------------------------------------------------------------------------
+STORE_UP = Described("weir_store_up", "1 when the control store answers.")
+HOSTS_UP = Described("weir_hosts_up", "Stream hosts with a fresh heartbeat.")
+STREAMS_AGE = Described("weir_streams_read_age_seconds", "Age of what is said of streams.")
+STATE = Described("weir_stream_state", "1 for the state a stream is in.", ("stream", "state"))
+VERDICT = Described("weir_stream_verdict", "1 for the verdict on a stream.", ("stream", "verdict"))
+BATCH = Described("weir_stream_batch_id", "Last micro-batch that Spark reported.", _STREAM)
+BATCH_SECONDS = Described("weir_stream_last_batch_duration_seconds", "How long the last micro-batch took.", _STREAM)
+INPUT_RATE = Described(
+    "weir_stream_input_rows_per_second", "Input rate of the last batch, while the stream runs.", _STREAM
+)
+PROCESSED_RATE = Described(
+    "weir_stream_processed_rows_per_second", "Processing rate of the last batch, while the stream runs.", _STREAM
+)
+PROGRESS_AGE = Described("weir_stream_progress_age_seconds", "Age of the last progress or idle event.", _STREAM)
+RECENT_FAILURES = Described(
+    "weir_stream_recent_failures", "Failures within the restart window, since a person last asked for it.", _STREAM
+)
+BACKLOG_BYTES = Described("weir_stream_backlog_bytes", "Bytes that wait in the stream's sources.", _STREAM)
+BACKLOG_FILES = Described("weir_stream_backlog_files", "Files that wait in the stream's sources.", _STREAM)
+BACKLOG_ROWS = Described("weir_stream_backlog_rows", "Rows or records that wait in the stream's sources.", _STREAM)
+BACKLOG_VERSIONS = Described("weir_stream_backlog_versions", "Versions of source tables that wait.", _STREAM)
+BACKLOG_SECONDS = Described("weir_stream_backlog_seconds", "Age of the oldest unread input, 0 when caught up.", _STREAM)
+DRAIN_SECONDS = Described("weir_stream_drain_seconds", "Until nothing waits, at the pace of recent batches.", _STREAM)
+DATA_LOSS = Described(
+    "weir_stream_data_loss_timestamp_seconds", "First moment at which retention may delete unread input.", _STREAM
+)
+LOST = Described("weir_stream_backlog_lost", "Versions or records that were deleted before they were read.", _STREAM)
+LAKE_UP = Described("weir_lake_up", "1 when the roots can be listed.")
+LAKE_AGE = Described("weir_lake_read_age_seconds", "Age of the last listing.")
+LAKE_TABLES = Described("weir_lake_tables_read", "Tables read in the last listing.")
+LAKE_UNREADABLE = Described("weir_lake_tables_unreadable", "Tables that could not be read.")
+LAKE_LEFT_OUT = Described(
+    "weir_lake_tables_left_out", "Tables without metrics of their own, above the limit `ui.metrics_tables`."
+)
+LAKE_BYTES = Described("weir_lake_size_bytes", "Bytes of all tables that were read.")
+LAKE_FILES = Described("weir_lake_files", "Data files of all tables that were read.")
+LAKE_SMALL_FILES = Described("weir_lake_small_files", "Small files of all tables that were read.")
+TABLE_BYTES = Described("weir_table_size_bytes", "Bytes of the table's latest version.", _TABLE)
+TABLE_FILES = Described("weir_table_files", "Data files of the table's latest version.", _TABLE)
+TABLE_SMALL_FILES = Described("weir_table_small_files", "Those of them that are small.", _TABLE)
+TABLE_ROWS = Described("weir_table_rows", "Rows of the table's latest version.", _TABLE)
+TABLE_VERSION = Described("weir_table_version", "The table's latest version.", _TABLE)
+TABLE_COMMIT = Described("weir_table_last_commit_timestamp_seconds", "When the table was last committed to.", _TABLE)
+TABLE_UNREADABLE = Described("weir_table_unreadable", "1 for a table that could not be read.", _TABLE)
+
+OF_PAGE = (
+    *(STORE_UP, HOSTS_UP, STREAMS_AGE, STATE, VERDICT, RECENT_FAILURES, BATCH, BATCH_SECONDS, INPUT_RATE),
+    *(PROCESSED_RATE, PROGRESS_AGE, BACKLOG_BYTES, BACKLOG_FILES, BACKLOG_ROWS, BACKLOG_VERSIONS, BACKLOG_SECONDS),
+    *(DRAIN_SECONDS, DATA_LOSS, LOST, LAKE_UP, LAKE_AGE, LAKE_TABLES, LAKE_UNREADABLE, LAKE_LEFT_OUT, LAKE_BYTES),
+    *(LAKE_FILES, LAKE_SMALL_FILES, TABLE_BYTES, TABLE_FILES, TABLE_SMALL_FILES, TABLE_ROWS, TABLE_VERSION),
+    *(TABLE_COMMIT, TABLE_UNREADABLE),
+)
+
+# Served by each host: what it counts itself, from its start ------------------------------------------------------
+BATCH_DURATION = Described(
+    "weir_stream_batch_duration_seconds", "How long micro-batches took.", _STREAM, Kind.HISTOGRAM
+)
+INPUT_ROWS = Described("weir_stream_input_rows_total", "Rows that micro-batches read.", _STREAM, Kind.COUNTER)
+OUTPUT_ROWS = Described(
+    "weir_stream_output_rows_total", "Rows that micro-batches wrote, where the sink says so.", _STREAM, Kind.COUNTER
+)
+FAILED_ROWS = Described(
+    "weir_stream_expectation_failed_rows_total",
+    "Rows that broke an expectation.",
+    ("stream", "expectation"),
+    Kind.COUNTER,
+)
+STARTS = Described("weir_stream_starts_total", "Starts of the stream, restarts too.", _STREAM, Kind.COUNTER)
+FAILURES = Described("weir_stream_failures_total", "Times that the stream failed.", _STREAM, Kind.COUNTER)
+HOST_INFO = Described("weir_host_info", "1, with what the host is.", ("host_id", "spark_version"))
+HOST_ROUND = Described("weir_host_last_round_timestamp_seconds", "When the host last looked after its streams.")
+HOST_STORE_UP = Described("weir_host_store_up", "1 when the control store answered the host's last round.")
+HOST_QUEUE = Described("weir_host_progress_queue_length", "Progress events that wait for the control store.")
+HOST_DROPPED = Described(
+    "weir_host_progress_dropped_total",
+    "Progress events lost because the store was away too long.",
+    kind=Kind.COUNTER,
+)
+
+OF_HOST = (
+    *(BATCH_DURATION, INPUT_ROWS, OUTPUT_ROWS, FAILED_ROWS, STARTS, FAILURES),
+    *(HOST_INFO, HOST_ROUND, HOST_STORE_UP, HOST_QUEUE, HOST_DROPPED),
+)
+
+
+def docs_table() -> str:
+    """Every metric as the table of docs/operations.md."""
+    lines = ["| metric | labels | kind | of | meaning |", "|---|---|---|---|---|"]
+    for server, found in (("page", OF_PAGE), ("host", OF_HOST)):
+        for each in found:
+            labels = ", ".join(f"`{label}`" for label in each.labels)
+            lines.append(f"| `{each.name}` | {labels} | {each.kind} | {server} | {each.help} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(with_table(sys.stdin.read(), "metrics", docs_table()))

@@ -1,0 +1,176 @@
+"""What a host counts, as Prometheus reads it: each number beside a recount of the events."""
+
+import json
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
+
+from backend.docs_table import with_table
+from backend.errors import SettingsError, StoreError
+from backend.metrics import OF_HOST, docs_table
+from backend.settings import load_settings
+from backend.streams.model import Progress
+from pipelines.listener import ProgressWriter
+from pipelines.metrics import HostMetrics, serving
+from tests.promtool import promtool
+
+Labels = Mapping[str, str]
+HOSTILE = 'gold"\\ \n} 7'
+
+
+class Store:
+    """Refuses while `silent`."""
+
+    silent = False
+
+    def add_progress(self, items: Sequence[Progress]) -> None:
+        if self.silent:
+            raise StoreError("silent")
+
+    def touch(self, name: str, *, at: object) -> None: ...
+
+
+def event(batch: int, *, name: str = "silver", seconds: float | None = 1.5, failed: int = 2, written: int = 90) -> str:
+    found: dict[str, Any] = {
+        "id": "q",
+        "runId": "r",
+        "name": name,
+        "batchId": batch,
+        "timestamp": "2026-03-01T12:00:00.000Z",
+        "numInputRows": 100,
+        "sources": [{"numInputRows": 100}],
+        "sink": {"numOutputRows": written},
+        "observedMetrics": {"expectations": {"known__passed": 100 - failed, "known__failed": failed}},
+    }
+    if seconds is not None:
+        found |= {"batchDuration": round(seconds * 1_000), "durationMs": {"triggerExecution": round(seconds * 1_000)}}
+    return json.dumps(found)
+
+
+def told(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+
+def value(text: str, name: str, **labels: str) -> float | None:
+    return told(text).get((name, frozenset(labels.items())))
+
+
+def written(metrics: HostMetrics) -> str:
+    return generate_latest(metrics.registry).decode()
+
+
+@pytest.fixture
+def metrics() -> HostMetrics:
+    return HostMetrics()
+
+
+def test_batches_add_up(metrics: HostMetrics) -> None:
+    writer = ProgressWriter(Store(), seen=metrics.batch_ended)
+    durations = [0.1, 0.4, 3.0, 700.0]
+    for number, seconds in enumerate(durations):
+        writer.put(event(number, seconds=seconds))
+    writer.put(event(9, name=HOSTILE, written=-1))  # the sink does not say
+    writer.put(event(10, seconds=None))
+    writer.put("{")
+    text = written(metrics)
+
+    promtool("check", "metrics", given=text)
+    assert value(text, "weir_stream_input_rows_total", stream="silver") == 500
+    assert value(text, "weir_stream_output_rows_total", stream="silver") == 450
+    assert value(text, "weir_stream_expectation_failed_rows_total", stream="silver", expectation="known") == 10
+    assert value(text, "weir_stream_batch_duration_seconds_count", stream="silver") == 4
+    assert value(text, "weir_stream_batch_duration_seconds_sum", stream="silver") == pytest.approx(sum(durations))
+    for limit in ("0.1", "0.5", "5.0", "600.0", "+Inf"):
+        within = sum(seconds <= float(limit) for seconds in durations)
+        assert value(text, "weir_stream_batch_duration_seconds_bucket", stream="silver", le=limit) == within
+    assert value(text, "weir_stream_input_rows_total", stream=HOSTILE) == 100
+    assert value(text, "weir_stream_output_rows_total", stream=HOSTILE) is None
+
+
+def test_a_batch_counts_once_though_the_store_is_asked_twice(metrics: HostMetrics) -> None:
+    store = Store()
+    writer = ProgressWriter(store, capacity=2, seen=metrics.batch_ended)
+    metrics.watch_queue(writer.waiting, lambda: writer.dropped)
+    store.silent = True
+    for number in range(3):
+        writer.put(event(number))
+        writer.flush()
+    text = written(metrics)
+    assert value(text, "weir_stream_input_rows_total", stream="silver") == 300
+    assert value(text, "weir_host_progress_queue_length") == 2
+    assert value(text, "weir_host_progress_dropped_total") == 1
+    store.silent = False
+    writer.flush()
+    assert value(written(metrics), "weir_stream_input_rows_total", stream="silver") == 300
+    assert value(written(metrics), "weir_host_progress_queue_length") == 0
+
+
+def test_it_is_served_until_the_end_with_the_process_and_its_jvm() -> None:
+    metrics = HostMetrics(jvm_pid=lambda: 1)
+    metrics.is_host("host-a", "4.2.0")
+    metrics.round_ended(store_up=True)
+    with serving(metrics, "127.0.0.1:0") as port:
+        text = _get(f"http://127.0.0.1:{port}/metrics")
+    promtool("check", "metrics", given=text)
+    assert value(text, "weir_host_info", host_id="host-a", spark_version="4.2.0") == 1
+    assert value(text, "weir_host_store_up") == 1
+    assert (value(text, "process_resident_memory_bytes") or 0) > 1_000_000
+    assert (value(text, "weir_jvm_process_cpu_seconds_total") or 0) > 0
+    with pytest.raises(OSError, match="refused"):
+        _get(f"http://127.0.0.1:{port}/metrics")
+
+
+def test_nothing_is_served_unless_an_address_is_set() -> None:
+    assert load_settings().host.metrics_address == ""
+    with serving(HostMetrics(), "") as port:
+        assert port is None
+
+
+def test_a_taken_port_is_a_warning_and_stops_nothing(metrics: HostMetrics) -> None:
+    with serving(metrics, "127.0.0.1:0") as port, capture_logs() as logs:
+        _goes_on(serving(HostMetrics(), f"127.0.0.1:{port}"))
+        _goes_on(serving(HostMetrics(), "127.0.0.1:99999"))
+        _goes_on(serving(HostMetrics(), "no-such-host.invalid:9108"))
+    assert [line["event"] for line in logs] == ["metrics_not_served"] * 3
+    assert "in use" in logs[0]["error"] and logs[0]["address"] == f"127.0.0.1:{port}"
+
+
+def _goes_on(served: AbstractContextManager[int | None]) -> None:
+    with served as port:
+        assert port is None
+
+
+@pytest.mark.parametrize("address", ["9108", "127.0.0.1", "127.0.0.1:", "a b:1", "::1:9108"])
+def test_an_address_without_sense_is_refused(address: str) -> None:
+    with pytest.raises(SettingsError, match="metrics_address"):
+        load_settings(host={"metrics_address": address})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9108", "[::1]:9108", "0.0.0.0:1", "host-a.example:65535"])
+def test_an_address_with_sense_is_taken(address: str) -> None:
+    assert load_settings(host={"metrics_address": address}).host.metrics_address == address
+
+
+def test_names_and_kinds_are_those_of_the_docs(metrics: HostMetrics) -> None:
+    metrics.watch_queue(lambda: 0, lambda: 0)
+    kinds = {family.name: family.type for family in text_string_to_metric_families(written(metrics))}
+    told = {each.name.removesuffix("_total"): each.kind.value for each in OF_HOST}
+    assert {name: kind for name, kind in kinds.items() if name.startswith("weir_") and "_process_" not in name} == told
+
+
+def test_the_docs_say_what_is_served() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert page == with_table(page, "metrics", docs_table()), "docs/operations.md is old: run `make docs`"
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
