@@ -28,7 +28,7 @@ from backend.lake.table.schema import fields
 from backend.query.export_size import SizeEstimate, estimated
 from backend.streams.backlog.model import Lag
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.batches import MOST_POINTS, Points, points_of
+from backend.streams.batches import MOST_POINTS, Points, points_of, versions_of
 from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
 from backend.streams.preflight.model import Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
@@ -47,6 +47,7 @@ PREFLIGHT_TTL_S = 5.0  # logs and leases change, and a live page asks for it eve
 RECENT_TTL_S = 5.0  # rates over minutes change slowly
 WINDOWS_KEPT = 8  # a day of batches every ten seconds is about 10 MB
 MOST_EVENTS = 20_000  # a day of five-second batches and some
+COMMITS_SEEN = 400
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
 # The lake's listing: `lake.refresh_s` of the settings.
 
@@ -169,6 +170,20 @@ def _stream_lags(
     if not batches:
         batches = context.store().progress(name, limit=1)  # what has come since then
     return tuple(lag for lag in _backlogs().history(_stream, batches, now=_now) if lag.at >= since)
+
+
+def batch_versions(stream: StreamDeclaration) -> dict[tuple[str, int], int]:
+    """The versions that a stream's batches wrote, by query id and batch, among the newest `COMMITS_SEEN` commits."""
+    try:
+        ref = context.lake().find(stream.sink_table)
+        return _batch_versions(ref, context.lake().latest_version(ref))
+    except LakehouseError:
+        return {}  # it writes elsewhere, or its table cannot be read: no commit is known
+
+
+@st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES, hash_funcs={TableRef: lambda ref: ref.uri})
+def _batch_versions(ref: TableRef, latest: int) -> dict[tuple[str, int], int]:
+    return versions_of(context.lake().history(ref, limit=COMMITS_SEEN, ending_version=latest))
 
 
 @st.cache_data(show_spinner=False, ttl=RUNS_TTL_S, max_entries=FIXED_ENTRIES)

@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, context, navigation, state
+from app.streams.batches import batch_list
 from app.streams.controls import act_buttons, blocked_caption, operation_log, start_button
 from app.streams.preflight import checklist
 from app.streams.reset import reset_button
@@ -27,8 +28,8 @@ from backend.streams.batches import ExpectationTotal, Points, expectation_totals
 from backend.streams.model import StreamState, StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
-VIEWS = ("Backlog", "Preflight", "Expectations", "Runs", "Failures", "Operation log", "Declaration")
-ATTACHED_VIEWS = ("Backlog", "Runs", "Failures", "Declaration")  # nobody here starts it, or declares what it expects
+VIEWS = ("Backlog", "Preflight", "Expectations", "Batches", "Runs", "Failures", "Operation log", "Declaration")
+ATTACHED_VIEWS = ("Backlog", "Batches", "Runs", "Failures", "Declaration")  # nobody here starts it
 RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
 SOURCES = Look(
     formats={"Versions": "count", "Files": "count", "Rows": "count", "Size": "bytes", "Oldest": "ago"},
@@ -152,9 +153,10 @@ def _charts(points: Points, lags: Sequence[Lag]) -> None:
         ("watermark", "How far the watermark is behind the clock", figures.build_watermark_figure),
         ("state_rows", "Rows in the state store over time", figures.build_state_figure),
     )
-    built = [(key, alt, build(points, look)) for key, alt, build in drawn]
-    backlog = "backlog", "What waited after each batch, over time", figures.build_backlog_figure(lags, look)
-    built.insert(2, backlog)  # beneath the rates
+    built = [(key, alt, build(points, look)) for key, alt, build in drawn] if points.bins else []
+    if len(lags) > 1:
+        backlog = "backlog", "What waited after each batch, over time", figures.build_backlog_figure(lags, look)
+        built.insert(2, backlog)  # beneath the rates
     columns = st.columns(2)
     for place, (key, alt, figure) in enumerate(each for each in built if each[2] is not None):
         with columns[place % 2]:
@@ -166,7 +168,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     chosen = st.segmented_control(
         "List",
         lists,
-        default=VIEWS[0],
+        default="Batches" if state.text(state.BATCH) else VIEWS[0],
         required=True,
         key=state.VIEW,
         bind="query-params",
@@ -181,6 +183,8 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
             _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
         case "Preflight":
             checklist(status.declaration.name)
+        case "Batches":
+            batch_list(status.declaration)
         case "Runs":
             runs = cache.stream_runs(status.declaration.name)
             _table(view.build_run_frame(runs, now=now), RUNS, "No run has reported progress yet.")

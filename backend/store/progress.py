@@ -42,6 +42,12 @@ def of_stream(
     return [rows.progress_of(row) for row in reversed(connection.execute(query).mappings().all())]
 
 
+def of_batch(connection: Connection, stream: str, batch_id: int) -> Progress | None:
+    query = sa.select(progress).where(progress.c.stream == stream, progress.c.batch_id == batch_id)
+    row = connection.execute(query.order_by(*NEWEST_FIRST).limit(1)).mappings().first()
+    return rows.progress_of(row) if row else None
+
+
 def latest(connection: Connection) -> dict[str, Progress]:
     """The newest of each stream; one index seek a stream, however many rows there are."""
     return {name: found for name in _streams(connection) for found in of_stream(connection, name, since=None, limit=1)}

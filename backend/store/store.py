@@ -148,6 +148,11 @@ class ControlStore:
         with self._database.reading() as connection:
             return progress.of_stream(connection, stream, since=since, limit=limit, raw=raw, every=every)
 
+    def batch(self, stream: str, batch_id: int) -> Progress | None:
+        """The newest event of one batch; None where it is not kept."""
+        with self._database.reading() as connection:
+            return progress.of_batch(connection, stream, batch_id)
+
     def runs(self, stream: str, *, limit: int = 100) -> list[Run]:
         """The newest `limit` runs, newest first, each with its true first and last batch."""
         with self._database.reading() as connection:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from statistics import fmean
 
+from backend.lake.model import Commit
 from backend.streams.model import ExpectationCount, Progress
 
 MOST_POINTS = 240
@@ -177,3 +178,13 @@ def _bin(batches: Sequence[Progress], width_s: int | None) -> Bin:
         watermark_delay_s=(last.progressed_at - last.watermark).total_seconds() if last.watermark else None,
         state_rows=last.state_rows,
     )
+
+
+def versions_of(commits: Iterable[Commit]) -> dict[tuple[str, int], int]:
+    """The version that each batch wrote; the first of several."""
+    found: dict[tuple[str, int], int] = {}
+    for commit in sorted(commits, key=lambda each: each.version, reverse=True):
+        origin = commit.origin
+        if origin and origin.query_id and origin.batch_id is not None:
+            found[origin.query_id, origin.batch_id] = commit.version
+    return found

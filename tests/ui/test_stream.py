@@ -1,12 +1,15 @@
 """One stream: its figures, its end, and start, stop and restart from its page."""
 
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, write_deltalake
 
 from backend.format import utc_text
 from backend.streams import faults
@@ -394,3 +397,30 @@ def test_a_stream_of_another_application_can_be_looked_at_alone(home: Path, now:
     assert not [button.label for button in app.button if button.label in ("Start", "Stop", "Restart", "Start over")]
     assert "No stream host" not in words(app)
     assert metrics(app)["Rows in batch"] == "5"
+
+
+def test_a_batch_leads_to_the_commit_that_it_wrote(store, home: Path, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    table = home / "lake" / store.declarations()[NAME].sink_table
+    rows = pa.table({"id": pa.array([1], pa.int64())})
+    for batch_id in (None, 33, 34):
+        said = {"stream": NAME, "batch_id": batch_id, "query_id": f"query-{NAME}"}
+        stamp = {"userMetadata": json.dumps(said)} if batch_id else {}
+        write_deltalake(table, rows, mode="append", commit_properties=CommitProperties(custom_metadata=stamp))
+
+    app = open_page("stream", stream=NAME, batch="34")
+    listed = _list(app)
+
+    assert "Batch 34 read 128 rows" in words(app)
+    assert "and wrote v2." in words(app)
+    (link,) = [each for each in app.main.page_link if each.label == "What it changed"]
+    assert {"from=1", "to=2"} <= set(link.proto.query_string.split("&"))
+    assert list(listed["Batch"][:3]) == [35, 34, 33]
+    assert list(listed["Commit"][:4]) == ["–", "v2", "v1", "–"]
+    assert "2 with a commit" in words(app)
+
+
+def test_a_batch_that_is_not_kept_is_told(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+
+    assert "The progress of batch 4711 is not kept any more." in words(open_page("stream", stream=NAME, batch="4711"))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.streams.batches import dropped_rows, expectation_totals, phases_ms, points_of
+from backend.lake.model import Commit, OperationMetrics, StreamOrigin
+from backend.streams.batches import dropped_rows, expectation_totals, phases_ms, points_of, versions_of
 from backend.streams.model import ExpectationCount, Progress
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -140,3 +141,19 @@ def test_expectations_add_up_and_the_uncounted_stay_unknown() -> None:
     assert amount.last_failed_at == found[0].progressed_at
     assert (never.passed, never.failed, never.failed_share) == (None, None, None)
     assert (kind.name, kind.passed) == ("type", None)
+
+
+def test_a_batch_number_that_comes_again_after_a_reset_is_another_batch() -> None:
+    def commit(version: int, query_id: str | None, batch_id: int | None) -> Commit:
+        origin = StreamOrigin(None, query_id, None, batch_id) if query_id else None
+        return Commit(version, START, "WRITE", {}, OperationMetrics(), {}, None, None, None, origin)
+
+    commits = [
+        commit(3, "new", 0),
+        commit(2, None, None),
+        commit(1, "old", 0),
+        commit(4, "new", 0),
+        commit(5, "new", None),
+    ]
+
+    assert versions_of(commits) == {("old", 0): 1, ("new", 0): 3}
