@@ -35,6 +35,7 @@ from backend.streams.preflight.reading import preflight as load_preflight
 from backend.streams.recent import RecentBatches
 from backend.streams.reset import ResetLevel, ResetPreview
 from backend.streams.reset_preview import load_preview
+from backend.streams.starts import Starts
 from backend.streams.status import statuses
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
@@ -211,11 +212,13 @@ def preflight(name: str) -> Preflight:
 
 
 @st.cache_data(show_spinner="Counting what would be read again …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
-def reset_preview(name: str, level: ResetLevel) -> ResetPreview:
+def reset_preview(name: str, level: ResetLevel, starts: Starts) -> ResetPreview:
     """What starting a stream over would do; raises `StreamNotFoundError` or `StoreError`."""
     statuses = streams_reading().streams
     settings, store = context.settings(), context.store()
-    return load_preview(settings, store, _backlogs(), statuses, name=name, level=level, now=context.now())
+    return load_preview(
+        settings, store, _backlogs(), statuses, name=name, level=level, now=context.now(), starts=starts
+    )
 
 
 def forget_streams() -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from backend.errors import SettingsError, StreamNotFoundError
 from backend.settings import Settings
 from backend.streams.model import StreamDeclaration, StreamInput
+from backend.streams.starts import read_starts
 from pipelines.pipeline import Pipeline
 from pipelines.sources.base import Inputs, Source
 from pipelines.sources.delta import DeltaSource
@@ -96,7 +97,9 @@ class Registry:
     def inputs(self, session: SparkSession, settings: Settings, stream: str) -> Inputs:
         """What a stream's sources read with."""
         uris = {name: table.uri(settings) for name, table in self.tables().items()}
-        return Inputs(session, settings, stream, uris, {view.name: view.read for view in self.views})
+        views = {view.name: view.read for view in self.views}
+        starts = read_starts(self.get(stream).checkpoint_location(settings))
+        return Inputs(session, settings, stream, uris, views, starts=starts)
 
     def declarations(self, settings: Settings) -> tuple[StreamDeclaration, ...]:
         return tuple(self.declaration(stream, settings) for stream in self.streams)

@@ -348,9 +348,15 @@ def restart(name: StreamName, reason: Reason, downstream: Downstream = False, as
 def reset(
     name: StreamName,
     level: Annotated[
-        Literal["reprocess", "full", "undo"],
+        Literal["reprocess", "from", "full", "undo"] | None,
         typer.Option(help="reprocess: a new checkpoint; full: the tables too; undo: the last one back."),
-    ],
+    ] = None,
+    begin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from", metavar="WHERE", help="Begin at a version, time or offsets; SOURCE=WHERE for each of several."
+        ),
+    ] = None,
     reason: Annotated[str, typer.Option(help="Why; kept in the audit trail.")] = "",
     confirm: Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")] = False,
@@ -359,7 +365,8 @@ def reset(
     """Start a stopped stream over, or take that back; says what is read again and what that risks."""
     from app.cli import reset
 
-    return reset.reset(name, reset.ResetLevel(level), reason, confirm, dry_run=dry_run, as_json=as_json)
+    act = reset.Act(name, reset.level_of(level, begin or ()), tuple(begin or ()), reason, confirm)
+    return reset.reset(act, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=RUN)

@@ -3,41 +3,66 @@
 Rule: nothing is asked for without a reason and, since rows change, the stream's name typed once more.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.cli.jobs import awaited, require_host
 from app.cli.lake import services
 from app.cli.output import now, one_line, print_json, say
 from app.cli.streams import actor, control_store, known_streams
-from backend.errors import JobError, StreamNotFoundError, StreamRefusedError
+from backend.errors import JobError, SettingsError, StreamNotFoundError, StreamRefusedError
 from backend.jobs.model import JobState
 from backend.settings import Settings
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.reset import ResetLevel, ResetPreview, reads_again, reset_job
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, reads_again, reset_job
 from backend.streams.reset_preview import load_preview
+from backend.streams.starts import parse_starts
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore
 
 
-def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: bool, as_json: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What was typed. `wheres`: where its sources begin, of FROM."""
+
+    name: str
+    level: ResetLevel
+    wheres: tuple[str, ...]
+    reason: str
+    confirm: str
+
+
+def level_of(level: str | None, wheres: Sequence[str]) -> ResetLevel:
+    """`--from` is a level of its own; raises `SettingsError` where both or neither are given."""
+    if wheres and level in (None, ResetLevel.FROM):
+        return ResetLevel.FROM
+    if wheres or level in (None, ResetLevel.FROM):
+        raise SettingsError("say --from WHERE, or --level reprocess, full or undo", hint="`weir reset --help`")
+    return ResetLevel(level)
+
+
+def reset(act: Act, *, dry_run: bool, as_json: bool) -> int:
     """The preview alone, or the act; the exit code says whether it was done."""
-    settings, lake = services()
+    name, settings, lake = act.name, *services()
     with control_store(settings) as store:
         if store is None:
             raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint="`weir host` makes it")
         statuses, _ = known_streams(settings)
         backlogs = BacklogReader(settings, lake)
-        found = load_preview(settings, store, backlogs, statuses, name=name, level=level, now=now())
+        declared = next((each.declaration for each in statuses if each.declaration.name == name), None)
+        starts = parse_starts(lake, declared, act.wheres) if declared and act.wheres else {}
+        found = load_preview(settings, store, backlogs, statuses, name=name, level=act.level, now=now(), starts=starts)
         if dry_run:
             print_json(_document(found)) if as_json else _say(found)
             return 0
         if found.refused:
             raise StreamRefusedError(f"{name} is not reset: {found.refused}")
-        if confirm != name:
+        if act.confirm != name:
             _say(found)
             raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
-        job_id = _done(store, settings, name, level, reason)
+        job_id = _done(store, settings, ResetRequest(name, act.level, starts), act.reason)
     if as_json:
         print_json({**_document(found), "job_id": job_id})
     else:
@@ -46,13 +71,13 @@ def reset(name: str, level: ResetLevel, reason: str, confirm: str, *, dry_run: b
     return 0
 
 
-def _done(store: "ControlStore", settings: Settings, name: str, level: ResetLevel, reason: str) -> str:
+def _done(store: "ControlStore", settings: Settings, request: ResetRequest, reason: str) -> str:
     """Waits for the host; raises `JobError` where it could not, or is not there."""
     require_host(store, settings)
-    wanted = reset_job(name, level, actor=actor(), reason=reason)
+    wanted = reset_job(request, actor=actor(), reason=reason)
     job = awaited(store, settings, store.jobs.submit(wanted, now=now()), hint="`weir jobs` says when it is done")
     if job.state is not JobState.DONE:
-        raise JobError(f"{name} was not reset: {job.error or job.state.value.lower()}", hint=job.hint)
+        raise JobError(f"{request.stream} was not reset: {job.error or job.state.value.lower()}", hint=job.hint)
     return job.job_id
 
 

@@ -12,7 +12,8 @@ from app.ui.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.jobs.host_liveness import why_no_host
 from backend.streams.model import StreamStatus
-from backend.streams.reset import ResetLevel, ResetPreview, reset_job, stands_still
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, reset_job, stands_still
+from backend.streams.starts import Starts, parse_starts
 
 _PENDING, _SAID = "_pending_reset", "_reset_said"
 _LEVEL, _REASON, _NAME = "reset_level", "reset_reason", "reset_name"
@@ -42,16 +43,37 @@ def _dialog(name: str) -> None:
         level = st.segmented_control(
             "What", list(ResetLevel), default=ResetLevel.REPROCESS, required=True, key=_LEVEL, format_func=view.label
         )
-        found = cache.reset_preview(name, level)
+        starts = _starts(name) if level is ResetLevel.FROM else {}
+        if starts is None:
+            return
+        found = cache.reset_preview(name, level, starts)
         st.markdown(f"**{markdown_safe(sentence(found.effect))}**")
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in view.lines(found)))
         if refused := found.refused or _no_host():
             st.warning(f"It cannot be done now: {markdown_safe(refused)}.", icon=":material/block:")
         else:
-            _ask(found)
+            _ask(found, starts)
 
 
-def _ask(found: ResetPreview) -> None:
+def _starts(name: str) -> Starts | None:
+    """Where each source begins; None, with the reason said, until that can be told."""
+    declared = next(each.declaration for each in cache.streams_reading().streams if each.declaration.name == name)
+    wheres = []
+    for source in declared.inputs:
+        example = "a version, 2026-01-31T10:00Z or latest" if source.is_table else "a time, latest or offsets as JSON"
+        if where := st.text_input(f"Begin {source.name} at", key=f"reset_from_{source.name}", placeholder=example):
+            wheres.append(f"{source.name}={where}")
+    if len(wheres) < len(declared.inputs):
+        st.caption("Say where to begin, and press Enter.")
+        return None
+    try:
+        return parse_starts(context.lake(), declared, wheres)
+    except LakehouseError as exc:
+        errors.show(exc)
+        return None
+
+
+def _ask(found: ResetPreview, starts: Starts) -> None:
     with st.form("reset_form", border=False):
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
         typed = st.text_input(f"Type {found.stream} to confirm", key=_NAME)
@@ -59,18 +81,18 @@ def _ask(found: ResetPreview) -> None:
             sent = st.form_submit_button(view.label(found.level), type="primary", key="reset_send")
             cancelled = st.form_submit_button("Cancel", key="reset_cancel")
     if sent:
-        _send(found, (reason or "").strip(), (typed or "").strip())
+        _send(found, ResetRequest(found.stream, found.level, starts), (reason or "").strip(), (typed or "").strip())
     elif cancelled:
         _forget()
         st.rerun()
 
 
-def _send(found: ResetPreview, reason: str, typed: str) -> None:
+def _send(found: ResetPreview, request: ResetRequest, reason: str, typed: str) -> None:
     if not reason or typed != found.stream:
         st.error("A reason and the stream's name are needed.", icon=":material/edit:")
         return
     try:
-        job = reset_job(found.stream, found.level, actor=context.actor(), reason=reason)
+        job = reset_job(request, actor=context.actor(), reason=reason)
         context.store().jobs.submit(job, now=context.now())
     except LakehouseError as exc:
         errors.show(exc)

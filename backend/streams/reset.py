@@ -7,7 +7,7 @@ restore takes back.
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from backend.errors import StreamError
@@ -23,18 +23,22 @@ from backend.streams.model import (
     StreamState,
     StreamStatus,
 )
+from backend.streams.starts import Starts
 
 TIME_LIMIT_S = 3_600.0
 
 
 class ResetLevel(StrEnum):
     REPROCESS = "reprocess"  # a new checkpoint; the table stays
+    FROM = "from"  # the same, from a version, an offset or a time on
     FULL = "full"  # a new checkpoint and an empty table
     UNDO = "undo"  # the checkpoint that was set aside last, and the table as it was then
 
 
+AGAIN = (ResetLevel.REPROCESS, ResetLevel.FROM)  # the table stays as it is
 EFFECTS: Mapping[ResetLevel, str] = {
     ResetLevel.REPROCESS: "its checkpoint is set aside; its next start reads its sources from their beginning",
+    ResetLevel.FROM: "its checkpoint is set aside; its next start reads its sources from there on",
     ResetLevel.FULL: "its checkpoint is set aside and its tables are emptied; its next start fills them anew",
     ResetLevel.UNDO: "the checkpoint set aside last comes back, and its tables are restored to what they were then",
 }
@@ -42,10 +46,11 @@ EFFECTS: Mapping[ResetLevel, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """What a host is asked to do; where the stream's checkpoint and tables lie, it knows itself."""
+    """What a host is asked to do; where the stream's checkpoint and tables lie, it knows itself. `starts`: of FROM."""
 
     stream: str
     level: ResetLevel
+    starts: Starts = field(default_factory=dict)
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -55,7 +60,7 @@ class ResetRequest:
         """Raises `StreamError` for what is no request."""
         try:
             found = json.loads(text)
-            return cls(str(found["stream"]), ResetLevel(found["level"]))
+            return cls(str(found["stream"]), ResetLevel(found["level"]), dict(found.get("starts") or {}))
         except (ValueError, KeyError, TypeError) as exc:
             raise StreamError(f"a reset cannot be read: {exc}") from exc
 
@@ -103,10 +108,10 @@ def stands_still(desired: Desired | None, observed: Observed | None) -> bool:
     return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
 
 
-def reset_job(stream: str, level: ResetLevel, *, actor: str, reason: str) -> JobRequest:
+def reset_job(request: ResetRequest, *, actor: str, reason: str) -> JobRequest:
     """What a host is asked; each is a job of its own, whoever asked the same before."""
-    request = ResetRequest(stream, level).text()
-    return JobRequest(JobKind.RESET, stream, f"reset {uuid.uuid4().hex}", request, actor, reason, TIME_LIMIT_S)
+    fingerprint = f"reset {uuid.uuid4().hex}"
+    return JobRequest(JobKind.RESET, request.stream, fingerprint, request.text(), actor, reason, TIME_LIMIT_S)
 
 
 def reads_again(again: Backlog | None) -> str:
@@ -127,6 +132,8 @@ def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str]) 
         return "it is declared with reset_allowed=False: its source no longer holds what its table does"
     if not stands_still(status.desired, status.observed):
         return f"it is {status.state.value.lower()}: stop it first"
+    if level is ResetLevel.FROM and (status.declaration.is_view or not status.declaration.inputs):
+        return "a view is computed from all rows each time"
     if level is ResetLevel.UNDO and not set_aside:
         return "no checkpoint of it was set aside"
     return ""
@@ -136,8 +143,10 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
     if level is ResetLevel.UNDO:
         return ["what the stream wrote since the reset leaves its tables"]
     risks = []
-    if level is ResetLevel.REPROCESS and declared.sink == "append":
+    if level in AGAIN and declared.sink == "append":
         risks.append(f"{declared.sink_table} keeps its rows: each row that is read again is there twice")
+    if level is ResetLevel.FROM:
+        risks.append("what lies before that place and was not read yet is never read")
     if declared.is_view:
         risks.append("none: a view is computed from all rows each time")
     if any(each.kind == InputKind.KAFKA for each in declared.inputs):
@@ -159,7 +168,7 @@ def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence
             said.append(f"{other.name} is computed anew")
         elif read.kind == InputKind.CHANGE_FEED:
             said.append(f"{other.name} gets each change as a change: deletes, then inserts")
-        elif level is ResetLevel.REPROCESS and declared.sink == "append":
+        elif level in AGAIN and declared.sink == "append":
             said.append(f"{other.name} gets the doubled rows as new ones")
         elif read.options.get("skipChangeCommits", "").lower() == "true":
             said.append(f"{other.name} passes over the commit that takes rows away, and gets the new rows as new ones")

@@ -19,6 +19,7 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.reset import ResetLevel, ResetRequest, stands_still
 from backend.streams.set_aside import CHECKPOINT, NOTE, Note, read_note, set_aside, set_aside_folder
+from backend.streams.starts import write_starts
 from pipelines.registry import Registry
 from pipelines.spec import StreamSpec
 
@@ -47,6 +48,8 @@ class Resets:
         _move(checkpoint, folder / CHECKPOINT)
         if undone is not None:
             _move(undone / CHECKPOINT, checkpoint)
+        if request.starts:
+            write_starts(str(checkpoint), request.starts)
         log.info("stream_reset", stream=spec.name, level=request.level.value, set_aside=str(folder))
 
     def _require_rest(self, spec: StreamSpec, level: ResetLevel) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from backend.settings import Settings
+from backend.streams.starts import Starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Inputs:
     """What a stream's sources read with: a session, and the declared tables and views by name.
 
     `schemas`: the declared tables' columns, for an analysis that reads nothing. None: the real thing.
+    `starts`: where a reset lets sources begin, by URI or description.
     `versions`: tables are read whole, at these versions by URI or at their latest. None: as streams.
     """
 
@@ -30,6 +32,7 @@ class Inputs:
     views: Mapping[str, Callable[["Inputs"], DataFrame]] = field(default_factory=dict)
     schemas: Mapping[str, StructType] | None = None
     versions: Mapping[str, int] | None = None
+    starts: Starts = field(default_factory=dict)
 
     def uri(self, table: str) -> str:
         """Where a table lies: a declared one by name, any other by its URI or path."""

@@ -66,7 +66,8 @@ class DeltaSource:
         if whole:
             return self._present(inputs, uri)
         feed = {"readChangeFeed": "true"} if self.reads is _Read.CHANGES else {}
-        return inputs.session.readStream.format("delta").options(**feed, **self.options).load(uri)
+        options = {**self.options, **inputs.starts.get(uri, {})}
+        return inputs.session.readStream.format("delta").options(**feed, **options).load(uri)
 
     def _present(self, inputs: Inputs, uri: str) -> DataFrame:
         version = (inputs.versions or {}).get(uri)

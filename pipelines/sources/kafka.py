@@ -106,9 +106,12 @@ class KafkaSource:
             headers = f", {_HEADERS}" if str(self.options.get("includeHeaders")).lower() == "true" else ""
             return inputs.stream_of(parse_schema(inputs.session, _RECORDS + headers))
         stream = self.keeps_dead_letters_of or inputs.stream
-        start = starting_offsets(inputs, self.topics, self.starting, stream=stream, client=self.client())
+        begins = inputs.starts.get(self.describe())
+        if begins is None:
+            start = starting_offsets(inputs, self.topics, self.starting, stream=stream, client=self.client())
+            begins = {"startingOffsets": start}
         options = self._revealed()
-        options |= {"kafka.bootstrap.servers": self.servers, "startingOffsets": start, **_subscription(self.topics)}
+        options |= {"kafka.bootstrap.servers": self.servers, **begins, **_subscription(self.topics)}
         return inputs.session.readStream.format("kafka").options(**options).load()
 
     def _ended(self, records: DataFrame) -> DataFrame:

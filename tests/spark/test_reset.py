@@ -10,12 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.errors import StreamRefusedError
 from backend.jobs.model import Job, JobKind, JobState
+from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
+from backend.streams.backlog.reader import BacklogReader
 from backend.streams.model import DesiredState, Observed, StreamState
 from backend.streams.reset import ResetLevel, ResetRequest
 from backend.streams.set_aside import set_aside
+from backend.streams.starts import begun_at, parse_starts
 from pipelines import Pipeline, table, upsert
 from pipelines.jobs.reset import Resets
 from pipelines.registry import Registry
@@ -57,16 +60,25 @@ class Shop:
         self.store.observe(Observed(NAME, state, "host", 1, now), token=lease.token)
         self.store.release(lease)
 
-    def ask(self, level: ResetLevel, job_id: str) -> Job:
+    def ask(self, level: ResetLevel, job_id: str, *wheres: str) -> Job:
+        (declared,) = self.registry.declarations(self.settings)
+        self.starts = parse_starts(Lake(self.settings), declared, wheres) if wheres else {}
+        request = ResetRequest(NAME, level, self.starts).text()
         job = Job(
-            job_id, JobKind.RESET, NAME, job_id, ResetRequest(NAME, level).text(), "ana", "a bad batch", 600,
-            JobState.RUNNING, datetime.now(UTC),
+            job_id, JobKind.RESET, NAME, job_id, request, "ana", "a bad batch", 600, JobState.RUNNING,
+            datetime.now(UTC),
         )  # fmt: skip
         self.resets.run(job, self.spark.newSession())
         return job
 
     def ids(self) -> list[int]:
         return sorted(row.id for row in self.lake.rows("silver/silver_numbers"))
+
+    def again(self) -> int | None:
+        """The rows of the preview."""
+        (declared,) = self.registry.declarations(self.settings)
+        reader = BacklogReader(self.settings, Lake(self.settings))
+        return reader.from_start(begun_at(declared, self.starts), now=datetime.now(UTC)).rows
 
     @property
     def checkpoint(self) -> Path:
@@ -115,6 +127,36 @@ def test_reprocessing_an_append_doubles_rows_and_undo_takes_them_back(shop: Call
     # What was undone is kept as well: the undo can be taken back.
     numbers.ask(ResetLevel.UNDO, "job-3")
     assert numbers.ids() == sorted([*range(10), *range(10)])
+
+
+def test_it_begins_at_a_version_once_and_reads_what_the_preview_said(shop: Callable[..., Shop]) -> None:
+    numbers = shop()
+    numbers.add(10, 13)  # v1
+    numbers.add(13, 18)  # v2
+    numbers.lake.process(NAME)
+    assert numbers.ids() == list(range(18))
+
+    numbers.ask(ResetLevel.FROM, "job-1", "1")
+    numbers.resets.run(numbers.ask(ResetLevel.FROM, "job-1", "1"), numbers.spark.newSession())
+    assert numbers.again() == 8
+    numbers.lake.process(NAME)
+    assert numbers.ids() == sorted([*range(18), *range(10, 18)])
+    numbers.add(18, 20)
+    numbers.lake.process(NAME)
+    assert numbers.ids() == sorted([*range(20), *range(10, 18)]), "it goes on from its checkpoint, not from there again"
+
+    numbers.ask(ResetLevel.UNDO, "job-2")
+    numbers.lake.process(NAME)
+    assert numbers.ids() == list(range(20))
+
+
+def test_it_begins_after_all_that_is_there(shop: Callable[..., Shop]) -> None:
+    numbers = shop()
+    numbers.ask(ResetLevel.FROM, "job-1", "latest")
+    assert numbers.again() == 0
+    numbers.add(10, 12)  # after it was asked for, before it starts: not passed over
+    numbers.lake.process(NAME)
+    assert numbers.ids() == [10, 11]
 
 
 def test_reprocessing_by_key_changes_nothing(shop: Callable[..., Shop]) -> None:

@@ -13,7 +13,8 @@ from deltalake import CommitProperties, write_deltalake
 
 from backend.format import utc_text
 from backend.streams import faults
-from backend.streams.model import DesiredState, StreamFailure, StreamState
+from backend.streams.model import DesiredState, InputKind, StreamFailure, StreamInput, StreamState
+from backend.streams.reset import ResetLevel, ResetRequest
 from tests.checkpoints import write_checkpoint
 from tests.ui import stream_store
 from tests.ui.opened import again, home, metrics, open_page, words
@@ -346,6 +347,41 @@ def test_a_stopped_stream_is_started_over_once_its_name_is_typed(store, now: dat
     assert (job.kind.value, job.subject, job.reason) == ("reset", NAME, "a bad batch")
     assert [entry.action for entry in store.audit_entries()][:1] == ["reset job"]
     assert "its host does it next" in words(app)
+
+
+def test_a_stream_is_begun_again_at_a_version(store, home: Path, now: datetime) -> None:
+    source = home / "lake" / "bronze" / "numbers"
+    for first in (0, 5, 7):
+        write_deltalake(source, pa.table({"id": pa.array(range(first, first + 3), pa.int64())}), mode="append")
+    stream_store.flowing(store, NAME, now)
+    read = StreamInput(InputKind.TABLE, "bronze/numbers", str(source))
+    checkpoint = str(home / "checkpoints" / NAME)
+    declared = replace(store.declarations()[NAME], inputs=(read,), checkpoint_location=checkpoint)
+    store.declare([declared], now=now)
+    store.request(NAME, "stop", reason="a bad batch", actor="ana", now=now)
+    stream_store.observe(store, NAME, StreamState.STOPPED, now)
+    app = open_page("stream", stream=NAME)
+    app.button(key="one_reset").click()
+    again(app)
+
+    app.segmented_control(key="reset_level").set_value(ResetLevel.FROM)
+    again(app)
+    assert "Say where to begin" in words(app)
+    app.text_input(key="reset_from_bronze/numbers").set_value("9")
+    again(app)
+    assert "bronze/numbers has no version 9" in words(app)
+    app.text_input(key="reset_from_bronze/numbers").set_value("1")
+    again(app)
+    assert "Reads again: 6 rows, 2 files" in words(app)
+    app.text_area(key="reset_reason").set_value("a bad batch")
+    app.text_input(key="reset_name").set_value(NAME)
+    app.button(key="reset_send").click()
+    again(app)
+
+    (job,) = store.jobs.newest(5)
+    assert ResetRequest.parse(job.request) == ResetRequest(
+        NAME, ResetLevel.FROM, {str(source): {"startingVersion": "1"}}
+    )
 
 
 def test_a_starved_stream_offers_the_start_of_its_cause(store, now: datetime) -> None:

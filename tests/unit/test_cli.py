@@ -681,6 +681,9 @@ def test_a_reset_is_previewed_and_refused_until_the_stream_stands_still(weir: We
     assert "--confirm fails" in told.err
     assert store.jobs.newest(5) == [], "nothing was asked of a host"
     assert weir("reset", "nobody", "--level", "undo", "--dry-run").code == 3
+    for odd in ((), ("--level", "from"), ("--level", "full", "--from", "3")):
+        assert "say --from WHERE, or --level" in weir("reset", "fails", *odd, "--dry-run").err
+    assert "a view is computed from all rows" in weir("reset", "fails", "--from", "3", "--dry-run").out
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared tables are not here")

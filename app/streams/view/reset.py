@@ -7,6 +7,7 @@ from backend.streams.reset import ResetLevel, ResetPreview, reads_again
 
 _LABELS = {
     ResetLevel.REPROCESS: "Read all again",
+    ResetLevel.FROM: "Read again from …",
     ResetLevel.FULL: "Empty tables and read all again",
     ResetLevel.UNDO: "Undo the last reset",
 }

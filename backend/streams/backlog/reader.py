@@ -26,6 +26,7 @@ from backend.streams.backlog.positions import (
     KafkaPosition,
     Position,
     VersionsPosition,
+    parse_position,
     read_positions,
 )
 from backend.streams.backlog.tables import MOST_VERSIONS, is_skipped, table_backlog, view_backlog
@@ -79,7 +80,7 @@ class BacklogReader:
         except LakehouseError as exc:
             return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now)
         look = _Look(self._lake, self._settings, folder, [], {each.source: each for each in topics}, now)
-        return Backlog(tuple(look.source(each, None) for each in inputs), now)
+        return Backlog(tuple(look.source(each, _begins_at(each)) for each in inputs), now)
 
     def history(self, declared: StreamDeclaration, batches: Sequence[Progress], *, now: datetime) -> tuple[Lag, ...]:
         """What waited after each of these batches (oldest first, with Spark's JSON), and since the last one until now;
@@ -175,6 +176,12 @@ class _Look:
         if first is not None and latest - first < MOST_VERSIONS:
             arrivals = self.lake.arrivals(ref, first, latest, feed=source.kind == InputKind.CHANGE_FEED)
             self.arrivals[place] = [each for each in arrivals if not is_skipped(each, source)]
+
+
+def _begins_at(source: StreamInput) -> Placed | None:
+    """Where a first start begins in topics, where its options say offsets."""
+    position = parse_position(source.options.get("startingOffsets", ""))
+    return (0, position) if isinstance(position, KafkaPosition) else None
 
 
 def _told_by_spark(inputs: Sequence[StreamInput], ends: Sequence[BatchEnd]) -> list[TopicEnds]:

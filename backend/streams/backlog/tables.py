@@ -30,6 +30,7 @@ def table_backlog(lake: Lake, source: StreamInput, position: DeltaPosition | Non
     ref = lake.find(source.uri)
     present = lake.snapshot(ref)
     blank = SourceBacklog(source.name, source.kind)
+    position = position or _begins_at(source, present)
     if position is None:
         return _not_begun(blank, source, present)
     if position.table_id != present.metadata.id:
@@ -71,6 +72,14 @@ def view_backlog(lake: Lake, source: StreamInput, version: int | None) -> Source
         return replace(found, unknown=why)
     arrivals = lake.arrivals(ref, version + 1, latest, feed=False)
     return replace(found, oldest_unread_at=arrivals[0].committed_at if arrivals else None, unknown=why)
+
+
+def _begins_at(source: StreamInput, present: Snapshot) -> DeltaPosition | None:
+    """Where a first start begins by its options; None for the whole snapshot, and for a time."""
+    version = source.options.get("startingVersion", "")
+    if version == "latest":
+        return DeltaPosition(present.metadata.id, present.version + 1, -1, is_initial=False)
+    return DeltaPosition(present.metadata.id, int(version), -1, is_initial=False) if version.isdigit() else None
 
 
 def _not_begun(blank: SourceBacklog, source: StreamInput, present: Snapshot) -> SourceBacklog:

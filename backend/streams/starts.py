@@ -1,0 +1,119 @@
+"""Where a stream begins that is started over from a version, an offset or a time: options for its first start.
+
+Rule: Spark honours such options until a checkpoint has a batch, and never afterwards. So they lie in the new, empty
+checkpoint's folder, and go away with it.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from backend.errors import StreamRefusedError
+from backend.lake.history.history_filter import newest_until
+from backend.lake.lake import Lake
+from backend.streams.backlog.positions import KafkaPosition, parse_position
+from backend.streams.model import InputKind, StreamDeclaration, StreamInput
+
+START = "start.json"
+Starts = Mapping[str, Mapping[str, str]]  # options of each source's reader, by `key_of`
+
+
+def key_of(source: StreamInput) -> str:
+    return source.uri or source.name
+
+
+def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str]) -> Starts:
+    """What people write: "42", "2026-11-23 10:00Z", "latest", or `SOURCE=…` for each of several sources.
+
+    Raises `StreamRefusedError` for what cannot be, or a `LakehouseError` where a table cannot be read.
+    """
+    named = {each.name: each for each in declared.inputs}
+    given: dict[str, str] = {}
+    for where in wheres:
+        name, equals, rest = where.partition("=")
+        if equals and name in named:
+            given[name] = rest.strip()
+        elif len(named) == 1:
+            given[next(iter(named))] = where.strip()
+    if missing := sorted(named.keys() - given.keys()):
+        hint = ", ".join(f"--from '{name}=…'" for name in missing)
+        raise StreamRefusedError(f"{declared.name}: each source needs a place to begin at", hint=f"say {hint}")
+    return {key_of(named[name]): _options(lake, named[name], where) for name, where in given.items()}
+
+
+def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
+    """The declaration with the options of a first start from there."""
+    inputs = (replace(each, options={**each.options, **starts.get(key_of(each), {})}) for each in declared.inputs)
+    return replace(declared, inputs=tuple(inputs))
+
+
+def read_starts(checkpoint: str) -> Starts:
+    """Those that a reset left; {} once a batch is planned, or where there are none."""
+    folder = Path(checkpoint)
+    file = folder / START
+    if (folder / "offsets").exists() or not file.is_file():
+        return {}
+    found: Starts = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def write_starts(checkpoint: str, starts: Starts) -> None:
+    """Into a checkpoint that holds nothing yet; whole or not at all."""
+    folder = Path(checkpoint)
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{START}"
+    draft.write_text(json.dumps(starts), encoding="utf-8")
+    draft.rename(folder / START)
+
+
+def _options(lake: Lake, source: StreamInput, where: str) -> Mapping[str, str]:
+    match source.kind:
+        case InputKind.TABLE | InputKind.CHANGE_FEED:
+            return {"startingVersion": str(_version(lake, source, where))}
+        case InputKind.KAFKA:
+            return _of_topics(source, where)
+    raise StreamRefusedError(
+        f"{source.name}: nobody can begin within a source of kind {source.kind}", hint="reprocess all instead"
+    )
+
+
+def _version(lake: Lake, source: StreamInput, where: str) -> int:
+    ref = lake.find(source.uri)
+    latest = lake.latest_version(ref)
+    if re.fullmatch(r"v?\d{1,18}", where):
+        version = int(where.removeprefix("v"))
+    elif where == "latest":
+        version = latest + 1
+    else:
+        before = _time(where, source) - timedelta(microseconds=1)
+        version = newest_until(lake, ref, before, first=0, latest=latest) + 1
+    if version > latest + 1:
+        raise StreamRefusedError(f"{source.name} has no version {version}", hint=f"the latest is {latest}")
+    if version <= latest and not lake.history(ref, limit=1, starting_version=version, ending_version=version):
+        raise StreamRefusedError(f"version {version} of {source.name} is no longer in its log", hint="begin later")
+    return version
+
+
+def _of_topics(source: StreamInput, where: str) -> Mapping[str, str]:
+    if where in ("earliest", "latest"):
+        return {"startingOffsets": where}
+    if where.startswith("{"):
+        if not isinstance(parse_position(where), KafkaPosition):
+            raise StreamRefusedError(f"{source.name}: these are no offsets", hint='{"topic": {"0": 42, "1": 7}}')
+        return {"startingOffsets": where}
+    millis = round(_time(where, source).timestamp() * 1_000)
+    return {"startingTimestamp": str(millis), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def _time(where: str, source: StreamInput) -> datetime:
+    try:
+        found = datetime.fromisoformat(where)
+    except ValueError:
+        wanted = "a version" if source.is_table else "offsets as JSON, earliest, latest"
+        raise StreamRefusedError(f"{where!r} is no place in {source.name}", hint=f"{wanted} or a time") from None
+    if found.tzinfo is None:
+        raise StreamRefusedError(f"{where} has no time zone", hint=f"write {where}Z for UTC")
+    return found

@@ -1,0 +1,142 @@
+"""Where people say that a stream begins again, as options of its first start."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from backend.errors import StreamRefusedError
+from backend.lake.lake import Lake
+from backend.settings import load_settings
+from backend.streams.model import InputKind, StreamDeclaration, StreamInput
+from backend.streams.starts import begun_at, parse_starts, read_starts, write_starts
+from tests.builders import HandLog, commit_info, metadata, protocol
+from tests.store.values import DECLARATION
+
+HOURS = [datetime(2026, 11, 20, hour, tzinfo=UTC) for hour in (8, 9, 10, 11)]
+TOPIC = StreamInput(InputKind.KAFKA, "orders at broker:9092")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> StreamInput:
+    """Versions 0 to 3, an hour apart."""
+    log = HandLog(tmp_path / "lake" / "bronze" / "orders")
+    for number, hour in enumerate(HOURS):
+        begin = () if number else (protocol(), metadata())
+        log.commit(*begin, commit_info(timestamp=round(hour.timestamp() * 1_000)))
+    log.checkpoint(2, [protocol(), metadata()])
+    return StreamInput(InputKind.TABLE, "bronze/orders", str(log.table))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(load_settings(home=tmp_path))
+
+
+def of(*inputs: StreamInput) -> StreamDeclaration:
+    return replace(DECLARATION, inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ("where", "version"),
+    [
+        ("0", 0),
+        ("v2", 2),
+        ("3", 3),
+        ("4", 4),
+        ("latest", 4),
+        ("2026-11-20T09:00Z", 1),
+        ("2026-11-20T09:00:00.001Z", 2),
+        ("2026-11-20 12:00+02:00", 2),
+        ("2026-11-20T10:30:00+00:00", 3),
+        ("2031-01-01T00:00Z", 4),
+        ("1999-01-01T00:00Z", 0),
+    ],
+)
+def test_a_version_or_the_first_commit_at_or_after_a_time(
+    lake: Lake, table: StreamInput, where: str, version: int
+) -> None:
+    assert parse_starts(lake, of(table), [where]) == {table.uri: {"startingVersion": str(version)}}
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("5", "has no version 5"),
+        ("99999999999999999999", "is no place in bronze/orders"),
+        ("-1", "is no place"),
+        ("yesterday", "is no place"),
+        ("", "is no place"),
+        ("2026-11-20T09:00", "has no time zone"),
+    ],
+)
+def test_what_is_no_place_is_refused(lake: Lake, table: StreamInput, where: str, said: str) -> None:
+    with pytest.raises(StreamRefusedError, match=said):
+        parse_starts(lake, of(table), [where])
+
+
+def test_a_version_that_was_cleaned_away_is_refused(lake: Lake, table: StreamInput, tmp_path: Path) -> None:
+    for version in (0, 1):
+        (Path(table.uri) / "_delta_log" / f"{version:020}.json").unlink()
+
+    with pytest.raises(StreamRefusedError, match="no longer in its log"):
+        parse_starts(lake, of(table), ["1"])
+
+
+@pytest.mark.parametrize(
+    ("where", "options"),
+    [
+        ("earliest", {"startingOffsets": "earliest"}),
+        ('{"orders": {"0": 42}}', {"startingOffsets": '{"orders": {"0": 42}}'}),
+        (
+            "2026-11-20T09:00Z",
+            {"startingTimestamp": "1795424400000", "startingOffsetsByTimestampStrategy": "latest"},
+        ),
+    ],
+)
+def test_topics_begin_at_offsets_or_a_time(lake: Lake, where: str, options: dict[str, str]) -> None:
+    if "startingTimestamp" in options:
+        options["startingTimestamp"] = str(round(HOURS[1].timestamp() * 1_000))
+    assert parse_starts(lake, of(TOPIC), [where]) == {TOPIC.name: options}
+
+
+def test_offsets_that_are_none_are_refused(lake: Lake) -> None:
+    with pytest.raises(StreamRefusedError, match="these are no offsets"):
+        parse_starts(lake, of(TOPIC), ['{"orders": 42}'])
+
+
+def test_each_of_several_sources_is_named(lake: Lake, table: StreamInput) -> None:
+    found = parse_starts(lake, of(table, TOPIC), ["bronze/orders=2", f"{TOPIC.name}=latest"])
+    assert found == {table.uri: {"startingVersion": "2"}, TOPIC.name: {"startingOffsets": "latest"}}
+
+    with pytest.raises(StreamRefusedError, match="each source needs a place") as refused:
+        parse_starts(lake, of(table, TOPIC), ["bronze/orders=2"])
+    assert refused.value.hint == f"say --from '{TOPIC.name}=…'"
+
+
+def test_within_files_nobody_can_begin(lake: Lake) -> None:
+    with pytest.raises(StreamRefusedError, match="kind files"):
+        parse_starts(lake, of(StreamInput(InputKind.FILES, "files in /landing", "/landing")), ["1"])
+
+
+def test_they_hold_until_a_batch_is_planned(tmp_path: Path) -> None:
+    starts = {"/lake/orders": {"startingVersion": "2"}}
+    folder = tmp_path / "checkpoint"
+    assert read_starts(str(folder)) == {}
+
+    write_starts(str(folder), starts)
+    assert read_starts(str(folder)) == starts
+    assert json.loads((folder / "start.json").read_text()) == starts
+
+    (folder / "offsets").mkdir()
+    assert read_starts(str(folder)) == {}
+
+
+def test_a_declaration_has_the_options_of_its_start(table: StreamInput) -> None:
+    options = {"maxFilesPerTrigger": "1", "startingVersion": "0"}
+    begun = begun_at(of(replace(table, options=options), TOPIC), {table.uri: {"startingVersion": "2"}})
+
+    assert begun.inputs[0].options == {"maxFilesPerTrigger": "1", "startingVersion": "2"}
+    assert begun.inputs[1] == TOPIC
