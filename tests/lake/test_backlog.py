@@ -125,6 +125,7 @@ def test_before_the_first_batch_all_is_unread(look: Callable[..., Backlog], tabl
     later = look(source(table, startingVersion="latest"))
     assert (figures(later), later.is_caught_up) == ((None, None, None), None)
     assert "not begun" in later.unknown
+    assert figures(look(source(table, startingVersion="3"))) == recount(table, range(3, 5))
 
 
 def test_compaction_brings_nothing_and_a_skipped_change_neither(look: Callable[..., Backlog], table: Path) -> None:

@@ -75,10 +75,8 @@ def view_backlog(lake: Lake, source: StreamInput, version: int | None) -> Source
 
 
 def _begins_at(source: StreamInput, present: Snapshot) -> DeltaPosition | None:
-    """Where a first start begins by its options; None for the whole snapshot, and for a time."""
+    """Where a first start begins by its options; None for the whole snapshot, for a time and for "latest"."""
     version = source.options.get("startingVersion", "")
-    if version == "latest":
-        return DeltaPosition(present.metadata.id, present.version + 1, -1, is_initial=False)
     return DeltaPosition(present.metadata.id, int(version), -1, is_initial=False) if version.isdigit() else None
 
 
