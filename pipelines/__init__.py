@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pipelines.secrets import secret
     from pipelines.sinks.append import append, complete
     from pipelines.sinks.history import history
+    from pipelines.sinks.kafka_topic import kafka_topic
+    from pipelines.sinks.postgres_table import postgres_table
     from pipelines.sinks.upsert import update, upsert
     from pipelines.sources.delta import table
     from pipelines.sources.files import files
@@ -30,6 +32,8 @@ __all__ = [
     "flatten",
     "history",
     "kafka",
+    "kafka_topic",
+    "postgres_table",
     "rate",
     "secret",
     "table",
@@ -46,6 +50,8 @@ _MODULES = {
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
     "kafka": "pipelines.sources.kafka",
+    "kafka_topic": "pipelines.sinks.kafka_topic",
+    "postgres_table": "pipelines.sinks.postgres_table",
     "rate": "pipelines.sources.rate",
     "secret": "pipelines.secrets",
     "table": "pipelines.sources.delta",

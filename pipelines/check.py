@@ -26,6 +26,7 @@ from pipelines.failures import SpecError, describe
 from pipelines.quarantine import quarantine_schema
 from pipelines.registry import Registry, load_registry
 from pipelines.session import open_session
+from pipelines.sinks.base import OnwardSink
 from pipelines.spec import Place, Problem, StreamKind, StreamSpec, ViewSpec
 from pipelines.tables import Evolution, TableSpec, differences, parse_schema
 
@@ -120,15 +121,18 @@ class Analysis:
 
 def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -> list[tuple[TableSpec, StructType]]:
     """Each table that the stream writes with its columns, for judged rows of this schema; raises `SpecError`."""
-    derived = zip(stream.writes, _derived(stream, rows), strict=True)
+    derived = zip(stream.writes, _derived(session, stream, rows), strict=True)
     return [(table, _declared(session, table, schema)) for table, schema in derived]
 
 
-def _derived(stream: StreamSpec, rows: StructType) -> Iterator[StructType]:
+def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Iterator[StructType]:
     plain = StructType([each for each in rows if each.name != BROKEN])
-    yield stream.sink.table_schema(plain)
-    for _ in stream.sink.beside(stream.table):
-        yield stream.sink.beside_schema(plain)
+    if isinstance(stream.sink, OnwardSink):
+        stream.sink.judge(session.createDataFrame([], plain))
+    else:
+        yield stream.sink.table_schema(plain)
+        for _ in stream.sink.beside(stream.table):
+            yield stream.sink.beside_schema(plain)
     if stream.quarantine:
         yield quarantine_schema(plain)
 
@@ -171,13 +175,15 @@ def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
 
 
 def _shared_tables(registry: Registry) -> Iterator[Problem]:
+    """Two writers of one table, also of a database's. A topic may have several."""
     owners: dict[str, StreamSpec] = {}
     for stream in registry.streams:
-        for table in stream.writes:
-            where = table.location or table.path
+        written = [(table.location or table.path, table.name) for table in stream.writes]
+        written += [(stream.outside, stream.outside)] * (stream.sink.kind == "postgresql")
+        for where, name in written:
             other = owners.setdefault(where, stream)
             if other is not stream and other.name != stream.name:
-                message = f"writes {table.name}, as {other.name} at {other.declared_at} does"
+                message = f"writes {name}, as {other.name} at {other.declared_at} does"
                 yield Problem(stream.declared_at, stream.name, message, "unite the inputs in one function")
 
 

@@ -41,6 +41,16 @@ class SpecError(LakehouseError):
     exit_code = 2
 
 
+class OnwardError(LakehouseError):
+    """A broker or a database does not take a stream's rows. The message ends with the next step.
+
+    It has to: of an error within a batch, Spark passes on the message alone.
+    """
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(f"{message} ({hint})", hint=hint)
+
+
 def describe(exc: BaseException) -> tuple[str, str]:
     """Error class and first line of an error that Spark or a user's function raised."""
     if isinstance(exc, Py4JJavaError):

@@ -12,7 +12,7 @@ from typing import TypeVar
 from pipelines.dead_letters import dead_letters_of
 from pipelines.expectations import Expectation
 from pipelines.sinks.append import append
-from pipelines.sinks.base import Sink
+from pipelines.sinks.base import OnwardSink, Sink
 from pipelines.sources.base import Source
 from pipelines.sources.delta import table
 from pipelines.sources.kafka import KafkaSource
@@ -43,7 +43,7 @@ class Pipeline:
         name: str,
         *,
         source: Sources,
-        sink: Sink | None = None,
+        sink: Sink | OnwardSink | None = None,
         trigger: str = "10 seconds",
         expectations: Sequence[Expectation] = (),
         reset_allowed: bool = True,
@@ -53,7 +53,8 @@ class Pipeline:
     ) -> Callable[[_F], _F]:
         """Declare a stream: the function takes a DataFrame for each source and returns the rows of the sink.
 
-        `sink` is `append()` unless said otherwise. `trigger`: "10 seconds", or "available now" to read what is there
+        `sink` is `append()` unless said otherwise; one that writes outside the lake leaves it without a table.
+        `trigger`: "10 seconds", or "available now" to read what is there
         and end. `reset_allowed=False` keeps a table whose source has expired from a full refresh. About the table:
         `layer` (else the name's first word), `comment`, `schema` (DDL), `table_properties`, `owner`,
         `partition_cols`, `cluster_by`, `evolution` ("fail", "add columns", "widen types"), `location`.
@@ -79,6 +80,8 @@ class Pipeline:
             if letters := dead_letters_of(stream):
                 self.streams.append(letters)
             self._look_at(stream.sources, name, place)
+            if isinstance(stream.sink, OnwardSink):
+                self._look_at_onward(stream.sink, about_table, name, place)
             return function
 
         return declare
@@ -145,6 +148,12 @@ class Pipeline:
     def _look_at(self, sources: Sequence[Source], name: str, place: Place) -> None:
         kafka = [each for each in sources if isinstance(each, KafkaSource)]
         self.problems += [Problem(place, name, *problem) for each in kafka for problem in each.problems()]
+
+    def _look_at_onward(self, sink: OnwardSink, about: Mapping[str, object], name: str, place: Place) -> None:
+        self.problems += [Problem(place, name, *problem) for problem in sink.problems()]
+        if idle := sorted(about.keys() - {"layer", "comment", "owner"}):
+            message = f"{', '.join(idle)}: it has no table of its own"
+            self.problems.append(Problem(place, name, message, f"leave it out: {sink.kind} holds what it writes"))
 
     def _table(self, name: str, place: Place, function: Function, about: Mapping[str, object]) -> TableSpec:
         try:

@@ -112,8 +112,8 @@ class Registry:
             name=stream.name,
             description=stream.table.comment,
             source=", ".join(source.describe() for source in stream.sources),
-            sink_uri=stream.table.uri(settings),
-            sink_table=stream.table.path,
+            sink_uri="" if stream.outside else stream.table.uri(settings),
+            sink_table="" if stream.outside else stream.table.path,
             source_tables=tuple(declared[name].path if name in declared else name for name in read),
             layer=stream.table.layer,
             trigger_interval_ms=round((stream.trigger_interval_s or 0) * 1_000),
@@ -122,10 +122,11 @@ class Registry:
             kind=stream.kind.value,
             pipeline=stream.pipeline,
             inputs=tuple(self._input(source, settings) for source in self.behind_views(stream.sources)),
-            side_tables=tuple(table.path for table in stream.writes[1:]),
+            side_tables=tuple(table.path for table in stream.beside),
             tags=dict(stream.tags),
             reset_allowed=stream.reset_allowed,
             sink=stream.sink.kind,
+            outside=stream.outside,
         )
 
 

@@ -20,9 +20,11 @@ from backend.errors import LakehouseError, StreamError
 from backend.settings import Settings
 from pipelines import writing
 from pipelines.check import Analysis, in_order, table_schemas
+from pipelines.expectations import BROKEN
 from pipelines.failures import SparkLostError, StreamStartError, describe, describe_java
 from pipelines.registry import Registry
 from pipelines.session import open_session
+from pipelines.sinks.base import OnwardSink
 from pipelines.sources.versions import read_versions
 from pipelines.spec import Problem, StreamKind, StreamSpec
 from pipelines.tables import create_table, fit_table
@@ -220,12 +222,14 @@ class Runtime:
         return self._sessions[spec.name]
 
     def _prepare_tables(self, spec: StreamSpec, rows: DataFrame) -> None:
-        """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError`."""
+        """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError` or `OnwardError`."""
         for table, schema in table_schemas(self.session, spec, rows.schema):
             uri = table.uri(self._settings)
             create_table(self.session, table, schema, uri)
             if spec.kind is not StreamKind.MATERIALIZED_VIEW:  # that one is written whole, columns and all
                 fit_table(self.session, table, schema, uri)
+        if isinstance(spec.sink, OnwardSink):
+            spec.sink.prepare(rows.drop(BROKEN))
 
     def _planned_batch(self, name: str) -> int | None:
         # Spark's progress names finished batches alone; the checkpoint also names the one that runs or failed.

@@ -1,9 +1,10 @@
 """Values that nobody may see: a declaration names where one lies, and it is read when a stream starts.
 
-Rule: only `reveal` gives the value, and only to what is handed to a client. Nothing that is printed holds it.
+Rule: only `reveal` and `revealed` give values, and only to what is handed to a client. Nothing printed holds one.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,11 @@ class Secret:
         if '"{}"' in self.within:
             value = value.replace("\\", "\\\\").replace('"', '\\"')
         return self.within.replace("{}", value)
+
+
+def revealed(options: Mapping[str, str | Secret]) -> dict[str, str]:
+    """Options with the values of their secrets: for a client alone."""
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}
 
 
 def secret(place: str, *, within: str = "{}") -> Secret:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from backend.settings import Settings
 from pipelines.expectations import Expectation, OnViolation, judge, names
-from pipelines.sinks.base import Sink, Target
+from pipelines.sinks.base import OnwardSink, Sink, Target
 from pipelines.sources.base import Inputs, Source
 from pipelines.tables import TableSpec
 
@@ -72,7 +72,7 @@ class StreamSpec:
     table: TableSpec
     sources: tuple[Source, ...]
     function: Function
-    sink: Sink
+    sink: Sink | OnwardSink
     trigger_interval_s: float | None = 10.0
     expectations: tuple[Expectation, ...] = ()
     kind: StreamKind = StreamKind.STREAMING_TABLE
@@ -96,10 +96,20 @@ class StreamSpec:
         return tuple(dict.fromkeys(name for source in self.sources for name in source.tables))
 
     @property
+    def outside(self) -> str:
+        """What it writes instead of a table of its own: a topic or a database's table; else empty."""
+        return self.sink.outside if isinstance(self.sink, OnwardSink) else ""
+
+    @property
+    def beside(self) -> tuple[TableSpec, ...]:
+        """Tables that it writes beside its own."""
+        quarantine = (self.quarantine,) if self.quarantine else ()
+        return quarantine if isinstance(self.sink, OnwardSink) else (*self.sink.beside(self.table), *quarantine)
+
+    @property
     def writes(self) -> tuple[TableSpec, ...]:
         """Every table that it writes, its own first."""
-        quarantine = (self.quarantine,) if self.quarantine else ()
-        return (self.table, *self.sink.beside(self.table), *quarantine)
+        return self.beside if self.outside else (self.table, *self.beside)
 
     def rows(self, inputs: Inputs) -> DataFrame:
         """What the function returns, judged: with `_broken_expectations` where there are any."""

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from pipelines.expectations import BROKEN, OnViolation, breaks_any, names
 from pipelines.quarantine import append_broken
-from pipelines.sinks.base import Target, stamp
+from pipelines.sinks.base import Target, query_id, stamp
 from pipelines.sources.base import Inputs
 from pipelines.spec import StreamKind, StreamSpec
 from pipelines.tables import parse_schema
@@ -40,26 +40,27 @@ def is_native(stream: StreamSpec) -> bool:
 def _write(stream: StreamSpec, target: Target) -> BatchWriter:
     def write(batch: DataFrame, batch_id: int) -> None:
         stamp(batch.sparkSession, stream.name, batch_id)  # one for all tables: Delta keeps it per table
+        into = replace(target, query_id=query_id(batch.sparkSession), batch_id=batch_id)
         if stream.quarantine is None:
-            stream.sink.write(batch.drop(BROKEN), target)
+            stream.sink.write(batch.drop(BROKEN), into)
             return
         batch.persist()  # computed once: state and observed counts must not run twice
         try:
-            _write_parted(batch, batch_id, stream, target)
+            _write_parted(batch, stream, into)
         finally:
             batch.unpersist()
 
     return write
 
 
-def _write_parted(batch: DataFrame, batch_id: int, stream: StreamSpec, target: Target) -> None:
+def _write_parted(batch: DataFrame, stream: StreamSpec, target: Target) -> None:
     broken = breaks_any(names(stream.expectations, OnViolation.QUARANTINE))
     good, bad = batch.agg(F.count_if(~broken), F.count_if(broken)).first() or (0, 0)
     if good:
         stream.sink.write(batch.where(~broken).drop(BROKEN), target)
     if bad and stream.quarantine:
         uri = target.uris[stream.quarantine.name]
-        append_broken(batch.where(broken), uri, stream=stream.name, batch_id=batch_id)
+        append_broken(batch.where(broken), uri, stream=stream.name, batch_id=target.batch_id)
 
 
 def _recompute(stream: StreamSpec, target: Target, inputs: Inputs) -> BatchWriter:

@@ -67,7 +67,7 @@ def one(name: str, *, as_json: bool) -> int:
     lines = {
         "desired": f"{desired}{_asked(status)}",
         "source": declaration.source,
-        "sink": f"{declaration.sink_table} ({declaration.sink_uri})",
+        "sink": f"{declaration.writes_to}" + (f" ({declaration.sink_uri})" if declaration.sink_uri else ""),
         "trigger": f"{declaration.trigger_interval_ms / 1000:g} s",
         "checkpoint": declaration.checkpoint_location,
         "query id": (status.observed.query_id if status.observed else None) or "–",

@@ -35,11 +35,12 @@ GLYPHS = {
 _TELLING = (Verdict.CATCHING_UP, Verdict.SLOW, Verdict.STALLED)
 _SHAPES = {
     "streaming table": {"shape": "box", "style": "rounded"},
+    "stream": {"shape": "box", "style": "rounded"},
     "materialized view": {"shape": "box", "peripheries": "2"},
     "table": {"shape": "cylinder", "margin": "0.14,0.11"},
     "files": {"shape": "folder"},
 }
-_SOURCE = {"shape": "cds", "margin": "0.18,0.13"}
+_OUTSIDE = {"shape": "cds", "margin": "0.18,0.13"}
 # As wide as the widest words that may come to stand there.
 _STATE_ROOM, _RULES_ROOM, _RATE_ROOM = "W Catching up", "W 99 of 99 expectations broken", "99,999 rows/min"
 _FONT = {"fontname": "Arial", "fontsize": "12"}
@@ -103,7 +104,7 @@ def build_layout(graph: Graph, shown: Sequence[Box]) -> dict[str, Any]:
     """What Graphviz gets: shapes, and words of the width that will stand there. It holds no name of a user."""
     places = {box.node.name: f"n{number}" for number, box in enumerate(shown)}
     layers = list(dict.fromkeys(box.node.layer for box in shown if box.node.layer))
-    beside = {box.node.name for box in shown if not box.state}
+    beside = {box.node.name for box in shown if box.page == "table"}
     return {
         "directed": True,
         "graphAttributes": {
@@ -143,7 +144,7 @@ def _attributes(box: Box, places: Mapping[str, str]) -> dict[str, str]:
     lines = [_room(short_name(box.node.name)), _room(box.node.kind)]
     lines += [_STATE_ROOM] * bool(box.state) + [_RULES_ROOM] * bool(box.rules)
     label = "".join(f"{line}\\l" for line in lines)
-    return {"id": f"weir-{places[box.node.name]}", "label": label, **_SHAPES.get(box.node.kind, _SOURCE)}
+    return {"id": f"weir-{places[box.node.name]}", "label": label, **_SHAPES.get(box.node.kind, _OUTSIDE)}
 
 
 def _room(text: str) -> str:
@@ -221,14 +222,17 @@ def build_frame(graph: Graph, shown: Sequence[Box]) -> pd.DataFrame:
     )
 
 
-def sentence(shown: Sequence[Box]) -> str:
-    """ "6 streams, 3 of them running; 1 failed. 2 sources, 1 other table.": what the picture shows."""
+def sentence(graph: Graph, shown: Sequence[Box]) -> str:
+    """ "6 streams, 3 running, 1 failed. 2 sources, 1 other table, 1 target outside.": what the picture shows."""
     streams = [box for box in shown if box.state]
     tables = sum(box.page == "table" for box in shown)
+    outside = {box.node.name for box in shown if box.page is None}
+    read, written = ({getattr(edge, end) for edge in graph.edges} & outside for end in ("source", "target"))
     words = [things(len(streams), "stream")]
     words += [f"{count_text(sum(_is(box, word) for box in streams))} {word.lower()}" for word in ("RUNNING", "FAILED")
               if any(_is(box, word) for box in streams)]  # fmt: skip
-    rest = [things(len(shown) - len(streams) - tables, "source")] + [things(tables, "other table")] * bool(tables)
+    rest = [things(len(read), "source")] + [things(tables, "other table")] * bool(tables)
+    rest += [things(len(written), "target outside", "targets outside")] * bool(written)
     return f"{', '.join(words)}. {', '.join(rest)}."
 
 

@@ -62,7 +62,7 @@ def _graph(statuses: Sequence[StreamStatus]) -> None:
     recent = cache.recent_batches()
     graph = build_graph(statuses, recent, now=context.now())
     shown = view.boxes(graph, statuses, recent)
-    said = view.sentence(shown)
+    said = view.sentence(graph, shown)
     st.markdown(said)
     st.caption("Click a node to open its stream or table. Rows per minute are of the last 5 minutes; “–” is unknown.")
     opened = graph_picture(

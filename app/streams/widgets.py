@@ -202,12 +202,16 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
 
 def _declaration(status: StreamStatus) -> None:
     declared = status.declaration
-    st.markdown(f"{markdown_safe(declared.description)}  \nReads {markdown_safe(declared.source)}.")
-    for table in (declared.sink_table, *declared.side_tables):
+    outside = f" Writes {markdown_safe(declared.writes_to)}." if declared.outside else ""
+    st.markdown(f"{markdown_safe(declared.description)}  \nReads {markdown_safe(declared.source)}.{outside}")
+    for table in filter(None, (declared.sink_table, *declared.side_tables)):
         navigation.table_link(table, f"Writes {table}")
     for table in declared.source_tables:
         navigation.table_link(table, f"Reads {table}")
-    st.code(f"sink        {declared.sink_uri}\ncheckpoint  {declared.checkpoint_location}", language=None)
+    st.code(
+        f"sink        {declared.sink_uri or declared.writes_to}\ncheckpoint  {declared.checkpoint_location}",
+        language=None,
+    )
 
 
 def _table(frame: pd.DataFrame, look: Look, empty: str) -> None:

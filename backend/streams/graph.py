@@ -16,9 +16,10 @@ _ALIVE = (StreamState.RUNNING, StreamState.STARTING, StreamState.STOPPING)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`kind`: files, kafka, rate …, table, streaming table, materialized view. `state` is that of its stream.
+    """`kind`: files, kafka, rate, postgresql …, table, streaming table, materialized view; stream for one without a
+    table of its own. `state` is that of its stream.
 
-    `table`: path below the lake's root, or URI; None for a source that is no table.
+    `table`: path below the lake's root, or URI; None for what is no table of the lake.
     """
 
     name: str
@@ -79,9 +80,8 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
     edges: list[Edge] = []
     for status in statuses:
         declared = status.declaration
-        own[declared.name] = Node(
-            declared.name, declared.kind, declared.layer, status.state, declared.sink_table, status.because
-        )
+        kind, table = ("stream", None) if declared.outside else (declared.kind, declared.sink_table)
+        own[declared.name] = Node(declared.name, kind, declared.layer, status.state, table, status.because)
         batches = recent.get(declared.name, ())
         for each in (each for each in declared.inputs if not each.is_table):
             sources[each.name] = Node(each.name, each.kind)
@@ -93,10 +93,14 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
             edges.append(
                 Edge(names.get(table, _short(table)), declared.name, _rows_per_min(status, table, batches, now))
             )
+        if declared.outside:
+            beside.setdefault(declared.outside, Node(declared.outside, declared.sink))
+            edges.append(Edge(declared.name, declared.outside))
         for table in declared.side_tables:
             beside[_short(table)] = Node(_short(table), "table", declared.layer, table=table)
             edges.append(Edge(declared.name, _short(table)))
-    return Graph((*sources.values(), *own.values(), *(n for n in beside.values() if n.name not in own)), tuple(edges))
+    others = (node for node in beside.values() if node.name not in own and node.name not in sources)
+    return Graph((*sources.values(), *own.values(), *others), tuple(edges))
 
 
 def streams_below(names: Collection[str], statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:

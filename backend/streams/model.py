@@ -68,9 +68,11 @@ class StreamInput:
 class StreamDeclaration:
     """What a host says of a stream it can run, for people and for pages. `sink_uri` is the table it writes.
 
+    `outside`: what it writes instead, a topic or a database's table; then `sink_uri` and `sink_table` are empty.
+
     `source_tables` and `side_tables`: what it reads, and what it writes beside that, by path below the lake's root.
     `inputs`: each source in the order of its function, those behind views where they are read. `sink`: append,
-    complete, update, upsert or history.
+    complete, update, upsert or history; kafka or postgresql where it writes outside.
     """
 
     name: str

@@ -44,6 +44,12 @@ EFFECTS: Mapping[ResetLevel, str] = {
 }
 
 
+_TWICE = {
+    "kafka": "each row is sent again, with a new position",
+    "postgresql": "rows are written over by key, and those that the source has no longer stay",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
     """What a host is asked to do; where the stream's checkpoint and tables lie, it knows itself. `starts`: of FROM."""
@@ -128,6 +134,8 @@ def reads_again(again: Backlog | None) -> str:
 def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str]) -> str:
     if status.declaration.is_attached:
         return f"another Spark application runs it: {status.declaration.pipeline}"
+    if status.declaration.outside and level is ResetLevel.FULL:
+        return f"nobody here empties {status.declaration.writes_to}: empty it yourself, then reprocess"
     if not status.declaration.reset_allowed and level is not ResetLevel.UNDO:
         return "it is declared with reset_allowed=False: its source no longer holds what its table does"
     if not stands_still(status.desired, status.observed):
@@ -141,8 +149,15 @@ def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str]) 
 
 def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
     if level is ResetLevel.UNDO:
-        return ["what the stream wrote since the reset leaves its tables"]
-    risks = []
+        stays = f"{declared.writes_to} keeps what the stream wrote since the reset"
+        return [stays if declared.outside else "what the stream wrote since the reset leaves its tables"]
+    risks = (
+        [
+            f"{declared.writes_to} keeps what it holds: {_TWICE.get(declared.sink, 'what it does with rows that come twice, it knows alone')}"
+        ]
+        if declared.outside
+        else []
+    )
     if level in AGAIN and declared.sink == "append":
         risks.append(f"{declared.sink_table} keeps its rows: each row that is read again is there twice")
     if level is ResetLevel.FROM:

@@ -55,6 +55,8 @@ class Resets:
     def _require_rest(self, spec: StreamSpec, level: ResetLevel) -> None:
         if not stands_still(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
             raise StreamRefusedError(f"{spec.name} does not stand still", hint="stop it first")
+        if spec.outside and level is ResetLevel.FULL:
+            raise StreamRefusedError(f"nobody here empties {spec.outside}", hint="empty it yourself, then reprocess")
         if not spec.reset_allowed and level is not ResetLevel.UNDO:
             raise StreamRefusedError(f"{spec.name} is declared with reset_allowed=False")
 

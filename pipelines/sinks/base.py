@@ -5,9 +5,9 @@ batch. `userMetadata` names stream, batch and run. Delta's own sink needs no sta
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -19,11 +19,16 @@ OutputMode = Literal["append", "update", "complete"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The stream that a sink writes for, its table, and where that and the tables beside it lie."""
+    """The stream that a sink writes for, its table, where that and the tables beside it lie, and the batch at hand.
+
+    `query_id` is the checkpoint's: after a reset there is a new one, and batches count from 0 again.
+    """
 
     stream: str
     table: TableSpec
     uris: Mapping[str, str]
+    query_id: str = ""
+    batch_id: int = -1
 
     @property
     def uri(self) -> str:
@@ -55,17 +60,51 @@ class Sink(Protocol):
         """Write one micro-batch. The commit is stamped: a replayed batch changes nothing."""
 
 
+@runtime_checkable
+class OnwardSink(Protocol):
+    """Writes outside the lake, in foreachBatch: its stream has no table of its own."""
+
+    @property
+    def kind(self) -> str:
+        """Where it writes, in a word: kafka, postgresql."""
+
+    @property
+    def output_mode(self) -> OutputMode: ...
+
+    @property
+    def is_native(self) -> bool: ...
+
+    @property
+    def outside(self) -> str:
+        """What it writes, by name and place; shows no secret."""
+
+    def problems(self) -> Iterable[tuple[str, str]]:
+        """What cannot work as it is declared, and what to do."""
+
+    def judge(self, rows: DataFrame) -> None:
+        """Raises `SpecError` or Spark's error where rows of these columns cannot be written; asks nobody outside."""
+
+    def prepare(self, rows: DataFrame) -> None:
+        """Looks before the first batch whether it can write such rows there; raises `OnwardError`."""
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        """Write one micro-batch, so that a replayed one can be told."""
+
+
+def query_id(session: SparkSession) -> str:
+    """The id of the query that runs this batch."""
+    return str(session.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+
 def stamp(session: SparkSession, stream: str, batch_id: int) -> None:
     """Mark what this session commits from now on. Every query has a clone of the session, so streams do not mix.
 
     The query's id is part of `txnAppId`. After a reset to an empty checkpoint, batches count from 0 again, and Delta
     would skip them as already written.
     """
-    context = session.sparkContext
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    run_id = context.getLocalProperty("spark.jobGroup.id")
-    said = {"stream": stream, "batch_id": batch_id, "query_id": query_id, "run_id": run_id}
-    session.conf.set("spark.databricks.delta.write.txnAppId", f"{stream}:{query_id}")
+    query, run_id = query_id(session), session.sparkContext.getLocalProperty("spark.jobGroup.id")
+    said = {"stream": stream, "batch_id": batch_id, "query_id": query, "run_id": run_id}
+    session.conf.set("spark.databricks.delta.write.txnAppId", f"{stream}:{query}")
     session.conf.set("spark.databricks.delta.write.txnVersion", str(batch_id))
     session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(said))
 

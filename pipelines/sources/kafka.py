@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
 from backend.settings import Settings
 from pipelines.failures import SpecError
-from pipelines.secrets import Secret
+from pipelines.secrets import Secret, revealed
 from pipelines.sources.base import Inputs, option_texts
 from pipelines.sources.kafka_client import Topics
 from pipelines.sources.kafka_start import Starting, starting_offsets
@@ -82,12 +82,9 @@ class KafkaSource:
 
     def client(self) -> dict[str, str]:
         """Kafka's own settings, with their secrets: for a client alone."""
-        options = self._revealed()
+        options = revealed(self.options)
         own = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
         return {**own, "bootstrap.servers": self.servers}
-
-    def _revealed(self) -> dict[str, str]:
-        return {name: value.reveal() if isinstance(value, Secret) else value for name, value in self.options.items()}
 
     def read(self, inputs: Inputs) -> DataFrame:
         if inputs.versions is not None:
@@ -110,7 +107,7 @@ class KafkaSource:
         if begins is None:
             start = starting_offsets(inputs, self.topics, self.starting, stream=stream, client=self.client())
             begins = {"startingOffsets": start}
-        options = self._revealed()
+        options = revealed(self.options)
         options |= {"kafka.bootstrap.servers": self.servers, **begins, **_subscription(self.topics)}
         return inputs.session.readStream.format("kafka").options(**options).load()
 
@@ -150,13 +147,18 @@ def kafka(
     return KafkaSource(servers, topics, format, schema, starting, ending, {**(options or {}), **option_texts(more)})
 
 
-def _option_problems(name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
+def secret_problems(sink_or_source: str, name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
+    """A secret in plain text, or without a place."""
     if isinstance(value, Secret):
         if not value.has_place:
-            yield f"kafka: the secret of {name} has no place", "name it as env:NAME or file:PATH"
-        return
-    if _SECRET.search(name) or (name.endswith("jaas.config") and _SECRET.search(value)):
-        yield f"kafka: {name} holds a secret in plain text", 'write secret("env:NAME") or secret("file:PATH")'
+            yield f"{sink_or_source}: the secret of {name} has no place", "name it as env:NAME or file:PATH"
+    elif _SECRET.search(name) or (name.endswith("jaas.config") and _SECRET.search(value)):
+        hint = 'write secret("env:NAME") or secret("file:PATH")'
+        yield f"{sink_or_source}: {name} holds a secret in plain text", hint
+
+
+def _option_problems(name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
+    yield from secret_problems("kafka", name, value)
     if not name.startswith("kafka.") and name not in _OPTIONS:
         near = difflib.get_close_matches(name, _OPTIONS, n=1)
         yield f"kafka: option {name} is not known", f"did you mean {near[0]}?" if near else f"use {', '.join(_OPTIONS)}"

@@ -88,6 +88,16 @@ def test_downstream_streams_are_told_of(level: ResetLevel, other: StreamDeclarat
     assert line.startswith(said)
 
 
+def test_what_lies_outside_the_lake_is_never_emptied() -> None:
+    outside = replace(SILVER, sink_uri="", sink_table="", sink="postgresql", outside="public.orders at db/shop")
+    assert "nobody here empties PostgreSQL table public.orders at db/shop" in of(declared=outside).refused
+    again = of(ResetLevel.REPROCESS, declared=outside)
+    assert again.refused == ""
+    assert "those that the source has no longer stay" in again.risks[0]
+    (stays,) = of(ResetLevel.UNDO, declared=outside).risks
+    assert stays == "PostgreSQL table public.orders at db/shop keeps what the stream wrote since the reset"
+
+
 def test_what_may_not_be_done_says_why() -> None:
     guarded = replace(SILVER, reset_allowed=False)
     assert "reset_allowed=False" in of(declared=guarded).refused

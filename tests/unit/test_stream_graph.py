@@ -37,6 +37,9 @@ def batch(rows: int, *, ago_s: float, sources: dict[str, int] | None = None) -> 
 
 BRONZE = status("bronze_orders", inputs=(StreamInput("files", "files in /data/orders"),))
 SILVER = status("silver_orders", reads=("bronze/bronze_orders",), side_tables=("silver/silver_orders_quarantine",))
+OUTSIDE = status(
+    "kafka_orders", reads=("bronze/bronze_orders",), sink_table="", sink="kafka", outside="orders_out at broker:9092"
+)
 GOLD = status("gold_orders", reads=("silver/silver_orders",), kind="materialized view")
 
 
@@ -94,6 +97,17 @@ def test_a_table_that_no_stream_writes_is_a_table() -> None:
         ("s3://lake/orders", "table"),
     ]
     assert found.edges == (Edge("s3://lake/orders", "silver_a", 0.0),)
+
+
+def test_a_stream_that_writes_a_topic_has_no_table_and_its_readers_follow() -> None:
+    reader = status("bronze_copies", inputs=(StreamInput("kafka", "orders_out at broker:9092"),))
+    found = build_graph((BRONZE, OUTSIDE, reader), {}, now=NOW)
+    nodes = {node.name: (node.kind, node.table) for node in found.nodes}
+    assert nodes["kafka_orders"] == ("stream", None)
+    assert nodes["orders_out at broker:9092"] == ("kafka", None)
+    assert len(nodes) == len(found.nodes), "written and read, it is one node"
+    assert "bronze_copies" in found.downstream("bronze_orders")
+    assert OUTSIDE.declaration.writes_to == "Kafka topic orders_out at broker:9092"
 
 
 def test_streams_below_come_nearest_to_the_sources_first() -> None:

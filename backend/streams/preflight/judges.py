@@ -174,7 +174,7 @@ def _same_sink(owners: Owners, declared: StreamDeclaration) -> Iterator[Check]:
     own = owners.leases.get(declared.name)
     for other in owners.others:
         lease = owners.leases.get(other.name)
-        if other.sink_uri == declared.sink_uri and lease is not None and _is_wanted(owners, other.name):
+        if other.sink_uri == declared.sink_uri != "" and lease is not None and _is_wanted(owners, other.name):
             foreign = own is None or own.owner != lease.owner
             detail = f"{other.name} writes the same table; host {lease.owner} runs it"
             yield _failed(faults.SINK_LEASED, detail, outcome=Outcome.FAILED if foreign else Outcome.WARNING)

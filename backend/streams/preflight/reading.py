@@ -263,6 +263,8 @@ def _folder(settings: Settings, source: StreamInput) -> FolderSeen:
 
 
 def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSeen:
+    if declared.outside:
+        return SinkSeen(None, problem=f"{declared.writes_to} is looked at by the host, when the stream starts")
     try:
         found = lake.snapshot(lake.find(declared.sink_uri))
         wrote = [found.transactions.get(key) for key in (query, f"{declared.name}:{query}") if query and key]

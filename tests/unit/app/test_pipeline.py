@@ -7,7 +7,7 @@ from datetime import timedelta
 from app.pipeline import view
 from backend.streams.graph import build_graph
 from backend.streams.model import ExpectationCount, Progress, StreamInput, StreamState, StreamStatus, Verdict
-from tests.unit.test_stream_graph import BRONZE, GOLD, NOW, SILVER, batch, status
+from tests.unit.test_stream_graph import BRONZE, GOLD, NOW, OUTSIDE, SILVER, batch, status
 
 ODD = '<img src=x onerror="alert(1)">\\N"]; x -> y & co'
 
@@ -106,7 +106,16 @@ def test_the_list_says_the_same() -> None:
         "streaming table", "bronze", "▶ Running", "files in /data/orders", 1_000.0,
     ]  # fmt: skip
     assert rows["Rows/min"].isna()["gold_orders"] and rows.loc["gold_orders", "Reads"] == "silver_orders"
-    assert view.sentence(shown) == "3 streams, 3 running. 1 source, 1 other table."
+    assert view.sentence(graph, shown) == "3 streams, 3 running. 1 source, 1 other table."
+
+
+def test_a_target_outside_stands_behind_its_stream_and_leads_nowhere() -> None:
+    graph, shown = described(BRONZE, OUTSIDE)
+    assert view.sentence(graph, shown) == "2 streams, 2 running. 1 source, 1 target outside."
+    topic = next(box for box in shown if box.node.name == "orders_out at broker:9092")
+    assert (topic.node.kind, topic.page) == ("kafka", None)
+    edges = view.build_layout(graph, shown)["edges"]
+    assert all("label" in edge["attributes"] for edge in edges), "it stands to the right, not below"
 
 
 def test_pipelines_are_named_once() -> None:

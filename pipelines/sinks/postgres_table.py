@@ -1,0 +1,196 @@
+"""Changes of a table applied to one of PostgreSQL, by key: the database holds what the table holds, each batch once.
+
+Rule: a batch is one transaction, and its number is written in it. A batch that is there already is passed over.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+
+import structlog
+from psycopg import Cursor, sql
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
+
+from pipelines.failures import OnwardError
+from pipelines.secrets import Secret
+from pipelines.sinks.base import OutputMode, Target
+from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns, quoted
+from pipelines.sinks.postgres_client import connect, postgres_errors
+from pipelines.sinks.postgres_columns import (
+    as_written,
+    create_statement,
+    differences,
+    find_columns,
+    has_unique_index,
+    primary_key,
+)
+
+BATCHES = "weir_batches"
+_ROWS = sql.Identifier("weir_rows")  # the temporary table of one batch
+_NEWEST = "_weir_newest"
+_NESTED = (StructType, ArrayType, MapType, VariantType)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresTableSink:
+    """`url` without a password; `table` with its schema, or in `public`."""
+
+    url: str = field(repr=False)
+    table: str
+    keys: tuple[str, ...]
+    password: Secret | None = field(default=None, repr=False)  # a declaration may hold a plain one by mistake
+    output_mode: OutputMode = "append"
+    kind = "postgresql"
+    is_native = False
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """Schema and name."""
+        schema, _, name = self.table.rpartition(".")
+        return schema or "public", name
+
+    @property
+    def outside(self) -> str:
+        found = urlsplit(self.url)
+        host = found.netloc.rpartition("@")[2]
+        return f"{'.'.join(self.path)} at {host}{found.path}"
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        found = urlsplit(self.url)
+        if found.password or "password" in parse_qs(found.query) or isinstance(self.password, str):
+            hint = 'write password=secret("env:NAME") or secret("file:PATH")'
+            yield "postgres_table: a password stands in plain text", hint
+        elif self.password is not None and not self.password.has_place:
+            yield "postgres_table: the secret has no place", "name it as env:NAME or file:PATH"
+        if found.scheme not in ("postgresql", "postgres") or not found.hostname or len(found.path) < 2:
+            yield "postgres_table: names no server and database", 'write "postgresql://user@host:5432/database"'
+        if not all(self.path) or "." in self.path[0]:
+            yield f"postgres_table: {self.table!r} is no table", 'write "schema.table"'
+        if not self.keys:
+            yield "postgres_table: names no key", 'write keys=["order_id"]: rows are found by them'
+
+    def judge(self, rows: DataFrame) -> None:
+        check_feed("postgres_table", rows.schema, self.keys)
+
+    def prepare(self, rows: DataFrame) -> None:
+        """Raises `OnwardError` with what differs, where the table is not there or does not take such rows."""
+        fields = [rows.schema[name] for name in own_columns(rows.columns)]
+        with postgres_errors(self.outside), closing(connect(self.url, self.password)) as opened, opened.transaction():
+            cursor = opened.cursor()
+            there = find_columns(cursor, *self.path)
+            if not there:
+                statement = create_statement(self.path, fields, self.keys)
+                raise OnwardError(f"there is no PostgreSQL table {self.outside}", hint=statement)
+            if found := differences(fields, there):
+                said = f"rows do not fit PostgreSQL table {self.outside}: {'; '.join(found)}"
+                raise OnwardError(said, hint="alter the table, or the function")
+            if not has_unique_index(cursor, self.path, self.keys):
+                said = f"PostgreSQL table {self.outside} has no unique index of {', '.join(self.keys)} alone"
+                raise OnwardError(said, hint=f"ALTER TABLE {as_written(*self.path)} ADD {primary_key(self.keys)}")
+            _make_batches(cursor, self.path[0])
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        names = own_columns(batch.columns)
+        with postgres_errors(self.outside), closing(connect(self.url, self.password)) as opened, opened.transaction():
+            cursor = opened.cursor()
+            if not _is_new(cursor, self.path[0], target):
+                log.info("batch_passed_over", stream=target.stream, batch_id=target.batch_id, table=self.outside)
+                return
+            self._copy(cursor, self._newest(batch), names)
+            self._apply(cursor, names)
+
+    def _newest(self, batch: DataFrame) -> DataFrame:
+        """The last state of each key. Where several rows share it, PostgreSQL refuses them: keys must be unique."""
+        last = F.rank().over(Window.partitionBy(*map(quoted, self.keys)).orderBy(F.desc(VERSION)))
+        newest = by_version(batch, self.keys).withColumn(_NEWEST, last).where(f"{_NEWEST} = 1")
+        own = [batch.schema[name] for name in own_columns(batch.columns)]
+        return newest.select(*map(_as_text, own), F.col(DELETED).cast("string"))
+
+    def _copy(self, cursor: Cursor, rows: DataFrame, names: Sequence[str]) -> None:
+        """Rows pass through this process one partition of Spark's at a time."""
+        parts = {"rows": _ROWS, "columns": _listed(names), "table": sql.Identifier(*self.path)}
+        like = "CREATE TEMP TABLE {rows} ON COMMIT DROP AS SELECT {columns}, false AS _weir_deleted FROM {table}"
+        cursor.execute(sql.SQL(f"{like} WITH NO DATA").format(**parts))
+        with cursor.copy(sql.SQL("COPY {rows} FROM STDIN").format(**parts)) as copy:
+            for row in rows.toLocalIterator():
+                copy.write_row(row)
+
+    def _apply(self, cursor: Cursor, names: Sequence[str]) -> None:
+        others = [name for name in names if name not in self.keys]
+        parts = {
+            "rows": _ROWS,
+            "table": sql.Identifier(*self.path),
+            "columns": _listed(names),
+            "keys": _listed(self.keys),
+            "same": sql.SQL(" AND ").join(sql.SQL("t.{0} = r.{0}").format(sql.Identifier(key)) for key in self.keys),
+            "act": sql.SQL("UPDATE SET {}").format(_excluded(others)) if others else sql.SQL("NOTHING"),
+        }
+        deletion = "DELETE FROM {table} AS t USING {rows} AS r WHERE r._weir_deleted AND {same}"
+        cursor.execute(sql.SQL(deletion).format(**parts))
+        insertion = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {rows} WHERE NOT _weir_deleted"
+        cursor.execute(sql.SQL(f"{insertion} ON CONFLICT ({{keys}}) DO {{act}}").format(**parts))
+
+
+def postgres_table(url: str, table: str, *, keys: Sequence[str], password: Secret | None = None) -> PostgresTableSink:
+    """Keep a table of PostgreSQL equal to one of the lake. The stream reads `table(…).changes()`.
+
+    `url`: `postgresql://user@host:5432/database?sslmode=verify-full`, without the password, which is
+    `secret("env:NAME")`. `table`: `schema.name`; it exists, with the function's columns and a unique index of `keys`.
+    """
+    return PostgresTableSink(url, table, tuple(keys), password)
+
+
+def _make_batches(cursor: Cursor, schema: str) -> None:
+    """The last batch of each stream, by the id of its checkpoint."""
+    table = sql.Identifier(schema, BATCHES)
+    found = cursor.execute("SELECT to_regclass(%s)", [table.as_string(cursor)]).fetchone()
+    if not found or found[0] is None:
+        columns = "stream text, query_id text, batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now()"
+        create = f"CREATE TABLE IF NOT EXISTS {{}} ({columns}, PRIMARY KEY (stream, query_id))"
+        cursor.execute(sql.SQL(create).format(table))
+
+
+def _is_new(cursor: Cursor, schema: str, target: Target) -> bool:
+    """Note the batch; False where it is there already. Who comes second waits here for the first one's end."""
+    note = sql.SQL(
+        "INSERT INTO {0} AS known (stream, query_id, batch_id) VALUES (%s, %s, %s) ON CONFLICT (stream, query_id)"
+        " DO UPDATE SET batch_id = EXCLUDED.batch_id, written_at = now() WHERE known.batch_id < EXCLUDED.batch_id"
+    ).format(sql.Identifier(schema, BATCHES))
+    return cursor.execute(note, [target.stream, target.query_id, target.batch_id]).rowcount == 1
+
+
+def _as_text(column: StructField) -> Column:
+    """A value as PostgreSQL reads it, exactly: an instant with its offset, bytes in hex, what is nested as JSON."""
+    value = F.col(quoted(column.name))
+    return _text(value, column.dataType).alias(column.name)
+
+
+def _text(value: Column, kind: DataType) -> Column:
+    if isinstance(kind, _NESTED):
+        return F.to_json(value, {"ignoreNullFields": "false"})
+    if isinstance(kind, BinaryType):
+        return F.concat(F.lit("\\x"), F.hex(value))
+    text = value.cast("string")
+    return F.concat(text, F.date_format(value, "xxxxx")) if isinstance(kind, TimestampType) else text
+
+
+def _listed(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _excluded(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in names)
