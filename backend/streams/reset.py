@@ -151,13 +151,8 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
     if level is ResetLevel.UNDO:
         stays = f"{declared.writes_to} keeps what the stream wrote since the reset"
         return [stays if declared.outside else "what the stream wrote since the reset leaves its tables"]
-    risks = (
-        [
-            f"{declared.writes_to} keeps what it holds: {_TWICE.get(declared.sink, 'what it does with rows that come twice, it knows alone')}"
-        ]
-        if declared.outside
-        else []
-    )
+    twice = _TWICE.get(declared.sink, "nobody here knows what it does with rows that come twice")
+    risks = [f"{declared.writes_to} keeps what it holds: {twice}"] if declared.outside else []
     if level in AGAIN and declared.sink == "append":
         risks.append(f"{declared.sink_table} keeps its rows: each row that is read again is there twice")
     if level is ResetLevel.FROM:
