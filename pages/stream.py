@@ -33,7 +33,8 @@ with boundary():
         with st.container(horizontal=True, vertical_alignment="center"):
             st.title(chosen, anchor=False, width="content")
             layer_badge(declaration.layer)
-        st.caption(markdown_safe(declaration.description))
+        outside = f"Writes {declaration.writes_to}." if declaration.outside else ""
+        st.caption(markdown_safe(" · ".join(filter(None, (declaration.description, outside)))))
         act_dialog()
         reset_dialog()
         live(lambda: stream_panel(chosen), key="stream_live")

@@ -57,6 +57,17 @@ def test_a_flowing_stream_shows_its_last_batch(store, now: datetime) -> None:
     assert shown["State"] == f"{last.state_rows:,} rows"
 
 
+def test_a_stream_without_a_table_names_what_it_writes(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    declared = store.declarations()[NAME]
+    outside = replace(declared, sink_uri="", sink_table="", sink="postgresql", outside="public.orders at db/shop")
+    store.declare([outside], now=now)
+    app = open_page("stream", stream=NAME, view="Declaration")
+    assert not app.exception
+    assert words(app).count("Writes PostgreSQL table public.orders at db/shop.") == 2
+    assert "sink        PostgreSQL table public.orders at db/shop" in app.code[0].value
+
+
 def test_the_quarantine_is_one_click_away(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
 
