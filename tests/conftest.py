@@ -16,11 +16,13 @@ TOGETHER = {
 }
 # These files are of a folder above and do not use what it shares.
 ALONE = (
+    "tests/spark/test_attach.py",
     "tests/spark/test_bring_your_own.py",
     "tests/spark/test_declaring.py",
     "tests/spark/test_host_faults.py",
     "tests/spark/test_jars.py",
     "tests/spark/test_kafka_declaring.py",
+    "tests/spark/test_onward_kill.py",
     "tests/spark/test_sample_project.py",
     "tests/browser/test_export.py",
     "tests/browser/test_find.py",

@@ -15,6 +15,7 @@ from tests.postgres import POSTGRES, empty_postgres_url
 from tests.spark.host_process import FAST, World, kill_hard
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.spark,
     pytest.mark.postgres,
     pytest.mark.skipif(not os.environ.get(POSTGRES), reason=f"needs {POSTGRES}"),
