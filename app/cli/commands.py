@@ -6,12 +6,15 @@ Rule: a command parses, calls, prints; what is behind it is imported when it run
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from app.cli import USAGE
+
+if TYPE_CHECKING:
+    from backend.streams.acts import Action
 
 
 class ByPanel(TyperGroup):
@@ -45,7 +48,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 TableName = Annotated[str, typer.Argument(metavar="T", help="Name of a table, or its URI under a root.")]
 StreamName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
-Downstream = Annotated[bool, typer.Option("--downstream", help="And every stream that it feeds.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 At = Annotated[str | None, typer.Option("--version", help="A version, `latest`, -5, or a time (ISO 8601).")]
 
 
@@ -320,28 +323,53 @@ def cancel(
     return jobs.cancel(job, reason, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
-def start(name: StreamName, reason: Reason, downstream: Downstream = False, as_json: AsJson = False) -> int:
-    """Ask for a stream to run."""
-    from app.cli import streams
+def _add_act(action: "Action", does: str) -> None:
+    """`weir start`, `stop` and `restart` take the same."""
 
-    return streams.request(name, "start", reason, downstream=downstream, as_json=as_json)
+    def act(
+        name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")] = "",
+        downstream: Annotated[bool, typer.Option("--downstream", help="And every stream that it feeds.")] = False,
+        everything: Annotated[bool, typer.Option("--all", help="Instead of NAME: every stream.")] = False,
+        layer: Annotated[str, typer.Option(help="Instead: the streams of a layer.")] = "",
+        tag: Annotated[str, typer.Option(metavar="KEY=VALUE", help="Instead: streams with this tag.")] = "",
+        upstream_of: Annotated[
+            str, typer.Option(metavar="NAME", help="Instead: streams that feed this one, or a table.")
+        ] = "",
+        downstream_of: Annotated[
+            str, typer.Option(metavar="NAME", help="Instead: streams that this one, or a table, feeds.")
+        ] = "",
+        reason: Annotated[str | None, typer.Option(help="Why; kept in the audit trail.")] = None,
+        dry_run: DryRun = False,
+        as_json: AsJson = False,
+    ) -> int:
+        from app.cli import acts
+        from backend.streams.acts import Selection
+
+        if sum(map(bool, (name, everything, layer, tag, upstream_of, downstream_of))) != 1 or (downstream and not name):
+            ways = "NAME [--downstream], --all, --layer, --tag, --upstream-of or --downstream-of"
+            raise typer.BadParameter(f"choose streams in one way: {ways}")
+        if not dry_run and reason is None:
+            raise typer.BadParameter("it is needed: why, for those who come after", param_hint="--reason")
+        key, _, value = tag.partition("=")
+        selection = Selection(
+            name="" if downstream else name,
+            below=name if downstream else "",
+            upstream_of=upstream_of,
+            downstream_of=downstream_of,
+            layer=layer,
+            tag=(key, value),
+            everything=everything,
+        )
+        if dry_run:
+            return acts.preview(action, selection, as_json=as_json)
+        return acts.request(action, selection, reason or "", as_json=as_json)
+
+    app.command(name=action, help=does, rich_help_panel=ACT)(act)
 
 
-@app.command(rich_help_panel=ACT)
-def stop(name: StreamName, reason: Reason, downstream: Downstream = False, as_json: AsJson = False) -> int:
-    """Ask for a stream to stop after its running micro-batch."""
-    from app.cli import streams
-
-    return streams.request(name, "stop", reason, downstream=downstream, as_json=as_json)
-
-
-@app.command(rich_help_panel=ACT)
-def restart(name: StreamName, reason: Reason, downstream: Downstream = False, as_json: AsJson = False) -> int:
-    """Ask for a stream to stop and start again."""
-    from app.cli import streams
-
-    return streams.request(name, "restart", reason, downstream=downstream, as_json=as_json)
+_add_act("start", "Ask streams to run.")
+_add_act("stop", "Ask streams to stop after their running micro-batch.")
+_add_act("restart", "Ask streams to stop and start again.")
 
 
 @app.command(rich_help_panel=ACT)
@@ -359,7 +387,7 @@ def reset(
     ] = None,
     reason: Annotated[str, typer.Option(help="Why; kept in the audit trail.")] = "",
     confirm: Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
     """Start a stopped stream over, or take that back; says what is read again and what that risks."""

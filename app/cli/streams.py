@@ -1,7 +1,6 @@
-"""`weir streams|stream|start|stop|restart`.
+"""`weir streams|stream`.
 
-Rule: reads and asks through the control store; an act is the wish of a named person with a reason, the host carries it
-out. A store that does not exist is not made by asking for it.
+Rule: reads through the control store; a store that does not exist is not made by asking for it.
 """
 
 import getpass
@@ -9,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from app.cli import documents
 from app.cli.lake import services
@@ -24,12 +23,10 @@ from backend.streams.model import HostHeartbeat, StreamState, StreamStatus
 if TYPE_CHECKING:
     from backend.lake.lake import Lake
     from backend.store.store import ControlStore
-    from backend.streams.model import Desired
-    from backend.streams.preflight.model import Preflight
     from backend.streams.status import Backlogs
 
 _SQLITE = "sqlite:///"
-_HINT = "start the host with `weir up` or `weir host`; WEIR_HOME or WEIR_STORE__URL say where its store is"
+NO_HOST_HINT = "start the host with `weir up` or `weir host`; WEIR_HOME or WEIR_STORE__URL say where its store is"
 
 
 def everything(*, as_json: bool) -> int:
@@ -40,7 +37,7 @@ def everything(*, as_json: bool) -> int:
         return 0
     if not statuses:
         say("No streams: no host has declared any yet.")
-        say(_HINT, style="dim")
+        say(NO_HOST_HINT, style="dim")
         return 0
     print_table(
         ("stream", "desired", "state", "verdict", "behind", "last batch", "input", "why"),
@@ -48,7 +45,7 @@ def everything(*, as_json: bool) -> int:
         right=("behind", "input"),
     )
     ours = [status for status in statuses if not status.declaration.is_attached]
-    if ours and not _alive(hosts, settings):
+    if ours and not is_host_alive(hosts, settings):
         say(f"No host is alive: {things(len(ours), 'stream')} of this lake cannot move.", style="yellow")
     return 0
 
@@ -85,79 +82,6 @@ def one(name: str, *, as_json: bool) -> int:
             say(f"{fault.name}. {fault.cause}\n→ {fault.remedy}")
         say(f"`weir preflight {name}` shows what stands against a restart.", style="dim")
     return 0
-
-
-Act = Literal["start", "stop", "restart"]
-
-
-def request(name: str, action: Act, reason: str, *, downstream: bool, as_json: bool) -> int:
-    """Write the wish; the exit code says whether it was accepted, not whether it has been carried out.
-
-    `downstream`: for every stream that it feeds as well. A start is asked for whatever a preflight finds; what stands
-    against it is said.
-    """
-    settings, lake = services()
-    with control_store(settings) as store:
-        if store is None:
-            raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint=_HINT)
-        below = _below(name, action, settings) if downstream else []
-        asked = [_ask(each, action, reason, store=store, settings=settings, lake=lake) for each in (name, *below)]
-        alive = _alive(store.hosts(), settings)
-    if as_json:
-        told = [_wish(wish, found, alive=alive) for wish, found in asked]
-        print_json(told if downstream else told[0])
-        return 0
-    for wish, found in asked:
-        say(
-            f"{wish.name}: {wish.state.value} asked for by {wish.actor}. `weir stream {wish.name}` shows when it is so."
-        )
-        _say_against(found)
-    if not alive:
-        say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
-    return 0
-
-
-def _below(name: str, action: Act, settings: Settings) -> list[str]:
-    """Streams that it feeds; of those that a person stopped none is restarted."""
-    from backend.streams.graph import streams_below
-    from backend.streams.model import DesiredState
-
-    statuses, _ = known_streams(settings)
-    below = streams_below([_status(name, statuses).declaration.name], statuses, now=now())
-    rests = [each for each in below if each.desired and each.desired.state is DesiredState.STOPPED]
-    return [each.declaration.name for each in below if action != "restart" or each not in rests]
-
-
-def _ask(
-    name: str, action: Act, reason: str, *, store: "ControlStore", settings: Settings, lake: "Lake"
-) -> "tuple[Desired, Preflight | None]":
-    from app.cli import preflight
-
-    found = None if action == "stop" else preflight.load(settings, lake, store, name)
-    return store.request(name, action, reason=reason, actor=actor(), now=now()), found
-
-
-def _wish(wish: "Desired", found: "Preflight | None", *, alive: bool) -> documents.Document:
-    from app.cli import preflight
-
-    return {
-        "name": wish.name,
-        "desired": wish.state.value,
-        "generation": wish.generation,
-        "reason": wish.reason,
-        "actor": wish.actor,
-        "requested_at": wish.requested_at,
-        "host_alive": alive,
-        "preflight": preflight.document(found) if found else None,
-    }
-
-
-def _say_against(found: "Preflight | None") -> None:
-    from app.cli import preflight
-
-    if found and not found.ok:
-        preflight.say_checks(found.failed)
-        say("It fails or loses rows as long as this stands.", style="yellow")
 
 
 def known_streams(
@@ -214,10 +138,10 @@ def _status(name: str, statuses: list[StreamStatus]) -> StreamStatus:
         if status.declaration.name == name:
             return status
     known = ", ".join(status.declaration.name for status in statuses)
-    raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {known}" if known else _HINT)
+    raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {known}" if known else NO_HOST_HINT)
 
 
-def _alive(hosts: list[HostHeartbeat], settings: Settings) -> bool:
+def is_host_alive(hosts: list[HostHeartbeat], settings: Settings) -> bool:
     return any((now() - host.beat_at).total_seconds() <= settings.host.heartbeat_stale_s for host in hosts)
 
 

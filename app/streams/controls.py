@@ -22,7 +22,7 @@ from app.streams.view.streams import (
 from app.ui.lists import Look, show
 from app.ui.words import markdown_safe
 from backend.errors import LakehouseError
-from backend.store.store import Action
+from backend.streams.acts import Action
 from backend.streams.graph import streams_below
 from backend.streams.model import StreamStatus
 

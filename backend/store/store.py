@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Literal, Self
+from typing import Self
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -22,6 +22,7 @@ from backend.store.jobs import Jobs
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
 from backend.store.upsert import insert, upsert
+from backend.streams.acts import Action
 from backend.streams.model import (
     ATTACHED,
     AttachedApp,
@@ -38,7 +39,6 @@ from backend.streams.model import (
     TopicEnds,
 )
 
-Action = Literal["start", "stop", "restart"]
 FLOWING = (StreamState.RUNNING, StreamState.STARTING)
 
 
@@ -71,20 +71,24 @@ class ControlStore:
         Every request grows the generation, which also clears a FAILED or BACKOFF state; only starting what is wanted
         and flows already keeps it, because a new generation of a running stream means a restart.
         """
+        return self.request_all((name,), action, reason=reason, actor=actor, now=now)[0]
+
+    def request_all(
+        self, names: Sequence[str], action: Action, *, reason: str, actor: str, now: datetime
+    ) -> list[Desired]:
+        """The same of several streams, in this order: all of them, or none where one is refused."""
         if not reason.strip():
-            raise StreamRefusedError(f"{action} {name}: a reason is required", hint="say why, for those who come after")
+            raise StreamRefusedError(
+                f"{action} {', '.join(names)}: a reason is required", hint="say why, for those who come after you"
+            )
         with self._database.writing() as connection:
-            before = _desired(connection, name)
-            if before is None:
-                _check_declared(connection, name, action)
-            if action != "stop" and _is_being_reset(connection, name):
-                raise StreamRefusedError(f"{action} {name}: it is being reset", hint="`weir jobs` says how far that is")
-            asked = Desired(name, _STATE_OF[action], 0, reason.strip(), actor, now)
-            after = _wanted(connection, before, asked, action)
-            detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
-            _write_audit(connection, AuditEntry(now, actor, action, name, reason.strip(), detail))
-            upsert(connection, schema.desired, _desired_row(after))
-            return after
+            before = {name: _desired(connection, name) for name in sorted(names)}  # one order of locks for everyone
+            return [
+                _request(
+                    connection, before[name], Desired(name, _STATE_OF[action], 0, reason.strip(), actor, now), action
+                )
+                for name in names
+            ]
 
     def ensure_desired(self, name: str, state: DesiredState, *, now: datetime) -> None:
         """Registers a stream's default; what a person asked for stays."""
@@ -248,6 +252,19 @@ class ControlStore:
 
 
 _STATE_OF = {"start": DesiredState.RUNNING, "stop": DesiredState.STOPPED, "restart": DesiredState.RUNNING}
+
+
+def _request(connection: Connection, before: Desired | None, asked: Desired, action: Action) -> Desired:
+    name = asked.name
+    if before is None:
+        _check_declared(connection, name, action)
+    if action != "stop" and _is_being_reset(connection, name):
+        raise StreamRefusedError(f"{action} {name}: it is being reset", hint="`weir jobs` says how far that is")
+    after = _wanted(connection, before, asked, action)
+    detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
+    _write_audit(connection, AuditEntry(asked.requested_at, asked.actor, action, name, asked.reason, detail))
+    upsert(connection, schema.desired, _desired_row(after))
+    return after
 
 
 def _wanted(connection: Connection, before: Desired | None, asked: Desired, action: Action) -> Desired:

@@ -107,8 +107,13 @@ def streams_below(names: Collection[str], statuses: Sequence[StreamStatus], *, n
     """The streams that read what these write, directly or not, those nearest to the sources first."""
     graph = build_graph(statuses, {}, now=now)
     reached = {name for each in names for name in graph.downstream(each)} - set(names)
-    below = [status for status in statuses if status.declaration.name in reached]
-    return sorted(below, key=lambda status: len(graph.upstream(status.declaration.name)))
+    return [status for status in in_graph_order(statuses, now=now) if status.declaration.name in reached]
+
+
+def in_graph_order(statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
+    """Each stream after all that feed it."""
+    graph = build_graph(statuses, {}, now=now)
+    return sorted(statuses, key=lambda status: len(graph.upstream(status.declaration.name)))
 
 
 def _rows_per_min(status: StreamStatus, read: str, batches: Iterable[Progress], now: datetime) -> float | None:

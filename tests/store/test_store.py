@@ -73,6 +73,16 @@ def test_an_unknown_stream_is_refused_and_the_nearest_named(declared: ControlSto
     assert declared.audit_entries() == []
 
 
+def test_of_several_streams_all_are_asked_or_none(declared: ControlStore) -> None:
+    with pytest.raises(StreamNotFoundError):
+        declared.request_all(("silver_orders", "nobody"), "stop", reason="x", actor="ann", now=NOW)
+    assert (declared.desired(), declared.audit_entries()) == ({}, [])
+    declared.declare([replace(DECLARATION, name="gold_orders")], now=NOW)
+    asked = declared.request_all(("silver_orders", "gold_orders"), "stop", reason="x", actor="ann", now=NOW)
+    assert [each.name for each in asked] == ["silver_orders", "gold_orders"]
+    assert sorted(entry.subject for entry in declared.audit_entries()) == ["gold_orders", "silver_orders"]
+
+
 def test_the_default_never_overwrites_a_wish(declared: ControlStore) -> None:
     ask(declared, "stop")
     declared.ensure_desired("silver_orders", DesiredState.RUNNING, now=NOW)

@@ -23,6 +23,7 @@ from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.model import (
+    ATTACHED,
     DesiredState,
     HostHeartbeat,
     Observed,
@@ -545,6 +546,12 @@ def test_preflight_lists_checks_with_evidence_and_ends_with_1_where_one_failed(
         (["stop", "nope", "--reason", "x"], 3, "nope"),
         (["stop", "flows"], 2, "--reason"),
         (["stop", "flows", "--reason", "  "], 4, "reason"),
+        (["stop", "--reason", "x"], 2, "--all"),
+        (["stop", "flows", "--all", "--reason", "x"], 2, "one way"),
+        (["stop", "--all", "--downstream", "--reason", "x"], 2, "one way"),
+        (["stop", "--layer", "platinum", "--dry-run"], 3, "platinum"),
+        (["stop", "--tag", "team=x", "--reason", "x"], 3, "team=x"),
+        (["start", "--upstream-of", "nope", "--reason", "x"], 3, "nope"),
     ],
 )
 def test_wrong_input_ends_with_words_and_a_code(
@@ -670,6 +677,39 @@ def test_downstream_streams_are_asked_as_well(weir: Weir, store: ControlStore) -
     assert wanted["last"] is DesiredState.STOPPED and wanted["fails"] is DesiredState.RUNNING
     assert weir("restart", "flows", "--downstream", "--reason", "again", "--json").document[0]["name"] == "flows"
     assert store.desired()["last"].state is DesiredState.STOPPED, "none that a person stopped is restarted"
+
+
+def test_many_streams_are_chosen_by_a_rule_sources_first_and_who_is_left_out_is_named(
+    weir: Weir, store: ControlStore
+) -> None:
+    fed = replace(declaration("fed"), source_tables=("flows",), layer="silver", tags={"team": "orders"})
+    store.declare([fed, replace(declaration("theirs"), kind=ATTACHED, pipeline="nightly")], now=NOW)
+    store.ensure_desired("fed", DesiredState.RUNNING, now=NOW)
+    shown = weir("stop", "--all", "--dry-run", "--json").document
+    assert [each["name"] for each in shown[:-1]][-1] == "fed", "after what feeds it"
+    assert (shown[0]["asked"], shown[0]["would_ask"]) == (False, "stop")
+    assert shown[-1] == {
+        "name": "theirs",
+        "asked": False,
+        "left_out": "nightly, another Spark application, runs it: act there.",
+    }
+    assert "Nothing was asked" in weir("stop", "--all", "--dry-run").out
+    assert not store.audit_entries()
+
+    for chosen in (["--tag", "team=orders"], ["--layer", "silver"], ["--downstream-of", "flows"]):
+        told = weir("stop", *chosen, "--dry-run", "--json").document
+        assert [each["name"] for each in told] == ["fed"]
+    assert [each["name"] for each in weir("stop", "--upstream-of", "fed", "--dry-run", "--json").document] == ["flows"]
+
+    answer = weir("stop", "--all", "--reason", "power cut", "--json")
+    assert answer.document[-1]["name"] == "theirs"
+    assert {each.state for each in store.desired().values()} == {DesiredState.STOPPED}
+    assert {(each.subject, each.reason) for each in store.audit_entries()} == {
+        (name, "power cut") for name in ("flows", "fails", "waits", "fed")
+    }
+    again = weir("stop", "--all", "--reason", "power cut")
+    assert "theirs" in again.out and "It is wanted stopped already" in again.out
+    assert len(store.audit_entries()) == 4, "who stopped it first, and why, stays"
 
 
 def test_a_reset_is_previewed_and_refused_until_the_stream_stands_still(weir: Weir, store: ControlStore) -> None:

@@ -13,10 +13,10 @@ import pandas as pd
 from app.ui.frames import ages
 from app.ui.states import state_text, verdict_text, wanted_text, why_text
 from backend.format import ago, rate_text, utc_text
+from backend.streams.acts import Action, blocked
 from backend.streams.backlog.words import behind_text
 from backend.streams.model import (
     AuditEntry,
-    DesiredState,
     HostHeartbeat,
     StreamState,
     StreamStatus,
@@ -34,15 +34,18 @@ URGENCY = (
     Verdict.STOPPED,
 )
 MESSAGE_LENGTH = 120
-ICONS = {"start": ":material/play_arrow:", "stop": ":material/stop:", "restart": ":material/restart_alt:"}
-ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
+ICONS: dict[Action, str] = {
+    "start": ":material/play_arrow:",
+    "stop": ":material/stop:",
+    "restart": ":material/restart_alt:",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
     """One thing a person can ask of a stream. `blocked` says why not, None when it may be asked."""
 
-    action: str
+    action: Action
     label: str
     icon: str
     effect: str
@@ -116,12 +119,14 @@ def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: flo
 def acts(status: StreamStatus, *, refused: str | None) -> tuple[Act, ...]:
     """Start, stop and restart with what each does and why it may not be asked. `refused`: why nobody may act here."""
     name = status.declaration.name
-    if status.declaration.is_attached:
-        refused = f"{status.declaration.pipeline}, another Spark application, runs it: act there."
-    return (
-        Act("start", "Start", ICONS["start"], _start_effect(status), refused or _start_blocked(status)),
-        Act("stop", "Stop", ICONS["stop"], _stop_effect(name), refused or _stop_blocked(status)),
-        Act("restart", "Restart", ICONS["restart"], _restart_effect(name), refused or _restart_blocked(status)),
+    effects: dict[Action, str] = {
+        "start": _start_effect(status),
+        "stop": _stop_effect(name),
+        "restart": _restart_effect(name),
+    }
+    return tuple(
+        Act(action, action.capitalize(), ICONS[action], effect, _why_not(status, action, refused))
+        for action, effect in effects.items()
     )
 
 
@@ -137,9 +142,9 @@ def acts_on_all(statuses: Sequence[StreamStatus], *, refused: str | None) -> tup
     return tuple(merged)
 
 
-def allowed(statuses: Iterable[StreamStatus], action: str) -> list[StreamStatus]:
+def allowed(statuses: Iterable[StreamStatus], action: Action) -> list[StreamStatus]:
     """Those of the streams that `action` may be asked of now."""
-    return [s for s in statuses if any(a.action == action and a.blocked is None for a in acts(s, refused=None))]
+    return [status for status in statuses if blocked(status, action) is None]
 
 
 def downstream_sentence(action: str, below: Sequence[StreamStatus]) -> str:
@@ -168,32 +173,8 @@ def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.D
     )
 
 
-def _wants(status: StreamStatus, state: DesiredState) -> bool:
-    return status.desired is not None and status.desired.state is state
-
-
-def _start_blocked(status: StreamStatus) -> str | None:
-    if not _wants(status, DesiredState.RUNNING) or status.state in (StreamState.FAILED, StreamState.COMPLETED):
-        return None
-    if status.state in ACTIVE:
-        return f"It is {status.state.value.lower()} already."
-    if status.state is StreamState.BACKOFF:
-        return "Its host starts it again after the pause; Restart does it now."
-    return "It is wanted running already; a host has yet to start it."
-
-
-def _stop_blocked(status: StreamStatus) -> str | None:
-    if not _wants(status, DesiredState.STOPPED):
-        return None
-    if status.state is StreamState.STOPPED:
-        return "It is stopped already."
-    return "It is wanted stopped already; its host finishes the running micro-batch first."
-
-
-def _restart_blocked(status: StreamStatus) -> str | None:
-    if _wants(status, DesiredState.STOPPED):
-        return "It is wanted stopped: use Start."
-    return None
+def _why_not(status: StreamStatus, action: Action, refused: str | None) -> str | None:
+    return blocked(status, action) if status.declaration.is_attached else refused or blocked(status, action)
 
 
 def _start_effect(status: StreamStatus) -> str:

@@ -1,0 +1,139 @@
+"""What may be asked of a stream now, and which streams one command asks something of.
+
+Rule: pure. A stream that was named is asked in any case; of many that were chosen by a rule, those that cannot or need
+not be asked are left out, each with the reason.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from backend.errors import StreamNotFoundError
+from backend.streams.graph import build_graph, in_graph_order
+from backend.streams.model import DesiredState, StreamState, StreamStatus
+
+Action = Literal["start", "stop", "restart"]
+ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Exactly one of the first six is given. `tag`: its name and value; `below`: a stream and all that it feeds."""
+
+    name: str = ""
+    below: str = ""
+    upstream_of: str = ""
+    downstream_of: str = ""
+    layer: str = ""
+    tag: tuple[str, str] = ("", "")
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A chosen stream of which nothing is asked, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActPlan:
+    """Of whom something is asked, sources first, and who is left out."""
+
+    asked: tuple[StreamStatus, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def plan_acts(action: Action, selection: Selection, statuses: Sequence[StreamStatus], *, now: datetime) -> ActPlan:
+    """Raises `StreamNotFoundError` where nothing is chosen."""
+    named = (selection.name or selection.below,)
+    chosen = [each for each in in_graph_order(statuses, now=now) if each.declaration.name in named]
+    chosen += [each for each in _chosen(selection, statuses, now) if each not in chosen]
+    if not chosen:
+        raise _nothing_chosen(selection, statuses)
+    asked, left_out = list[StreamStatus](), list[LeftOut]()
+    for each in chosen:
+        why = None if each.declaration.name in named else blocked(each, action)
+        if why is None:
+            asked.append(each)
+        else:
+            left_out.append(LeftOut(each.declaration.name, why))
+    return ActPlan(tuple(asked), tuple(left_out))
+
+
+def blocked(status: StreamStatus, action: Action) -> str | None:
+    """Why `action` cannot or need not be asked of the stream now; None where it may be."""
+    if status.declaration.is_attached:
+        return f"{status.declaration.pipeline}, another Spark application, runs it: act there."
+    return _BLOCKED[action](status)
+
+
+def _chosen(selection: Selection, statuses: Sequence[StreamStatus], now: datetime) -> list[StreamStatus]:
+    graph = build_graph(statuses, {}, now=now)
+    names = {
+        *(graph.upstream(selection.upstream_of) if selection.upstream_of else ()),
+        *(graph.downstream(selection.below or selection.downstream_of)),
+    }
+    tag, value = selection.tag
+    return [
+        each
+        for each in in_graph_order(statuses, now=now)
+        if selection.everything
+        or each.declaration.name in names
+        or (selection.layer and each.declaration.layer == selection.layer)
+        or (tag and each.declaration.tags.get(tag) == value)
+    ]
+
+
+def _nothing_chosen(selection: Selection, statuses: Sequence[StreamStatus]) -> StreamNotFoundError:
+    declared = [each.declaration for each in statuses]
+    if name := selection.name or selection.below:
+        return StreamNotFoundError(f"no stream {name!r}", hint=_known("streams", (each.name for each in declared)))
+    if selection.layer:
+        layers = (each.layer for each in declared if each.layer)
+        return StreamNotFoundError(f"no stream has the layer {selection.layer!r}", hint=_known("layers", layers))
+    if selection.tag[0]:
+        tags = (f"{tag}={value}" for each in declared for tag, value in each.tags.items())
+        return StreamNotFoundError(f"no stream has the tag {'='.join(selection.tag)}", hint=_known("tags", tags))
+    if end := selection.upstream_of or selection.downstream_of:
+        words = "feeds" if selection.upstream_of else "reads what comes from"
+        return StreamNotFoundError(f"no stream {words} {end!r}", hint="`weir pipelines graph` shows what feeds what")
+    return StreamNotFoundError("no stream is declared", hint="a host declares its streams when it starts: `weir host`")
+
+
+def _known(what: str, names: Iterable[str]) -> str:
+    found = ", ".join(sorted(set(names)))
+    return f"{what}: {found}" if found else f"there are no {what}"
+
+
+def _wants(status: StreamStatus, state: DesiredState) -> bool:
+    return status.desired is not None and status.desired.state is state
+
+
+def _start_blocked(status: StreamStatus) -> str | None:
+    if not _wants(status, DesiredState.RUNNING) or status.state in (StreamState.FAILED, StreamState.COMPLETED):
+        return None
+    if status.state in ACTIVE:
+        return f"It is {status.state.value.lower()} already."
+    if status.state is StreamState.BACKOFF:
+        return "Its host starts it again after the pause; Restart does it now."
+    return "It is wanted running already; a host has yet to start it."
+
+
+def _stop_blocked(status: StreamStatus) -> str | None:
+    if not _wants(status, DesiredState.STOPPED):
+        return None
+    if status.state is StreamState.STOPPED:
+        return "It is stopped already."
+    return "It is wanted stopped already; its host finishes the running micro-batch first."
+
+
+def _restart_blocked(status: StreamStatus) -> str | None:
+    if _wants(status, DesiredState.STOPPED):
+        return "It is wanted stopped: use Start."
+    return None
+
+
+_BLOCKED = {"start": _start_blocked, "stop": _stop_blocked, "restart": _restart_blocked}
