@@ -15,15 +15,18 @@ from app.streams.view.streams import (
     acts,
     acts_on_all,
     allowed,
+    asked_sentence,
     build_operation_log,
     downstream_sentence,
     host_sentence,
+    left_out_sentences,
 )
 from app.ui.lists import Look, show
 from app.ui.words import markdown_safe
 from backend.errors import LakehouseError
-from backend.streams.acts import Action
-from backend.streams.graph import streams_below
+from backend.format import things
+from backend.streams.acts import Action, LeftOut, plan_of
+from backend.streams.graph import in_graph_order, streams_below
 from backend.streams.model import StreamStatus
 
 MOST_LOG_ENTRIES = 50
@@ -39,6 +42,7 @@ class Pending:
 
     action: Action
     names: tuple[str, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
@@ -53,8 +57,9 @@ def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
             help=act.blocked or act.effect,
         )
         if clicked:
-            names = tuple(status.declaration.name for status in allowed(statuses, act.action))
-            st.session_state[_PENDING] = Pending(act.action, names)
+            plan = plan_of(act.action, statuses)
+            names = tuple(status.declaration.name for status in plan.asked)
+            st.session_state[_PENDING] = Pending(act.action, names, plan.left_out)
             st.rerun()  # the page opens the dialog: a live region's next run would close it
 
 
@@ -88,8 +93,8 @@ def act_dialog() -> None:
         st.toast(text, icon=":material/check:")
     pending = st.session_state.get(_PENDING)
     if isinstance(pending, Pending):
-        subject = pending.names[0] if len(pending.names) == 1 else f"{len(pending.names)} streams"
-        dialog = st.dialog(f"{pending.action.capitalize()} {subject}?", width="small", on_dismiss=_forget)
+        title = f"{pending.action.capitalize()} {_subject(pending.names)}?"
+        dialog = st.dialog(title, width="small", on_dismiss=_forget)
         dialog(_ask)(pending)
 
 
@@ -106,9 +111,11 @@ def operation_log(*, stream: str | None = None) -> None:
 def _ask(pending: Pending) -> None:
     reading = cache.streams_reading()
     asked = [status for status in reading.streams if status.declaration.name in pending.names]
-    for status in asked:
-        act = next(act for act in acts(status, refused=None) if act.action == pending.action)
-        st.markdown(act.effect)
+    asked.sort(key=lambda status: pending.names.index(status.declaration.name))
+    if asked:  # none while the store is silent
+        st.markdown(markdown_safe(asked_sentence(pending.action, asked)))
+    for said in left_out_sentences(pending.left_out):
+        st.caption(markdown_safe(said))
     below = streams_below(pending.names, reading.streams, now=reading.read_at)
     if said := downstream_sentence(pending.action, below):
         st.markdown(markdown_safe(said))
@@ -127,13 +134,16 @@ def _ask(pending: Pending) -> None:
             sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send")
             cancelled = st.form_submit_button("Cancel", key="act_cancel")
     if sent:
-        _send(Pending(pending.action, (*pending.names, *others)) if too else pending, reason or "")
+        order = [each.declaration.name for each in in_graph_order(reading.streams, now=reading.read_at)]
+        names = [*pending.names, *(others if too else ())]
+        names.sort(key=lambda name: order.index(name) if name in order else len(order))
+        _send(pending.action, names, reason or "")
     elif cancelled:
         _forget()
         st.rerun()
 
 
-def _send(pending: Pending, reason: str) -> None:
+def _send(action: Action, names: Sequence[str], reason: str) -> None:
     if not reason.strip():
         st.error("A reason is needed: it goes into the operation log.", icon=":material/edit:")
         return
@@ -142,16 +152,20 @@ def _send(pending: Pending, reason: str) -> None:
         st.error(refused, icon=":material/lock:")
         return
     said: list[str] = st.session_state.setdefault(_SAID, [])
-    for name in pending.names:
-        try:
-            context.store().request(name, pending.action, reason=reason, actor=context.actor(), now=context.now())
-        except LakehouseError as exc:
-            errors.show(exc)
-            return
-        said.append(f"{pending.action.capitalize()} asked for {markdown_safe(name)}; its host does it next.")
+    try:
+        context.store().request_all(names, action, reason=reason, actor=context.actor(), now=context.now())
+    except LakehouseError as exc:
+        errors.show(exc)
+        return
+    subject = _subject(names)
+    said.append(f"{action.capitalize()} asked for {markdown_safe(subject)}; the host does it next.")
     _forget()
     cache.forget_streams()
     st.rerun()
+
+
+def _subject(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else things(len(names), "stream")
 
 
 def _forget() -> None:

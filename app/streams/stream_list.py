@@ -11,18 +11,24 @@ import streamlit as st
 from app import cache, context, navigation, state
 from app.streams.controls import act_buttons, blocked_caption
 from app.streams.view.streams import (
+    TICKED,
     build_stream_frame,
     by_urgency,
     host_sentence,
     in_order,
+    scopes,
     summary_sentence,
 )
 from app.ui.lists import Look, shape, styled
 from app.ui.words import markdown_safe
 from backend.format import UNKNOWN
+from backend.streams.acts import choose
+from backend.streams.graph import in_graph_order
 from backend.streams.model import StreamStatus
 
 RECENT_S = 300
+SCOPE, SCOPE_WIDTH = "act_scope", 210
+SCOPE_HELP = "Untick the rows to choose a layer, a tag or all"
 LIST, SHOWN = "stream_list", "_shown_streams"
 STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago"},
@@ -78,7 +84,9 @@ def stream_list() -> None:
         st.warning(f"{silent} Start one with `weir host`.", icon=":material/cloud_off:")
     statuses = _as_shown(reading.streams)
     st.markdown(summary_sentence(statuses))
-    st.caption("Click a cell to open a stream; tick rows to start, stop or restart them.")
+    st.caption(
+        "Click a cell to open a stream. Tick rows, or choose a layer, a tag or all, to start, stop or restart them."
+    )
     _rows(statuses, now=reading.read_at)
 
 
@@ -98,7 +106,19 @@ def _rows(statuses: Sequence[StreamStatus], *, now: datetime) -> None:
     if picked.cells:
         row, _ = picked.cells[0]
         navigation.go("stream", {state.STREAM: names[row]})
-    chosen = [statuses[row] for row in picked.rows if row < len(statuses)]
-    with st.container(horizontal=True, vertical_alignment="center", key="acts"):
+    with st.container(horizontal=True, vertical_alignment="bottom", key="acts"):
+        chosen = _acted_on([names[row] for row in picked.rows if row < len(names)], statuses, now=now)
         act_buttons(chosen, key="many")
     blocked_caption(chosen)
+
+
+def _acted_on(ticked: Sequence[str], statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
+    """The ticked streams, or those of the layer or tag that the viewer chose; sources first."""
+    offered = scopes(statuses)
+    if ticked:  # a tick wins, and the choice says so: nobody stops a layer when they mean a row
+        st.session_state[SCOPE] = TICKED
+    scope = st.selectbox("Act on", list(offered), key=SCOPE, width=SCOPE_WIDTH, help=SCOPE_HELP, disabled=bool(ticked))
+    selection = offered[scope]
+    if selection:
+        return choose(selection, statuses, now=now)
+    return [status for status in in_graph_order(statuses, now=now) if status.declaration.name in ticked]

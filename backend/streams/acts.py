@@ -4,7 +4,7 @@ Rule: pure. A stream that was named is asked in any case; of many that were chos
 not be asked are left out, each with the reason.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -46,38 +46,16 @@ class ActPlan:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def plan_acts(action: Action, selection: Selection, statuses: Sequence[StreamStatus], *, now: datetime) -> ActPlan:
-    """Raises `StreamNotFoundError` where nothing is chosen."""
-    named = (selection.name or selection.below,)
-    chosen = [each for each in in_graph_order(statuses, now=now) if each.declaration.name in named]
-    chosen += [each for each in _chosen(selection, statuses, now) if each not in chosen]
-    if not chosen:
-        raise _nothing_chosen(selection, statuses)
-    asked, left_out = list[StreamStatus](), list[LeftOut]()
-    for each in chosen:
-        why = None if each.declaration.name in named else blocked(each, action)
-        if why is None:
-            asked.append(each)
-        else:
-            left_out.append(LeftOut(each.declaration.name, why))
-    return ActPlan(tuple(asked), tuple(left_out))
-
-
-def blocked(status: StreamStatus, action: Action) -> str | None:
-    """Why `action` cannot or need not be asked of the stream now; None where it may be."""
-    if status.declaration.is_attached:
-        return f"{status.declaration.pipeline}, another Spark application, runs it: act there."
-    return _BLOCKED[action](status)
-
-
-def _chosen(selection: Selection, statuses: Sequence[StreamStatus], now: datetime) -> list[StreamStatus]:
+def choose(selection: Selection, statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
+    """The streams of a selection, sources first. Raises `StreamNotFoundError` where there is none."""
     graph = build_graph(statuses, {}, now=now)
     names = {
+        *_named(selection),
         *(graph.upstream(selection.upstream_of) if selection.upstream_of else ()),
-        *(graph.downstream(selection.below or selection.downstream_of)),
+        *graph.downstream(selection.below or selection.downstream_of),
     }
     tag, value = selection.tag
-    return [
+    chosen = [
         each
         for each in in_graph_order(statuses, now=now)
         if selection.everything
@@ -85,6 +63,34 @@ def _chosen(selection: Selection, statuses: Sequence[StreamStatus], now: datetim
         or (selection.layer and each.declaration.layer == selection.layer)
         or (tag and each.declaration.tags.get(tag) == value)
     ]
+    if not chosen or not _named(selection) <= {each.declaration.name for each in chosen}:
+        raise _nothing_chosen(selection, statuses)
+    return chosen
+
+
+def plan_acts(action: Action, selection: Selection, statuses: Sequence[StreamStatus], *, now: datetime) -> ActPlan:
+    """Raises `StreamNotFoundError` where nothing is chosen."""
+    return plan_of(action, choose(selection, statuses, now=now), named=_named(selection))
+
+
+def plan_of(action: Action, chosen: Sequence[StreamStatus], *, named: Collection[str] = ()) -> ActPlan:
+    """Of which of the chosen streams something is asked. Those that were `named` are asked in any case."""
+    why = {each.declaration.name: blocked(each, action) for each in chosen if each.declaration.name not in named}
+    return ActPlan(
+        tuple(each for each in chosen if why.get(each.declaration.name) is None),
+        tuple(LeftOut(name, text) for name, text in why.items() if text is not None),
+    )
+
+
+def _named(selection: Selection) -> set[str]:
+    return {selection.name or selection.below} - {""}
+
+
+def blocked(status: StreamStatus, action: Action) -> str | None:
+    """Why `action` cannot or need not be asked of the stream now; None where it may be."""
+    if status.declaration.is_attached:
+        return f"{status.declaration.pipeline}, another Spark application, runs it: act there."
+    return _BLOCKED[action](status)
 
 
 def _nothing_chosen(selection: Selection, statuses: Sequence[StreamStatus]) -> StreamNotFoundError:

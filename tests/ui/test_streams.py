@@ -1,5 +1,6 @@
 """The Streams page: what flows and what does not; acting on streams through the dialog."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import streamlit as st
 
 from backend.format import utc_text
-from backend.streams.model import DesiredState
+from backend.streams.model import ATTACHED, DesiredState
 from tests.ui import stream_store
 from tests.ui.opened import again, home, open_page, words
 
@@ -133,3 +134,62 @@ def test_a_cell_opens_the_stream(home: Path, now: datetime) -> None:
     again(app)
 
     assert app.title[0].value == "bronze_events"
+
+
+def test_a_whole_layer_or_everything_is_acted_on_without_a_tick(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    stream_store.flowing(store, "silver_events", now, source_tables=("bronze/bronze_events",))
+    stream_store.flowing(store, "bronze_events", now)
+    stream_store.failed(store, "gold_events_hourly", now)
+    store.request("gold_events_hourly", "stop", reason="since monday", actor="ann", now=now)
+    theirs = replace(store.declarations()["silver_events"], name="theirs", kind=ATTACHED, pipeline="nightly")
+    store.declare([theirs], now=now)
+    app = open_page("streams")
+    assert app.selectbox(key="act_scope").options == [
+        "Ticked rows",
+        "All streams",
+        "Layer bronze",
+        "Layer gold",
+        "Layer silver",
+    ]
+
+    app.selectbox(key="act_scope").set_value("Layer gold")
+    again(app)
+    assert (app.button(key="many_stop").disabled, app.button(key="many_start").disabled) == (True, False)
+    app.selectbox(key="act_scope").set_value("All streams")
+    again(app)
+    app.button(key="many_stop").click()
+    again(app)
+    text = words(app)
+    assert "2 streams, sources first: bronze_events, silver_events." in text.replace("\\", "")
+    assert "Left out: theirs. Why: nightly, another Spark application, runs it" in text
+    assert "Left out: gold_events_hourly. Why: It is wanted stopped already" in text.replace("\\", "")
+    app.text_area(key="act_reason").set_value("power cut")
+    app.button(key="act_send").click()
+    again(app)
+
+    assert {each.state for each in store.desired().values()} == {DesiredState.STOPPED}
+    asked = [entry.subject for entry in store.audit_entries() if entry.reason == "power cut"]
+    assert asked == ["silver_events", "bronze_events"], "newest first"
+    assert store.desired()["gold_events_hourly"].reason == "since monday"
+    assert app.selectbox(key="act_scope").value == "All streams"
+
+
+def test_a_tick_wins_over_the_layer_or_tag_that_was_chosen_before(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    for name in ("bronze_events", "silver_events"):
+        stream_store.flowing(store, name, now)
+    app = open_page("streams")
+    app.selectbox(key="act_scope").set_value("All streams")
+    again(app)
+    app.session_state["stream_list"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
+    again(app)
+    assert (app.selectbox(key="act_scope").value, app.selectbox(key="act_scope").disabled) == ("Ticked rows", True)
+    app.button(key="many_stop").click()
+    again(app)
+    app.text_area(key="act_reason").set_value("this one")
+    app.button(key="act_send").click()
+    again(app)
+    assert [entry.subject for entry in store.audit_entries()] == ["silver_events"]

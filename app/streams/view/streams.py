@@ -12,8 +12,8 @@ import pandas as pd
 
 from app.ui.frames import ages
 from app.ui.states import state_text, verdict_text, wanted_text, why_text
-from backend.format import ago, rate_text, utc_text
-from backend.streams.acts import Action, blocked
+from backend.format import ago, rate_text, things, utc_text
+from backend.streams.acts import Action, LeftOut, Selection, blocked
 from backend.streams.backlog.words import behind_text
 from backend.streams.model import (
     AuditEntry,
@@ -38,6 +38,12 @@ ICONS: dict[Action, str] = {
     "start": ":material/play_arrow:",
     "stop": ":material/stop:",
     "restart": ":material/restart_alt:",
+}
+
+EFFECTS: dict[Action, str] = {
+    "start": "The host starts each where its checkpoint ends; nothing is read twice and nothing is skipped.",
+    "stop": "The host lets the running micro-batch of each end, then stops it. Checkpoints stay.",
+    "restart": "The host stops each after its running micro-batch and starts it again from its checkpoint.",
 }
 
 
@@ -145,6 +151,38 @@ def acts_on_all(statuses: Sequence[StreamStatus], *, refused: str | None) -> tup
 def allowed(statuses: Iterable[StreamStatus], action: Action) -> list[StreamStatus]:
     """Those of the streams that `action` may be asked of now."""
     return [status for status in statuses if blocked(status, action) is None]
+
+
+TICKED = "Ticked rows"
+
+
+def scopes(statuses: Iterable[StreamStatus]) -> dict[str, Selection | None]:
+    """Whom the buttons may act on, by what a person reads; None for the ticked rows."""
+    declared = [status.declaration for status in statuses]
+    layers = sorted({each.layer for each in declared if each.layer})
+    tags = sorted({tag for each in declared for tag in each.tags.items()})
+    return {
+        TICKED: None,
+        "All streams": Selection(everything=True),
+        **{f"Layer {layer}": Selection(layer=layer) for layer in layers},
+        **{f"Tag {tag}={value}": Selection(tag=(tag, value)) for tag, value in tags},
+    }
+
+
+def asked_sentence(action: Action, asked: Sequence[StreamStatus]) -> str:
+    """What will happen to the streams."""
+    if len(asked) == 1:
+        return next(act.effect for act in acts(asked[0], refused=None) if act.action == action)
+    names = ", ".join(status.declaration.name for status in asked)
+    return f"{things(len(asked), 'stream')}, sources first: {names}. {EFFECTS[action]}"
+
+
+def left_out_sentences(left_out: Iterable[LeftOut]) -> list[str]:
+    """Who was chosen and is not asked; one sentence a reason."""
+    reasons: dict[str, list[str]] = {}
+    for each in left_out:
+        reasons.setdefault(each.why, []).append(each.name)
+    return [f"Left out: {', '.join(names)}. Why: {why}" for why, names in reasons.items()]
 
 
 def downstream_sentence(action: str, below: Sequence[StreamStatus]) -> str:
