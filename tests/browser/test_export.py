@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests import builders
 from tests.browser.conftest import Viewer, Weir
@@ -48,6 +48,7 @@ def offer(viewer: Viewer, table: str, form: str, **params: object) -> None:
     viewer.main.get_by_role("button", name="Export").click()
     viewer.page.get_by_role("dialog").get_by_role("radio", name=form).click()
     viewer.page.get_by_role("link", name=re.compile(rf"Download .*{form.lower()}")).wait_for()
+    expect(viewer.page.get_by_role("link", name="Download")).to_have_count(1)  # the other form's link has gone
 
 
 def test_the_file_holds_the_rows_of_the_pinned_version_and_filter(viewer: Viewer, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from backend.streams.status import statuses
 from pipelines.jars import jar_paths
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ATTACH = Path(__file__).parents[2] / "attach"
 APPLICATION = Path(__file__).parents[1] / "attach" / "application.py"
@@ -68,7 +68,7 @@ class Application:
         return next((each for each in found if each.declaration.name == f"shop etl.{name}"), None)
 
     def until(self, name: str, seen: Seen, what: str) -> StreamStatus:
-        wait_until(lambda: (status := self.see(name)) is not None and seen(status), what, limit_s=90)
+        wait_until(lambda: (status := self.see(name)) is not None and seen(status), what, limit_s=200)
         status = self.see(name)
         assert status is not None
         return status
