@@ -124,13 +124,16 @@ def _work(
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
     metrics.is_host(heartbeat.host_id, runtime.spark_version)
-    host = StreamHost(settings, store, runtime, declarations, heartbeat, recorded=metrics.observed)
     resets = Resets(settings, store, registry)
     spark_jobs = SparkJobs(settings, lambda: runtime.session, heartbeat.host_id, resets=resets)
     jobs = JobHost(settings, store, spark_jobs, heartbeat.host_id)
     writer = ProgressWriter(store, seen=metrics.batch_ended)
     metrics.watch_queue(writer.waiting, lambda: writer.dropped)
-    runtime.add_listener(ProgressListener(writer))
+    listener = ProgressListener(writer)
+    runtime.add_listener(listener)
+    host = StreamHost(
+        settings, store, runtime, declarations, heartbeat, idle_at=listener.idle_at, recorded=metrics.observed
+    )
     topics = TopicWatch(settings, store, registry, lambda: runtime.session, utc_now)
     writer.start()
     jobs.start()

@@ -144,6 +144,11 @@ class ProgressListener(StreamingQueryListener):
     def __init__(self, writer: ProgressWriter) -> None:
         self._writer = writer
         self._names: dict[str, str] = {}
+        self._idle: dict[str, datetime] = {}
+
+    def idle_at(self, stream: str) -> datetime | None:
+        """When the newest trigger began that had nothing to read; Spark tells of one in ten seconds."""
+        return self._idle.get(stream)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self._names[str(event.runId)] = event.name or ""
@@ -158,7 +163,8 @@ class ProgressListener(StreamingQueryListener):
         try:
             name = self._names.get(str(event.runId))
             if name:
-                self._writer.sign(name, parse_time(event.timestamp))
+                self._idle[name] = parse_time(event.timestamp)
+                self._writer.sign(name, self._idle[name])
         except Exception:
             log.exception("idle_event_failed")
 

@@ -51,6 +51,7 @@ class StreamHost:
     declarations: tuple[StreamDeclaration, ...]
     heartbeat: HostHeartbeat
     clock: Callable[[], datetime] = utc_now
+    idle_at: Callable[[str], datetime | None] = lambda _: None
     recorded: Callable[[Observed | None, Observed], None] = lambda *_: None  # what was seen of a stream before, and now
     _fleet: Fleet = field(init=False)
     _ownership: Ownership = field(init=False)
@@ -82,7 +83,8 @@ class StreamHost:
         self._refresh_ownership()
         owned = tuple(self._ownership.held)
         host = Host(self.heartbeat.host_id, self._limits(), self.clock())
-        self._carry_out(plan(desired, self._observed, self._fleet.live(owned), host), desired)
+        live = {name: replace(each, idle_at=self.idle_at(name)) for name, each in self._fleet.live(owned).items()}
+        self._carry_out(plan(desired, self._observed, live, host), desired)
         self._prune()
 
     def shut_down(self, limit_s: float) -> None:

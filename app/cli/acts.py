@@ -1,4 +1,4 @@
-"""`weir start|stop|restart`: of one stream, or of many that are chosen by a rule.
+"""`weir start|stop|drain|restart`: of one stream, or of many that are chosen by a rule.
 
 Rule: an act is the wish of a named person with a reason; the host carries it out. It is written for all streams or for
 none, and who was left out is said.
@@ -74,7 +74,7 @@ def _planned(
     if store is None:
         raise StreamNotFoundError("no stream is declared: there is no control store", hint=NO_HOST_HINT)
     plan = plan_acts(action, selection, known_streams(settings)[0], now=now())
-    if action == "stop":
+    if action in ("stop", "drain"):
         return plan, {}
     names = [each.declaration.name for each in plan.asked]
     return plan, {name: preflight.load(settings, services()[1], store, name) for name in names}

@@ -324,7 +324,7 @@ def cancel(
 
 
 def _add_act(action: "Action", does: str) -> None:
-    """`weir start`, `stop` and `restart` take the same."""
+    """`weir start`, `stop`, `drain` and `restart` take the same."""
 
     def act(
         name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")] = "",
@@ -369,6 +369,7 @@ def _add_act(action: "Action", does: str) -> None:
 
 _add_act("start", "Ask streams to run.")
 _add_act("stop", "Ask streams to stop after their running micro-batch.")
+_add_act("drain", "Ask streams to stop once they have read what is there now.")
 _add_act("restart", "Ask streams to stop and start again.")
 
 

@@ -129,6 +129,7 @@ def _ask(pending: Pending) -> None:
         too = bool(others) and st.checkbox(
             f"{pending.action.capitalize()} {', '.join(others)} too", key="act_downstream"
         )
+        late = pending.action == "stop" and st.checkbox("Only once all that is there now is read", key="act_drain")
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
         with st.container(horizontal=True, key="act_buttons"):
             sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send")
@@ -137,7 +138,7 @@ def _ask(pending: Pending) -> None:
         order = [each.declaration.name for each in in_graph_order(reading.streams, now=reading.read_at)]
         names = [*pending.names, *(others if too else ())]
         names.sort(key=lambda name: order.index(name) if name in order else len(order))
-        _send(pending.action, names, reason or "")
+        _send("drain" if late else pending.action, names, reason or "")
     elif cancelled:
         _forget()
         st.rerun()

@@ -5,7 +5,7 @@ Rule: pure; `app.ui.lists` colours such cells by their word.
 
 from app.ui.theme import state_word
 from backend.format import UNKNOWN
-from backend.streams.model import Desired, StreamState, StreamStatus, Verdict
+from backend.streams.model import Desired, DesiredState, StreamState, StreamStatus, Verdict
 
 GLYPHS = {
     StreamState.STOPPED: "■",
@@ -41,6 +41,8 @@ def verdict_text(verdict: Verdict) -> str:
 
 def wanted_text(desired: Desired | None) -> str:
     """What a person wants, or that nobody has said."""
+    if desired and desired.state is DesiredState.DRAINED:
+        return f"{GLYPHS[StreamState.STOPPING]} {state_word(desired.state)}"
     return state_text(StreamState(desired.state.value)) if desired else UNKNOWN
 
 

@@ -83,6 +83,7 @@ _STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]
     "WARNING": ("orange", ":material/warning:"),
     "FAILED": ("red", ":material/error:"),
     "CRITICAL": ("red", ":material/error:"),
+    "DRAINED": ("gray", ":material/hourglass_bottom:"),
     "STOPPED": ("gray", ":material/stop_circle:"),
     "UNKNOWN": ("gray", ":material/help:"),
 }

@@ -251,14 +251,19 @@ class ControlStore:
             return [rows.audit_of(row) for row in connection.execute(query).mappings()]
 
 
-_STATE_OF = {"start": DesiredState.RUNNING, "stop": DesiredState.STOPPED, "restart": DesiredState.RUNNING}
+_STATE_OF = {
+    "start": DesiredState.RUNNING,
+    "stop": DesiredState.STOPPED,
+    "drain": DesiredState.DRAINED,
+    "restart": DesiredState.RUNNING,
+}
 
 
 def _request(connection: Connection, before: Desired | None, asked: Desired, action: Action) -> Desired:
     name = asked.name
     if before is None:
         _check_declared(connection, name, action)
-    if action != "stop" and _is_being_reset(connection, name):
+    if action not in ("stop", "drain") and _is_being_reset(connection, name):
         raise StreamRefusedError(f"{action} {name}: it is being reset", hint="`weir jobs` says how far that is")
     after = _wanted(connection, before, asked, action)
     detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"

@@ -13,7 +13,7 @@ from backend.errors import StreamNotFoundError
 from backend.streams.graph import build_graph, in_graph_order
 from backend.streams.model import DesiredState, StreamState, StreamStatus
 
-Action = Literal["start", "stop", "restart"]
+Action = Literal["start", "stop", "drain", "restart"]  # drain: stop once it has caught up
 ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
 
 
@@ -130,16 +130,24 @@ def _start_blocked(status: StreamStatus) -> str | None:
 
 def _stop_blocked(status: StreamStatus) -> str | None:
     if not _wants(status, DesiredState.STOPPED):
-        return None
+        return None if status.state is not StreamState.STOPPED or not _rests(status) else "It is stopped already."
     if status.state is StreamState.STOPPED:
         return "It is stopped already."
     return "It is wanted stopped already; its host finishes the running micro-batch first."
 
 
+def _drain_blocked(status: StreamStatus) -> str | None:
+    if _wants(status, DesiredState.DRAINED) and status.state is StreamState.RUNNING:
+        return "It stops by itself once it has caught up."
+    return None if status.state is StreamState.RUNNING else "It does not run, so it cannot catch up."
+
+
 def _restart_blocked(status: StreamStatus) -> str | None:
-    if _wants(status, DesiredState.STOPPED):
-        return "It is wanted stopped: use Start."
-    return None
+    return "It is wanted stopped: use Start." if _rests(status) else None
 
 
-_BLOCKED = {"start": _start_blocked, "stop": _stop_blocked, "restart": _restart_blocked}
+def _rests(status: StreamStatus) -> bool:
+    return status.desired is not None and status.desired.is_rest
+
+
+_BLOCKED = {"start": _start_blocked, "stop": _stop_blocked, "drain": _drain_blocked, "restart": _restart_blocked}

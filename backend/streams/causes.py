@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from backend.format import span_text
-from backend.streams.model import DesiredState, StreamState, StreamStatus, Verdict
+from backend.streams.model import StreamState, StreamStatus, Verdict
 
 _AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.BACKOFF)
 
@@ -51,6 +51,6 @@ def _stands_still(cause: StreamStatus, now: datetime) -> str:
         failure = observed.last_failure if observed else None
         when = f" {span_text((now - failure.failed_at).total_seconds())} ago: {failure.error_class}" if failure else ""
         return f"{name} failed{when}"
-    if wanted is not None and wanted.state is DesiredState.STOPPED:
+    if wanted is not None and wanted.is_rest:
         return f"{name} was stopped by {wanted.actor} {span_text((now - wanted.requested_at).total_seconds())} ago"
     return f"{name} is stopped"

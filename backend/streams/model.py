@@ -31,6 +31,7 @@ class StreamState(StrEnum):
 class DesiredState(StrEnum):
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"
+    DRAINED = "DRAINED"  # stopped, once it has read all that was there when it was asked for
 
 
 class InputKind(StrEnum):
@@ -139,6 +140,11 @@ class Desired:
     reason: str
     actor: str
     requested_at: datetime
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it shall not run, now or soon."""
+        return self.state is not DesiredState.RUNNING
 
 
 @dataclass(frozen=True, slots=True)

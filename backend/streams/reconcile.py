@@ -25,12 +25,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """One stream as the host finds it. `failure` only with FAILED."""
+    """One stream as the host finds it. `failure` only with FAILED; `idle_at`: the newest trigger that Spark said had
+    nothing to read."""
 
     phase: Phase
     query_id: str | None = None
     run_id: str | None = None
     failure: StreamFailure | None = None
+    idle_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _plan_one(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable
 
 
 def _absent(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    if want.state is DesiredState.STOPPED:
+    if want.is_rest:
         return _to_rest(want, seen, host)
     if want.generation == seen.generation:
         if seen.state in (StreamState.FAILED, StreamState.COMPLETED):
@@ -120,7 +122,8 @@ def _absent(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
 
 
 def _to_rest(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    if seen.state is StreamState.STOPPED and seen.generation == want.generation:
+    rest = (StreamState.STOPPED, StreamState.FAILED) if want.state is DesiredState.DRAINED else (StreamState.STOPPED,)
+    if seen.state in rest and seen.generation == want.generation:
         return _adopt(seen, host)
     return (Record(_carried_out(want, seen, StreamState.STOPPED, host)),)
 
@@ -130,7 +133,7 @@ def _to_start(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
 
 
 def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
-    if want.state is DesiredState.STOPPED or want.generation > seen.generation:
+    if (want.is_rest or want.generation > seen.generation) and not _drains(want, live):
         if seen.state is StreamState.STOPPING:
             return (Stop(want.name),)
         stopping = replace(seen, state=StreamState.STOPPING, host_id=host.host_id, observed_at=host.now)
@@ -138,6 +141,12 @@ def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[A
     if seen.state is StreamState.RUNNING and (seen.query_id, seen.run_id) == (live.query_id, live.run_id):
         return _adopt(seen, host)
     return (Record(_running(seen, live, host)),)
+
+
+def _drains(want: Desired, live: Live) -> bool:
+    """Whether it has yet to read what was there when its stop was asked for."""
+    read = live.idle_at is not None and live.idle_at > want.requested_at
+    return want.state is DesiredState.DRAINED and not read
 
 
 def _running(seen: Observed, live: Live, host: Host) -> Observed:
@@ -154,12 +163,15 @@ def _running(seen: Observed, live: Live, host: Host) -> Observed:
 
 
 def _ended(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    if want.state is DesiredState.STOPPED or want.generation > seen.generation:
+    if want.is_rest or want.generation > seen.generation:
         return _in_order(_absent(want, seen, host), Forget(want.name))
     return (Record(_carried_out(want, seen, StreamState.COMPLETED, host)), Forget(want.name))
 
 
 def _failed(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
+    if want.state is DesiredState.DRAINED:  # it ended too early, and a person should know
+        broken = replace(_carried_out(want, seen, StreamState.FAILED, host), failures=_recent(seen, live, host))
+        return (Record(broken), Forget(want.name))
     if want.generation > seen.generation:  # a person has asked anew: the old run's end no longer matters
         return _in_order(_absent(want, seen, host), Forget(want.name))
     broken = replace(seen, failures=_recent(seen, live, host))

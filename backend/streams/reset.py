@@ -16,7 +16,6 @@ from backend.jobs.model import JobKind, JobRequest
 from backend.streams.backlog.model import Backlog
 from backend.streams.model import (
     Desired,
-    DesiredState,
     InputKind,
     Observed,
     StreamDeclaration,
@@ -108,9 +107,9 @@ def preview(
 def stands_still(desired: Desired | None, observed: Observed | None) -> bool:
     """Whether no host runs it or is about to. One that failed for good or has read all rests, though wanted."""
     if observed is None:
-        return desired is None or desired.state is DesiredState.STOPPED
+        return desired is None or desired.is_rest
     if observed.state is StreamState.STOPPED:
-        return desired is None or desired.state is DesiredState.STOPPED
+        return desired is None or desired.is_rest
     return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
 
 

@@ -334,6 +334,22 @@ def test_served_beyond_loopback_without_a_login_nobody_acts(store, now, monkeypa
     assert "read-only" in words(app)
 
 
+def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    app = open_page("stream", stream=NAME)
+    app.button(key="one_stop").click()
+    again(app)
+    app.checkbox(key="act_drain").check()
+    app.text_area(key="act_reason").set_value("a move")
+    app.button(key="act_send").click()
+    again(app)
+
+    assert store.desired()[NAME].state is DesiredState.DRAINED
+    assert "it stops once it has caught up" in words(app)
+    assert ":gray-badge[:material/hourglass_bottom: Drained]" in words(app)
+    assert not app.button(key="one_stop").disabled, "nobody has to wait for it"
+
+
 def test_a_stopped_stream_is_started_over_once_its_name_is_typed(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
     store.request(NAME, "stop", reason="a bad batch", actor="ana", now=now)

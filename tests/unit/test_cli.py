@@ -712,6 +712,20 @@ def test_many_streams_are_chosen_by_a_rule_sources_first_and_who_is_left_out_is_
     assert len(store.audit_entries()) == 4, "who stopped it first, and why, stays"
 
 
+def test_a_stream_is_drained_and_says_so(weir: Weir, store: ControlStore) -> None:
+    assert weir("drain", "flows", "--reason", "a move", "--json").document["desired"] == "DRAINED"
+    assert store.desired()["flows"].state is DesiredState.DRAINED
+    assert store.audit_entries()[0].action == "drain"
+    told = weir("streams", "--json").document
+    (found,) = [each for each in told if each["name"] == "flows"]
+    assert (found["desired"], found["state"]) == ("DRAINED", "RUNNING")
+    assert found["because"].endswith(
+        "it stops once it has caught up: " + store.desired()["flows"].actor + " asked for it"
+    )
+    left = weir("drain", "--all", "--dry-run", "--json").document
+    assert {"name": "flows", "asked": False, "left_out": "It stops by itself once it has caught up."} in left
+
+
 def test_a_reset_is_previewed_and_refused_until_the_stream_stands_still(weir: Weir, store: ControlStore) -> None:
     shown = weir("reset", "flows", "--level", "full", "--dry-run", "--json").document
     assert shown["refused"] == "it is running: stop it first"

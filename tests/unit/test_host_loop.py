@@ -175,6 +175,28 @@ def test_restart_is_a_new_run_and_leaves_the_others_alone(store: ControlStore) -
     assert len(runner.started) == 4
 
 
+def test_a_drained_stream_stops_once_a_later_trigger_had_nothing_to_read(store: ControlStore) -> None:
+    idle: dict[str, datetime] = {}
+    host = host_on(store, Runner())
+    host.idle_at = idle.get
+    tick_until(host, all_running(store))
+    idle["silver"] = datetime.now(UTC)
+
+    ask(store, "silver", "drain")
+    for _ in range(5):
+        host.tick()
+    assert states(store) == dict.fromkeys(NAMES, "RUNNING"), "what came since then is not read yet"
+
+    idle["silver"] = datetime.now(UTC)
+    tick_until(host, lambda: states(store)["silver"] == "STOPPED")
+    for _ in range(5):
+        host.tick()
+    assert states(store) == {"bronze": "RUNNING", "silver": "STOPPED", "gold": "RUNNING"}
+
+    ask(store, "silver", "start")
+    tick_until(host, all_running(store))
+
+
 def test_a_stream_that_keeps_failing_ends_failed_and_waits_for_a_person(store: ControlStore) -> None:
     runner = Runner()
     runner.broken.add("silver")

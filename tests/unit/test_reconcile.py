@@ -33,6 +33,7 @@ LONG_AGO = replace(BROKE, failed_at=NOW - timedelta(seconds=601))
 ABSENT, STARTING, STOPPING, ENDED = (Live(Phase(name)) for name in ("ABSENT", "STARTING", "STOPPING", "ENDED"))
 ACTIVE = Live(Phase.ACTIVE, "q", "r")
 FAILED = Live(Phase.FAILED, "q", "r", BROKE)
+CAUGHT_UP = replace(ACTIVE, idle_at=NOW + timedelta(seconds=1))
 
 
 def want(state: str, generation: int = 1) -> Desired:
@@ -104,6 +105,18 @@ TABLE = [
     ("restart", want("RUNNING", 2), seen("RUNNING"), ACTIVE, ["STOPPING/1", "Stop"]),
     ("a stop did not work, try again", want("STOPPED", 2), seen("STOPPING"), ACTIVE, ["Stop"]),
     ("stopped, then started", want("RUNNING", 3), seen("STOPPING"), ABSENT, ["STARTING/3", "Start"]),
+    # stopped once it has caught up
+    ("reads on until it has caught up", want("DRAINED", 2), seen("RUNNING"), ACTIVE, []),
+    ("was idle before that was asked", want("DRAINED", 2), seen("RUNNING"), replace(ACTIVE, idle_at=NOW), []),
+    ("has caught up", want("DRAINED", 2), seen("RUNNING"), CAUGHT_UP, ["STOPPING/1", "Stop"]),
+    ("stops, caught up", want("DRAINED", 2), seen("STOPPING"), CAUGHT_UP, ["Stop"]),
+    ("is stopped, caught up", want("DRAINED", 2), seen("STOPPING"), ABSENT, ["STOPPED/2"]),
+    ("rests, caught up", want("DRAINED", 2), seen("STOPPED", 2), ABSENT, []),
+    ("became active and reads on", want("DRAINED", 2), seen("STARTING"), ACTIVE, ["RUNNING/1"]),
+    ("no longer waits to catch up", want("STOPPED", 3), seen("RUNNING"), ACTIVE, ["STOPPING/1", "Stop"]),
+    ("failed before it had caught up", want("DRAINED", 2), seen("RUNNING"), FAILED, ["FAILED/2", "Forget"]),
+    ("failed before, and stays so", want("DRAINED", 2), seen("FAILED", 2), ABSENT, []),
+    ("ended before it had caught up", want("DRAINED", 2), seen("RUNNING"), ENDED, ["STOPPED/2", "Forget"]),
     # over
     ("ended by itself", want("RUNNING"), seen("RUNNING"), ENDED, ["COMPLETED/1", "Forget"]),
     ("ended while being stopped", want("STOPPED", 2), seen("STOPPING"), ENDED, ["STOPPED/2", "Forget"]),
@@ -206,7 +219,7 @@ sights = st.builds(
     next_start_at=st.none() | moments,
     failures=st.lists(failures, max_size=4).map(tuple),
 )
-lives = st.sampled_from([ABSENT, STARTING, ACTIVE, STOPPING, ENDED, FAILED])
+lives = st.sampled_from([ABSENT, STARTING, ACTIVE, CAUGHT_UP, STOPPING, ENDED, FAILED])
 World = tuple[dict[str, Desired], dict[str, Observed], dict[str, Live]]
 
 
@@ -258,6 +271,11 @@ def test_every_stream_comes_to_what_is_wanted_once_nothing_fails(world: World, d
         live.update({name: ACTIVE for name, it in live.items() if it.phase is Phase.STARTING})
         live.update({name: ABSENT for name, it in live.items() if it.phase is Phase.STOPPING})
     for name in desired.keys() & live.keys():
-        rests = {DesiredState.STOPPED: ("STOPPED",), DesiredState.RUNNING: ("RUNNING", "FAILED", "COMPLETED")}
+        rests = {
+            DesiredState.STOPPED: ("STOPPED",),
+            DesiredState.RUNNING: ("RUNNING", "FAILED", "COMPLETED"),
+            DesiredState.DRAINED: ("STOPPED", "FAILED", "RUNNING"),  # RUNNING: it never catches up
+        }
         assert observed[name].state in rests[desired[name].state]
         assert (live[name].phase is Phase.ACTIVE) == (observed[name].state is StreamState.RUNNING)
+        assert live[name] is not CAUGHT_UP or desired[name].state is DesiredState.RUNNING
