@@ -24,7 +24,7 @@ test test-all test-fast soak: export PYTHONDONTWRITEBYTECODE =
 
 soak: export WEIR_SOAK = 1
 
-test: setup-test ## run a test of every kind in ten minutes, on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
+test: setup-test ## run a test of every kind on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
 
 test-all: setup-test ## the same with the long walks, faults and comparisons: what CI runs, in half an hour

@@ -21,6 +21,7 @@ def url(tmp_path: Path) -> Iterator[str]:
         yield weir.url
 
 
+@pytest.mark.long
 def test_a_column_is_found_and_its_table_opened_by_keyboard(page: Page, url: str) -> None:
     page.set_default_timeout(30_000)
     page.goto(url)

@@ -47,6 +47,7 @@ def press(viewer: Viewer, *keys: str) -> None:
     viewer.page.wait_for_timeout(500)
 
 
+@pytest.mark.long
 def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
     viewer.open("tables")
     viewer.list("Tables").focus()
@@ -79,6 +80,7 @@ def test_a_tick_moves_no_list_and_two_lead_to_their_changes(viewer: Viewer) -> N
     assert viewer.list(COMMITS).bounding_box() == before
 
 
+@pytest.mark.long
 def test_a_click_on_the_line_opens_its_commit(viewer: Viewer) -> None:
     viewer.open("history", table="gamma")
     plot = viewer.page.locator(".st-key-history_chart .nsewdrag").first

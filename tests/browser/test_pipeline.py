@@ -54,6 +54,7 @@ def served(browser_type_launch_args: dict[str, Any], tmp_path: Path) -> Iterator
         store.close()
 
 
+@pytest.mark.long
 def test_the_graph_changes_in_place_and_leads_to_streams(page: Page, served: Served) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -126,6 +126,7 @@ def test_a_table_read_file_by_file_from_its_first_snapshot_on(
     assert lags and lags[-1].behind_s == 0 and lags[-1].rows == 0
 
 
+@pytest.mark.long
 def test_a_change_feed_of_updates_deletes_and_merges(spark: SparkSession, tmp_path: Path, spark_tables: str) -> None:
     append(spark, spark_tables, 0, 10)
     watched = reading(tmp_path, table(spark_tables).changes(maxFilesPerTrigger=1))

@@ -82,6 +82,7 @@ def test_an_upsert_holds_the_newest_change_of_each_key(written: Callable[..., li
     assert len(rows) == len(newest(changes))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, *soak((2,), (3,))])
 def test_a_history_holds_every_state_of_each_key(written: Callable[..., list[Any]], seed: int) -> None:
     changes = random_changes(seed)

@@ -274,6 +274,7 @@ def weir(world: World, *arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_command_asks_the_host_and_prints_the_same_document(world: World) -> None:
     condition = ("--where", "regexp_matches(\"v.w\", '^[un]') AND id < 101")
     arguments = ("plain", "--from", "0", "--to", "4", "--method", "key_join", *condition, "--json")

@@ -93,6 +93,7 @@ def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
     assert "a host last asked the broker 5 min ago" in shop.backlog(old).unknown
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_deleted_records_and_a_silent_broker_are_told(
     kafka_broker: KafkaBroker, shop_of: Callable[[KafkaSource], Shop]
 ) -> None:

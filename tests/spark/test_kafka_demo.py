@@ -16,6 +16,7 @@ from tests.spark.lakes import demo_lake
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_the_demo_goes_through_topics_once(spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     lake = demo_lake(tmp_path, kafka=kafka_broker.servers)
     lake.land(1)

@@ -54,6 +54,7 @@ def by_place(records: list[Row]) -> dict[tuple[str, int, int], Row]:
     return found
 
 
+@pytest.mark.long
 def test_bytes_and_text_with_where_each_record_lay(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
     topic = kafka_broker.create("plain")
     sent = kafka_broker.produce(
@@ -235,6 +236,7 @@ def spark_logs(session: SparkSession) -> list[Path]:
     return [path for path in folder.glob("*.log") if path.is_file()]
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_is_told_not_skipped(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
     topic = kafka_broker.create("anew", partitions=1)
     kafka_broker.produce(topic, [(None, b"%d" % number) for number in range(5)])

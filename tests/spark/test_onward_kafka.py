@@ -122,6 +122,7 @@ def test_a_batch_that_broke_off_halfway_is_sent_again(
     check(records, orders)
 
 
+@pytest.mark.long
 def test_keys_values_and_deletes_as_they_are_declared(
     orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -159,6 +159,7 @@ def test_it_begins_after_all_that_is_there(shop: Callable[..., Shop]) -> None:
     assert numbers.ids() == [10, 11]
 
 
+@pytest.mark.long
 def test_reprocessing_by_key_changes_nothing(shop: Callable[..., Shop]) -> None:
     numbers = shop(sink=upsert(keys=["id"], sequence="id"))
     numbers.lake.process(NAME)
