@@ -369,7 +369,7 @@ def _add_act(action: "Action", does: str) -> None:
 
 _add_act("start", "Ask streams to run.")
 _add_act("stop", "Ask streams to stop after their running micro-batch.")
-_add_act("drain", "Ask streams to stop once they have read what is there now.")
+_add_act("drain", "Ask streams to stop at the first trigger with nothing left to read.")
 _add_act("restart", "Ask streams to stop and start again.")
 
 

@@ -129,7 +129,7 @@ def _ask(pending: Pending) -> None:
         too = bool(others) and st.checkbox(
             f"{pending.action.capitalize()} {', '.join(others)} too", key="act_downstream"
         )
-        late = pending.action == "stop" and st.checkbox("Only once all that is there now is read", key="act_drain")
+        late = pending.action == "stop" and st.checkbox("Only at a trigger with nothing left to read", key="act_drain")
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
         with st.container(horizontal=True, key="act_buttons"):
             sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send")

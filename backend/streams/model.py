@@ -31,7 +31,7 @@ class StreamState(StrEnum):
 class DesiredState(StrEnum):
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"
-    DRAINED = "DRAINED"  # stopped, once it has read all that was there when it was asked for
+    DRAINED = "DRAINED"  # stopped, at the first later trigger that finds nothing to read
 
 
 class InputKind(StrEnum):

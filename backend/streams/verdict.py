@@ -69,7 +69,7 @@ def judge(evidence: Evidence, *, now: datetime, heartbeat_stale_s: float) -> Jud
         return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
     verdict, because = _of_state(evidence, observed, now)
     if evidence.desired and evidence.desired.state is DesiredState.DRAINED and observed.state is StreamState.RUNNING:
-        because += f"; it stops once it has caught up: {evidence.desired.actor} asked for it"
+        because += f"; it stops at a trigger with nothing to read: {evidence.desired.actor} asked for it"
     if gone_s is not None and _wanted(evidence):
         because += f"; {_silence(evidence, now)}"
     return Judgement(observed.state, verdict, f"{name} {because}")

@@ -345,7 +345,7 @@ def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime) -> None
     again(app)
 
     assert store.desired()[NAME].state is DesiredState.DRAINED
-    assert "it stops once it has caught up" in words(app)
+    assert "it stops at a trigger with nothing to read" in words(app)
     assert ":gray-badge[:material/hourglass_bottom: Drained]" in words(app)
     assert not app.button(key="one_stop").disabled, "nobody has to wait for it"
 

@@ -720,10 +720,14 @@ def test_a_stream_is_drained_and_says_so(weir: Weir, store: ControlStore) -> Non
     (found,) = [each for each in told if each["name"] == "flows"]
     assert (found["desired"], found["state"]) == ("DRAINED", "RUNNING")
     assert found["because"].endswith(
-        "it stops once it has caught up: " + store.desired()["flows"].actor + " asked for it"
+        "it stops at a trigger with nothing to read: " + store.desired()["flows"].actor + " asked for it"
     )
     left = weir("drain", "--all", "--dry-run", "--json").document
-    assert {"name": "flows", "asked": False, "left_out": "It stops by itself once it has caught up."} in left
+    assert {
+        "name": "flows",
+        "asked": False,
+        "left_out": "It stops by itself at a trigger with nothing to read.",
+    } in left
 
 
 def test_a_reset_is_previewed_and_refused_until_the_stream_stands_still(weir: Weir, store: ControlStore) -> None:
