@@ -14,10 +14,13 @@ from backend.store import progress, rows
 from backend.store.schema import attached_app, attached_event, declaration, observed
 from backend.store.upsert import upsert
 from backend.streams.attached import Attached, AttachedEvent, at_of
-from backend.streams.model import AttachedApp, HostHeartbeat
+from backend.streams.model import AttachedApp
 
 MOST = 2_000  # events of one transaction
 FORGOTTEN_AFTER = timedelta(days=7)
+
+# What a value is refused with that no column takes: an application may write anything.
+_REFUSED = (sa.exc.DataError, sa.exc.IntegrityError, ValueError, OverflowError)
 
 log = structlog.get_logger()
 
@@ -26,17 +29,33 @@ def is_empty(connection: Connection) -> bool:
     return connection.execute(sa.select(attached_event.c.id).limit(1)).first() is None
 
 
-def take(connection: Connection, roots: Sequence[str]) -> int:
-    """Takes the oldest events; returns how many there were."""
+def take(connection: Connection, roots: Sequence[str]) -> None:
+    """Takes the oldest events. One that the database refuses is left out, and keeps none of the others waiting."""
     events = _pop(connection)
+    try:
+        unreadable = _taken(connection, roots, events)
+    except _REFUSED:
+        unreadable = sum(_taken_alone(connection, roots, event) for event in events)
+    if unreadable:
+        log.warning("attached_events_unreadable", events=unreadable)
+
+
+def _taken(connection: Connection, roots: Sequence[str], events: Sequence[AttachedEvent]) -> int:
+    """All of them, or none where the database refuses one; how many could not be read."""
     known = _known(connection, roots)
     known.take(events)
-    if events:
-        _keep(connection, known, events[-1].at)
-        _forget(connection, before=events[-1].at - FORGOTTEN_AFTER)
-    if known.unreadable:
-        log.warning("attached_events_unreadable", events=known.unreadable)
-    return len(events)
+    with connection.begin_nested():
+        for event in events[-1:]:
+            _keep(connection, known, event.at)
+            _forget(connection, known, before=event.at - FORGOTTEN_AFTER)
+    return known.unreadable
+
+
+def _taken_alone(connection: Connection, roots: Sequence[str], event: AttachedEvent) -> int:
+    try:
+        return _taken(connection, roots, [event])
+    except _REFUSED:
+        return 1
 
 
 def apps(connection: Connection) -> dict[str, AttachedApp]:
@@ -75,11 +94,12 @@ def _keep(connection: Connection, known: Attached, now: datetime) -> None:
         progress.touch(connection, name, at)
 
 
-def _forget(connection: Connection, *, before: datetime) -> None:
+def _forget(connection: Connection, known: Attached, *, before: datetime) -> None:
     """Applications that fell silent, and their streams: a query without a name is a new stream at each start."""
     connection.execute(sa.delete(attached_app).where(attached_app.c.beat_at < before))
     alive = sa.select(attached_app.c.host_id)
-    gone = observed.c.generation == 0, observed.c.observed_at < before, observed.c.host_id.not_in(alive)
+    attached = observed.c.name.in_(known.declarations)
+    gone = attached, observed.c.observed_at < before, observed.c.host_id.not_in(alive)
     names = sa.delete(observed).where(*gone).returning(observed.c.name)
     for name in connection.execute(names).scalars().all():
         connection.execute(sa.delete(declaration).where(declaration.c.name == name))
@@ -87,4 +107,4 @@ def _forget(connection: Connection, *, before: datetime) -> None:
 
 def _app_of(row: dict[str, object]) -> AttachedApp:
     name = str(row.pop("name"))
-    return AttachedApp(name, HostHeartbeat(**row))  # type: ignore[arg-type]
+    return AttachedApp(name, rows.host_of(row))

@@ -70,7 +70,7 @@ class Attached:
             try:
                 body = json.loads(event.body)
                 self._take(event, body["event"], body)
-            except (ValueError, KeyError, TypeError, AttributeError, LakehouseError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, LakehouseError):
                 self.unreadable += 1
 
     def _take(self, event: AttachedEvent, kind: str, body: Mapping[str, Any]) -> None:

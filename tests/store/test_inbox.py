@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -9,10 +10,13 @@ import pytest
 import sqlalchemy as sa
 
 from backend.errors import StreamRefusedError
+from backend.store import schema
+from backend.store.rows import observed_row
 from backend.store.store import ControlStore
+from backend.streams.attached import AttachedEvent
 from backend.streams.model import DesiredState, StreamState
 from backend.streams.status import statuses
-from tests.store.values import DECLARATION, NOW
+from tests.store.values import DECLARATION, NOW, OBSERVED
 from tests.unit.test_attached import beat, progress, started
 
 INBOX = sa.table("attached_event", sa.column("app_id"), sa.column("body"), sa.column("at"))
@@ -134,3 +138,39 @@ def test_a_silent_application_is_forgotten_after_a_week(store: ControlStore, inb
     assert list(store.apps()) == ["app-2"]
     assert store.declarations() == {}
     assert store.observed() == {}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        progress(10**30),
+        progress(5, numInputRows=10**300),
+        progress(5, timestamp="0001-01-01T00:00:00+23:59"),
+        progress(5, id="a\ud800"),
+        progress(5, runId="a\x00"),
+        replace(beat("app-2", name="a\x00"), body=beat("app-2", name="a\x00").body.replace('"pid": 7', '"pid": 1e30')),
+    ],
+    ids=["batch", "rows", "time", "surrogate", "nul", "application"],
+)
+def test_what_no_column_takes_keeps_nothing_else_waiting(
+    store: ControlStore, inbox: sa.Engine, odd: AttachedEvent
+) -> None:
+    first, last = (progress(n, timestamp=f"2026-11-23T10:00:0{n}.000Z") for n in (1, 2))
+    write(inbox, beat(), started(), first, odd, last)
+    store.take_in([])
+
+    assert waiting(inbox) == 0
+    kept = [batch.batch_id for batch in store.progress("etl.orders")]
+    assert kept[0] == 1 and 2 in kept
+
+
+def test_a_silent_application_takes_no_hosts_stream_along(store: ControlStore, inbox: sa.Engine) -> None:
+    long_ago = datetime.now(UTC) - timedelta(days=30)
+    store.declare([replace(DECLARATION, name="ours")], now=long_ago)
+    with closing(sa.create_engine(inbox.url).connect()) as connection, connection.begin():
+        row = observed_row(replace(OBSERVED, name="ours", generation=0, observed_at=long_ago))
+        connection.execute(sa.insert(schema.observed), [row])
+    write(inbox, beat(), started())
+    store.take_in([])
+
+    assert "ours" in store.declarations() and "ours" in store.observed()
