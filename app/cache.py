@@ -32,10 +32,10 @@ from backend.streams.batches import MOST_POINTS, Points, points_of, versions_of
 from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
 from backend.streams.preflight.model import Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
-from backend.streams.recent import RecentBatches
-from backend.streams.reset import ResetLevel, ResetPreview
-from backend.streams.reset_preview import load_preview
-from backend.streams.starts import Starts
+from backend.streams.progress.recent import RecentBatches
+from backend.streams.reset.plan import ResetLevel, ResetPreview
+from backend.streams.reset.preview import load_preview
+from backend.streams.reset.starts import Starts
 from backend.streams.status import statuses
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages

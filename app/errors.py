@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import streamlit as st
 import structlog
 
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.words import markdown_safe, sentence
 from backend import errors
 from backend.logs import redact_text
 

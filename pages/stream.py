@@ -10,7 +10,7 @@ from app.streams.stream_list import say_why_none
 from app.streams.widgets import stream_panel
 from app.ui.badges import layer_badge
 from app.ui.live import live
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.errors import StreamNotFoundError
 
 with boundary():

@@ -7,10 +7,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipelines.cdc import children, debezium, flatten
-    from pipelines.expectations import expect
-    from pipelines.pipeline import Pipeline
-    from pipelines.secrets import secret
+    from pipelines.declare.cdc import children, debezium, flatten
+    from pipelines.declare.expectations import expect
+    from pipelines.declare.pipeline import Pipeline
+    from pipelines.declare.secrets import secret
     from pipelines.sinks.append import append, complete
     from pipelines.sinks.history import history
     from pipelines.sinks.kafka_topic import kafka_topic
@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Pipeline": "pipelines.pipeline",
-    **dict.fromkeys(("children", "debezium", "flatten"), "pipelines.cdc"),
-    "expect": "pipelines.expectations",
+    "Pipeline": "pipelines.declare.pipeline",
+    **dict.fromkeys(("children", "debezium", "flatten"), "pipelines.declare.cdc"),
+    "expect": "pipelines.declare.expectations",
     **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
     "history": "pipelines.sinks.history",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
@@ -53,7 +53,7 @@ _MODULES = {
     "kafka_topic": "pipelines.sinks.kafka_topic",
     "postgres_table": "pipelines.sinks.postgres_table",
     "rate": "pipelines.sources.rate",
-    "secret": "pipelines.secrets",
+    "secret": "pipelines.declare.secrets",
     "table": "pipelines.sources.delta",
 }
 

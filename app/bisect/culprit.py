@@ -8,9 +8,9 @@ import streamlit as st
 from app import cache, context, navigation, state
 from app.bisect.view import culprit as view
 from app.ui import lists
-from app.ui.explanation import explained
 from app.ui.frame import OpenTable
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.explanation import explained
+from app.ui.view.words import markdown_safe, sentence
 from backend.bisect.model import Bisection
 from backend.diff.cache import DiffQuestion
 from backend.diff.key import key_memory

@@ -9,7 +9,7 @@ from app import context, state
 from app.bisect.view import suggestions as view
 from app.ui import lists
 from app.ui.frame import OpenTable
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.bisect.ends import named_version
 from backend.bisect.model import BisectRequest
 from backend.bisect.suggest import suggest

@@ -18,11 +18,11 @@ from app.bisect.suggestions import suggestions
 from app.bisect.view import probes as view
 from app.bisect.view.words import commit_text, disagreement, headline, means_text, notes, one_line
 from app.ui import lists, work
-from app.ui.conditions import example_condition
 from app.ui.figures import chart
 from app.ui.frame import OpenTable
 from app.ui.version_range import CHOICES, picker
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.conditions import example_condition
+from app.ui.view.words import markdown_safe, sentence
 from backend.bisect.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 

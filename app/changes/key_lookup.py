@@ -13,7 +13,7 @@ from app import context, state
 from app.changes.view.rows import RowTable, build_step_table, style
 from app.errors import boundary
 from app.ui import work
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.words import markdown_safe, sentence
 from backend.diff.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
 from backend.diff.model import RowChange, VersionDiff
 from backend.diff.values import json_value

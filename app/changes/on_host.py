@@ -14,7 +14,7 @@ from app.changes.view.progress import cost_words, ended_words, job_share, job_wo
 from app.changes.view.sentence import METHOD_WORDS
 from app.errors import show
 from app.ui.live import live
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.words import markdown_safe, sentence
 from backend.diff.cache import DiffQuestion, LogPart
 from backend.diff.host_job import COMPUTED, UNEXPLAINED
 from backend.diff.model import DiffMethod, VersionDiff

@@ -7,9 +7,9 @@ import streamlit as st
 
 from app import cache, context, state
 from app.changes.view import frames as view
-from app.ui.conditions import example_condition
 from app.ui.frame import OpenTable
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.conditions import example_condition
+from app.ui.view.words import markdown_safe, sentence
 from backend.diff.cache import LogPart
 from backend.diff.key import key_memory
 from backend.diff.model import DiffMethod

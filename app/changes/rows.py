@@ -13,7 +13,7 @@ from app.changes import key_lookup
 from app.changes.view import frames as view
 from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.ui import lists
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.diff import export
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, count_text

@@ -17,13 +17,13 @@ from app.changes.view import frames as view
 from app.changes.view import sentence as words
 from app.changes.view.summary import to_markdown
 from app.ui import lists
-from app.ui.conditions import predicate_text
-from app.ui.explanation import explained
 from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable
-from app.ui.theme import operation_text
 from app.ui.version_range import VersionRange, choose_range, pin_range
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.conditions import predicate_text
+from app.ui.view.explanation import explained
+from app.ui.view.theme import operation_text
+from app.ui.view.words import markdown_safe, sentence
 from backend.diff.cache import DiffQuestion, LogPart
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.errors import DiffError, LakehouseError

@@ -70,7 +70,7 @@ def weir(
 @app.command(rich_help_panel=READ)
 def tables(as_json: AsJson = False) -> int:
     """Every table of the lake: rows, files, size, small files, last commit."""
-    from app.cli import lake
+    from app.cli.tables import lake
 
     return lake.tables(as_json=as_json)
 
@@ -81,7 +81,7 @@ def find(
     as_json: AsJson = False,
 ) -> int:
     """Tables that hold a word: in name, columns, comments, description, owner or properties."""
-    from app.cli import lake
+    from app.cli.tables import lake
 
     return lake.find(" ".join(words), as_json=as_json)
 
@@ -89,7 +89,7 @@ def find(
 @app.command(rich_help_panel=READ)
 def table(name: TableName, at: At = None, as_json: AsJson = False) -> int:
     """One table: what it is, how big, its schema."""
-    from app.cli import lake
+    from app.cli.tables import lake
 
     return lake.table(name, at, as_json=as_json)
 
@@ -105,7 +105,7 @@ def profile(
     as_json: AsJson = False,
 ) -> int:
     """The columns of one version: nulls, bounds, distinct and commonest values; what differs from another."""
-    from app.cli import profile
+    from app.cli.tables import profile
 
     return profile.profile(name, at, against, from_statistics=from_statistics, as_json=as_json)
 
@@ -123,7 +123,7 @@ def export(
     as_json: AsJson = False,
 ) -> int:
     """Every row of one version as a file."""
-    from app.cli import export
+    from app.cli.tables import export
 
     return export.export(export.Request(name, output, at, where, columns, form), as_json=as_json)
 
@@ -141,7 +141,7 @@ def history(
     as_json: AsJson = False,
 ) -> int:
     """The commits, newest first (30 on a terminal, all with --json, unless --limit says otherwise)."""
-    from app.cli import history
+    from app.cli.tables import history
 
     groups = {"operations": operation, "users": user, "engines": engine, "streams": stream}
     return history.history(name, history.Request(limit, groups, since, until), as_json=as_json)
@@ -155,7 +155,7 @@ def properties(
     as_json: AsJson = False,
 ) -> int:
     """Table properties and features, explained; what differs from another version."""
-    from app.cli import properties
+    from app.cli.tables import properties
 
     return properties.properties(name, at, compare, as_json=as_json)
 
@@ -163,7 +163,7 @@ def properties(
 @app.command(rich_help_panel=READ)
 def files(name: TableName, at: At = None, as_json: AsJson = False) -> int:
     """File sizes, small files and partitions of one version."""
-    from app.cli import lake
+    from app.cli.tables import lake
 
     return lake.files(name, at, as_json=as_json)
 
@@ -176,7 +176,7 @@ def versions(
     as_json: AsJson = False,
 ) -> int:
     """Which versions can still be read, restored or followed, until when, and why."""
-    from app.cli import versions
+    from app.cli.tables import versions
 
     return versions.versions(name, at, check=check, as_json=as_json)
 
@@ -209,7 +209,7 @@ def diff(
     as_json: AsJson = False,
 ) -> int:
     """What changed between two versions: counts, rows, schema, properties, files. Exit 0: nothing, 10: something."""
-    from app.cli import changes
+    from app.cli.tables import changes
 
     request = changes.Request(
         name,
@@ -240,7 +240,7 @@ def bisect(
     as_json: AsJson = False,
 ) -> int:
     """The first version that breaks a condition, by binary search; a condition on rows means every row."""
-    from app.cli import bisect
+    from app.cli.tables import bisect
 
     return bisect.bisect(bisect.Request(name, condition, good, bad, check), as_json=as_json)
 
@@ -251,7 +251,7 @@ def health(
     as_json: AsJson = False,
 ) -> int:
     """What needs attention and what maintenance would help."""
-    from app.cli import health
+    from app.cli.tables import health
 
     return health.one(name, as_json=as_json) if name else health.everything(as_json=as_json)
 
@@ -259,7 +259,7 @@ def health(
 @app.command(rich_help_panel=READ)
 def streams(as_json: AsJson = False) -> int:
     """Every stream: desired and observed state, rate, error."""
-    from app.cli import streams
+    from app.cli.streams import listing as streams
 
     return streams.everything(as_json=as_json)
 
@@ -267,7 +267,7 @@ def streams(as_json: AsJson = False) -> int:
 @app.command(rich_help_panel=READ)
 def stream(name: StreamName, as_json: AsJson = False) -> int:
     """One stream: how it flows, why it does not, who asked for what."""
-    from app.cli import streams
+    from app.cli.streams import listing as streams
 
     return streams.one(name, as_json=as_json)
 
@@ -275,7 +275,7 @@ def stream(name: StreamName, as_json: AsJson = False) -> int:
 @app.command(rich_help_panel=READ)
 def preflight(name: StreamName, as_json: AsJson = False) -> int:
     """Whether a stream can go on: checkpoint, sources, sink, owner and disk, with evidence. Ends with 1 if not."""
-    from app.cli import preflight
+    from app.cli.streams import preflight
 
     return preflight.preflight(name, as_json=as_json)
 
@@ -283,7 +283,7 @@ def preflight(name: StreamName, as_json: AsJson = False) -> int:
 @app.command(rich_help_panel=READ)
 def jobs(as_json: AsJson = False) -> int:
     """What stream hosts were asked to compute, and what became of it."""
-    from app.cli import jobs
+    from app.cli.streams import jobs
 
     return jobs.everything(as_json=as_json)
 
@@ -300,15 +300,15 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """All that is wrong with declared streams, with file and line. Starts nothing."""
-    from app.cli import pipelines
+    from app.cli.streams import pipelines
 
-    return pipelines.check(module, as_json=as_json)
+    return pipelines.declare.check(module, as_json=as_json)
 
 
 @pipelines_app.command(rich_help_panel=READ)
 def graph(as_json: AsJson = False) -> int:
     """What feeds what: sources, streams and tables, with states and rows per minute."""
-    from app.cli import pipelines
+    from app.cli.streams import pipelines
 
     return pipelines.graph(as_json=as_json)
 
@@ -318,7 +318,7 @@ def cancel(
     job: Annotated[str, typer.Argument(help="A job of `weir jobs`.")], reason: Reason, as_json: AsJson = False
 ) -> int:
     """Ask for a job to end."""
-    from app.cli import jobs
+    from app.cli.streams import jobs
 
     return jobs.cancel(job, reason, as_json=as_json)
 
@@ -342,7 +342,7 @@ def _add_act(action: "Action", does: str) -> None:
         dry_run: DryRun = False,
         as_json: AsJson = False,
     ) -> int:
-        from app.cli import acts
+        from app.cli.streams import acts
         from backend.streams.acts import Selection
 
         if sum(map(bool, (name, everything, layer, tag, upstream_of, downstream_of))) != 1 or (downstream and not name):
@@ -392,7 +392,7 @@ def reset(
     as_json: AsJson = False,
 ) -> int:
     """Start a stopped stream over, or take that back; says what is read again and what that risks."""
-    from app.cli import reset
+    from app.cli.streams import reset
 
     act = reset.Act(name, reset.level_of(level, begin or ()), tuple(begin or ()), reason, confirm)
     return reset.reset(act, dry_run=dry_run, as_json=as_json)

@@ -10,7 +10,7 @@ from app.files.view import distribution as files_view
 from app.files.view import footer as view
 from app.ui import lists
 from app.ui.figures import key_figures
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.lake.files.file_sizes import FileChoice
 from backend.lake.files.footer import FileFooter
 from backend.lake.model import Snapshot

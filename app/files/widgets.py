@@ -12,7 +12,7 @@ from app.files.view import checksum
 from app.files.view import distribution as view
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.lake.files.clustering import Overlap, clustering_columns, overlap, sorted_first
 from backend.lake.files.file_sizes import FileChoice, FileDistribution
 from backend.lake.log.checksum import Checksum

@@ -7,7 +7,7 @@ import streamlit as st
 
 from app import cache, errors, navigation
 from app.find import view
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 
 SHORTCUT = "Mod+K"
 # Whoever presses the key begins to type. Without the focus, Streamlit would take an R for "run again". The dialog takes

@@ -12,10 +12,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.ui.axes import count_axis
 from app.ui.lake import Table
-from app.ui.theme import Mode, categories, operation_family, operation_style, template_name
-from app.ui.words import KeyFigure
+from app.ui.view.axes import count_axis
+from app.ui.view.theme import Mode, categories, operation_family, operation_style, template_name
+from app.ui.view.words import KeyFigure
 from backend.format import age_s, ago, bytes_text, count_text, duration_text, percent, things, utc_text
 from backend.health.judge import Judged
 from backend.health.merging import gain_text, merge_gain

@@ -15,7 +15,7 @@ from app.ui.frame import OpenTable, empty_lake
 from app.ui.lake import LakeReading
 from app.ui.lists import Look, choose, paged, show
 from app.ui.live import reading_progress
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.format import count_text, things
 from backend.health.merging import URGENCY
 from backend.health.model import Recommendation, TableHealth

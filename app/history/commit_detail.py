@@ -12,10 +12,10 @@ import streamlit as st
 from app import cache, context, errors, navigation, state
 from app.history.view import commits as view
 from app.ui import lists
-from app.ui.frames import changes_frame
-from app.ui.table_changes import changes_sentence
-from app.ui.theme import operation_style
-from app.ui.words import markdown_safe
+from app.ui.view.frames import changes_frame
+from app.ui.view.table_changes import changes_sentence
+from app.ui.view.theme import operation_style
+from app.ui.view.words import markdown_safe
 from backend.format import UNKNOWN, ago, count_text, moment_help, things
 from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import TableChange, load_metadata_changes

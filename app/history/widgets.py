@@ -18,9 +18,9 @@ from app.history.view import commits as view
 from app.history.view.figure import FIGURES, drawn_sentence, history_figure, jump_text
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
-from app.ui.over_versions import HEIGHT_PX
-from app.ui.theme import SURFACES, operation_text
-from app.ui.words import markdown_safe
+from app.ui.view.over_versions import HEIGHT_PX
+from app.ui.view.theme import SURFACES, operation_text
+from app.ui.view.words import markdown_safe
 from backend.lake.history.jumps import Jump, unusual_jumps
 from backend.lake.history.metadata_changes import load_metadata_changes
 from backend.lake.model import Commit, TableRef

@@ -11,7 +11,7 @@ import pandas as pd
 
 from app.ui.lake import MOST_TO_MERGE, SMALL, STALE, STALEST, TO_MERGE, UNREADABLE, LakeTotals, Table, table_cells
 from app.ui.states import state_text, verdict_text, wanted_text, why_text
-from app.ui.words import KeyFigure
+from app.ui.view.words import KeyFigure
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.streams.model import StreamState, StreamStatus

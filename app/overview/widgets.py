@@ -12,7 +12,7 @@ from app import context, navigation
 from app.overview.view import destination, group_words
 from app.ui.badges import state_mark
 from app.ui.lists import Look
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.words import markdown_safe, sentence
 from backend.format import moment_help
 from backend.health.model import AttentionGroup
 

@@ -9,10 +9,10 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, context, navigation, state
-from app.pipeline import view
 from app.pipeline.picture import graph_picture
+from app.pipeline.view import graph as view
 from app.ui import lists
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.streams.graph import build_graph
 from backend.streams.model import StreamStatus
 

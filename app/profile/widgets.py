@@ -13,7 +13,7 @@ from app.profile.view import words
 from app.profile.view.frames import profile_frame
 from app.ui import lists, work
 from app.ui.frame import OpenTable
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.diff.versions import resolve_version
 from backend.errors import TableError
 from backend.lake.model import Snapshot

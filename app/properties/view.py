@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from app.ui.words import sentence
+from app.ui.view.words import sentence
 from backend.format import UNKNOWN, count_text, things
 from backend.lake.table.properties import FeatureRow, Ownership, PropertyRow
 

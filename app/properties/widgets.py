@@ -10,9 +10,9 @@ from app import context, navigation, state
 from app.properties import view
 from app.ui import lists
 from app.ui.frame import OpenTable
-from app.ui.frames import changes_frame
-from app.ui.table_changes import changes_sentence
-from app.ui.words import linked, markdown_safe
+from app.ui.view.frames import changes_frame
+from app.ui.view.table_changes import changes_sentence
+from app.ui.view.words import linked, markdown_safe
 from backend.diff.versions import resolve_version
 from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare

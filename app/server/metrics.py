@@ -1,7 +1,7 @@
 """What `/healthz` and `/metrics` say: hosts, streams and tables as numbers.
 
 Rule: a scrape waits for nothing long: it tells what pages keep, and how old that is. An unknown number is absent, not
-0. What has to be counted from batch to batch is counted by hosts (`pipelines/metrics.py`).
+0. What has to be counted from batch to batch is counted by hosts (`pipelines/host/metrics.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

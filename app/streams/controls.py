@@ -22,7 +22,7 @@ from app.streams.view.streams import (
     left_out_sentences,
 )
 from app.ui.lists import Look, show
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.format import things
 from backend.streams.acts import Action, LeftOut, plan_of

@@ -8,7 +8,7 @@ import streamlit as st
 from app import cache
 from app.streams.view import preflight as view
 from app.ui.badges import state_mark
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.streams.preflight.model import Check, Outcome
 
 

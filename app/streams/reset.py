@@ -8,12 +8,12 @@ import streamlit as st
 
 from app import cache, context, errors
 from app.streams.view import reset as view
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.jobs.host_liveness import why_no_host
 from backend.streams.model import StreamStatus
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, reset_job, stands_still
-from backend.streams.starts import Starts, parse_starts
+from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, stands_still
+from backend.streams.reset.starts import Starts, parse_starts
 
 _PENDING, _SAID = "_pending_reset", "_reset_said"
 _LEVEL, _REASON, _NAME = "reset_level", "reset_reason", "reset_name"

@@ -20,7 +20,7 @@ from app.streams.view.streams import (
     summary_sentence,
 )
 from app.ui.lists import Look, shape, styled
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.format import UNKNOWN
 from backend.streams.acts import choose
 from backend.streams.graph import in_graph_order

@@ -21,7 +21,7 @@ from app.ui.badges import state_badge
 from app.ui.figures import key_figures
 from app.ui.lists import Look, show
 from app.ui.live_figures import live_chart
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.words import markdown_safe, sentence
 from backend.format import utc_text
 from backend.streams.backlog.model import Lag
 from backend.streams.batches import ExpectationTotal, Points, expectation_totals

@@ -15,9 +15,9 @@ from app.summary.export import Wanted, export_button
 from app.summary.view import data as view
 from app.summary.view.snippets import Asked, names, snippets
 from app.ui import lists
-from app.ui.conditions import example_condition
 from app.ui.frame import OpenTable
-from app.ui.words import markdown_safe
+from app.ui.view.conditions import example_condition
+from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.model import SchemaField
 from backend.lake.rows.filters import parse_filter

@@ -11,7 +11,7 @@ import streamlit as st
 from app import cache, context, errors
 from app.summary import export_link
 from app.summary.view import export as view
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import Node
 from backend.query.export import FORMATS, Format

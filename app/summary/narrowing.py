@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import state
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.format import cut
 from backend.lake.model import SchemaField

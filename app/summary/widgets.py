@@ -9,7 +9,7 @@ from app import cache, context, navigation, state
 from app.summary.view import summary as view
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
-from app.ui.words import KeyFigure, linked, markdown_safe, sentence
+from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
 from backend.format import ago_short, moment_help
 from backend.lake.history.rhythm import rhythm
 from backend.lake.table.properties import ownership

@@ -7,7 +7,7 @@ from html import escape
 
 import streamlit as st
 
-from app.ui.theme import LAYER_COLOURS, state_style, state_word
+from app.ui.view.theme import LAYER_COLOURS, state_style, state_word
 
 _SENSITIVE = ("pii", "confidential", "restricted", "secret", "sensitive")
 

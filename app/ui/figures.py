@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 import streamlit as st
 
-from app.ui.words import KeyFigure
+from app.ui.view.words import KeyFigure
 
 NARROWEST_PX = 160  # two beside each other on a telephone, and none cut in a narrow window
 CHART_CONFIG = {"displayModeBar": False, "responsive": True}

@@ -12,7 +12,7 @@ import streamlit as st
 from app import cache, context, errors, navigation, state
 from app.ui import lists
 from app.ui.badges import classification_badge, layer_badge
-from app.ui.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
+from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.model import Snapshot, TableRef, UnreadableTable

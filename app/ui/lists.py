@@ -14,8 +14,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import context, state
-from app.ui.theme import LAYER_TEXT, state_style
-from app.ui.words import PAGE_ROWS, linked, num_pages, page_sentence
+from app.ui.view.theme import LAYER_TEXT, state_style
+from app.ui.view.words import PAGE_ROWS, linked, num_pages, page_sentence
 from backend.format import UNKNOWN, ago_short_text, ago_text, bytes_text, count_exact, count_text, percent, rate_text
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside

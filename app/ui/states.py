@@ -3,7 +3,7 @@
 Rule: pure; `app.ui.lists` colours such cells by their word.
 """
 
-from app.ui.theme import state_word
+from app.ui.view.theme import state_word
 from backend.format import UNKNOWN
 from backend.streams.model import Desired, DesiredState, StreamState, StreamStatus, Verdict
 

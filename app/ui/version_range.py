@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import context, state
 from app.ui.frame import OpenTable
-from app.ui.theme import operation_text
+from app.ui.view.theme import operation_text
 from backend.diff.versions import resolve_version
 from backend.format import utc_text
 from backend.lake.model import Commit

@@ -14,7 +14,7 @@ from app.errors import boundary
 from app.ui import lists, work
 from app.ui.figures import chart
 from app.ui.frame import OpenTable
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.words import markdown_safe, sentence
 from app.versions.view import numbers as view
 from backend.errors import LakehouseError, QueryError
 from backend.format import things

@@ -8,7 +8,7 @@ import streamlit as st
 from app import context, navigation, state
 from app.ui import work
 from app.ui.figures import chart
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.words import markdown_safe, sentence
 from app.versions.view import reachability as view
 from backend.format import ago, moment_help, things
 from backend.lake.model import TableRef

@@ -25,7 +25,7 @@ from backend.streams.model import (
     StreamInput,
     StreamState,
 )
-from backend.streams.progress import parse_progress, parse_time
+from backend.streams.progress.events import parse_progress, parse_time
 
 LONGEST_NAME = 120
 LONGEST_MESSAGE = 2_000

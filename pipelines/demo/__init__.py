@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backend.settings import Settings
-    from pipelines.pipeline import Pipeline
+    from pipelines.declare.pipeline import Pipeline
 
 
 def pipelines(settings: Settings) -> list[Pipeline]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.pipeline import Pipeline
+from pipelines.declare.pipeline import Pipeline
+from pipelines.declare.spec import StreamSpec
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import kafka
-from pipelines.spec import StreamSpec
 
 
 def from_topics(pipeline: Pipeline, servers: str) -> Pipeline:

@@ -20,12 +20,12 @@ from backend.diff.host_job import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
 from backend.diff.model import ROW_ID, DiffMethod, NetCounts
 from backend.diff.plan import METHOD_NAMES
 from backend.errors import DiffError, JobError
-from pipelines.failures import describe
 from pipelines.jobs import net
 from pipelines.jobs.condition import satisfies, why_failed
 from pipelines.jobs.feeds import change_feed, gross_counts, spark_changes
 from pipelines.jobs.prefilter import Prefiltered, SparkLimits, prefilter
 from pipelines.jobs.states import ID, check_types, make_active, signed_rows, spark_uri
+from pipelines.spark.failures import describe
 
 _FEEDS = (DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES)
 _BYTES_A_TASK = 64 * 1024**2

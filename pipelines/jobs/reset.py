@@ -17,11 +17,11 @@ from backend.errors import StreamRefusedError
 from backend.jobs.model import Job
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.streams.reset import ResetLevel, ResetRequest, stands_still
-from backend.streams.set_aside import CHECKPOINT, NOTE, Note, read_note, set_aside, set_aside_folder
-from backend.streams.starts import write_starts
-from pipelines.registry import Registry
-from pipelines.spec import StreamSpec
+from backend.streams.reset.plan import ResetLevel, ResetRequest, stands_still
+from backend.streams.reset.set_aside import CHECKPOINT, NOTE, Note, read_note, set_aside, set_aside_folder
+from backend.streams.reset.starts import write_starts
+from pipelines.declare.registry import Registry
+from pipelines.declare.spec import StreamSpec
 
 log = structlog.get_logger()
 

@@ -19,11 +19,11 @@ from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
-from pipelines.failures import SparkLostError, describe
 from pipelines.jobs.diff import DiffTask, run_diff
 from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.reset import Resets
 from pipelines.jobs.states import jvm, spark_uri
+from pipelines.spark.failures import SparkLostError, describe
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
 

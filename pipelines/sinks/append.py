@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pipelines.sinks.base import OutputMode, Target, append_rows
-from pipelines.tables import TableSpec
+from pipelines.spark.tables import TableSpec
 
 
 @dataclass(frozen=True, slots=True)

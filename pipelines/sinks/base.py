@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipelines.tables import TableSpec
+from pipelines.spark.tables import TableSpec
 
 OutputMode = Literal["append", "update", "complete"]
 

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from pipelines.failures import SpecError
 from pipelines.sinks.base import OutputMode, Target
 from pipelines.sinks.upsert import check_columns, refuse_nulls, tombstones_of
-from pipelines.tables import TableSpec
+from pipelines.spark.failures import SpecError
+from pipelines.spark.tables import TableSpec
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
 _DELETES, _EMPTY = "_deletes", "_empty"

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import errors
 
-from pipelines.failures import OnwardError
-from pipelines.secrets import Secret
+from pipelines.declare.secrets import Secret
+from pipelines.spark.failures import OnwardError
 
 _CONNECT_S = 10
 _STEPS: tuple[tuple[tuple[type[psycopg.Error], ...], str], ...] = (

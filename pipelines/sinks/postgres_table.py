@@ -23,8 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pipelines.failures import OnwardError
-from pipelines.secrets import Secret
+from pipelines.declare.secrets import Secret
 from pipelines.sinks.base import OutputMode, Target
 from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns, quoted
 from pipelines.sinks.postgres_client import connect, postgres_errors
@@ -36,6 +35,7 @@ from pipelines.sinks.postgres_columns import (
     has_unique_index,
     primary_key,
 )
+from pipelines.spark.failures import OnwardError
 
 BATCHES = "weir_batches"
 _ROWS = sql.Identifier("weir_rows")  # the temporary table of one batch

@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.failures import SpecError
 from pipelines.sinks.base import OutputMode, Target
-from pipelines.tables import TableSpec
+from pipelines.spark.failures import SpecError
+from pipelines.spark.tables import TableSpec
 
 _DELETED = "_deleted"
 _DELETED_AT = "_deleted_at"

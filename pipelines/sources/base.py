@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from backend.settings import Settings
-from backend.streams.starts import Starts
+from backend.streams.reset.starts import Starts
 
 
 @dataclass(frozen=True, slots=True)

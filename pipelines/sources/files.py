@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from backend.settings import Settings
-from pipelines.failures import SpecError
 from pipelines.sources.base import Inputs, option_texts
-from pipelines.tables import parse_schema
+from pipelines.spark.failures import SpecError
+from pipelines.spark.tables import parse_schema
 
 Format = Literal["json", "csv", "parquet", "text", "binary"]
 NewColumns = Literal["rescue", "fail", "evolve"]

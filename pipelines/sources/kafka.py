@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
 from backend.settings import Settings
-from pipelines.failures import SpecError
-from pipelines.secrets import Secret, revealed
+from pipelines.declare.secrets import Secret, revealed
 from pipelines.sources.base import Inputs, option_texts
 from pipelines.sources.kafka_client import Topics
 from pipelines.sources.kafka_start import Starting, starting_offsets
-from pipelines.tables import parse_schema
+from pipelines.spark.failures import SpecError
+from pipelines.spark.tables import parse_schema
 
 Ending = datetime | Mapping[str, Mapping[int, int]] | None
 FORMATS = ("bytes", "text", "json")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.cli import main
-from app.cli.lake import services
+from app.cli.tables.lake import services
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, protocol, remove
 from tests.lake.test_odd_tables import FIRST, KINDS, changed
 from tests.soak import MORE

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from app.cli import documents, main
-from app.cli.lake import services
+from app.cli.tables.lake import services
 from backend.errors import TableNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, UnreadableTable

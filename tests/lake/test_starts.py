@@ -11,7 +11,7 @@ from backend.errors import StreamRefusedError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.streams.model import InputKind, StreamDeclaration, StreamInput
-from backend.streams.starts import begun_at, parse_starts, read_starts, write_starts
+from backend.streams.reset.starts import begun_at, parse_starts, read_starts, write_starts
 from tests.builders import HandLog, commit_info, metadata, protocol
 from tests.store.values import DECLARATION
 

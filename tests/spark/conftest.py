@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
-from pipelines.session import open_session
+from pipelines.spark.session import open_session
 from tests.kafka_broker import KafkaBroker
 from tests.spark.delta_tables import FEWER_TASKS
 from tests.spark.diff_world import World, open_world

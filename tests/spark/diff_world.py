@@ -29,7 +29,7 @@ from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
-from pipelines.job_host import JobHost
+from pipelines.host.job_host import JobHost
 from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.runner import SparkJobs
 from tests.spark.delta_tables import AT_ONCE, make_table

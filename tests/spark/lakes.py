@@ -20,11 +20,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backend.settings import Settings, load_settings
+from pipelines.declare.registry import Registry, load_registry
+from pipelines.declare.spec import StreamSpec
 from pipelines.demo.generator import generate
 from pipelines.demo.ledger import Ledger
-from pipelines.registry import Registry, load_registry
-from pipelines.runtime import Runtime
-from pipelines.spec import StreamSpec
+from pipelines.spark.runtime import Runtime
 from tests.processes import wait_until
 
 PATIENCE_S = 240.0

@@ -16,9 +16,9 @@ from backend.settings import load_settings
 from backend.streams.backlog.model import Backlog
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.model import Progress
-from backend.streams.progress import parse_progress
+from backend.streams.progress.events import parse_progress
 from pipelines import Pipeline, files, table
-from pipelines.registry import Registry
+from pipelines.declare.registry import Registry
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark

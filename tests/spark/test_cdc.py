@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.cdc import children, debezium, flatten
+from pipelines.declare.cdc import children, debezium, flatten
 
 pytestmark = pytest.mark.spark
 

@@ -9,11 +9,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.failures import SpecError
 from pipelines.sinks.base import Sink, Target
 from pipelines.sinks.history import history
 from pipelines.sinks.upsert import update, upsert
-from pipelines.tables import TableSpec, create_table
+from pipelines.spark.failures import SpecError
+from pipelines.spark.tables import TableSpec, create_table
 from tests.soak import soak
 
 pytestmark = pytest.mark.spark

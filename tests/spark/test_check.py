@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, complete, expect, files, rate, table, update, upsert
-from pipelines.check import Analysis
-from pipelines.registry import Registry
-from pipelines.tables import create_table, parse_schema
+from pipelines.declare.check import Analysis
+from pipelines.declare.registry import Registry
+from pipelines.spark.tables import create_table, parse_schema
 
 pytestmark = pytest.mark.spark
 

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 from backend.errors import SettingsError, StreamNotFoundError
 from backend.settings import load_settings
 from pipelines import Pipeline, expect, rate, table, upsert
-from pipelines.check import PipelineError, find_problems, in_order, refuse_problems
-from pipelines.pipeline import TriggerError, trigger_s
-from pipelines.registry import Registry, load_registry
+from pipelines.declare.check import PipelineError, find_problems, in_order, refuse_problems
+from pipelines.declare.pipeline import TriggerError, trigger_s
+from pipelines.declare.registry import Registry, load_registry
 
 
 def same(rows: DataFrame) -> DataFrame:

@@ -4,7 +4,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge
+from pipelines.declare.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, files
-from pipelines.check import Analysis
-from pipelines.registry import Registry
+from pipelines.declare.check import Analysis
+from pipelines.declare.registry import Registry
 from pipelines.sources.files import FileSource
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 

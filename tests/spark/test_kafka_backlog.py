@@ -16,12 +16,12 @@ from backend.streams.backlog.lags import batch_end, lags
 from backend.streams.backlog.model import Backlog
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.model import TopicEnds
-from backend.streams.progress import parse_progress
+from backend.streams.progress.events import parse_progress
 from pipelines import Pipeline, kafka
-from pipelines.fleet import utc_now
-from pipelines.registry import Registry
+from pipelines.declare.registry import Registry
+from pipelines.host.fleet import utc_now
+from pipelines.host.topic_watch import TopicWatch
 from pipelines.sources.kafka import KafkaSource
-from pipelines.topic_watch import TopicWatch
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
 from tests.spark.lakes import DemoLake, open_lake

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from backend.errors import SettingsError
 from backend.settings import load_settings
 from pipelines import Pipeline, kafka, secret
-from pipelines.check import find_problems
-from pipelines.registry import Registry
+from pipelines.declare.check import find_problems
+from pipelines.declare.registry import Registry
 from pipelines.sources.kafka import KafkaSource
 
 BROKER = "broker:9092"

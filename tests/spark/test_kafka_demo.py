@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
+from pipelines.declare.registry import load_registry
 from pipelines.demo.topics import TOPICS, forward
-from pipelines.registry import load_registry
 from tests.kafka_broker import KafkaBroker
 from tests.spark.lakes import demo_lake
 

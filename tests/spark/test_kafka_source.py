@@ -15,8 +15,8 @@ from pyspark.sql import Row, SparkSession
 from backend.errors import LakehouseError
 from backend.settings import load_settings
 from pipelines import Pipeline, kafka, secret
-from pipelines.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
+from pipelines.spark.failures import StreamStartError
 from tests.kafka_broker import PASSWORD, USER, KafkaBroker
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 

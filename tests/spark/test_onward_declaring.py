@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, kafka_topic, postgres_table, secret, table
-from pipelines.check import Analysis, find_problems
-from pipelines.registry import Registry
+from pipelines.declare.check import Analysis, find_problems
+from pipelines.declare.registry import Registry
 from pipelines.sinks.base import OnwardSink
 
 DB = "postgresql://weir@db:5432/shop"

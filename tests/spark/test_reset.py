@@ -16,12 +16,12 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.model import DesiredState, Observed, StreamState
-from backend.streams.reset import ResetLevel, ResetRequest
-from backend.streams.set_aside import set_aside
-from backend.streams.starts import begun_at, parse_starts
+from backend.streams.reset.plan import ResetLevel, ResetRequest
+from backend.streams.reset.set_aside import set_aside
+from backend.streams.reset.starts import begun_at, parse_starts
 from pipelines import Pipeline, table, upsert
+from pipelines.declare.registry import Registry
 from pipelines.jobs.reset import Resets
-from pipelines.registry import Registry
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark

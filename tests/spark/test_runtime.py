@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 
 from backend.errors import StreamNotFoundError
 from backend.settings import load_settings
-from pipelines.failures import StreamStartError
-from pipelines.runtime import QueryFailure, QueryState
+from pipelines.declare.spec import StreamSpec
 from pipelines.sinks.append import append
 from pipelines.sinks.base import Target
 from pipelines.sources.rate import rate
-from pipelines.spec import StreamSpec
-from pipelines.tables import TableSpec
+from pipelines.spark.failures import StreamStartError
+from pipelines.spark.runtime import QueryFailure, QueryState
+from pipelines.spark.tables import TableSpec
 from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 

@@ -25,8 +25,8 @@ from backend.streams.faults import Fault, recognise
 from backend.streams.model import DesiredState, HostHeartbeat, StreamDeclaration, StreamFailure, StreamInput
 from backend.streams.preflight.model import Check, Outcome
 from backend.streams.preflight.reading import preflight
-from pipelines.failures import describe, describe_java
 from pipelines.ownership import Ownership
+from pipelines.spark.failures import describe, describe_java
 from tests.builders import write
 from tests.processes import wait_until
 

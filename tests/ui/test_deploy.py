@@ -12,8 +12,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.streams.model import Observed, StreamState
-from pipelines.listener import ProgressWriter
-from pipelines.metrics import HostMetrics
+from pipelines.host.listener import ProgressWriter
+from pipelines.host.metrics import HostMetrics
 from tests.promtool import promtool
 from tests.ui.test_metrics import home, page_text, world  # noqa: F401 - fixtures
 from tests.unit.test_host_metrics import Store, event

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app import cache
 from app.cli import main
-from app.cli.lake import services
+from app.cli.tables.lake import services
 from app.server import metrics
 from app.ui.lake import PATIENCE_S, LakeReader
 from backend.errors import StorageError

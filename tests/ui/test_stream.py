@@ -14,7 +14,7 @@ from deltalake import CommitProperties, write_deltalake
 from backend.format import utc_text
 from backend.streams import faults
 from backend.streams.model import DesiredState, InputKind, StreamFailure, StreamInput, StreamState
-from backend.streams.reset import ResetLevel, ResetRequest
+from backend.streams.reset.plan import ResetLevel, ResetRequest
 from tests.checkpoints import write_checkpoint
 from tests.ui import stream_store
 from tests.ui.opened import again, home, metrics, open_page, words

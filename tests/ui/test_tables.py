@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from app import cache, context
 from app.tables.widgets import TABLES
 from app.ui.lake import LakeReader
-from app.ui.words import PAGE_ROWS
+from app.ui.view.words import PAGE_ROWS
 from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef
 from tests import builders

@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from app.cli import INTERRUPTED
-from app.cli.diff_here import compared
+from app.cli.tables.diff_here import compared
 from backend.diff.answer import diff
 from backend.diff.model import Partial, VersionDiff
 from backend.duckdb_session import CancelToken

@@ -15,7 +15,7 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import HostHeartbeat
-from pipelines.job_host import JobHost
+from pipelines.host.job_host import JobHost
 from tests import builders
 from tests.unit.test_cli import Weir, home, weir
 from tests.unit.test_job_host import Runner

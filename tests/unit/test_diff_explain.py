@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ui.explanation import explained
+from app.ui.view.explanation import explained
 from backend.diff.compare import NetAnswer, NetQuery, column_name, net_changes
 from backend.diff.explain import explain, hold_against
 from backend.diff.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait

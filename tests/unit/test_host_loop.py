@@ -15,12 +15,12 @@ from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.model import StreamDeclaration, StreamState
-from pipelines.failures import SparkLostError, StreamStartError
-from pipelines.fleet import utc_now
-from pipelines.host import Loop
-from pipelines.metrics import HostMetrics
-from pipelines.runtime import QueryFailure, QueryState, RunningQuery
-from pipelines.stream_host import StreamHost, declare, new_heartbeat
+from pipelines.host.__main__ import Loop
+from pipelines.host.fleet import utc_now
+from pipelines.host.metrics import HostMetrics
+from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
+from pipelines.spark.failures import SparkLostError, StreamStartError
+from pipelines.spark.runtime import QueryFailure, QueryState, RunningQuery
 from tests.processes import wait_until
 
 NAMES = ("bronze", "silver", "gold")

@@ -17,8 +17,8 @@ from backend.errors import SettingsError, StoreError
 from backend.metrics import OF_HOST, docs_table
 from backend.settings import load_settings
 from backend.streams.model import Progress
-from pipelines.listener import ProgressWriter
-from pipelines.metrics import HostMetrics, serving
+from pipelines.host.listener import ProgressWriter
+from pipelines.host.metrics import HostMetrics, serving
 from tests.promtool import promtool
 
 Labels = Mapping[str, str]

@@ -14,7 +14,7 @@ from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, Jo
 from backend.settings import Settings, load_settings
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
-from pipelines.job_host import JobHost
+from pipelines.host.job_host import JobHost
 from pipelines.jobs.runner import JobCancelled
 from tests.processes import wait_until
 

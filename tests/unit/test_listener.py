@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from backend.errors import StoreError
 from backend.streams.model import Progress
-from pipelines.listener import ProgressListener, ProgressWriter
+from pipelines.host.listener import ProgressListener, ProgressWriter
 from tests.processes import wait_until
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -22,7 +22,7 @@ from backend.streams.model import (
     StreamStatus,
     Verdict,
 )
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, preview, reads_again, stands_still
+from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, preview, reads_again, stands_still
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BRONZE = StreamInput("table", "bronze/x", "/l/bronze")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from app.ui.conditions import predicate_text
+from app.ui.view.conditions import predicate_text
 from backend.bisect.model import Bisection
 from backend.bisect.search import may_change_rows
 from backend.diff.model import CommitChanges, VersionDiff

@@ -11,8 +11,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from app.bisect.view.words import outcome_text, read_text
-from app.ui.frames import ages
-from app.ui.theme import SURFACES, Mode, operation_style, state_style, template_name
+from app.ui.view.frames import ages
+from app.ui.view.theme import SURFACES, Mode, operation_style, state_style, template_name
 from backend.bisect.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose
 from backend.diff.values import json_value
 from backend.format import cut, things, utc_text

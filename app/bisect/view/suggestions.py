@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.ui.explanation import value_text
+from app.ui.view.explanation import value_text
 from backend.bisect.suggest import QUANTILES, Held, Measure, Suggestion
 from backend.format import UNKNOWN, count_text, percent
 

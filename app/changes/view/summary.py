@@ -15,8 +15,8 @@ from app.changes.view.sentence import (
     key_text,
     writer_text,
 )
-from app.ui.conditions import predicate_text
-from app.ui.explanation import explained
+from app.ui.view.conditions import predicate_text
+from app.ui.view.explanation import explained
 from backend.diff.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import count_text, cut, utc_text
 

@@ -10,9 +10,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import pyarrow as pa
 
-from app.ui.axes import count_axis
-from app.ui.theme import SURFACES, Mode, categories, state_style, template_name
-from app.ui.words import KeyFigure
+from app.ui.view.axes import count_axis
+from app.ui.view.theme import SURFACES, Mode, categories, state_style, template_name
+from app.ui.view.words import KeyFigure
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles

@@ -7,7 +7,7 @@ import json
 
 import pandas as pd
 
-from app.ui.words import KeyFigure
+from app.ui.view.words import KeyFigure
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.lake.files.footer import FileFooter, LoggedFile, log_statistics
 

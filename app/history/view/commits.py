@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from app.ui.table_changes import changes_text
-from app.ui.theme import operation_style
+from app.ui.view.table_changes import changes_text
+from app.ui.view.theme import operation_style
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, duration_text, things, utc_text
 from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import TableChange

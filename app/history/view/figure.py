@@ -9,8 +9,8 @@ from datetime import datetime
 
 import plotly.graph_objects as go
 
-from app.ui.axes import count_axis, time_range, version_axis, wall_clock
-from app.ui.over_versions import (
+from app.ui.view.axes import count_axis, time_range, version_axis, wall_clock
+from app.ui.view.over_versions import (
     MOST_VALUES,
     glyphs,
     over_versions_figure,
@@ -18,7 +18,7 @@ from app.ui.over_versions import (
     thinned,
     thinned_sentence,
 )
-from app.ui.theme import Mode, state_style
+from app.ui.view.theme import Mode, state_style
 from backend.format import bytes_exact, bytes_text, count_exact, count_text, signed, things, utc_text
 from backend.lake.history.jumps import Jump
 from backend.lake.model import Timeline, VersionTotals

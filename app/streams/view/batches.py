@@ -9,7 +9,7 @@ from datetime import datetime
 import pandas as pd
 
 from app.streams.view.stream import ms_text
-from app.ui.frames import ages
+from app.ui.view.frames import ages
 from backend.format import ago, things, utc_text
 from backend.streams.model import Progress
 

@@ -15,8 +15,8 @@ from typing import Any
 import plotly.io as pio
 
 from app.streams.view.stream import ms_text
-from app.ui.axes import HOVER_MOMENT, wall_clock
-from app.ui.theme import SURFACES, Mode, categories, template_name
+from app.ui.view.axes import HOVER_MOMENT, wall_clock
+from app.ui.view.theme import SURFACES, Mode, categories, template_name
 from backend.format import count_text, duration_text, rate_text, zone_of
 from backend.streams.backlog.model import Lag
 from backend.streams.batches import WORK_PHASE, Bin, Points

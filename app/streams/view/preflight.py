@@ -5,7 +5,7 @@ Rule: pure; an outcome is a sign and a word, never a colour alone; what failed c
 
 from collections.abc import Sequence
 
-from app.ui.words import markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.streams.faults import recognise
 from backend.streams.model import StreamFailure

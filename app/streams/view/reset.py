@@ -3,7 +3,7 @@
 Rule: pure; every line says what will be, not how it is done.
 """
 
-from backend.streams.reset import ResetLevel, ResetPreview, reads_again
+from backend.streams.reset.plan import ResetLevel, ResetPreview, reads_again
 
 _LABELS = {
     ResetLevel.REPROCESS: "Read all again",

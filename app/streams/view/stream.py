@@ -9,8 +9,8 @@ from datetime import datetime
 import pandas as pd
 
 from app.streams.view.streams import last_batch_at
-from app.ui.frames import ages
-from app.ui.words import KeyFigure, sentence
+from app.ui.view.frames import ages
+from app.ui.view.words import KeyFigure, sentence
 from backend.format import (
     UNKNOWN,
     ago_short,

@@ -10,8 +10,8 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.ui.frames import ages
 from app.ui.states import state_text, verdict_text, wanted_text, why_text
+from app.ui.view.frames import ages
 from backend.format import ago, rate_text, things, utc_text
 from backend.streams.acts import Action, LeftOut, Selection, blocked
 from backend.streams.backlog.words import behind_text

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from app.ui.words import KeyFigure
+from app.ui.view.words import KeyFigure
 from backend.format import (
     ago,
     ago_text,

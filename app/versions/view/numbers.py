@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.ui.axes import count_axis, time_range, value_axis, version_axis, wall_clock
-from app.ui.over_versions import (
+from app.ui.view.axes import count_axis, time_range, value_axis, version_axis, wall_clock
+from app.ui.view.over_versions import (
     MOST_VALUES,
     glyphs,
     over_versions_figure,
@@ -22,7 +22,7 @@ from app.ui.over_versions import (
     thinned,
     thinned_sentence,
 )
-from app.ui.theme import Mode
+from app.ui.view.theme import Mode
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_text, datetime_text, things, utc_text
 from backend.lake.model import VersionTotals
 from backend.query.over_versions import VersionValue

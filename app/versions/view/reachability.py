@@ -10,9 +10,9 @@ from datetime import datetime
 
 import plotly.graph_objects as go
 
-from app.ui.axes import version_axis
-from app.ui.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
-from app.ui.words import markdown_safe, sentence
+from app.ui.view.axes import version_axis
+from app.ui.view.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
+from app.ui.view.words import markdown_safe, sentence
 from backend.format import UNKNOWN, ago, clock_text, things
 from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
 from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, Run

@@ -8,7 +8,7 @@ import pytest
 
 from app.bisect.view import probes as view
 from app.bisect.view import words
-from app.ui.theme import MAX_POINTS
+from app.ui.view.theme import MAX_POINTS
 from backend.bisect.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Source, Verdict
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
 

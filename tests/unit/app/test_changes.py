@@ -31,7 +31,7 @@ from app.changes.view.sentence import (
     key_text,
 )
 from app.changes.view.summary import escaped, to_markdown
-from app.ui.conditions import predicate_text, without_ids
+from app.ui.view.conditions import predicate_text, without_ids
 from backend.diff.model import (
     ApartCounts,
     CommitChanges,

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from app.pipeline import view
+from app.pipeline.view import graph as view
 from backend.streams.graph import build_graph
 from backend.streams.model import ExpectationCount, Progress, StreamInput, StreamState, StreamStatus, Verdict
 from tests.unit.test_stream_graph import BRONZE, GOLD, NOW, OUTSIDE, SILVER, batch, status

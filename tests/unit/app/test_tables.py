@@ -7,8 +7,8 @@ import pytest
 
 from app.overview.view import attention_sentence, most_troubled
 from app.tables import view
-from app.ui import words
 from app.ui.lake import LakeReading
+from app.ui.view import words
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 

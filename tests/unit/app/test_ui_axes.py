@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.ui import axes
+from app.ui.view import axes
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -1,6 +1,6 @@
 """A line over very many versions keeps what stands out."""
 
-from app.ui.over_versions import thinned
+from app.ui.view.over_versions import thinned
 
 
 def test_thinning_keeps_the_peak_and_the_last() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.ui import theme
+from app.ui.view import theme
 
 
 @pytest.mark.parametrize(

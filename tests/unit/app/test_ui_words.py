@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from app.ui import words as frame
-from app.ui.words import linked, markdown_safe
+from app.ui.view import words as frame
+from app.ui.view.words import linked, markdown_safe
 from backend.lake.model import TableRef
 from backend.streams.model import HostHeartbeat
 from tests.unit.app.made import NOW, REF

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.ui.theme import MAX_POINTS
+from app.ui.view.theme import MAX_POINTS
 from app.versions.view import numbers as view
 from backend.lake.model import VersionTotals
 from backend.query.over_versions import VersionValue

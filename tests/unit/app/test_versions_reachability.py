@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from app.ui.theme import MAX_POINTS
+from app.ui.view.theme import MAX_POINTS
 from app.versions.view import reachability as view
 from backend.lake.retention.answers import judge_version
 from backend.lake.retention.runs import DELETED_FILES, FilesSeen, Vacuum, judge

@@ -1,0 +1,122 @@
+"""`weir start|stop|drain|restart`: of one stream, or of many that are chosen by a rule.
+
+Rule: an act is the wish of a named person with a reason; the host carries it out. It is written for all streams or for
+none, and who was left out is said.
+"""
+
+from typing import TYPE_CHECKING
+
+from app.cli import documents
+from app.cli.output import now, print_json, print_table, say
+from app.cli.streams import preflight
+from app.cli.streams.listing import NO_HOST_HINT, actor, control_store, is_host_alive, known_streams
+from app.cli.tables.lake import services
+from backend.errors import StreamNotFoundError
+from backend.format import things
+from backend.streams.acts import Action, ActPlan, Selection, plan_acts
+
+if TYPE_CHECKING:
+    from backend.settings import Settings
+    from backend.store.store import ControlStore
+    from backend.streams.model import Desired, StreamStatus
+    from backend.streams.preflight.model import Preflight
+
+Found = dict[str, "Preflight"]
+
+
+def request(action: Action, selection: Selection, reason: str, *, as_json: bool) -> int:
+    """Write the wishes; the exit code says whether they were accepted, not whether they have been carried out.
+
+    A start is asked for whatever a preflight finds; what stands against it is said.
+    """
+    settings, _ = services()
+    with control_store(settings) as store:
+        plan, found = _planned(store, action, selection, settings)
+        assert store is not None
+        names = [each.declaration.name for each in plan.asked]
+        wishes = store.request_all(names, action, reason=reason, actor=actor(), now=now())
+        alive = is_host_alive(store.hosts(), settings)
+    if as_json:
+        told = [_wish(wish, found.get(wish.name), alive=alive) for wish in wishes]
+        print_json(told[0] if selection.name else [*told, *_left_out(plan)])
+        return 0
+    for wish in wishes:
+        say(
+            f"{wish.name}: {wish.state.value} asked for by {wish.actor}. `weir stream {wish.name}` shows when it is so."
+        )
+        _say_against(found.get(wish.name))
+    _say_left_out(plan)
+    if wishes and not alive:
+        say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
+    return 0
+
+
+def preview(action: Action, selection: Selection, *, as_json: bool) -> int:
+    """Say what would be asked of whom, and ask nothing."""
+    settings, _ = services()
+    with control_store(settings) as store:
+        plan, found = _planned(store, action, selection, settings)
+    if as_json:
+        print_json([*(_as_it_is(each, action, found) for each in plan.asked), *_left_out(plan)])
+        return 0
+    say(f"{action} would be asked of {things(len(plan.asked), 'stream')}, in this order. Nothing was asked.")
+    for each in plan.asked:
+        desired = each.desired.state.value if each.desired else "–"
+        say(f"{each.declaration.name}: wanted {desired}, observed {each.state.value}")
+        _say_against(found.get(each.declaration.name))
+    _say_left_out(plan)
+    return 0
+
+
+def _planned(
+    store: "ControlStore | None", action: Action, selection: Selection, settings: "Settings"
+) -> tuple[ActPlan, Found]:
+    """Who is asked, and what stands against each start."""
+    if store is None:
+        raise StreamNotFoundError("no stream is declared: there is no control store", hint=NO_HOST_HINT)
+    plan = plan_acts(action, selection, known_streams(settings)[0], now=now())
+    if action in ("stop", "drain"):
+        return plan, {}
+    names = [each.declaration.name for each in plan.asked]
+    return plan, {name: preflight.load(settings, services()[1], store, name) for name in names}
+
+
+def _wish(wish: "Desired", found: "Preflight | None", *, alive: bool) -> documents.Document:
+    return {
+        "name": wish.name,
+        "asked": True,
+        "desired": wish.state.value,
+        "generation": wish.generation,
+        "reason": wish.reason,
+        "actor": wish.actor,
+        "requested_at": wish.requested_at,
+        "host_alive": alive,
+        "preflight": preflight.document(found) if found else None,
+    }
+
+
+def _as_it_is(status: "StreamStatus", action: Action, found: Found) -> documents.Document:
+    against = found.get(status.declaration.name)
+    return {
+        "name": status.declaration.name,
+        "asked": False,
+        "would_ask": action,
+        "desired": status.desired.state.value if status.desired else None,
+        "state": status.state.value,
+        "preflight": preflight.document(against) if against else None,
+    }
+
+
+def _left_out(plan: ActPlan) -> list[documents.Document]:
+    return [{"name": each.name, "asked": False, "left_out": each.why} for each in plan.left_out]
+
+
+def _say_left_out(plan: ActPlan) -> None:
+    if plan.left_out:
+        print_table(("left out", "why"), ((each.name, each.why) for each in plan.left_out))
+
+
+def _say_against(found: "Preflight | None") -> None:
+    if found and not found.ok:
+        preflight.say_checks(found.failed)
+        say("It fails or loses rows as long as this stands.", style="yellow")

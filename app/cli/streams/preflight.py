@@ -1,0 +1,66 @@
+"""`weir preflight`: whether a stream can go on, as a list of checks with their evidence.
+
+Rule: reads alone, also for a stream that runs; what could not be looked at is unknown, and fails nothing.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from app.cli.output import now, one_line, print_json, say
+from app.cli.streams.listing import control_store
+from app.cli.tables.lake import services
+from backend.errors import StreamNotFoundError
+from backend.format import things
+from backend.lake.lake import Lake
+from backend.settings import Settings
+from backend.streams.preflight.model import Check, Outcome, Preflight
+from backend.streams.preflight.reading import preflight as load_preflight
+
+if TYPE_CHECKING:
+    from backend.store.store import ControlStore
+
+SIGNS = {Outcome.OK: "✓", Outcome.WARNING: "▲", Outcome.FAILED: "✕", Outcome.UNKNOWN: "?"}
+STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red", Outcome.UNKNOWN: "dim"}
+
+
+def preflight(name: str, *, as_json: bool) -> int:
+    """Ends with 0 when nothing stands against a start, else 1."""
+    settings, lake = services()
+    with control_store(settings) as store:
+        if store is None:
+            raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint="start a host: `weir up`")
+        found = load(settings, lake, store, name)
+    if as_json:
+        print_json(document(found))
+    else:
+        _print(found)
+    return 0 if found.ok else 1
+
+
+def load(settings: Settings, lake: Lake, store: "ControlStore", name: str) -> Preflight:
+    """Raises `StreamNotFoundError` or `StoreError`."""
+    return load_preflight(settings, lake, store, name, now=now())
+
+
+def document(found: Preflight) -> dict[str, object]:
+    checks = [
+        {"name": c.name, "ok": c.ok, "outcome": c.outcome.value, "detail": c.detail, "remedy": c.remedy}
+        for c in found.checks
+    ]
+    return {"ok": found.ok, "checks": checks}
+
+
+def say_checks(checks: Iterable[Check]) -> None:
+    """A line for each check, and one for its remedy where something is to be done."""
+    for check in checks:
+        sign = f"{SIGNS[check.outcome]} {check.outcome.value:<8}"
+        say(f"{sign} {one_line(check.name)}: {one_line(check.detail)}", style=STYLES[check.outcome])
+        if check.remedy and check.outcome is not Outcome.OK:
+            say(f"           → {one_line(check.remedy)}")
+
+
+def _print(found: Preflight) -> None:
+    say_checks(found.checks)
+    failed = len(found.failed)
+    said = f"cannot go on: {things(failed, 'check')} failed" if failed else "can go on"
+    say(f"\n{found.name} {said}", style="bold")

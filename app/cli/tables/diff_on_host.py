@@ -1,0 +1,66 @@
+"""`weir diff … --on host`: the comparison as a job of the stream host.
+
+Rule: who asks what is being computed waits for the same job. Ctrl-C cancels the job that this command asked for, which
+may leave a part of the answer, and only leaves one that somebody else did.
+"""
+
+from typing import TYPE_CHECKING
+
+from app.cli.output import now, say
+from app.cli.streams.jobs import START, awaited, require_host
+from app.cli.streams.listing import actor, control_store
+from backend.diff.host_job import job_request, read_answer, results_lake
+from backend.diff.model import DiffMethod, VersionDiff
+from backend.diff.prepare import PreparedDiff
+from backend.errors import JobError, JobResultMissingError
+from backend.jobs.model import Job, JobRequest, JobState
+from backend.settings import Settings
+
+if TYPE_CHECKING:
+    from backend.store.store import ControlStore
+
+
+def compared(prepared: PreparedDiff, settings: Settings) -> VersionDiff:
+    """The difference as the host finds it, or what it had found when it was ended; raises `JobError` when the job
+    found nothing or nobody does it."""
+    if prepared.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
+        return prepared.outline
+    wanted = job_request(prepared, actor=actor(), reason="weir diff", time_limit_s=settings.jobs.time_limit_s)
+    with control_store(settings) as store:
+        if store is None:
+            raise JobError("there is no control store, so no stream host either", hint=START)
+        done = _done(store, settings, wanted)
+        try:
+            return read_answer(results_lake(settings), settings, prepared, done)
+        except JobResultMissingError:
+            again = _done(store, settings, wanted, instead_of=done.job_id)
+        return read_answer(results_lake(settings), settings, prepared, again)
+
+
+def _done(store: "ControlStore", settings: Settings, wanted: JobRequest, *, instead_of: str | None = None) -> Job:
+    known, asked_at = store.jobs.find(wanted.fingerprint), now()
+    if known is None or known.state is not JobState.DONE or known.job_id == instead_of:
+        require_host(store, settings)
+    job = store.jobs.submit(wanted, now=asked_at, instead_of=instead_of)
+    try:
+        return _ended(store, settings, job)
+    except KeyboardInterrupt:
+        if job.requested_at != asked_at:
+            raise
+        job = store.jobs.cancel(job.job_id, actor=actor(), reason="Ctrl-C", now=now())
+        say(f"job {job.job_id} is cancelled, Ctrl-C again does not wait", style="dim", to_stderr=True)
+    try:
+        return _ended(store, settings, job)
+    except JobError:
+        raise KeyboardInterrupt from None
+
+
+def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:
+    job = awaited(store, settings, job, hint=f"{START}; the same command finds the job again")
+    if job.result_uri is not None:
+        return job
+    if job.state is JobState.CANCELLED:
+        raise JobError(f"job {job.job_id} was cancelled", hint="compare again to begin anew")
+    if job.state is JobState.FAILED:
+        raise JobError(f"the stream host could not compare: {job.error}", hint=job.hint)
+    return job

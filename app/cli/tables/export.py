@@ -1,0 +1,82 @@
+"""`weir export T -o FILE`: every row of a version as CSV, Parquet or Arrow.
+
+Rule: the file has its name once it is whole; whatever ends the export before leaves nothing behind.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import pyarrow as pa
+
+from app.cli.output import print_json, say
+from app.cli.tables.lake import opened
+from backend.diff.versions import resolve_version
+from backend.errors import ColumnNotFoundError, ExportError
+from backend.format import bytes_text, things
+from backend.lake.model import Snapshot
+from backend.lake.rows.filters import parse_filter
+from backend.lake.table.schema import fields
+from backend.query.export import FORMATS, Format, encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    name: str
+    output: Path
+    at: str | None
+    where: str | None
+    columns: str | None
+    form: str | None
+
+
+def export(request: Request, *, as_json: bool) -> int:
+    lake, ref = opened(request.name)
+    form = _format(request)
+    snapshot = lake.snapshot(ref, resolve_version(lake, ref, request.at or "latest"))
+    where = parse_filter(request.where or "", fields(snapshot.metadata))
+    num_rows = _write(request.output, lake.all_rows(snapshot, _columns(snapshot, request.columns), where), form)
+    size = request.output.stat().st_size
+    if as_json:
+        print_json({
+            "name": ref.name, "uri": ref.uri, "version": snapshot.version, "format": form.suffix, "rows": num_rows,
+            "size_bytes": size, "file": str(request.output),
+        })  # fmt: skip
+    else:
+        say(f"{things(num_rows, 'row')} of {ref.name} v{snapshot.version} in {request.output} ({bytes_text(size)})")
+    return 0
+
+
+def _write(output: Path, rows: pa.RecordBatchReader, form: Format) -> int:
+    """Returns how many rows there are."""
+    num_rows, folder = 0, output.absolute().parent
+    try:
+        with NamedTemporaryFile(dir=folder, prefix=f".{output.name}.", delete=False) as draft:
+            try:
+                for rows_more, piece in encoded(rows, form):
+                    num_rows += rows_more
+                    draft.write(piece)
+                draft.close()
+                Path(draft.name).chmod(0o644)
+                Path(draft.name).replace(output)
+            finally:
+                Path(draft.name).unlink(missing_ok=True)
+    except OSError as exc:
+        raise ExportError(f"{output} cannot be written: {exc.strerror or exc}", hint="choose another file") from exc
+    return num_rows
+
+
+def _format(request: Request) -> Format:
+    named = (request.form or request.output.suffix.lstrip(".")).lower()
+    if named not in FORMATS:
+        raise ExportError(f"{named or 'a file without an ending'} is no format", hint=f"one of: {', '.join(FORMATS)}")
+    return FORMATS[named]
+
+
+def _columns(snapshot: Snapshot, text: str | None) -> tuple[str, ...]:
+    every = [field.path for field in fields(snapshot.metadata) if field.depth == 0]
+    asked = [name.strip() for name in (text or "").split(",") if name.strip()]
+    for name in asked:
+        if name not in every:
+            raise ColumnNotFoundError(f"there is no column {name!r}", hint=f"there are: {', '.join(every[:8])}")
+    return tuple(asked or every)

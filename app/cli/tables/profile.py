@@ -1,0 +1,112 @@
+"""`weir profile T`: what the columns of a version hold, and what differs from another version.
+
+Rule: what reading costs is said on stderr before it begins; only answers go to stdout.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from app.cli.documents import Document
+from app.cli.output import one_line, print_json, print_table, say
+from app.cli.tables.lake import opened
+from app.profile.view import words
+from backend.diff.versions import resolve_version
+from backend.errors import TableError
+from backend.format import count_text
+from backend.lake.files.stats import column_totals
+from backend.lake.lake import Lake
+from backend.lake.model import Snapshot, TableRef
+from backend.query.profile import ColumnProfile, Profile, Profiles, from_log, with_statistics
+
+
+def profile(name: str, at: str | None, against: str | None, *, from_statistics: bool, as_json: bool) -> int:
+    lake, ref = opened(name)
+    versions = [resolve_version(lake, ref, text) for text in (against, at or "latest") if text is not None]
+    snapshots = [lake.snapshot(ref, version) for version in dict.fromkeys(versions)]
+    if from_statistics:
+        found = [from_log(each, column_totals(each, with_statistics(each))) for each in snapshots]
+    else:
+        found = _read(lake, ref, snapshots)
+    before, after = (found[0], found[-1]) if against is not None else (None, found[-1])
+    if as_json:
+        print_json(document(ref, after, before))
+    else:
+        _print(ref, after, before)
+    return 0
+
+
+def _read(lake: Lake, ref: TableRef, snapshots: Sequence[Snapshot]) -> list[Profile]:
+    size, files = sum(each.size_bytes for each in snapshots), sum(each.num_files for each in snapshots)
+    say(words.cost_sentence(size, files), style="dim", to_stderr=True)
+    with closing(Profiles().over(lake, ref, [each.version for each in snapshots])) as steps:  # type: ignore[type-var]
+        *_, last = steps
+    by_version = {value.version: value for value in last.values}
+    for value in by_version.values():
+        if value.problem:
+            raise TableError(f"v{value.version} could not be read: {value.problem}")
+    return [by_version[each.version].value for each in snapshots]
+
+
+# JSON ------------------------------------------------------------------------------------------------------------
+
+
+def document(ref: TableRef, found: Profile, before: Profile | None) -> Document:
+    printed: Document = {"name": ref.name, "uri": ref.uri, **_profile(found)}
+    if before is None:
+        return printed
+    return printed | {"against": _profile(before), "differences": words.differences(before, found)}
+
+
+def _profile(found: Profile) -> Document:
+    return {
+        "version": found.version,
+        "rows": found.rows,
+        "source": "rows" if found.is_read else "statistics",
+        "columns": [_column(column) for column in found.columns],
+    }
+
+
+def _column(column: ColumnProfile) -> Document:
+    return {
+        "column": column.column,
+        "type": column.type,
+        "rows": column.rows,
+        "nulls": column.nulls,
+        "null_share": column.null_share,
+        "lowest": column.lowest,
+        "highest": column.highest,
+        "is_exact": column.is_exact,
+        "distinct_approx": column.distinct,
+        "top": [{"value": top.value, "rows": top.rows} for top in column.top],
+        "bins": [{"low": each.low, "high": each.high, "rows": each.rows} for each in column.bins],
+    }
+
+
+# for people ------------------------------------------------------------------------------------------------------
+
+
+def _print(ref: TableRef, found: Profile, before: Profile | None) -> None:
+    say(f"{ref.name} · v{found.version}", style="bold")
+    say(words.source_sentence(found))
+    if before is not None:
+        for line in words.difference_lines(before, found):
+            say(f"  {one_line(line)}")
+    say()
+    print_table(
+        ("column", "type", "null share", "nulls", "distinct", "lowest", "highest", "commonest", "spread"),
+        (
+            (
+                column.column,
+                column.type,
+                words.nulls_text(column),
+                count_text(column.nulls),
+                words.distinct_text(column),
+                words.bound_text(column, "lowest"),
+                words.bound_text(column, "highest"),
+                words.top_text(column),
+                words.spread_text(column.bins),
+            )
+            for column in found.columns
+        ),
+        right=("null share", "nulls", "distinct"),
+    )

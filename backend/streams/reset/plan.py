@@ -1,0 +1,186 @@
+"""Starting a stream over: what each level reads again, what it risks, and what undo brings back.
+
+Rule: pure; nothing is thrown away: the checkpoint is set aside, and a table is only written to by commits that a
+restore takes back.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from backend.errors import StreamError
+from backend.format import bytes_text, things
+from backend.jobs.model import JobKind, JobRequest
+from backend.streams.backlog.model import Backlog
+from backend.streams.model import (
+    Desired,
+    InputKind,
+    Observed,
+    StreamDeclaration,
+    StreamState,
+    StreamStatus,
+)
+from backend.streams.reset.starts import Starts
+
+TIME_LIMIT_S = 3_600.0
+
+
+class ResetLevel(StrEnum):
+    REPROCESS = "reprocess"  # a new checkpoint; the table stays
+    FROM = "from"  # the same, from a version, an offset or a time on
+    FULL = "full"  # a new checkpoint and an empty table
+    UNDO = "undo"  # the checkpoint that was set aside last, and the table as it was then
+
+
+AGAIN = (ResetLevel.REPROCESS, ResetLevel.FROM)  # the table stays as it is
+EFFECTS: Mapping[ResetLevel, str] = {
+    ResetLevel.REPROCESS: "its checkpoint is set aside; its next start reads its sources from their beginning",
+    ResetLevel.FROM: "its checkpoint is set aside; its next start reads its sources from there on",
+    ResetLevel.FULL: "its checkpoint is set aside and its tables are emptied; its next start fills them anew",
+    ResetLevel.UNDO: "the checkpoint set aside last comes back, and its tables are restored to what they were then",
+}
+
+
+_TWICE = {
+    "kafka": "each row is sent again, with a new position",
+    "postgresql": "rows are written over by key, and those that the source has no longer stay",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRequest:
+    """What a host is asked to do; where the stream's checkpoint and tables lie, it knows itself. `starts`: of FROM."""
+
+    stream: str
+    level: ResetLevel
+    starts: Starts = field(default_factory=dict)
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> "ResetRequest":
+        """Raises `StreamError` for what is no request."""
+        try:
+            found = json.loads(text)
+            return cls(str(found["stream"]), ResetLevel(found["level"]), dict(found.get("starts") or {}))
+        except (ValueError, KeyError, TypeError) as exc:
+            raise StreamError(f"a reset cannot be read: {exc}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPreview:
+    """`refused`: why it may not be done; empty where it may. `again`: what is read again, None for an undo."""
+
+    stream: str
+    level: ResetLevel
+    refused: str
+    effect: str
+    again: Backlog | None
+    risks: tuple[str, ...]
+    downstream: tuple[str, ...]
+
+
+def preview(
+    status: StreamStatus,
+    level: ResetLevel,
+    others: Sequence[StreamDeclaration],
+    *,
+    again: Backlog | None,
+    set_aside: Sequence[str],
+) -> ResetPreview:
+    """`again`: what a first start would read; `set_aside`: the names of earlier checkpoints, oldest first."""
+    declared = status.declaration
+    return ResetPreview(
+        declared.name,
+        level,
+        _refused(status, level, set_aside),
+        EFFECTS[level],
+        None if level is ResetLevel.UNDO else again,
+        tuple(_risks(declared, level)),
+        tuple(_downstream(declared, level, others)),
+    )
+
+
+def stands_still(desired: Desired | None, observed: Observed | None) -> bool:
+    """Whether no host runs it or is about to. One that failed for good or has read all rests, though wanted."""
+    if observed is None:
+        return desired is None or desired.is_rest
+    if observed.state is StreamState.STOPPED:
+        return desired is None or desired.is_rest
+    return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
+
+
+def reset_job(request: ResetRequest, *, actor: str, reason: str) -> JobRequest:
+    """What a host is asked; each is a job of its own, whoever asked the same before."""
+    fingerprint = f"reset {uuid.uuid4().hex}"
+    return JobRequest(JobKind.RESET, request.stream, fingerprint, request.text(), actor, reason, TIME_LIMIT_S)
+
+
+def reads_again(again: Backlog | None) -> str:
+    """ "1.2 M rows, 3 files, 12 MB", or that nobody knows."""
+    if again is None:
+        return "nothing"
+    parts = [things(again.rows, "row")] if again.rows is not None else []
+    parts += [things(again.files, "file")] if again.files is not None else []
+    parts += [bytes_text(again.size_bytes)] if again.size_bytes is not None else []
+    unknown = f"; {again.unknown}" if again.unknown else ""
+    return (", ".join(parts) or "nobody knows how much") + unknown
+
+
+def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str]) -> str:
+    if status.declaration.is_attached:
+        return f"another Spark application runs it: {status.declaration.pipeline}"
+    if status.declaration.outside and level is ResetLevel.FULL:
+        return f"nobody here empties {status.declaration.writes_to}: empty it yourself, then reprocess"
+    if not status.declaration.reset_allowed and level is not ResetLevel.UNDO:
+        return "it is declared with reset_allowed=False: its source no longer holds what its table does"
+    if not stands_still(status.desired, status.observed):
+        return f"it is {status.state.value.lower()}: stop it first"
+    if level is ResetLevel.FROM and (status.declaration.is_view or not status.declaration.inputs):
+        return "a view is computed from all rows each time"
+    if level is ResetLevel.UNDO and not set_aside:
+        return "no checkpoint of it was set aside"
+    return ""
+
+
+def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
+    if level is ResetLevel.UNDO:
+        stays = f"{declared.writes_to} keeps what the stream wrote since the reset"
+        return [stays if declared.outside else "what the stream wrote since the reset leaves its tables"]
+    twice = _TWICE.get(declared.sink, "nobody here knows what it does with rows that come twice")
+    risks = [f"{declared.writes_to} keeps what it holds: {twice}"] if declared.outside else []
+    if level in AGAIN and declared.sink == "append":
+        risks.append(f"{declared.sink_table} keeps its rows: each row that is read again is there twice")
+    if level is ResetLevel.FROM:
+        risks.append("what lies before that place and was not read yet is never read")
+    if declared.is_view:
+        risks.append("none: a view is computed from all rows each time")
+    if any(each.kind == InputKind.KAFKA for each in declared.inputs):
+        risks.append("what its topics no longer hold is not read again")
+    if any(each.is_table for each in declared.inputs) and not declared.is_view:
+        risks.append("rows come as its sources hold them now: what they were before an update or a delete is not read")
+    return risks
+
+
+def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence[StreamDeclaration]) -> list[str]:
+    """What each stream that reads the table will see."""
+    said = []
+    for other in others:
+        reads = [each for each in other.inputs if each.is_table and each.uri == declared.sink_uri]
+        if not reads or other.name == declared.name:
+            continue
+        read = reads[0]
+        if other.is_view:
+            said.append(f"{other.name} is computed anew")
+        elif read.kind == InputKind.CHANGE_FEED:
+            said.append(f"{other.name} gets each change as a change: deletes, then inserts")
+        elif level in AGAIN and declared.sink == "append":
+            said.append(f"{other.name} gets the doubled rows as new ones")
+        elif read.options.get("skipChangeCommits", "").lower() == "true":
+            said.append(f"{other.name} passes over the commit that takes rows away, and gets the new rows as new ones")
+        else:
+            said.append(f"{other.name} fails at the commit that takes rows away: reset it as well")
+    return said

@@ -1,0 +1,262 @@
+"""Says all that is wrong with the declared streams at once, each with file and line, before anything starts.
+
+Rule: `find_problems` needs no Spark. `Analysis` plans every function on rows that never come, so it reads and writes
+nothing. Run as `python -m pipelines.declare.check [MODULE]`: problems as JSON lines.
+"""
+
+import difflib
+import json
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from backend.errors import LakehouseError, SettingsError
+from backend.settings import Settings, load_settings
+from pipelines.declare.expectations import BROKEN, OnViolation
+from pipelines.declare.registry import Registry, load_registry
+from pipelines.declare.spec import Place, Problem, StreamKind, StreamSpec, ViewSpec
+from pipelines.sinks.base import OnwardSink
+from pipelines.spark.failures import SpecError, describe
+from pipelines.spark.quarantine import quarantine_schema
+from pipelines.spark.session import open_session
+from pipelines.spark.tables import Evolution, TableSpec, differences, parse_schema
+
+# A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
+_NAME = re.compile(r"[a-z0-9_]{1,63}")
+
+
+class PipelineError(LakehouseError):
+    """Declarations that cannot work together; the message lists all of them."""
+
+    exit_code = 2
+
+
+def find_problems(registry: Registry) -> tuple[Problem, ...]:
+    """What cannot work, as far as names tell."""
+    return (
+        *registry.problems,
+        *_repeated(registry),
+        *(problem for stream in registry.streams for problem in _stream_problems(stream)),
+        *_shared_tables(registry),
+        *_unknown_inputs(registry),
+        *_cycles(registry),
+    )
+
+
+def refuse_problems(registry: Registry) -> None:
+    """Raises `PipelineError` with every problem in it."""
+    if problems := find_problems(registry):
+        raise PipelineError(
+            "\n".join(["streams are declared in a way that cannot work:", *map(str, problems)]),
+            hint="weir pipelines check says the same without starting anything",
+        )
+
+
+def in_order(registry: Registry) -> tuple[StreamSpec, ...]:
+    """Streams after those whose tables they read; raises `CycleError`."""
+    writers = {table.name: stream.name for stream in registry.streams for table in stream.writes}
+    read = {stream.name: registry.through_views(stream.reads) for stream in registry.streams}
+    graph = {name: {writers[table] for table in tables if table in writers} for name, tables in read.items()}
+    return tuple(registry.get(name) for name in TopologicalSorter(graph).static_order())
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What each function returns, found without reading a row.
+
+    `schemas`: columns of each table that a stream writes, by name. `problems`: why a function or its table cannot
+    work. A stream that reads a table without known columns is left out: its input's problem is told already.
+    """
+
+    registry: Registry
+    session: SparkSession
+    settings: Settings
+    schemas: dict[str, StructType] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def run(self) -> "Analysis":
+        for stream in in_order(self.registry):
+            declared = self.registry.tables()
+            inputs = self.registry.through_views(stream.reads)
+            if all(name in self.schemas for name in inputs if name in declared):
+                self._analyse(stream)
+        return self
+
+    def _analyse(self, stream: StreamSpec) -> None:
+        inputs = replace(self.registry.inputs(self.session, self.settings, stream.name), schemas=self.schemas)
+        if stream.kind is StreamKind.MATERIALIZED_VIEW:
+            inputs = replace(inputs, versions={})
+        try:
+            rows = stream.rows(inputs).schema
+            for table, schema in table_schemas(self.session, stream, rows):
+                self._keep(stream, table, schema)
+        except LakehouseError as exc:
+            self.problems.append(Problem(stream.declared_at, stream.name, exc.message, exc.hint))
+        except Exception as exc:  # noqa: BLE001 (job boundary: the function is a user's)
+            self.problems.append(Problem(stream.declared_at, stream.name, ": ".join(describe(exc))))
+
+    def _keep(self, stream: StreamSpec, table: TableSpec, schema: StructType) -> None:
+        uri = table.uri(self.settings)
+        if stream.kind is StreamKind.MATERIALIZED_VIEW or not DeltaTable.isDeltaTable(self.session, uri):
+            self.schemas[table.name] = schema
+            return
+        present = self.session.read.format("delta").load(uri).schema
+        new = [each for each in schema if each.name not in present.names and table.evolution is not Evolution.FAIL]
+        self.schemas[table.name] = StructType([*present, *new])
+        if refused := differences(present, schema, table.evolution):
+            hint = "allow it by evolution='add columns' or 'widen types', or write another table"
+            self.problems.append(
+                Problem(stream.declared_at, stream.name, f"rows do not fit {table.name}: {'; '.join(refused)}", hint)
+            )
+
+
+def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -> list[tuple[TableSpec, StructType]]:
+    """Each table that the stream writes with its columns, for judged rows of this schema; raises `SpecError`."""
+    derived = zip(stream.writes, _derived(session, stream, rows), strict=True)
+    return [(table, _declared(session, table, schema)) for table, schema in derived]
+
+
+def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Iterator[StructType]:
+    plain = StructType([each for each in rows if each.name != BROKEN])
+    if isinstance(stream.sink, OnwardSink):
+        stream.sink.judge(session.createDataFrame([], plain))
+    else:
+        yield stream.sink.table_schema(plain)
+        for _ in stream.sink.beside(stream.table):
+            yield stream.sink.beside_schema(plain)
+    if stream.quarantine:
+        yield quarantine_schema(plain)
+
+
+def _declared(session: SparkSession, table: TableSpec, rows: StructType) -> StructType:
+    """The columns that a table declares, all of which the rows must have."""
+    if table.schema is None:
+        return rows
+    declared = parse_schema(session, table.schema)
+    if missing := [name for name in declared.names if name not in rows.names]:
+        raise SpecError(
+            f"schema of {table.name} has {', '.join(missing)}, which the function does not return",
+            hint=f"it returns {', '.join(rows.names)}",
+        )
+    return declared
+
+
+def _repeated(registry: Registry) -> Iterator[Problem]:
+    declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
+    first: dict[str, Place] = {}
+    for each in declared:
+        if each.name in first:
+            yield Problem(each.declared_at, each.name, f"is declared twice, first at {first[each.name]}", "rename one")
+        first.setdefault(each.name, each.declared_at)
+        if not _NAME.fullmatch(each.name):
+            yield Problem(each.declared_at, repr(each.name), "is no name", "use a-z, 0-9 and _, at most 63 characters")
+
+
+def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
+    said = [expectation.name for expectation in stream.expectations]
+    if len(set(said)) < len(said) or not all(_NAME.fullmatch(name) for name in said):
+        message = "names of expectations must differ and use a-z, 0-9 and _"
+        yield Problem(stream.declared_at, stream.name, message, "rename one")
+    for expectation in stream.expectations:
+        if expectation.on_violation not in list(OnViolation):
+            message = f"expectation {expectation.name}: on_violation={expectation.on_violation!r} is not known"
+            yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(OnViolation)}")
+    if not stream.sources:
+        yield Problem(stream.declared_at, stream.name, "reads nothing", "name a source, or a table as a parameter")
+
+
+def _shared_tables(registry: Registry) -> Iterator[Problem]:
+    """Two writers of one table, also of a database's. A topic may have several."""
+    owners: dict[str, StreamSpec] = {}
+    for stream in registry.streams:
+        written = [(table.location or table.path, table.name) for table in stream.writes]
+        written += [(stream.outside, stream.outside)] * (stream.sink.kind == "postgresql")
+        for where, name in written:
+            other = owners.setdefault(where, stream)
+            if other is not stream and other.name != stream.name:
+                message = f"writes {name}, as {other.name} at {other.declared_at} does"
+                yield Problem(stream.declared_at, stream.name, message, "unite the inputs in one function")
+
+
+def _unknown_inputs(registry: Registry) -> Iterator[Problem]:
+    known = {*registry.tables(), *(view.name for view in registry.views)}
+    declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
+    for each in declared:
+        for name in dict.fromkeys(name for source in each.sources for name in source.tables):
+            if name in known or "/" in name:
+                continue
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "declare it, or name a table by its URI"
+            yield Problem(each.declared_at, each.name, f"reads {name}, which is not declared", hint)
+
+
+def _cycles(registry: Registry) -> Iterator[Problem]:
+    graph = {view.name: {name for source in view.sources for name in source.tables} for view in registry.views}
+    graph |= {stream.name: set(stream.reads) for stream in registry.streams}
+    aliases = {table.name: stream.name for stream in registry.streams for table in stream.writes}
+    try:
+        TopologicalSorter(
+            {name: {aliases.get(each, each) for each in reads} for name, reads in graph.items()}
+        ).prepare()
+    except CycleError as exc:
+        around = list(reversed(exc.args[1]))
+        declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
+        first = next(each for each in declared if each.name == around[0])
+        yield Problem(
+            first.declared_at, first.name, f"reads what comes of itself: {' → '.join(around)}", "cut the cycle"
+        )
+
+
+def check(settings: Settings) -> list[Problem]:
+    """Everything that is wrong with the declared pipelines; starts a small Spark of its own where names are right."""
+    try:
+        registry = load_registry(settings)
+    except SettingsError:
+        raise
+    except Exception as exc:  # noqa: BLE001 (a user's module)
+        return [_failed_import(exc)]
+    if problems := find_problems(registry):
+        return list(problems)
+    with tempfile.TemporaryDirectory(prefix="weir-check-") as folder:
+        session = open_session(load_settings(home=Path(folder), spark={"master": "local[1]"}))
+        try:
+            return Analysis(registry, session, settings).run().problems
+        finally:
+            session.stop()
+
+
+def _failed_import(exc: Exception) -> Problem:
+    if isinstance(exc, SyntaxError):
+        return Problem(Place(exc.filename or "", exc.lineno or 0), "module", f"SyntaxError: {exc.msg}")
+    ours = str(Path(__file__).parent)
+    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if "importlib" not in frame.filename]
+    theirs = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
+    return Problem(Place(theirs[-1].filename, theirs[-1].lineno or 0), "module", f"{type(exc).__name__}: {exc}")
+
+
+def main(modules: list[str]) -> int:
+    settings = load_settings(host={"pipelines": modules}) if modules else load_settings()
+    try:
+        problems = check(settings)
+    except LakehouseError as exc:
+        sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
+        return exc.exit_code
+    for problem in problems:
+        place = {"file": problem.declared_at.file, "line": problem.declared_at.line}
+        sys.stdout.write(
+            json.dumps({**place, "name": problem.name, "message": problem.message, "hint": problem.hint}) + "\n"
+        )
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,220 @@
+"""How a user declares a pipeline: a function for each table, in the words of `pyspark.pipelines`.
+
+Rule: declaring starts nothing. What is wrong is kept with its file and line, so that all of it can be told at once.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from pipelines.declare.expectations import Expectation
+from pipelines.declare.spec import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
+from pipelines.sinks.append import append
+from pipelines.sinks.base import OnwardSink, Sink
+from pipelines.sources.base import Source
+from pipelines.sources.delta import table
+from pipelines.sources.kafka import KafkaSource
+from pipelines.spark.dead_letters import dead_letters_of
+from pipelines.spark.tables import Evolution, TableSpec
+
+_F = TypeVar("_F", bound=Function)
+Sources = Source | Sequence[Source]
+_TRIGGER = re.compile(r"(\d+(?:\.\d+)?) *(millisecond|second|minute|hour)s?", re.IGNORECASE)
+_SECONDS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}
+
+
+class TriggerError(ValueError):
+    """A trigger is not understood, or cannot be had."""
+
+
+@dataclass(slots=True, eq=False)
+class Pipeline:
+    """Streams that belong together. Its decorators declare one table each; a stream has its table's name."""
+
+    name: str
+    streams: list[StreamSpec] = field(default_factory=list)
+    views: list[ViewSpec] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def streaming_table(
+        self,
+        name: str,
+        *,
+        source: Sources,
+        sink: Sink | OnwardSink | None = None,
+        trigger: str = "10 seconds",
+        expectations: Sequence[Expectation] = (),
+        reset_allowed: bool = True,
+        spark_conf: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        **about_table: object,
+    ) -> Callable[[_F], _F]:
+        """Declare a stream: the function takes a DataFrame for each source and returns the rows of the sink.
+
+        `sink` is `append()` unless said otherwise; one that writes outside the lake leaves it without a table.
+        `trigger`: "10 seconds", or "available now" to read what is there
+        and end. `reset_allowed=False` keeps a table whose source has expired from a full refresh. About the table:
+        `layer` (else the name's first word), `comment`, `schema` (DDL), `table_properties`, `owner`,
+        `partition_cols`, `cluster_by`, `evolution` ("fail", "add columns", "widen types"), `location`.
+        """
+
+        def declare(function: _F) -> _F:
+            place = _place(function)
+            stream = StreamSpec(
+                name=name,
+                table=self._table(name, place, function, about_table),
+                sources=_listed(source),
+                function=function,
+                sink=sink or append(),
+                trigger_interval_s=self._trigger_s(name, place, trigger),
+                expectations=tuple(expectations),
+                pipeline=self.name,
+                spark_conf=dict(spark_conf or {}),
+                tags=dict(tags or {}),
+                reset_allowed=reset_allowed,
+                declared_at=place,
+            )
+            self.streams.append(stream)
+            if letters := dead_letters_of(stream):
+                self.streams.append(letters)
+            self._look_at(stream.sources, name, place)
+            if isinstance(stream.sink, OnwardSink):
+                self._look_at_onward(stream.sink, about_table, name, place)
+            return function
+
+        return declare
+
+    def materialized_view(
+        self,
+        name: str,
+        *,
+        refresh: str = "1 minute",
+        source: Sources | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        **about_table: object,
+    ) -> Callable[[_F], _F]:
+        """Declare a table that is recomputed whole, at most every `refresh`, when an input has moved on.
+
+        The function's parameters are the names of the tables or views that it reads, unless `source` names them.
+        """
+
+        def declare(function: _F) -> _F:
+            place = _place(function)
+            named = [table(each) for each in inspect.signature(function).parameters]
+            stream = StreamSpec(
+                name=name,
+                table=self._table(name, place, function, about_table),
+                sources=_listed(source) if source is not None else tuple(named),
+                function=function,
+                sink=append(),
+                trigger_interval_s=self._trigger_s(name, place, refresh),
+                kind=StreamKind.MATERIALIZED_VIEW,
+                pipeline=self.name,
+                spark_conf=dict(spark_conf or {}),
+                tags=dict(tags or {}),
+                declared_at=place,
+            )
+            self.streams.append(stream)
+            self._look_at(stream.sources, name, place)
+            return function
+
+        return declare
+
+    def temporary_view(self, name: str | None = None, *, source: Sources) -> Callable[[_F], _F]:
+        """Declare rows that other functions read by this name. Nothing is stored: each reader computes them."""
+
+        def declare(function: _F) -> _F:
+            view = ViewSpec(name or function.__name__, _listed(source), function, _place(function))
+            self.views.append(view)
+            self._look_at(view.sources, view.name, view.declared_at)
+            if any(isinstance(each, KafkaSource) and each.is_parsed for each in view.sources):
+                message = "a view cannot keep records that cannot be parsed"
+                self.problems.append(Problem(view.declared_at, view.name, message, "read them by a streaming table"))
+            return function
+
+        return declare
+
+    def paced(self, pace: float) -> "Pipeline":
+        """The same pipeline with every trigger that many times as frequent."""
+        streams = [
+            replace(each, trigger_interval_s=each.trigger_interval_s and each.trigger_interval_s / pace)
+            for each in self.streams
+        ]
+        return Pipeline(self.name, streams, self.views, self.problems)
+
+    def _look_at(self, sources: Sequence[Source], name: str, place: Place) -> None:
+        kafka = [each for each in sources if isinstance(each, KafkaSource)]
+        self.problems += [Problem(place, name, *problem) for each in kafka for problem in each.problems()]
+
+    def _look_at_onward(self, sink: OnwardSink, about: Mapping[str, object], name: str, place: Place) -> None:
+        self.problems += [Problem(place, name, *problem) for problem in sink.problems()]
+        if idle := sorted(about.keys() - {"layer", "comment", "owner"}):
+            message = f"{', '.join(idle)}: it has no table of its own"
+            self.problems.append(Problem(place, name, message, f"leave it out: {sink.kind} holds what it writes"))
+
+    def _table(self, name: str, place: Place, function: Function, about: Mapping[str, object]) -> TableSpec:
+        try:
+            return _table_spec(name, function, **about)  # type: ignore[arg-type]
+        except (TypeError, ValueError) as exc:
+            self.problems.append(Problem(place, name, str(exc).removeprefix("_table_spec() ")))
+            return TableSpec(name, name.split("_")[0])
+
+    def _trigger_s(self, name: str, place: Place, trigger: str) -> float | None:
+        try:
+            return trigger_s(trigger)
+        except TriggerError as exc:
+            self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
+            return None
+
+
+def trigger_s(trigger: str) -> float | None:
+    """Seconds of a processing-time trigger, None for "available now"; raises `TriggerError`."""
+    if trigger == "available now":
+        return None
+    if trigger.startswith("continuous"):
+        raise TriggerError("continuous processing writes no Delta table and is not exactly once")
+    found = _TRIGGER.fullmatch(trigger.strip())
+    if not found or not float(found[1]):
+        raise TriggerError(f"trigger {trigger!r} is not understood")
+    return float(found[1]) * _SECONDS[found[2].lower()]
+
+
+def _table_spec(
+    name: str,
+    function: Function,
+    *,
+    layer: str | None = None,
+    comment: str | None = None,
+    schema: str | None = None,
+    table_properties: Mapping[str, str] | None = None,
+    owner: str | None = None,
+    partition_cols: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    evolution: str = "fail",
+    location: str | None = None,
+) -> TableSpec:
+    said = (inspect.getdoc(function) or "").split("\n", maxsplit=1)[0]
+    owners = {"catalog.team_name": owner} if owner else {}
+    return TableSpec(
+        name=name,
+        layer=layer or name.split("_")[0],
+        comment=said if comment is None else comment,
+        schema=schema,
+        properties={**owners, **(table_properties or {})},
+        partition_cols=tuple(partition_cols),
+        cluster_by=tuple(cluster_by),
+        evolution=Evolution(evolution),
+        location=location,
+    )
+
+
+def _listed(source: Sources) -> tuple[Source, ...]:
+    return tuple(source) if isinstance(source, Sequence) else (source,)
+
+
+def _place(function: Function) -> Place:
+    code = inspect.unwrap(function).__code__
+    return Place(code.co_filename, code.co_firstlineno)

@@ -1,0 +1,123 @@
+"""A stream and a view as they were declared.
+
+Rule: a spec starts nothing and refuses nothing. What cannot work is found by `pipelines.declare.check`,
+all of it at once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pyspark.sql import DataFrame
+
+from backend.settings import Settings
+from pipelines.declare.expectations import Expectation, OnViolation, judge, names
+from pipelines.sinks.base import OnwardSink, Sink, Target
+from pipelines.sources.base import Inputs, Source
+from pipelines.spark.tables import TableSpec
+
+Function = Callable[..., DataFrame]
+
+
+class StreamKind(StrEnum):
+    STREAMING_TABLE = "streaming table"
+    MATERIALIZED_VIEW = "materialized view"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is declared, for a person to open."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a declaration cannot work, where it stands, and what to do."""
+
+    declared_at: Place
+    name: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.declared_at}: {self.name}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSpec:
+    """A named transformation that other streams read; it is computed within each of them."""
+
+    name: str
+    sources: tuple[Source, ...]
+    function: Function
+    declared_at: Place
+
+    def read(self, inputs: Inputs) -> DataFrame:
+        return self.function(*(source.read(inputs) for source in self.sources))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """One stream: every `trigger_interval_s`, `sink` gets the rows of `function(sources)`, judged by `expectations`.
+
+    `trigger_interval_s=None`: process what is there, in as many batches as needed, and end. A materialized view's
+    sources are read whole, when one has moved on.
+    """
+
+    name: str
+    table: TableSpec
+    sources: tuple[Source, ...]
+    function: Function
+    sink: Sink | OnwardSink
+    trigger_interval_s: float | None = 10.0
+    expectations: tuple[Expectation, ...] = ()
+    kind: StreamKind = StreamKind.STREAMING_TABLE
+    pipeline: str = ""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    reset_allowed: bool = True
+    declared_at: Place = Place("", 0)
+
+    @property
+    def quarantine(self) -> TableSpec | None:
+        """Where rows go that break a quarantining expectation: beside the table."""
+        if not names(self.expectations, OnViolation.QUARANTINE):
+            return None
+        comment = f"Rows that broke an expectation of {self.name}, as its function returned them, with the reason"
+        return TableSpec(f"{self.table.name}_quarantine", self.table.layer, comment, properties=self.table.owners)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Tables and views that it reads, by name or URI."""
+        return tuple(dict.fromkeys(name for source in self.sources for name in source.tables))
+
+    @property
+    def outside(self) -> str:
+        """What it writes instead of a table of its own: a topic or a database's table; else empty."""
+        return self.sink.outside if isinstance(self.sink, OnwardSink) else ""
+
+    @property
+    def beside(self) -> tuple[TableSpec, ...]:
+        """Tables that it writes beside its own."""
+        quarantine = (self.quarantine,) if self.quarantine else ()
+        return quarantine if isinstance(self.sink, OnwardSink) else (*self.sink.beside(self.table), *quarantine)
+
+    @property
+    def writes(self) -> tuple[TableSpec, ...]:
+        """Every table that it writes, its own first."""
+        return self.beside if self.outside else (self.table, *self.beside)
+
+    def rows(self, inputs: Inputs) -> DataFrame:
+        """What the function returns, judged: with `_broken_expectations` where there are any."""
+        return judge(self.function(*(source.read(inputs) for source in self.sources)), self.expectations)
+
+    def target(self, settings: Settings) -> Target:
+        return Target(self.name, self.table, {table.name: table.uri(settings) for table in self.writes})
+
+    def checkpoint_location(self, settings: Settings) -> str:
+        return str(settings.home / "checkpoints" / self.name)

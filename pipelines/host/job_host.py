@@ -1,0 +1,274 @@
+"""The jobs of one host: takes queued jobs under a lease, runs each in a thread, ends cancelled ones.
+
+Rule: jobs have a loop of their own, so that none holds up a stream. Every write about a job carries its lease's token.
+A job whose host died is begun once more, by the host that takes its lease. If that host dies too, the job fails.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from backend.errors import LakehouseError, StoreError, StreamRefusedError
+from backend.jobs.model import Job, JobEnd, JobProgress, JobState
+from backend.settings import Settings
+from backend.store.leases import job_resource
+from backend.store.store import ControlStore
+from backend.streams.model import Lease
+from pipelines.host.fleet import utc_now
+from pipelines.jobs.runner import JobCancelled
+from pipelines.spark.failures import SparkLostError
+
+POLL_S = 0.25  # so that a cancel takes effect within a second
+REPORT_S = 1.0
+MOST_ATTEMPTS = 2
+PRUNE_EVERY = timedelta(hours=1)
+
+log = structlog.get_logger()
+
+
+class JobRunner(Protocol):
+    """What the host needs of `pipelines.jobs.runner.SparkJobs`."""
+
+    def run(self, job: Job) -> str: ...
+    def cancel(self, job_id: str) -> None: ...
+    def progress(self, job_id: str) -> JobProgress: ...
+    def so_far(self, job: Job) -> str | None: ...
+    def result_uri(self, job: Job) -> str: ...
+    def forget(self, result_uri: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Running:
+    job: Job
+    lease: Lease
+    thread: threading.Thread
+    ends_at: float
+    outcome: list[JobEnd] = field(default_factory=list)
+    said: JobProgress = field(default=JobProgress())
+    reported_at: float = 0.0
+    is_settled: bool = False  # the store knows how it ended; the thread may still be on its way out
+    keeps_result: bool = False
+
+
+class JobHost:
+    """`step` does what is due now. `start` calls it in a thread until `stop`."""
+
+    def __init__(
+        self, settings: Settings, store: ControlStore, runner: JobRunner, host_id: str, *,
+        clock: Callable[[], datetime] = utc_now, poll_s: float = POLL_S,
+    ) -> None:  # fmt: skip
+        self._settings, self._store, self._runner, self._host_id, self._clock = settings, store, runner, host_id, clock
+        self._poll_s = poll_s
+        self._running: dict[str, _Running] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
+        self._pruned_at: datetime | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, limit_s: float) -> None:
+        """Takes no more jobs. Running ones are cancelled and put back into the queue."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(limit_s)
+        for running in [each for each in self._running.values() if not each.is_settled]:
+            self._end(running.job.job_id)
+            self._quietly(partial(self._give_back, running))
+        deadline = time.monotonic() + limit_s
+        for running in self._running.values():
+            running.thread.join(max(0.0, deadline - time.monotonic()))
+
+    def step(self) -> None:
+        """One round over all jobs. Raises `StoreError`; running jobs go on then."""
+        for running in list(self._running.values()):
+            if running.is_settled:
+                self._leave(running)
+            else:
+                self._watch(running)
+        self._take()
+        self._prune()
+
+    @property
+    def busy(self) -> int:
+        """Jobs whose thread has not ended."""
+        return len(self._running)
+
+    def _loop(self) -> None:
+        is_silent = False
+        while not self._stop.wait(self._poll_s):
+            try:
+                self.step()
+                is_silent = False
+            except StoreError as exc:
+                if not is_silent:
+                    log.error("jobs_store_silent", error=exc.message)
+                is_silent = True
+            except SparkLostError as exc:  # the host's own loop ends the process
+                log.error("jobs_spark_lost", error=exc.message)
+            except Exception:  # the job boundary: jobs must not end with one round
+                log.exception("jobs_round_failed")
+
+    # one that runs ---------------------------------------------------------------------------------------------
+
+    def _watch(self, running: _Running) -> None:
+        job_id = running.job.job_id
+        try:
+            if not self._renew(running):
+                raise StreamRefusedError(f"job {job_id}: another host holds its lease")
+            now = self._store.jobs.get(job_id)
+            if now is not None and now.cancel_requested:
+                self._settle(running, JobEnd(JobState.CANCELLED, self._runner.so_far(running.job)))
+            elif running.outcome:
+                self._settle(running, running.outcome[0])
+            elif time.monotonic() > running.ends_at:
+                end = replace(_too_long(running.job), result_uri=self._runner.so_far(running.job))
+                self._settle(running, end)
+            else:
+                self._report(running)
+        except StreamRefusedError as exc:
+            log.warning("job_lost", job=job_id, reason=exc.message)
+            running.is_settled = True
+            self._end(job_id)
+
+    def _settle(self, running: _Running, end: JobEnd) -> None:
+        """Writes the end, then stops the work: who cancelled sees at once what had been compared."""
+        job_id = running.job.job_id
+        self._store.jobs.end(running.lease, job_id, end, now=self._clock())
+        running.is_settled, running.keeps_result = True, end.result_uri is not None
+        self._end(job_id)
+        self._store.release(running.lease)
+        log.info("job_ended", job=job_id, state=end.state.value, error=end.error or None)
+
+    def _leave(self, running: _Running) -> None:
+        if running.thread.is_alive():
+            return
+        if not running.keeps_result:  # half written, or finished after it was cancelled
+            self._runner.forget(self._runner.result_uri(running.job))
+        del self._running[running.job.job_id]
+
+    def _end(self, job_id: str) -> None:
+        try:
+            self._runner.cancel(job_id)
+        except LakehouseError as exc:
+            log.warning("job_not_cancelled", job=job_id, error=exc.message)
+
+    def _report(self, running: _Running) -> None:
+        if time.monotonic() - running.reported_at < REPORT_S:
+            return
+        running.reported_at = time.monotonic()
+        progress = self._runner.progress(running.job.job_id)
+        if progress != running.said:
+            self._store.jobs.report(running.lease, running.job.job_id, progress)
+            running.said = progress
+
+    def _renew(self, running: _Running) -> bool:
+        ttl_s, now = self._settings.host.lease_ttl_s, self._clock()
+        if running.lease.expires_at - now > timedelta(seconds=ttl_s * 2 / 3):
+            return True
+        renewed = self._store.renew(running.lease, ttl_s=ttl_s, now=now)
+        if renewed is None:
+            return False
+        running.lease = renewed
+        return True
+
+    def _give_back(self, running: _Running) -> None:
+        running.is_settled = True
+        self._store.jobs.requeue(running.lease, running.job.job_id)
+        self._store.release(running.lease)
+        log.info("job_given_back", job=running.job.job_id)
+
+    # one that waits --------------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        if len(self._running) >= self._settings.jobs.at_once:
+            return
+        waiting = [job for job in self._store.jobs.unfinished() if job.job_id not in self._running]
+        if not waiting:
+            return
+        held, now = self._store.leases(), self._clock()
+        for job in waiting:
+            # Reading first keeps a waiting host from writing four times a second.
+            lease = held.get(job_resource(job.job_id))
+            if lease is not None and lease.expires_at > now:
+                continue
+            if len(self._running) < self._settings.jobs.at_once:
+                self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        ttl_s, now = self._settings.host.lease_ttl_s, self._clock()
+        lease = self._store.acquire(job_resource(job.job_id), self._host_id, ttl_s=ttl_s, now=now)
+        if lease is None:
+            return
+        current = self._store.jobs.get(job.job_id)
+        if current is None or current.state.is_over:
+            self._store.release(lease)
+            return
+        if (end := _hopeless(current)) is not None:
+            self._store.jobs.end(lease, job.job_id, end, now=now)
+            self._store.release(lease)
+            log.warning("job_abandoned", job=job.job_id, error=end.error)
+            return
+        begun = self._store.jobs.begin(lease, job.job_id, now=now)
+        log.info("job_begun", job=job.job_id, kind=begun.kind.value, subject=begun.subject, attempt=begun.attempts)
+        ends_at = time.monotonic() + begun.time_limit_s
+        running = _Running(begun, lease, threading.Thread(), ends_at)
+        running.thread = threading.Thread(target=self._run, args=(running,), name=f"job-{job.job_id}", daemon=True)
+        self._running[job.job_id] = running
+        running.thread.start()
+
+    def _run(self, running: _Running) -> None:
+        try:
+            end = JobEnd(JobState.DONE, self._runner.run(running.job))
+        except JobCancelled:
+            return  # the end is already in the store
+        except LakehouseError as exc:
+            end = JobEnd(JobState.FAILED, None, exc.message, exc.hint)
+        except Exception as exc:  # job boundary
+            log.exception("job_broke", job=running.job.job_id)
+            end = JobEnd(JobState.FAILED, None, f"{type(exc).__name__}: {exc}", "see logs/host.log")
+        running.outcome.append(end)
+
+    def _prune(self) -> None:
+        now = self._clock()
+        if self._pruned_at is not None and now - self._pruned_at < PRUNE_EVERY:
+            return
+        self._pruned_at = now
+        for job in self._store.jobs.prune(before=now - timedelta(days=self._settings.jobs.retention_days)):
+            for attempt in range(1, job.attempts + 1):  # a killed host may have left half a result
+                self._runner.forget(self._runner.result_uri(replace(job, attempts=attempt)))
+
+    def _quietly(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except LakehouseError as exc:
+            log.warning("job_shutdown_step_failed", error=exc.message)
+
+
+def _hopeless(job: Job) -> JobEnd | None:
+    """The end of a job that must not be begun again (cancelled, or two hosts died of it); None: begin it."""
+    if job.cancel_requested:
+        return JobEnd(JobState.CANCELLED)
+    if job.state is JobState.RUNNING and job.attempts >= MOST_ATTEMPTS:
+        return JobEnd(
+            JobState.FAILED,
+            None,
+            f"{job.attempts} hosts that ran the job stopped answering, {job.host_id} the last",
+            "it may need more memory than a host has: WEIR_SPARK__DRIVER_MEMORY, or a shorter range",
+        )
+    return None
+
+
+def _too_long(job: Job) -> JobEnd:
+    return JobEnd(
+        JobState.FAILED,
+        None,
+        f"the job took longer than {job.time_limit_s:g} s and was stopped",
+        "compare a shorter range or fewer columns, or raise WEIR_JOBS__TIME_LIMIT_S",
+    )

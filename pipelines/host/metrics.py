@@ -1,0 +1,121 @@
+"""What a host counts from batch to batch, and where Prometheus reads it: `host.metrics_address`.
+
+Rule: a counter begins at 0 with the process and only grows. A scrape asks neither Spark nor the store, and an address
+that cannot be served stops no stream.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from wsgiref.simple_server import WSGIServer
+
+import structlog
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    start_http_server,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from backend import metrics as named
+from backend.metrics import Described
+from backend.streams.model import Observed, Progress, StreamState
+from pipelines.host.fleet import utc_now
+
+BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+CLOSE_S = 2.0
+
+log = structlog.get_logger()
+
+
+class HostMetrics:
+    """Thread-safe. `jvm_pid` is asked at each scrape for the process of the driver's JVM, None when there is none."""
+
+    def __init__(self, *, jvm_pid: Callable[[], int | None] = lambda: None) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter has a gauge of when it was made
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        ProcessCollector(namespace="weir_jvm", pid=lambda: jvm_pid() or "none", registry=self.registry)
+        self._durations = Histogram(*_made_of(named.BATCH_DURATION), buckets=BUCKETS_S, registry=self.registry)
+        self._input_rows = Counter(*_made_of(named.INPUT_ROWS), registry=self.registry)
+        self._output_rows = Counter(*_made_of(named.OUTPUT_ROWS), registry=self.registry)
+        self._failed_rows = Counter(*_made_of(named.FAILED_ROWS), registry=self.registry)
+        self._starts = Counter(*_made_of(named.STARTS), registry=self.registry)
+        self._failures = Counter(*_made_of(named.FAILURES), registry=self.registry)
+        self._info = Gauge(*_made_of(named.HOST_INFO), registry=self.registry)
+        self._round = Gauge(*_made_of(named.HOST_ROUND), registry=self.registry)
+        self._store_up = Gauge(*_made_of(named.HOST_STORE_UP), registry=self.registry)
+
+    def is_host(self, host_id: str, spark_version: str | None) -> None:
+        self._info.labels(host_id, spark_version or "").set(1)
+
+    def batch_ended(self, batch: Progress) -> None:
+        if batch.batch_duration_ms is not None:
+            self._durations.labels(batch.stream).observe(batch.batch_duration_ms / 1000)
+        self._input_rows.labels(batch.stream).inc(batch.num_input_rows)
+        if batch.output_rows is not None:
+            self._output_rows.labels(batch.stream).inc(batch.output_rows)
+        for each in batch.expectations:
+            if each.failed is not None:
+                self._failed_rows.labels(batch.stream, each.name).inc(each.failed)
+
+    def observed(self, before: Observed | None, seen: Observed) -> None:
+        """A host has recorded what a stream does now. With its first start a stream has all its counters, at 0."""
+        if seen.state is StreamState.STARTING:
+            for counter in (self._durations, self._input_rows, self._failures):
+                counter.labels(seen.name)
+            self._starts.labels(seen.name).inc()
+        if seen.last_failure is not None and (before is None or before.last_failure != seen.last_failure):
+            self._failures.labels(seen.name).inc()
+
+    def round_ended(self, *, store_up: bool) -> None:
+        self._round.set(utc_now().timestamp())
+        self._store_up.set(store_up)
+
+    def watch_queue(self, length: Callable[[], int], dropped: Callable[[], int]) -> None:
+        """What waits for the store, and what was lost because too much waited."""
+        self.registry.register(_Queue(length, dropped))
+
+
+class _Queue:
+    def __init__(self, length: Callable[[], int], dropped: Callable[[], int]) -> None:
+        self._length, self._dropped = length, dropped
+
+    def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily(named.HOST_QUEUE.name, named.HOST_QUEUE.help, value=self._length())
+        yield CounterMetricFamily(named.HOST_DROPPED.name, named.HOST_DROPPED.help, value=self._dropped())
+
+
+@contextmanager
+def serving(metrics: HostMetrics, address: str) -> Iterator[int | None]:
+    """Serves `/metrics` until the end, on the port that is given; None where no address is set or it cannot be had."""
+    server = _start(metrics, address) if address else None
+    if server is None:
+        yield None
+        return
+    httpd, thread = server
+    try:
+        yield httpd.server_port
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join(CLOSE_S)
+
+
+def _start(metrics: HostMetrics, address: str) -> tuple[WSGIServer, threading.Thread] | None:
+    name, _, port = address.rpartition(":")
+    try:
+        server = start_http_server(int(port), name.strip("[]"), metrics.registry)
+    except (OSError, OverflowError) as exc:
+        log.warning("metrics_not_served", address=address, error=str(exc), effect="streams run without /metrics")
+        return None
+    log.info("metrics_served", address=f"{name}:{server[0].server_port}")
+    return server
+
+
+def _made_of(metric: Described) -> tuple[str, str, tuple[str, ...]]:
+    return metric.name, metric.help, metric.labels

@@ -1,0 +1,133 @@
+"""Asks brokers what the topics of the declared streams hold, whether the streams run or not.
+
+Rule: a thread of its own, so that a silent broker holds up no stream; what it heard is kept in the store for everybody.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from backend.errors import LakehouseError
+from backend.lake.storage.storage import declared_folder
+from backend.settings import Settings
+from backend.store.store import ControlStore
+from backend.streams.backlog.kafka import places
+from backend.streams.backlog.positions import KafkaPosition, read_positions
+from backend.streams.checkpoint import read_checkpoint
+from backend.streams.model import TopicEnds
+from pipelines.declare.registry import Registry
+from pipelines.sources.kafka import KafkaSource
+from pipelines.sources.kafka_client import KafkaClient, Offsets, Place
+from pipelines.sources.kafka_start import by_topic
+from pipelines.spark.failures import describe
+
+EVERY_S = 10.0
+POLL_S = 0.5
+MOST_TIMES = 16  # partitions whose oldest unread record is looked up in one round
+_PATIENCE = {"default.api.timeout.ms": "8000", "request.timeout.ms": "7000", "max.poll.records": "1"}
+
+log = structlog.get_logger()
+Clock = Callable[[], datetime]
+
+
+class TopicWatch:
+    """`start` it once Spark is open; `stop` waits at most for one answer."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: ControlStore,
+        registry: Registry,
+        session: Callable[[], SparkSession],
+        clock: Clock,
+    ) -> None:
+        self._settings, self._store, self._registry = settings, store, registry
+        self._session, self._clock = session, clock
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="topic-watch", daemon=True)
+
+    def start(self) -> None:
+        if any(self._sources()):
+            self._thread.start()
+
+    def stop(self, limit_s: float) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(limit_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for stream, source in self._sources():
+                try:
+                    self._store.note_ends(self.ask(stream, source))
+                except LakehouseError as exc:
+                    log.warning("topics_not_noted", stream=stream, error=exc.message)
+                if self._stop.is_set():
+                    return
+            self._stop.wait(EVERY_S)
+
+    def _sources(self) -> Iterator[tuple[str, KafkaSource]]:
+        for stream in self._registry.streams:
+            for source in self._registry.behind_views(stream.sources):
+                if isinstance(source, KafkaSource):
+                    yield stream.name, source
+
+    def ask(self, stream: str, source: KafkaSource) -> TopicEnds:
+        """What the broker holds now; an answer with its `problem` where it holds nothing that can be told."""
+        name, at = source.describe(), self._clock()
+        try:
+            with KafkaClient(self._session(), {**source.client(), **_PATIENCE}) as broker:
+                return self._heard(broker, stream, source, at)
+        except LakehouseError as exc:
+            return TopicEnds(stream, name, at, problem=exc.message)
+        except Py4JError as exc:  # the broker's own errors, through the JVM
+            return TopicEnds(stream, name, at, problem=describe(exc)[1])
+
+    def _heard(self, broker: KafkaClient, stream: str, source: KafkaSource, at: datetime) -> TopicEnds:
+        partitions = broker.partitions(source.topics)
+        firsts, ends = broker.firsts(partitions), broker.ends(partitions)
+        begun = self._position(stream, set(partitions))
+        starts = _starts(broker, source, partitions, firsts, ends)
+        waiting = {each: max(first, (begun or starts).get(each, first)) for each, first in firsts.items()}
+        unread = {each: offset for each, offset in waiting.items() if offset < ends[each]}
+        times = broker.times(dict(list(unread.items())[:MOST_TIMES]), wait_s=POLL_S)
+        return TopicEnds(
+            stream,
+            source.describe(),
+            at,
+            firsts=by_topic(firsts),
+            ends=by_topic(ends),
+            starts=by_topic(starts),
+            unread=by_topic({each: (unread[each], time) for each, time in times.items()}),
+            retention_ms=broker.retention_ms({topic for topic, _ in partitions}),
+        )
+
+    def _position(self, stream: str, partitions: set[Place]) -> Offsets:
+        """Where the stream stands in these partitions; empty before its first batch."""
+        location = self._registry.get(stream).checkpoint_location(self._settings)
+        try:
+            folder = declared_folder(self._settings, location)
+            positions = read_positions(folder, read_checkpoint(folder).processed_batch).values()
+        except LakehouseError:
+            return {}  # its own page says why
+        read = (each.offsets for each in positions if isinstance(each, KafkaPosition))
+        return {place: offset for offsets in read for place, offset in places(offsets) if place in partitions}
+
+
+def _starts(
+    broker: KafkaClient, source: KafkaSource, partitions: Iterable[Place], firsts: Offsets, ends: Offsets
+) -> Offsets:
+    """Where a first start would begin."""
+    match source.starting:
+        case "earliest":
+            return firsts
+        case "latest":
+            return ends
+        case datetime():
+            return broker.at(partitions, source.starting)
+    given = source.starting if not isinstance(source.starting, str) else {}
+    return {place: given.get(place[0], {}).get(place[1], first) for place, first in firsts.items()}

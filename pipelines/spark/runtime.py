@@ -1,0 +1,266 @@
+"""Starts, watches and stops the queries of declared streams. Only this module calls `writeStream` and `.stop()`.
+
+Rule: what a query does is asked of the query, never remembered. Every Spark error leaves here as a `LakehouseError`.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from backend.errors import LakehouseError, StreamError
+from backend.settings import Settings
+from pipelines.declare.check import Analysis, in_order, table_schemas
+from pipelines.declare.expectations import BROKEN
+from pipelines.declare.registry import Registry
+from pipelines.declare.spec import Problem, StreamKind, StreamSpec
+from pipelines.sinks.base import OnwardSink
+from pipelines.sources.versions import read_versions
+from pipelines.spark import writing
+from pipelines.spark.failures import SparkLostError, StreamStartError, describe, describe_java
+from pipelines.spark.session import open_session
+from pipelines.spark.tables import create_table, fit_table
+
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RunningQuery:
+    name: str
+    query_id: str
+    run_id: str
+
+
+class QueryFailure(NamedTuple):
+    """Why a query ended: the innermost error's class and its first line."""
+
+    error_class: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryState:
+    """What the query is now. Not active and no failure: it ended by itself, was stopped, or was never started.
+
+    `batch_id` is the last batch that was planned. After a failure it is the batch that failed.
+    """
+
+    active: bool
+    query_id: str | None = None
+    run_id: str | None = None
+    batch_id: int | None = None
+    failure: QueryFailure | None = None
+
+
+class Runtime:
+    """The queries of this process. Open it first; methods may be called from several threads."""
+
+    def __init__(self, settings: Settings, registry: Registry) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._session: SparkSession | None = None
+        self._queries: dict[str, StreamingQuery] = {}
+        self._sessions: dict[str, SparkSession] = {}
+        self._listeners: list[StreamingQueryListener] = []
+
+    @property
+    def spark_version(self) -> str | None:
+        return self._session.version if self._session else None
+
+    @property
+    def jvm_pid(self) -> int | None:
+        """The process that the driver's JVM is; None where this one did not start it."""
+        gateway = self._session.sparkContext._gateway if self._session else None
+        process = getattr(gateway, "proc", None)
+        return process.pid if process else None
+
+    @property
+    def spark_ui_url(self) -> str | None:
+        return self._session.sparkContext.uiWebUrl if self._session else None
+
+    @property
+    def session(self) -> SparkSession:
+        """The Spark session; raises `StreamError` before `open`."""
+        if self._session is None:
+            raise StreamError("the runtime is not open", hint="call open() first")
+        return self._session
+
+    def open(self) -> tuple[Problem, ...]:
+        """Start Spark and create every table that is not there yet; returns why some streams will not start."""
+        self._session = open_session(self._settings)
+        with _spark_errors("streams cannot be looked into"):
+            analysis = Analysis(self._registry, self.session, self._settings).run()
+        problems = list(analysis.problems)
+        broken = {problem.name for problem in problems}
+        # Before any source reads: a stream on a Delta table that is not there fails (DELTA_SCHEMA_NOT_SET).
+        for stream in in_order(self._registry):
+            try:
+                if stream.name not in broken:
+                    self._make_tables(stream, analysis.schemas)
+                for source in stream.sources:
+                    source.prepare(self._settings)
+            except (StreamError, OSError) as exc:  # it will fail when it starts; the others must not
+                problems.append(Problem(stream.declared_at, stream.name, str(exc)))
+        return tuple(problems)
+
+    def _make_tables(self, stream: StreamSpec, schemas: Mapping[str, StructType]) -> None:
+        with _spark_errors(f"tables of {stream.name} cannot be made"):
+            for table in stream.writes:
+                if table.name in schemas:
+                    create_table(self.session, table, schemas[table.name], table.uri(self._settings))
+
+    def close(self) -> None:
+        """Stop every query at once and Spark with them."""
+        for name in tuple(self._queries):
+            self.cut(name)
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def add_listener(self, listener: StreamingQueryListener) -> None:
+        self._listeners.append(listener)
+        for session in (self.session, *self._sessions.values()):
+            session.streams.addListener(listener)
+
+    def start(self, name: str) -> RunningQuery:
+        """Start a declared stream from its checkpoint; raises `StreamNotFoundError` or `StreamStartError`."""
+        spec = self._registry.get(name)
+        try:
+            query = self._start(spec)
+        except Py4JNetworkError as exc:
+            raise _lost() from exc
+        except LakehouseError:
+            raise
+        except Exception as exc:  # job boundary: the transform is a user's
+            error_class, message = describe(exc)
+            raise StreamStartError(
+                f"stream {name} did not start: {message}", error_class=error_class, hint="see logs/spark.log"
+            ) from exc
+        self._queries[name] = query
+        return RunningQuery(name, str(query.id), str(query.runId))
+
+    def stop(self, name: str, *, timeout_s: float) -> None:
+        """Let the running micro-batch end, up to the limit, then stop. Does nothing where no query has this name."""
+        query = self._queries.get(name)
+        if query is None:
+            return
+        with _spark_errors(f"stream {name} cannot be stopped"):
+            deadline, asked_at = time.monotonic() + timeout_s, _last_batch(query)
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+                if _last_batch(query) != asked_at:
+                    break  # `isTriggerActive` never falls for a stream that is behind: its next batch begins at once
+                time.sleep(_LOOK_S)
+        self.cut(name)
+
+    def cut(self, name: str) -> None:
+        """Stop at once. The next start replays the batch that was running."""
+        query = self._queries.get(name)
+        if query is not None:
+            with _spark_errors(f"stream {name} cannot be stopped"):
+                query.stop()
+
+    def poll(self, name: str) -> QueryState:
+        """What the stream's query is now."""
+        query = self._queries.get(name)
+        if query is None:
+            return QueryState(active=False)
+        with _spark_errors(f"stream {name} does not answer"):
+            active = query.isActive
+            return QueryState(
+                active=active,
+                query_id=str(query.id),
+                run_id=str(query.runId),
+                batch_id=self._planned_batch(name),
+                failure=None if active else _failure(query),
+            )
+
+    def await_end(self, name: str, *, timeout_s: float) -> QueryState:
+        """Wait until the query has ended, up to the limit."""
+        query = self._queries[name]
+        deadline = time.monotonic() + timeout_s
+        while query.isActive and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        return self.poll(name)
+
+    def _start(self, spec: StreamSpec) -> StreamingQuery:
+        session = self._session_of(spec)
+        inputs = self._registry.inputs(session, self._settings, spec.name)
+        is_view = spec.kind is StreamKind.MATERIALIZED_VIEW
+        rows = spec.rows(replace(inputs, versions={}) if is_view else inputs)
+        self._prepare_tables(spec, rows)
+        if is_view:
+            tables = self._registry.through_views(spec.reads)
+            rows = read_versions(session, [inputs.uri(table) for table in tables])
+        elif writing.is_native(spec):
+            rows = rows.select(*(f"`{name}`" for name in table_schemas(session, spec, rows.schema)[0][1].names))
+        writer = rows.writeStream.queryName(spec.name)
+        writer = writer.option("checkpointLocation", spec.checkpoint_location(self._settings))
+        if spec.trigger_interval_s is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round(spec.trigger_interval_s * 1_000)} milliseconds")
+        return writing.configure(writer, spec, inputs).start()
+
+    def _session_of(self, spec: StreamSpec) -> SparkSession:
+        """The host's session, or one of the stream's own where it has settings of its own."""
+        if not spec.spark_conf:
+            return self.session
+        if spec.name not in self._sessions:
+            own = self._sessions[spec.name] = self.session.newSession()
+            for listener in self._listeners:
+                own.streams.addListener(listener)
+        for key, value in spec.spark_conf.items():
+            self._sessions[spec.name].conf.set(key, value)
+        return self._sessions[spec.name]
+
+    def _prepare_tables(self, spec: StreamSpec, rows: DataFrame) -> None:
+        """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError` or `OnwardError`."""
+        for table, schema in table_schemas(self.session, spec, rows.schema):
+            uri = table.uri(self._settings)
+            create_table(self.session, table, schema, uri)
+            if spec.kind is not StreamKind.MATERIALIZED_VIEW:  # that one is written whole, columns and all
+                fit_table(self.session, table, schema, uri)
+        if isinstance(spec.sink, OnwardSink):
+            spec.sink.prepare(rows.drop(BROKEN))
+
+    def _planned_batch(self, name: str) -> int | None:
+        # Spark's progress names finished batches alone; the checkpoint also names the one that runs or failed.
+        offsets = Path(self._registry.get(name).checkpoint_location(self._settings)) / "offsets"
+        batches = [int(path.name) for path in offsets.glob("[0-9]*") if path.name.isdigit()]
+        return max(batches, default=None)
+
+
+def _last_batch(query: StreamingQuery) -> tuple[int, str] | None:
+    """Which batch ended last, and when it had begun."""
+    progress = query._jsq.lastProgress()
+    return (progress.batchId(), progress.timestamp()) if progress else None
+
+
+def _failure(query: StreamingQuery) -> QueryFailure | None:
+    raised = query._jsq.exception()  # the Python wrapper loses the cause
+    return QueryFailure(*describe_java(raised.get())) if raised.isDefined() else None
+
+
+def _lost() -> SparkLostError:
+    return SparkLostError("Spark's JVM does not answer any more", hint="restart the stream host; see logs/jvm.log")
+
+
+@contextmanager
+def _spark_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as exc:
+        raise _lost() from exc
+    except LakehouseError:
+        raise
+    except Exception as exc:  # py4j and pyspark raise many kinds, without a common base
+        error_class, message = describe(exc)
+        raise StreamError(f"{doing}: {error_class}: {message}", hint="see logs/spark.log") from exc

@@ -1,0 +1,157 @@
+"""A Delta table as a stream declares it: its making before the first batch, and its growth when rows change shape.
+
+Rule: a table that exists is altered only as `evolution` allows: columns are added, types are widened, nothing goes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructField, StructType
+
+from backend.errors import LakehouseError
+from backend.settings import Settings
+from pipelines.spark.failures import SpecError, describe
+
+
+class Evolution(StrEnum):
+    FAIL = "fail"  # refuse rows that do not fit, and show the difference
+    ADD = "add columns"
+    WIDEN = "widen types"  # and add columns
+
+
+class SchemaMismatchError(LakehouseError):
+    """A function's rows do not fit the table that its stream writes."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A Delta table at `location`, or below `$WEIR_HOME/lake`.
+
+    `schema` is DDL text, with comments if wanted; None: what the function returns. `properties`: `delta.*`, and
+    owners as `catalog.*`.
+    """
+
+    name: str
+    layer: str
+    comment: str = ""
+    schema: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    partition_cols: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    evolution: Evolution = Evolution.FAIL
+    location: str | None = None
+
+    def uri(self, settings: Settings) -> str:
+        return self.location or str(settings.home / "lake" / self.layer / self.name)
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The properties that say whose it is, for tables beside it."""
+        return {key: value for key, value in self.properties.items() if key.startswith("catalog.")}
+
+    @property
+    def path(self) -> str:
+        """What pages call it: below the lake's root."""
+        return f"{self.layer}/{self.name}"
+
+
+def create_table(session: SparkSession, table: TableSpec, schema: StructType, uri: str) -> None:
+    """Create the table unless it exists."""
+    builder = DeltaTable.createIfNotExists(session).location(uri).addColumns(schema)
+    if table.comment:
+        builder = builder.comment(table.comment)
+    for key, value in {**_column_mapping(schema), **table.properties}.items():
+        builder = builder.property(key, value)
+    if table.partition_cols:
+        builder = builder.partitionedBy(*table.partition_cols)
+    if table.cluster_by:
+        builder = builder.clusterBy(*table.cluster_by)
+    builder.execute()
+
+
+def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: str) -> None:
+    """Make the table that is there fit rows of this schema, as far as `evolution` allows.
+
+    Raises `SchemaMismatchError` with the difference, line by line.
+    """
+    present = session.read.format("delta").load(uri).schema
+    added, widened, refused = _difference(present, schema, table.evolution)
+    if refused:
+        raise SchemaMismatchError(
+            f"rows do not fit table {table.name}: " + "; ".join(refused),
+            hint="change the function, allow it by evolution='add columns' or 'widen types', or write another table",
+        )
+    where = f"delta.`{uri}`"
+    if added:
+        columns = ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in added)
+        session.sql(f"ALTER TABLE {where} ADD COLUMNS ({columns})")
+    if widened:
+        session.sql(f"ALTER TABLE {where} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    for each in widened:
+        session.sql(f"ALTER TABLE {where} ALTER COLUMN {_quoted(each.name)} TYPE {each.dataType.simpleString()}")
+
+
+def differences(present: StructType, rows: StructType, evolution: Evolution) -> list[str]:
+    """What keeps rows from a table, in words: `+ column type` is new, `~ column: type → type` changed."""
+    return _difference(present, rows, evolution)[2]
+
+
+def _difference(
+    present: StructType, rows: StructType, evolution: Evolution
+) -> tuple[list[StructField], list[StructField], list[str]]:
+    """Columns to add, columns to widen, and what cannot be done."""
+    known = {each.name.lower(): each for each in present}
+    added, widened, refused = [], [], []
+    for each in rows:
+        old = known.get(each.name.lower())
+        if old is None and evolution is Evolution.FAIL:
+            refused.append(f"+ {each.name} {each.dataType.simpleString()}")
+        elif old is None:
+            added.append(each)
+        elif not _takes(old.dataType, each.dataType):
+            if evolution is Evolution.WIDEN and _takes(each.dataType, old.dataType):
+                widened.append(each)
+            else:
+                refused.append(f"~ {each.name}: {old.dataType.simpleString()} → {each.dataType.simpleString()}")
+    return added, widened, refused
+
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+
+
+def _takes(wide: DataType, narrow: DataType) -> bool:
+    """Whether every value of one type is a value of the other. Types within structs must be the same."""
+    into, of = wide.simpleString(), narrow.simpleString()
+    if into == of or of == "void":
+        return True
+    if into in _WHOLE and of in _WHOLE:
+        return _WHOLE.index(of) <= _WHOLE.index(into)
+    return (into == "double" and of in ("float", *_WHOLE[:3])) or (into == "float" and of in _WHOLE[:2])
+
+
+def _column_mapping(schema: StructType) -> dict[str, str]:
+    """Delta refuses such names as `sum(amount)` in a table without column mapping."""
+    odd = any(set(" ,;{}()\n\t=") & set(each.name) for each in schema)
+    return {"delta.columnMapping.mode": "name"} if odd else {}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def parse_schema(session: SparkSession, ddl: str) -> StructType:
+    """DDL text as columns, with their comments; raises `SpecError`."""
+    try:
+        parsed = session.sparkContext._jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)  # type: ignore[union-attr]
+    except Py4JError as exc:
+        raise SpecError(
+            f"schema is not understood: {describe(exc)[1]}", hint="write DDL: id BIGINT, name STRING"
+        ) from exc
+    return StructType.fromJson(json.loads(parsed.json()))
