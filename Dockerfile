@@ -12,7 +12,7 @@ RUN .venv/bin/uv pip install --no-cache --compile-bytecode --no-deps -r requirem
 COPY pipelines/__init__.py pipelines/
 COPY pipelines/jars pipelines/jars
 COPY backend backend
-RUN .venv/bin/python -m pipelines.jars
+RUN .venv/bin/python -m pipelines.jars host s3
 COPY . .
 RUN .venv/bin/uv pip install --no-cache --no-deps -e . && .venv/bin/uv pip uninstall uv
 

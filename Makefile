@@ -5,7 +5,7 @@ ARGS ?=
 WORKERS ?= 2
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run run-kafka test test-all test-fast check soak bench-lake bench-diff bench-pages setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -22,7 +22,7 @@ run-kafka: setup-test ## the same demo through the topics of a Kafka broker, in 
 # Else every process that a test starts compiles all that it imports, where the environment forbids to keep it.
 test test-all test-fast soak: export PYTHONDONTWRITEBYTECODE =
 
-soak: export WEIR_SOAK = 1
+soak: export WEIR_TEST_SOAK = 1
 
 test: setup-test ## run a test of every kind on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
@@ -30,8 +30,8 @@ test: setup-test ## run a test of every kind on two workers (ARGS="-k name" for 
 test-all: setup-test ## the same with the long walks, faults and comparisons: what CI runs, in half an hour
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
 
-test-fast: setup-test ## run what needs no JVM and no browser
-	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not long and not spark and not browser" $(ARGS)
+test-fast: setup-test ## run the unit and store tests: no JVM, no browser, about a minute
+	@$(BIN)/python -m pytest tests/unit tests/store -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
 
 soak: setup-test ## run the long random runs and fault runs
 	@$(BIN)/python -m pytest -m "soak or drawn" $(ARGS)
@@ -44,6 +44,12 @@ bench-diff: setup-test ## measure the diff of two versions against whole tables 
 
 bench-pages: setup-test ## measure every page of a lake of 3,000 tables in a browser, and its commands (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench.pages $(ARGS)
+
+bench-ui: setup-test ## measure many viewers of one live page against plain streamlit run (ARGS="--write" keeps the figures)
+	@$(BIN)/python -m bench.ui $(ARGS)
+
+bench-streams: setup-test ## measure streams against the same work in PySpark alone, and fifty on one host (ARGS="--write" keeps the figures)
+	@$(BIN)/python -m bench.streams $(ARGS)
 
 check: setup-test ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ Rule: what is read at a fixed version never changes, so it has no ttl. A failed 
 pickled here: the lake has caches of its own for logs and snapshots.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Lock
@@ -14,6 +15,8 @@ import streamlit as st
 from app import context
 from app.ui.lake import LakeReader, LakeReading
 from backend.errors import LakehouseError
+from backend.expectations import judge
+from backend.expectations.model import Judgement
 from backend.health.health import table_evidence, table_health
 from backend.health.judge import Judged, LakeJudge
 from backend.health.model import TableHealth
@@ -28,11 +31,16 @@ from backend.lake.table.schema import fields
 from backend.query.export_size import SizeEstimate, estimated
 from backend.streams.backlog.model import Lag
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.batches import MOST_POINTS, Points, points_of, versions_of
+from backend.streams.backlog.trail import Trails
+from backend.streams.latency import LayerLatency, layer_latencies, pipeline_latencies, read_trails
 from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
+from backend.streams.overrides import pinned_by
 from backend.streams.preflight.model import Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
+from backend.streams.progress.batches import versions_of
+from backend.streams.progress.points import DAY_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.streams.progress.recent import RecentBatches
+from backend.streams.progress.rollup import MINUTE_S
 from backend.streams.reset.plan import ResetLevel, ResetPreview
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import Starts
@@ -46,7 +54,8 @@ RUNS_TTL_S = 10.0
 LAGS_TTL_S = 5.0
 PREFLIGHT_TTL_S = 5.0  # logs and leases change, and a live page asks for it every two seconds
 RECENT_TTL_S = 5.0  # rates over minutes change slowly
-WINDOWS_KEPT = 8  # a day of batches every ten seconds is about 10 MB
+LONG_TTL_S = 60.0  # of charts over days
+WINDOWS_KEPT = 16  # of 360 points or fewer
 MOST_EVENTS = 20_000  # a day of five-second batches and some
 COMMITS_SEEN = 400
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
@@ -55,12 +64,13 @@ FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
 
 @dataclass(frozen=True, slots=True)
 class StreamsReading:
-    """All streams and hosts as the store last had them. `problem` says why there are none."""
+    """All streams, hosts and judgements of tables as the store last had them. `problem` says why there are none."""
 
     streams: tuple[StreamStatus, ...]
     hosts: tuple[HostHeartbeat, ...]
     read_at: datetime
     problem: str | None = None
+    judgements: tuple[Judgement, ...] = ()
 
 
 def lake_reading() -> LakeReading:
@@ -110,6 +120,17 @@ def streams_reading() -> StreamsReading:
         return StreamsReading((), (), context.now(), exc.message)
 
 
+def silent_judgements() -> list[Judgement]:
+    """What no living host keeps up any more."""
+    reading, stale_s = streams_reading(), context.settings().host.heartbeat_stale_s
+    return judge.away(reading.judgements, reading.hosts, now=context.now(), stale_s=stale_s)
+
+
+def not_as_expected() -> frozenset[str]:
+    """Addresses of tables with an expectation that is not met."""
+    return judge.not_as_expected(streams_reading().judgements, silent_judgements())
+
+
 def known_streams() -> StreamsReading | None:
     """The same for a scrape: at once, or the reading before; None until there was one."""
     return _kept_streams().latest()
@@ -124,8 +145,8 @@ def _kept_streams() -> Kept[StreamsReading]:
 def _streams_reading() -> StreamsReading:
     now, store = context.now(), context.store()
     store.take_in(context.settings().roots)
-    found = statuses(store, _backlogs(), now=now, heartbeat_stale_s=context.settings().host.heartbeat_stale_s)
-    return StreamsReading(tuple(found), tuple(store.hosts()), now)
+    found = statuses(store, _backlogs(), now=store.now(), heartbeat_stale_s=context.settings().host.heartbeat_stale_s)
+    return StreamsReading(tuple(found), tuple(store.hosts(now=now)), now, judgements=tuple(store.judgements()))
 
 
 @st.cache_resource(show_spinner=False)
@@ -142,23 +163,39 @@ def stream_names() -> dict[str, str]:
 
 def stream_points(stream: StreamDeclaration, window_s: int) -> Points:
     """The batches of a stream's last `window_s`, as points of its charts; no older than half a point is wide."""
-    now = context.now()
-    age = int(now.timestamp() * 2 * MOST_POINTS / window_s)
-    return _stream_points(stream.name, window_s, stream.trigger_interval_ms, age, now)
+    now, kept = context.now(), context.settings().store
+    grain_s = plan_grain(
+        window_s,
+        batches_kept_s=kept.progress_retention_days * DAY_S,
+        minutes_kept_s=kept.minutes_retention_days * DAY_S,
+    )
+    age = int(now.timestamp() / min(window_s / (2 * MOST_POINTS), LONG_TTL_S))
+    return _stream_points(stream.name, window_s, grain_s, stream.trigger_interval_ms, age, now)
 
 
 @st.cache_resource(show_spinner=False, max_entries=WINDOWS_KEPT)
-def _stream_points(name: str, window_s: int, trigger_interval_ms: int, age: int, _now: datetime) -> Points:  # noqa: ARG001
+def _stream_points(
+    name: str, window_s: int, grain_s: int | None, trigger_interval_ms: int, age: int, _now: datetime
+) -> Points:
+    del age  # a part of the key alone
     since = _now - timedelta(seconds=window_s)
-    events = context.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
-    return points_of(events, trigger_interval_ms=trigger_interval_ms)
+    if grain_s is None:
+        events = context.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
+        if len(events) < MOST_EVENTS:
+            return points_of(events, trigger_interval_ms=trigger_interval_ms)
+        grain_s = MINUTE_S  # what was read is not all
+    found = context.store().rollups(name, grain_s=grain_s, since=since)
+    return points_over(found, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
 
 
 def stream_lags(stream: StreamDeclaration, points: Points, window_s: int) -> tuple[Lag, ...]:
-    """How far behind a stream was over its last `window_s`, at most about `MOST_POINTS` batches of it, and now."""
+    """How far behind a stream was over its last `window_s`, at most about `MOST_POINTS` batches of it, and now; () for
+    a window that is not drawn from batches."""
+    if points.grain_s is not None:
+        return ()
     now = context.now()
     age = int(now.timestamp() / max(LAGS_TTL_S, window_s / MOST_POINTS))
-    return _stream_lags(stream.name, window_s, age, len(points.batches) // MOST_POINTS + 1, stream, now)
+    return _stream_lags(stream.name, window_s, age, points.batches // MOST_POINTS + 1, stream, now)
 
 
 @st.cache_resource(show_spinner=False, max_entries=WINDOWS_KEPT)
@@ -189,7 +226,7 @@ def _batch_versions(ref: TableRef, latest: int) -> dict[tuple[str, int], int]:
 
 @st.cache_data(show_spinner=False, ttl=RUNS_TTL_S, max_entries=FIXED_ENTRIES)
 def stream_runs(name: str) -> list[Run]:
-    """The runs of a stream, newest first; a week of batches is added up for it."""
+    """The runs of a stream, newest first; its figures per hour are added up for it."""
     return context.store().runs(name)
 
 
@@ -200,6 +237,37 @@ def recent_batches() -> dict[str, list[Progress]]:
     return _recent().read(context.store(), declared, now=context.now())
 
 
+def latencies(streams: tuple[str, ...]) -> list[LayerLatency]:
+    """How long data takes from where it lands to the layers of these streams; raises `StoreError`."""
+    trails = _trails()
+    return _latencies(streams, trails.read_at, trails)
+
+
+def known_latencies() -> list[tuple[str, LayerLatency]]:
+    """Those of every pipeline for a scrape: at once, or the ones before; none until there were some.
+
+    Raises `LakehouseError`.
+    """
+    return _kept_latencies().latest() or []
+
+
+@st.cache_resource(show_spinner=False)
+def _kept_latencies() -> Kept[list[tuple[str, LayerLatency]]]:
+    return Kept(lambda: pipeline_latencies(streams_reading().streams, _trails()), patience_s=SCRAPE_PATIENCE_S)
+
+
+@st.cache_resource(show_spinner=False, max_entries=WINDOWS_KEPT)
+def _latencies(streams: tuple[str, ...], read_at: datetime, _found: Trails) -> list[LayerLatency]:
+    del read_at  # a part of the key alone
+    statuses = [status for status in streams_reading().streams if status.declaration.name in streams]
+    return layer_latencies(statuses, _found)
+
+
+@st.cache_resource(show_spinner=False, ttl=RECENT_TTL_S, max_entries=1)
+def _trails() -> Trails:
+    return read_trails(context.store(), _backlogs(), streams_reading().streams, now=context.store().now())
+
+
 @st.cache_resource(show_spinner=False)
 def _recent() -> RecentBatches:
     return RecentBatches()
@@ -208,7 +276,7 @@ def _recent() -> RecentBatches:
 @st.cache_data(show_spinner=False, ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
 def preflight(name: str) -> Preflight:
     """Whether a stream can go on; raises `StreamNotFoundError` or `StoreError`."""
-    return load_preflight(context.settings(), context.lake(), context.store(), name, now=context.now())
+    return load_preflight(context.settings(), context.lake(), context.store(), name, now=context.store().now())
 
 
 @st.cache_data(show_spinner="Counting what would be read again …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
@@ -219,6 +287,12 @@ def reset_preview(name: str, level: ResetLevel, starts: Starts) -> ResetPreview:
     return load_preview(
         settings, store, _backlogs(), statuses, name=name, level=level, now=context.now(), starts=starts
     )
+
+
+@st.cache_data(show_spinner=False, ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
+def pinned_conf(name: str) -> Mapping[str, str]:
+    """Spark's settings that a start of the stream goes on with, whatever it is told; raises `StoreError`."""
+    return dict(pinned_by(context.settings(), context.store().declarations()[name]))
 
 
 def forget_streams() -> None:

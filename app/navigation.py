@@ -4,11 +4,13 @@ Rule: pages are files; a link is made here, so that a page's path and its parame
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
 import streamlit as st
 from streamlit.navigation.page import Page
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import state
 
@@ -54,7 +56,7 @@ def title(name: str) -> str:
 
 def page_link(page: str, label: str, params: Params | None = None, *, icon: str | None = None) -> None:
     """A link to a page with its query parameters, keys of `state`; None leaves one out. `icon`: not the page's."""
-    st.page_link(_page(page), label=label, icon=icon, query_params=_given(params or {}))
+    st.page_link(_link_to(page), label=label, icon=icon, query_params=_given(params or {}))
 
 
 def table_link(table: str, label: str | None = None, params: Params | None = None, *, page: str = "table") -> None:
@@ -64,7 +66,19 @@ def table_link(table: str, label: str | None = None, params: Params | None = Non
 
 def go(page: str, params: Params | None = None) -> NoReturn:
     """Leaves for another page with its query parameters."""
+    _forget_live_regions()
     st.switch_page(_page(page), query_params=_given(params or {}))
+
+
+def _forget_live_regions() -> None:
+    """Makes Streamlit drop what this page's timers ask for from now on.
+
+    Until the next page has run once, the browser goes on to ask for the live regions of this one. Streamlit 1.67 would
+    run them after the next page, as part of this one, and leave the browser with an empty page.
+    """
+    context = get_script_run_ctx()
+    if context is not None:
+        context.fragment_storage.clear()
 
 
 def _given(params: Params) -> dict[str, str]:
@@ -77,6 +91,12 @@ def _entry(name: str) -> tuple[str, str, str]:
 
 def _path(name: str) -> Path:
     return _FOLDER / f"{name}.py"
+
+
+@cache
+def _link_to(name: str) -> Page:
+    """A page as something to lead to; one that is to run belongs to one run alone."""
+    return _page(name)
 
 
 def _page(name: str) -> Page:

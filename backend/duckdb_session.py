@@ -195,11 +195,11 @@ def open_ahead() -> None:
 
 @contextmanager
 def session(
-    token: CancelToken, *, memory_bytes: int = DIFF_BYTES, databases: Databases = _databases
+    token: CancelToken, *, memory_bytes: int = DIFF_BYTES, databases: Databases = _databases, what: str = "the changes"
 ) -> Iterator[Connection]:
     """A fresh in-memory database, gone with its spill files soon after the end; what runs is interrupted at the token's
-    limit. Raises `DiffError`, `Stopped`, and what the rows that it reads failed with."""
-    with _timed(token), _mapped(token, partial(_diff_error, memory_bytes)):
+    limit. Raises `DiffError` about `what` is computed, `Stopped`, and what the rows that it reads failed with."""
+    with _timed(token), _mapped(token, partial(_diff_error, what, memory_bytes)):
         connection = databases.take()
         spill = tempfile.TemporaryDirectory(prefix="weir-diff-", ignore_cleanup_errors=True)
         try:
@@ -381,17 +381,17 @@ def _mapped(token: CancelToken, error_of: Callable[[Exception], LakehouseError])
         raise token.why_broken() or error_of(exc) from exc
 
 
-def _diff_error(memory_bytes: int, exc: Exception) -> DiffError:
+def _diff_error(what: str, memory_bytes: int, exc: Exception) -> DiffError:
     import duckdb
 
     if isinstance(exc, duckdb.OutOfMemoryException):
-        what = f"the changes do not fit into {memory_bytes // 10**6:,} MB of memory and the disk"
-        return DiffError(what, hint="compare a shorter range or fewer columns")
-    return DiffError(f"the changes could not be computed: {(str(exc) or type(exc).__name__).splitlines()[0]}")
+        too_much = f"{what} do not fit into {memory_bytes // 10**6:,} MB of memory and the disk"
+        return DiffError(too_much, hint="compare a shorter range or fewer columns")
+    return DiffError(f"{what} could not be computed: {(str(exc) or type(exc).__name__).splitlines()[0]}")
 
 
 @contextmanager
-def row_errors() -> Iterator[None]:
+def row_errors(what: str = "the condition") -> Iterator[None]:
     """What types and values make impossible of a condition on rows, as `QueryError`; being ended, or memory, is not
     its fault."""
     import duckdb
@@ -399,7 +399,7 @@ def row_errors() -> Iterator[None]:
     try:
         yield
     except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError) as exc:
-        raise _not_computed(exc, "the condition") from exc
+        raise _not_computed(exc, what) from exc
 
 
 def _not_computed(exc: Exception, what: str) -> QueryError:

@@ -127,6 +127,12 @@ class CheckpointError(StreamError):
         self.file = file
 
 
+class OverrideError(StreamError):
+    """A stream cannot be given this setting."""
+
+    exit_code = 2
+
+
 class StreamRefusedError(StreamError):
     """The act is refused: wrong state, owned by another host, read-only front end, or no reason given."""
 

@@ -3,6 +3,7 @@
 Rule: pure, units always, at most three significant digits in prose, an unknown value is "–" and never 0.
 """
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,8 @@ UNKNOWN = "–"
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _COUNTS = ("", " k", " M", " G", " T")
 _EXACT_COUNT_LIMIT = 100_000  # below, the grouped count is as short as a rounded one
+_INTERVAL = re.compile(r"(\d+(?:\.\d+)?) *(millisecond|second|minute|hour|day)s?", re.IGNORECASE)
+_SECONDS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0}
 _SOON = timedelta(days=6)  # a weekday names the day up to here
 
 
@@ -114,6 +117,12 @@ def _two_units(seconds: int) -> str:
             rest = seconds % size // smaller_size
             return f"{seconds // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
     return f"{seconds} s"
+
+
+def interval_s(text: str) -> float | None:
+    """Seconds of "10 seconds" or "1 day", as people write them; None where it is no interval."""
+    found = _INTERVAL.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2].lower()] or None if found else None
 
 
 def span_text(seconds: float) -> str:

@@ -55,6 +55,11 @@ DATA_LOSS = Described(
     "weir_stream_data_loss_timestamp_seconds", "First moment at which retention may delete unread input.", _STREAM
 )
 LOST = Described("weir_stream_backlog_lost", "Versions or records that were deleted before they were read.", _STREAM)
+LATENCY = Described(
+    "weir_pipeline_latency_seconds",
+    "Age of the moment until which all that landed is in the layer's tables.",
+    ("pipeline", "layer"),
+)
 LAKE_UP = Described("weir_lake_up", "1 when the roots can be listed.")
 LAKE_AGE = Described("weir_lake_read_age_seconds", "Age of the last listing.")
 LAKE_TABLES = Described("weir_lake_tables_read", "Tables read in the last listing.")
@@ -76,7 +81,18 @@ TABLE_UNREADABLE = Described("weir_table_unreadable", "1 for a table that could 
 OF_PAGE = (
     *(STORE_UP, HOSTS_UP, STREAMS_AGE, STATE, VERDICT, RECENT_FAILURES, BATCH, BATCH_SECONDS, INPUT_RATE),
     *(PROCESSED_RATE, PROGRESS_AGE, BACKLOG_BYTES, BACKLOG_FILES, BACKLOG_ROWS, BACKLOG_VERSIONS, BACKLOG_SECONDS),
-    *(DRAIN_SECONDS, DATA_LOSS, LOST, LAKE_UP, LAKE_AGE, LAKE_TABLES, LAKE_UNREADABLE, LAKE_LEFT_OUT, LAKE_BYTES),
+    *(
+        DRAIN_SECONDS,
+        DATA_LOSS,
+        LOST,
+        LATENCY,
+        LAKE_UP,
+        LAKE_AGE,
+        LAKE_TABLES,
+        LAKE_UNREADABLE,
+        LAKE_LEFT_OUT,
+        LAKE_BYTES,
+    ),
     *(LAKE_FILES, LAKE_SMALL_FILES, TABLE_BYTES, TABLE_FILES, TABLE_SMALL_FILES, TABLE_ROWS, TABLE_VERSION),
     *(TABLE_COMMIT, TABLE_UNREADABLE),
 )
@@ -95,6 +111,11 @@ FAILED_ROWS = Described(
     ("stream", "expectation"),
     Kind.COUNTER,
 )
+TABLE_BROKEN = Described(
+    "weir_table_expectation_broken",
+    "1 while a table breaks an expectation, 0 while it meets it; absent while that is unknown.",
+    ("table", "expectation"),
+)
 STARTS = Described("weir_stream_starts_total", "Starts of the stream, restarts too.", _STREAM, Kind.COUNTER)
 FAILURES = Described("weir_stream_failures_total", "Times that the stream failed.", _STREAM, Kind.COUNTER)
 HOST_INFO = Described("weir_host_info", "1, with what the host is.", ("host_id", "spark_version"))
@@ -108,7 +129,7 @@ HOST_DROPPED = Described(
 )
 
 OF_HOST = (
-    *(BATCH_DURATION, INPUT_ROWS, OUTPUT_ROWS, FAILED_ROWS, STARTS, FAILURES),
+    *(BATCH_DURATION, INPUT_ROWS, OUTPUT_ROWS, FAILED_ROWS, TABLE_BROKEN, STARTS, FAILURES),
     *(HOST_INFO, HOST_ROUND, HOST_STORE_UP, HOST_QUEUE, HOST_DROPPED),
 )
 

@@ -25,8 +25,12 @@ class Section(BaseModel):
 class LakeSettings(Section):
     roots: Annotated[
         list[str],
-        Field(description="Folders or URIs that may be read. Nothing outside is opened. Empty: `$WEIR_HOME/lake`."),
+        Field(description="Folders or URIs that may be read. Nothing outside is opened. Empty: `lake.tables_uri`."),
     ] = []
+    tables_uri: Annotated[
+        str,
+        Field(description="Folder or URI below which streams make their tables. Empty: `$WEIR_HOME/lake`."),
+    ] = ""
     storage_options: Annotated[
         dict[str, dict[str, SecretStr]],
         Field(description="For each root URI the options of its object store (endpoint, region, credentials)."),
@@ -61,8 +65,19 @@ class StoreSettings(Section):
         ),
     ] = SecretStr("")
     progress_retention_days: Annotated[
-        float, Field(gt=0, description="The host deletes progress older than this, in days.")
+        float, Field(gt=0, description="How long each batch's progress is kept, with what Spark said of it, in days.")
     ] = 7.0
+    progress_max_rows: Annotated[
+        int, Field(ge=1, description="Most batches whose progress is kept; the oldest go first.")
+    ] = 1_000_000
+    minutes_retention_days: Annotated[
+        float,
+        Field(gt=0, description="How long a stream's figures per minute are kept, for charts up to 24 h, in days."),
+    ] = 3.0
+    hours_retention_days: Annotated[
+        float,
+        Field(gt=0, description="How long its figures per hour and its runs are kept, for charts over days, in days."),
+    ] = 400.0
 
 
 class SparkSettings(Section):
@@ -78,6 +93,14 @@ class HostSettings(Section):
             description="Python modules that declare streams: `Pipeline` values or a function `pipelines(settings)`."
         ),
     ] = ["pipelines.demo"]
+    checkpoints_uri: Annotated[
+        str,
+        Field(description="Folder or URI of the checkpoints, also for pages. Empty: `$WEIR_HOME/checkpoints`."),
+    ] = ""
+    tags: Annotated[
+        list[str],
+        Field(description="What this host has (`eu`, `gpu`). A stream with the tag `host` runs only where it is."),
+    ] = []
     reconcile_interval_s: Annotated[
         float, Field(gt=0, description="Pause between two reconciliations, in seconds.")
     ] = 1.0
@@ -104,6 +127,16 @@ class HostSettings(Section):
         float, Field(gt=0, description="Pause before the first restart, in seconds. It doubles with each failure.")
     ] = 1.0
     backoff_max_s: Annotated[float, Field(gt=0, description="Longest pause before a restart, in seconds.")] = 60.0
+    freshness_interval_s: Annotated[
+        float, Field(gt=0, description="Pause between two looks whether tables that should be fresh are, in seconds.")
+    ] = 15.0
+    expectations_interval_s: Annotated[
+        float,
+        Field(gt=0, description="Pause between two looks at keys and daily rows that are expected, in seconds."),
+    ] = 300.0
+    keys_max_bytes: Annotated[
+        int, Field(ge=0, description="Keys of larger tables are not judged, in bytes; pages say so.")
+    ] = 10_000_000_000
     metrics_address: Annotated[
         str,
         Field(
@@ -111,6 +144,12 @@ class HostSettings(Section):
             description="`address:port` on which each host serves `/metrics`, without a login. Empty: it serves none.",
         ),
     ] = ""
+
+    @model_validator(mode="after")
+    def _tags_are_words(self) -> "HostSettings":
+        if not all(re.fullmatch(r"[\w.-]+", tag) for tag in self.tags):
+            raise ValueError("a tag is one word of letters, digits, '_', '.' and '-'")
+        return self
 
 
 class JobSettings(Section):
@@ -134,7 +173,11 @@ class UiSettings(Section):
         bool, Field(description="Let every viewer act, also where the UI listens on another address than loopback.")
     ] = False
     live_interval_s: Annotated[
-        float, Field(gt=0, description="Pause between two updates of a live panel, in seconds.")
+        float,
+        Field(
+            gt=0,
+            description="Pause between two updates of a live panel, in seconds; longer while more than 25 watch.",
+        ),
     ] = 2.0
     metrics_tables: Annotated[
         int,
@@ -210,7 +253,17 @@ class Settings(BaseSettings):
     @property
     def roots(self) -> tuple[str, ...]:
         """The allowed roots, never empty; local ones as absolute paths."""
-        return tuple(self.lake.roots) or (str(self.home / "lake"),)
+        return tuple(self.lake.roots) or (self.tables_uri,)
+
+    @property
+    def checkpoints_uri(self) -> str:
+        """Where checkpoints lie, a folder a stream, and what belongs to them."""
+        return self.host.checkpoints_uri.rstrip("/") or str(self.home / "checkpoints")
+
+    @property
+    def tables_uri(self) -> str:
+        """Where streams make their tables, `layer/name` below it."""
+        return self.lake.tables_uri.rstrip("/") or str(self.home / "lake")
 
     @property
     def store_url(self) -> str:

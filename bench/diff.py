@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench import diff_ours as ours
 from bench import diff_peer as peer
@@ -34,7 +35,7 @@ class Bench:
     def runs(self, *measured: partial[Run]) -> list[Run]:
         return repeated(self.repeats, *measured)
 
-    def task(self, which: Callable[..., object], pair: tuple[int, int], **arguments: object) -> partial[Run]:
+    def task(self, which: Callable[..., object], pair: tuple[int, int], **arguments: Any) -> partial[Run]:
         return partial(fresh, which, uri=self.uri, first=pair[0], second=pair[1], **arguments)
 
 
@@ -97,7 +98,7 @@ def log_only(bench: Bench) -> Iterator[Line]:
 def million(bench: Bench) -> Iterator[Line]:
     """The same of a table of a million files, 50 commits of 600 files: cold, and asked again of the same `Lake`."""
     for name, words in (("T3-crc", "the writer leaves checksums"), ("T3", "no checksums")):
-        pair = {"uri": str(bench.large / name), "first": _LARGE[0], "second": _LARGE[1]}
+        pair: dict[str, Any] = {"uri": str(bench.large / name), "first": _LARGE[0], "second": _LARGE[1]}
         cold, warm = bench.runs(partial(fresh, ours.our_log_only, **pair), partial(fresh, ours.our_log_again, **pair))
         yield _in_100_ms(words, cold)
         yield _in_100_ms(f"{words}, asked again", warm)

@@ -72,16 +72,16 @@ class Watch:
 Task = Callable[..., Any]  # takes a Watch and keyword arguments, gives an answer that is JSON
 
 
-def fresh(task: Task, **arguments: Any) -> Run:
+def fresh(task: Task, *, limit_s: float = LIMIT_S, **arguments: Any) -> Run:
     """Run a task once in a new interpreter; raises `BenchError` when it fails."""
     asked = orjson.dumps({"module": task.__module__, "name": task.__name__, "arguments": arguments})
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as home:
         argv = [sys.executable, "-m", "bench.measure"]
         env = {"PATH": "/usr/bin:/bin", "WEIR_HOME": home, "PYTHONPATH": str(Path(__file__).parents[1]), "HOME": home}
         try:
-            ended = subprocess.run(argv, input=asked, capture_output=True, env=env, timeout=LIMIT_S, check=False)
+            ended = subprocess.run(argv, input=asked, capture_output=True, env=env, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired as exc:
-            raise BenchError(f"{task.__name__} took more than {LIMIT_S} s") from exc
+            raise BenchError(f"{task.__name__} took more than {limit_s:g} s") from exc
     _, mark, said = ended.stdout.rpartition(_MARK)
     if ended.returncode or not mark:
         raise BenchError(f"{task.__name__} failed: {ended.stderr.decode(errors='replace')[-2_000:]}")

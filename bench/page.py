@@ -126,21 +126,21 @@ def viewer(browser: Browser) -> Iterator[BrowserContext]:
 @contextmanager
 def server(lake: Path, home: str | None = None) -> Iterator[str]:
     """`weir ui` on a lake, with a home of its own unless one is given."""
-    port = _free_port()
+    port = free_port()
     with TemporaryDirectory(prefix="weir-bench-") as empty:
         env = {**os.environ, "WEIR_HOME": home or empty, "WEIR_PORT": str(port), "WEIR_LAKE__ROOTS": f'["{lake}"]'}
         argv = [sys.executable, "-m", "app.cli", "ui"]
         process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             url = f"http://127.0.0.1:{port}"
-            _wait_until_served(url, process)
+            wait_until_served(url, process)
             yield url
         finally:
             process.terminate()
             process.wait(timeout=30)
 
 
-def _wait_until_served(url: str, process: subprocess.Popen[bytes]) -> None:
+def wait_until_served(url: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -152,7 +152,7 @@ def _wait_until_served(url: str, process: subprocess.Popen[bytes]) -> None:
     raise BenchError("the server did not answer in time")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

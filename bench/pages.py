@@ -4,6 +4,7 @@ Rule: the lake is logs alone, for no page that is measured opens a data file; a 
 neither figure nor list, so that nothing old is taken for new.
 """
 
+import asyncio
 import os
 import statistics
 import subprocess
@@ -22,10 +23,12 @@ from bench.measure import BenchError
 from bench.page import DRAWN_LIMIT_MS, HEADING, IDLE, chromium, server, viewer
 from bench.report import Line, at_most, duration
 from bench.runner import Suite, run_suite
+from bench.viewer import viewers_of
 
 FIGURES = Path(__file__).with_name("pages.md")
 TABLES, FILES, VERSIONS = 3_000, 20, 60
 LONG = "silver/long"  # the table whose own pages are opened
+RERUNS = 15
 STARTED_MS = 1_767_225_600_000
 NOTHING = "/streams"  # without a host it shows neither figure nor list
 CONTENT = (
@@ -76,9 +79,13 @@ class Visit:
     largest_bytes: int
 
 
+def addresses() -> dict[str, str]:
+    """Every page that shows tables, by title."""
+    return LAKE_PAGES | {title: f"/{page}?table={LONG}" for title, page in TABLE_PAGES.items()}
+
+
 def pages(bench: Bench) -> Iterator[Line]:
     """Pages, warm."""
-    chosen = LAKE_PAGES | {title: f"/{page}?table={LONG}" for title, page in TABLE_PAGES.items()}
     with TemporaryDirectory(prefix="weir-bench-") as home, sync_playwright() as playwright:
         bench.command(home, "tables")
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
@@ -88,10 +95,28 @@ def pages(bench: Bench) -> Iterator[Line]:
             tab.on("websocket", lambda socket: socket.on("framereceived", lambda data: sizes.append(len(data))))
             tab.goto(f"{url}/tables")
             tab.locator(CONTENT).first.wait_for(timeout=DRAWN_LIMIT_MS)
-            for title, address in chosen.items():
+            for title, address in addresses().items():
                 visits = [_visit(tab, address, sizes) for _ in range(1 + bench.repeats)][1:]
                 yield from _lines(title, visits)
         browser.close()
+
+
+async def _rerun_s(url: str, address: str) -> float:
+    """What a viewer of an open page waits for a rerun of it; the median."""
+    page, _, query = address.strip("/").partition("?")
+    async with viewers_of(url, 1, page=page, query=query) as (viewer,):
+        return statistics.median([await viewer.run() for _ in range(1 + RERUNS)][1:])
+
+
+def reruns(bench: Bench) -> Iterator[Line]:
+    """Reruns of an open page, warm."""
+    with TemporaryDirectory(prefix="weir-bench-") as home:
+        bench.command(home, "tables")
+        with server(bench.lake, home) as url:
+            found = {title: asyncio.run(_rerun_s(url, address)) for title, address in addresses().items()}
+    middle, (slowest, most) = statistics.median(found.values()), max(found.items(), key=lambda each: each[1])
+    yield at_most("a rerun, the median page", middle, 0.03, (duration(middle), "30 ms"))
+    yield Line(f"a rerun of {slowest}, the slowest", ours=duration(most))
 
 
 def _visit(tab: Page, address: str, sizes: list[int]) -> Visit:
@@ -171,7 +196,7 @@ _ADD = {
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measures, prints the table; 1 when a measurement means nothing."""
-    sections = {"commands": commands, "pages": pages}
+    sections = {"commands": commands, "pages": pages, "reruns": reruns}
     make = lambda folder, scale, repeats: Bench(make_lake(folder, scale), repeats)  # noqa: E731
     return run_suite(Suite("bench-pages", __doc__ or "", FIGURES, make, sections, ("streamlit",), 5), words)
 

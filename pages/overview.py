@@ -18,6 +18,10 @@ from backend.health.groups import grouped
 from backend.health.model import AttentionItem
 
 MOST_TABLES = 50
+# Side by side where both fit, else one below the other.
+_LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
+.st-key-overview_lists > .stGridCell { flex: 3 1 520px; min-width: 0; }
+.st-key-overview_lists > .stGridCell:last-child { flex: 2 1 330px; }</style>"""
 
 
 def region() -> None:
@@ -30,23 +34,25 @@ def region() -> None:
     tables = view.by_layer(reading.tables) if reading else []
     partial = reading is not None and not reading.is_complete
     rules = AttentionRules.of(context.settings())
-    items = attention(tables, streams.streams, streams.hosts, now=now, rules=rules)
+    found = streams.judgements
+    items = attention(tables, streams.streams, streams.hosts, judgements=found, now=now, rules=rules)
     groups = grouped(items)
     key_figures(view.key_figures(lake_totals(tables), streams.streams), key="overview_figures")
     if lake_error:
         errors.show(lake_error)
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
     st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
-    judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams))
+    judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), found)
     overview.attention_list(groups, now, judged=judged)
-    grid = st.grid(5, min_column_width=150, key="overview_lists")
-    with grid.cell(column_span=3):
+    st.html(_LISTS)
+    grid = st.grid(2, key="overview_lists")
+    with grid.cell():
         st.subheader("Tables", anchor=False)
         if tables:
             table_list(tables, items)
         elif not lake_error and not partial:
             empty_lake()
-    with grid.cell(column_span=2):
+    with grid.cell():
         st.subheader("Streams", anchor=False)
         stream_list(streams)
 

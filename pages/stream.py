@@ -5,6 +5,7 @@ import streamlit as st
 from app import cache, navigation, state
 from app.errors import boundary, show
 from app.streams.controls import act_dialog
+from app.streams.requeue import requeue_dialog
 from app.streams.reset import reset_dialog
 from app.streams.stream_list import say_why_none
 from app.streams.widgets import stream_panel
@@ -16,8 +17,8 @@ from backend.errors import StreamNotFoundError
 with boundary():
     reading = cache.streams_reading()
     declared = {status.declaration.name: status.declaration for status in reading.streams}
-    chosen = state.stream() or (min(declared) if declared else None)
-    if reading.problem or chosen is None:
+    chosen = state.stream() or min(declared, default="")
+    if reading.problem or not declared:
         st.title(navigation.title("stream"), anchor=False)
         say_why_none(reading)
     elif chosen not in declared:
@@ -36,5 +37,6 @@ with boundary():
         outside = f"Writes {declaration.writes_to}." if declaration.outside else ""
         st.caption(markdown_safe(" · ".join(filter(None, (declaration.description, outside)))))
         act_dialog()
+        requeue_dialog()
         reset_dialog()
         live(lambda: stream_panel(chosen), key="stream_live")

@@ -14,6 +14,7 @@ with errors.boundary():
     summary.key_figures(opened)
 with errors.boundary():
     summary.trust(opened)
+    summary.expectations(opened)
 view = st.segmented_control(
     "Show",
     ["Schema", "Data", "Profile", "Details"],

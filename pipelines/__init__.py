@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from pipelines.declare.expectations import expect
     from pipelines.declare.pipeline import Pipeline
     from pipelines.declare.secrets import secret
+    from pipelines.declare.table_expectations import fresh, references, rows_per_day, unique
     from pipelines.sinks.append import append, complete
+    from pipelines.sinks.base import into
     from pipelines.sinks.history import history
     from pipelines.sinks.kafka_topic import kafka_topic
     from pipelines.sinks.postgres_table import postgres_table
@@ -30,13 +32,18 @@ __all__ = [
     "expect",
     "files",
     "flatten",
+    "fresh",
     "history",
+    "into",
     "kafka",
     "kafka_topic",
     "postgres_table",
     "rate",
+    "references",
+    "rows_per_day",
     "secret",
     "table",
+    "unique",
     "update",
     "upsert",
 ]
@@ -47,6 +54,7 @@ _MODULES = {
     "expect": "pipelines.declare.expectations",
     **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
     "history": "pipelines.sinks.history",
+    "into": "pipelines.sinks.base",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
     "kafka": "pipelines.sources.kafka",
@@ -55,6 +63,7 @@ _MODULES = {
     "rate": "pipelines.sources.rate",
     "secret": "pipelines.declare.secrets",
     "table": "pipelines.sources.delta",
+    **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.declare.table_expectations"),
 }
 
 

@@ -19,6 +19,7 @@ ALONE = (
     "tests/spark/test_attach.py",
     "tests/spark/test_bring_your_own.py",
     "tests/spark/test_declaring.py",
+    "tests/spark/test_files_on_s3.py",
     "tests/spark/test_host_faults.py",
     "tests/spark/test_jars.py",
     "tests/spark/test_kafka_declaring.py",

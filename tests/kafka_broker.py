@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from pipelines.demo.broker import broker_command
-from tests.processes import free_port, wait_until
+from tests.processes import end, free_port, kill_hard, wait_until
 
 USER, PASSWORD = "weir", 'pass"word of the broker'
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -66,16 +66,10 @@ class KafkaBroker:
             return False
 
     def kill(self) -> None:
-        """kill -9; asserts that it lived until then."""
-        assert self.process is not None
-        assert self.process.poll() is None, "the broker was dead before"
-        self.process.kill()
-        assert self.process.wait(10) == -9
+        kill_hard(self.process)
 
     def close(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(10)
+        end(self.process)
 
     def create(self, topic: str, *, partitions: int = 2, **config: str) -> str:
         """Make a topic and wait until it can be written; its name."""

@@ -64,7 +64,7 @@ def server_url() -> str:
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
     server.terminate()
-    server.wait(10)
+    server.wait(60)
 
 
 def storage_options(endpoint: str) -> dict[str, str]:

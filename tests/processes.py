@@ -5,6 +5,7 @@ Rule: a test that has to wait waits here for what it can see, never for a time.
 
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ def listens(port: int) -> bool:
 
 
 def wait_until(
-    what: Callable[[], object], why: str | Callable[[], str], *, limit_s: float = 20.0, pause_s: float = 0.02
+    what: Callable[[], object], why: str | Callable[[], str], *, limit_s: float = 60.0, pause_s: float = 0.02
 ) -> float:
     """Returns when `what()` is true, and after how many seconds; fails saying what was waited for."""
     began = time.monotonic()
@@ -31,6 +32,21 @@ def wait_until(
             raise AssertionError(f"waited {limit_s:.0f} s: {why if isinstance(why, str) else why()}")
         time.sleep(pause_s)
     return time.monotonic() - began
+
+
+def kill_hard(process: "subprocess.Popen[bytes] | None") -> None:
+    """kill -9; asserts that it lived until then."""
+    assert process is not None
+    assert process.poll() is None, "it was dead before"
+    process.kill()
+    assert process.wait(60) == -9
+
+
+def end(process: "subprocess.Popen[bytes] | None") -> None:
+    """kill -9 of what may have ended by itself."""
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.wait(60)
 
 
 def processes_of(home: Path) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-MORE = 20 if os.environ.get("WEIR_SOAK") else 1
+MORE = 20 if os.environ.get("WEIR_TEST_SOAK") else 1
 
 
 def soak(*cases: tuple[Any, ...]) -> list[Any]:

@@ -10,16 +10,16 @@ from streamlit.delta_generator import DeltaGenerator
 from app import context, state
 from app.changes.options import compare_on_host
 from app.changes.view import frames as view
-from app.changes.view.progress import cost_words, ended_words, job_share, job_words
+from app.changes.view.progress import cost_words, ended_words
 from app.changes.view.sentence import METHOD_WORDS
 from app.errors import show
-from app.ui.live import live
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.work import follow_job
 from backend.diff.cache import DiffQuestion, LogPart
 from backend.diff.host_job import COMPUTED, UNEXPLAINED
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.errors import DiffError, JobResultMissingError
-from backend.jobs.host_liveness import is_orphan, why_no_host
+from backend.jobs.host_liveness import why_no_host
 from backend.jobs.model import Job, JobState
 
 _NO_JOB = (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY)
@@ -49,7 +49,8 @@ def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot
         if job is None or job.state.is_over:
             _offer(question, part, job, found)
         else:
-            _follow(job.job_id)
+            note = "The job goes on when you leave this page; its answer is kept for everyone who asks the same."
+            follow_job(job.job_id, page="the Changes page", note=note)
 
 
 def too_large(part: LogPart, *, view_of_rows: str) -> None:
@@ -107,39 +108,7 @@ def _say_end(job: Job, found: VersionDiff | None) -> None:
         st.error("\n\n".join(line for line in (words, markdown_safe(job.hint)) if line), icon=":material/error:")
 
 
-def _follow(job_id: str) -> None:
-    """How far the job is, once an interval; its end draws the page anew."""
-
-    def region() -> None:
-        job = context.store().jobs.get(job_id)
-        if job is None or job.state.is_over:
-            st.rerun(scope="app")
-        with st.container(horizontal=True, vertical_alignment="center", key="job_progress"):
-            st.progress(job_share(job), markdown_safe(_words(job)), width="stretch")
-            st.button(
-                "Cancel", key="cancel_job", icon=":material/cancel:", on_click=_cancel, args=(job_id,),
-                disabled=job.cancel_requested or context.read_only_reason() is not None,
-            )  # fmt: skip
-        st.caption("The job goes on when you leave this page; its answer is kept for everyone who asks the same.")
-
-    live(region, key="job_live")
-
-
-def _words(job: Job) -> str:
-    now, stale_s = context.now(), context.settings().host.heartbeat_stale_s
-    hosts = context.store().hosts()
-    words = job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
-    why = why_no_host(hosts, now=now, stale_s=stale_s)
-    return f"{words} · {why}" if why else words
-
-
-def _cancel(job_id: str) -> None:
-    context.store().jobs.cancel(
-        job_id, actor=context.actor(), reason="cancelled on the Changes page", now=context.now()
-    )
-
-
 def _why_not() -> str | None:
     """Why no job can be asked for; None when one can."""
-    stale_s = context.settings().host.heartbeat_stale_s
-    return context.read_only_reason() or why_no_host(context.store().hosts(), now=context.now(), stale_s=stale_s)
+    now, stale_s = context.now(), context.settings().host.heartbeat_stale_s
+    return context.read_only_reason() or why_no_host(context.store().hosts(now=now), now=now, stale_s=stale_s)

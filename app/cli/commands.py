@@ -257,19 +257,30 @@ def health(
 
 
 @app.command(rich_help_panel=READ)
+def expectations(
+    name: Annotated[str | None, typer.Argument(metavar="[T]", help="Name or URI of one table; none: all.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """What pipelines expect of tables, and what was found. Ends with 1 if one is broken."""
+    from app.cli.streams import expectations
+
+    return expectations.expectations(name, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def streams(as_json: AsJson = False) -> int:
     """Every stream: desired and observed state, rate, error."""
-    from app.cli.streams import listing as streams
+    from app.cli.streams import listing
 
-    return streams.everything(as_json=as_json)
+    return listing.everything(as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)
 def stream(name: StreamName, as_json: AsJson = False) -> int:
     """One stream: how it flows, why it does not, who asked for what."""
-    from app.cli.streams import listing as streams
+    from app.cli.streams import listing
 
-    return streams.one(name, as_json=as_json)
+    return listing.one(name, as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)
@@ -302,7 +313,7 @@ def check(
     """All that is wrong with declared streams, with file and line. Starts nothing."""
     from app.cli.streams import pipelines
 
-    return pipelines.declare.check(module, as_json=as_json)
+    return pipelines.check(module, as_json=as_json)
 
 
 @pipelines_app.command(rich_help_panel=READ)
@@ -311,6 +322,14 @@ def graph(as_json: AsJson = False) -> int:
     from app.cli.streams import pipelines
 
     return pipelines.graph(as_json=as_json)
+
+
+@pipelines_app.command(rich_help_panel=READ)
+def latency(as_json: AsJson = False) -> int:
+    """How long data takes from where it lands to each layer, by pipeline."""
+    from app.cli.streams import pipelines
+
+    return pipelines.latency(as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)
@@ -339,6 +358,21 @@ def _add_act(action: "Action", does: str) -> None:
             str, typer.Option(metavar="NAME", help="Instead: streams that this one, or a table, feeds.")
         ] = "",
         reason: Annotated[str | None, typer.Option(help="Why; kept in the audit trail.")] = None,
+        override: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--set",
+                metavar="KEY=VALUE",
+                help='Run with another setting from now on: "trigger=30 seconds".',
+                hidden=action not in ("start", "restart"),
+            ),
+        ] = None,
+        as_declared: Annotated[
+            bool,
+            typer.Option(
+                "--declared", help="Run with the declared settings again.", hidden=action not in ("start", "restart")
+            ),
+        ] = False,
         dry_run: DryRun = False,
         as_json: AsJson = False,
     ) -> int:
@@ -350,6 +384,9 @@ def _add_act(action: "Action", does: str) -> None:
             raise typer.BadParameter(f"choose streams in one way: {ways}")
         if not dry_run and reason is None:
             raise typer.BadParameter("it is needed: why, for those who come after", param_hint="--reason")
+        change = acts.Change(tuple(override or ()), as_declared)
+        if change and (action not in ("start", "restart") or not name or downstream):
+            raise typer.BadParameter("settings are those of one stream: weir start or restart NAME --set KEY=VALUE")
         key, _, value = tag.partition("=")
         selection = Selection(
             name="" if downstream else name,
@@ -361,15 +398,15 @@ def _add_act(action: "Action", does: str) -> None:
             everything=everything,
         )
         if dry_run:
-            return acts.preview(action, selection, as_json=as_json)
-        return acts.request(action, selection, reason or "", as_json=as_json)
+            return acts.preview(action, selection, change, as_json=as_json)
+        return acts.request(action, selection, reason or "", change, as_json=as_json)
 
     app.command(name=action, help=does, rich_help_panel=ACT)(act)
 
 
 _add_act("start", "Ask streams to run.")
 _add_act("stop", "Ask streams to stop after their running micro-batch.")
-_add_act("drain", "Ask streams to stop at the first trigger with nothing left to read.")
+_add_act("drain", "Ask streams to stop once they have read what is there now.")
 _add_act("restart", "Ask streams to stop and start again.")
 
 
@@ -396,6 +433,26 @@ def reset(
 
     act = reset.Act(name, reset.level_of(level, begin or ()), tuple(begin or ()), reason, confirm)
     return reset.reset(act, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def requeue(
+    name: StreamName,
+    where: Annotated[str, typer.Option(help="SQL over a row of the quarantine: which ones; else all.")] = "",
+    repair: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was: amount = abs(amount)."),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why; kept in the audit trail.")] = "",
+    confirm: Annotated[str, typer.Option(metavar="NAME", help="The stream's name once more.")] = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Send repaired rows of a stopped stream's quarantine through it again, each once; says first which would go."""
+    from app.cli.streams import requeue
+
+    act = requeue.Act(name, where, tuple(repair or ()), reason, confirm)
+    return requeue.requeue(act, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=RUN)

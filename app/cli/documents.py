@@ -14,6 +14,7 @@ from backend.diff.values import json_value
 # Types alone: a command that prints a commit must not load what compares rows.
 if TYPE_CHECKING:
     from backend.diff.model import CommitChanges, VersionDiff
+    from backend.expectations.model import Judgement
     from backend.health.model import AttentionGroup, AttentionItem, TableHealth
     from backend.jobs.model import Job
     from backend.lake.files.file_sizes import FileDistribution
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from backend.lake.table.schema import Column
     from backend.streams.backlog.model import Backlog, SourceBacklog
     from backend.streams.graph import Graph
+    from backend.streams.latency import LayerLatency
+    from backend.streams.overrides import Setting
 from backend.streams.backlog.model import waiting
 from backend.streams.faults import recognise
 from backend.streams.model import Progress, StreamFailure, StreamStatus
@@ -325,6 +328,35 @@ def attention_group(value: AttentionGroup) -> Document:
     }
 
 
+def judgement(value: Judgement, table: str | None, *, is_silent: bool) -> Document:
+    """`is_stale`: the host that judged it is away. What does not belong to its kind is null."""
+    expected, found = value.expectation, value.finding
+    return {
+        "table": table or expected.table,
+        "uri": expected.uri,
+        "expectation": expected.name,
+        "kind": expected.kind.value,
+        "pipeline": expected.pipeline,
+        "state": found.state.value,
+        "reason": found.reason or None,
+        "broken_since": value.broken_since,
+        "judged_at": value.judged_at,
+        "host_id": value.host_id,
+        "is_stale": is_silent,
+        "version": found.version,
+        "other_version": found.other_version,
+        "within_s": expected.within_s or None,
+        "last_data_at": found.last_data_at,
+        "day": found.day or None,
+        "rows": found.rows,
+        "usual_rows": list(found.usual) if found.usual else None,
+        "usual_of_days": found.days or None,
+        "broken_keys": found.broken_keys,
+        "broken_rows": found.broken_rows,
+        "examples": list(found.examples),
+    }
+
+
 def found_table(value: Found) -> Document:
     matches = value.matches()
     return {
@@ -343,6 +375,17 @@ def graph(value: Graph) -> Document:
     ]
     edges = [{"source": e.source, "target": e.target, "rows_per_min": e.rows_per_min} for e in value.edges]
     return {"nodes": nodes, "edges": edges}
+
+
+def layer_latency(pipeline: str, value: LayerLatency) -> Document:
+    return {
+        "pipeline": pipeline,
+        "layer": value.layer,
+        "latency_s": value.seconds,
+        "complete_until": value.complete_until,
+        "slowest": value.slowest,
+        "unknown": list(value.unknown),
+    }
 
 
 def stream(value: StreamStatus) -> Document:
@@ -398,6 +441,17 @@ def _source(value: SourceBacklog) -> Document:
     }
 
 
+def setting(value: Setting) -> Document:
+    """Null: not set, so the host's or Spark's own."""
+    return {
+        "key": value.key,
+        "declared": value.declared,
+        "now": value.now,
+        "after": value.after,
+        "note": value.note or None,
+    }
+
+
 def whole_stream(value: StreamStatus) -> Document:
     declaration, desired, observed = value.declaration, value.desired, value.observed
     return stream(value) | {
@@ -406,11 +460,13 @@ def whole_stream(value: StreamStatus) -> Document:
         "source_tables": list(declaration.source_tables),
         "sink_uri": declaration.sink_uri or None,
         "trigger_interval_ms": declaration.trigger_interval_ms,
+        "overrides": [{"key": each.key, "declared": each.declared, "now": each.now} for each in value.overrides],
         "checkpoint_location": declaration.checkpoint_location,
         "expectations": list(declaration.expectations),
         "kind": declaration.kind,
         "pipeline": declaration.pipeline,
         "side_tables": list(declaration.side_tables),
+        "also": [{"table": each.table, "uri": each.uri, "sink": each.sink} for each in declaration.also],
         "tags": dict(declaration.tags),
         "sources": [_source(each) for each in value.backlog.sources] if value.backlog else [],
         "reset_allowed": declaration.reset_allowed,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -14,7 +15,7 @@ from plotly.subplots import make_subplots
 
 from app.ui.lake import Table
 from app.ui.view.axes import count_axis
-from app.ui.view.theme import Mode, categories, operation_family, operation_style, template_name
+from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, operation_style, template_name
 from app.ui.view.words import KeyFigure
 from backend.format import age_s, ago, bytes_text, count_text, duration_text, percent, things, utc_text
 from backend.health.judge import Judged
@@ -200,8 +201,13 @@ def log_sentence(health: TableHealth, *, now: datetime) -> str:
 
 
 def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figure:
-    """Files per version above, their bytes below, OPTIMIZE marked in both."""
-    points, colours = health.trend, categories(mode)
+    """Files per version above, their bytes below, OPTIMIZE marked in both. Built once: not to be changed."""
+    return _trend_figure(health.trend, trend_finding(health), mode)
+
+
+@lru_cache(FIGURES_KEPT)
+def _trend_figure(points: tuple[TrendPoint, ...], title: str, mode: Mode) -> go.Figure:
+    colours = categories(mode)
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.55, 0.45], vertical_spacing=0.08)
     series = (
         ("files", colours[BLUE], [point.num_files for point in points], "%{y:,} files"),
@@ -223,7 +229,7 @@ def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figur
         )
         figure.update_yaxes(title=name, ticksuffix="B" if name == "bytes" else "", **count_axis(values), row=row, col=1)
     _mark_optimize(figure, points, mode)
-    figure.update_layout(template=template_name(mode), height=380, title={"text": trend_finding(health)})
+    figure.update_layout(template=template_name(mode), height=380, title={"text": title})
     ticks = {"nticks": max(2, min(10, len(points)))}
     return figure.update_xaxes(title="version", tickformat="d", row=2, col=1, **ticks)
 

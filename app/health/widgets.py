@@ -16,6 +16,7 @@ from app.ui.lake import LakeReading
 from app.ui.lists import Look, choose, paged, show
 from app.ui.live import reading_progress
 from app.ui.view.words import markdown_safe
+from app.ui.waiting import spinner
 from backend.format import count_text, things
 from backend.health.merging import URGENCY
 from backend.health.model import Recommendation, TableHealth
@@ -84,7 +85,7 @@ def _judging_progress(rows: Sequence[view.LakeRow], num_tables: int) -> None:
 def table_health(opened: OpenTable) -> None:
     """One table: recommendations, figures, trend, offenders, log."""
     now = context.now()
-    with st.spinner("Reading the history …", show_time=True):
+    with spinner("Reading the history …", of=f"health {opened.ref.uri}"):
         health = cache.health(opened.ref, opened.latest_version)
     streams = cache.stream_names()
     for number, item in enumerate(health.recommendations):

@@ -21,6 +21,7 @@ from app.ui.frame import OpenTable
 from app.ui.view.over_versions import HEIGHT_PX
 from app.ui.view.theme import SURFACES, operation_text
 from app.ui.view.words import markdown_safe
+from app.ui.waiting import spinner
 from backend.lake.history.jumps import Jump, unusual_jumps
 from backend.lake.history.metadata_changes import load_metadata_changes
 from backend.lake.model import Commit, TableRef
@@ -68,7 +69,7 @@ def chart(opened: OpenTable) -> None:
         bind="query-params",
     )
     slot = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
-    with slot, st.spinner("Reading every version …", show_time=True):
+    with slot, spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
         timeline = context.lake().timeline(opened.ref)
     name = chosen or "Rows"
     jumps = unusual_jumps(timeline.totals) if name == "Rows" else []

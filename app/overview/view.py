@@ -9,9 +9,21 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.ui.lake import MOST_TO_MERGE, SMALL, STALE, STALEST, TO_MERGE, UNREADABLE, LakeTotals, Table, table_cells
+from app.ui.lake import (
+    MOST_TO_MERGE,
+    NOT_AS_EXPECTED,
+    SMALL,
+    STALE,
+    STALEST,
+    TO_MERGE,
+    UNREADABLE,
+    LakeTotals,
+    Table,
+    table_cells,
+)
 from app.ui.states import state_text, verdict_text, wanted_text, why_text
 from app.ui.view.words import KeyFigure
+from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.streams.model import StreamState, StreamStatus
@@ -112,7 +124,7 @@ def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] 
     return "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
 
 
-def judged_sentence(num_tables: int, num_streams: int) -> str:
+def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judgement] = ()) -> str:
     """What was looked at and found in order; empty when there was nothing to look at."""
     parts = []
     if num_tables:
@@ -121,6 +133,8 @@ def judged_sentence(num_tables: int, num_streams: int) -> str:
         )
     if num_streams:
         parts.append("every wanted stream flows")
+    if met := sum(each.state is State.MET for each in judgements):
+        parts.append(f"{things(met, 'expectation')} on tables {'is' if met == 1 else 'are'} met")
     return f"{', '.join(parts)}." if parts else ""
 
 
@@ -139,12 +153,16 @@ _LISTS = {
     Cause.SMALL_FILES: {"show": SMALL, "sort": MOST_TO_MERGE},
     Cause.SILENT_TABLE: {"show": STALE, "sort": STALEST},
     Cause.QUIET_TABLE: {"show": STALE, "sort": STALEST},
+    Cause.BROKEN_EXPECTATION: {"show": NOT_AS_EXPECTED},
+    Cause.UNKNOWN_EXPECTATION: {"show": NOT_AS_EXPECTED},
 }
 
 
 def destination(group: AttentionGroup) -> Destination:
     """The page that helps: of one thing its own, of several the list of them."""
     item, cause = group.only, group.cause
+    if item is None and len({each.subject for each in group.items}) == 1:
+        item = group.items[0]
     if item is None:
         if cause in _LISTS:
             to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}

@@ -11,12 +11,17 @@ import streamlit as st
 from app import cache, context, navigation, state
 from app.pipeline.picture import graph_picture
 from app.pipeline.view import graph as view
+from app.pipeline.view import latency
 from app.ui import lists
+from app.ui.figures import key_figures
+from app.ui.live_figures import live_chart, prepared
+from app.ui.view.figure_json import Look
 from app.ui.view.words import markdown_safe
 from backend.streams.graph import build_graph
 from backend.streams.model import StreamStatus
 
 ALL = "All"
+LATENCY = "Age of the oldest data that has landed and is not in a layer's tables yet, over the last 30 minutes"
 NODES = lists.Look(
     formats={"Rows/min": "count"},
     config={
@@ -44,7 +49,14 @@ def pipeline_graph() -> None:
         st.markdown("Declare a pipeline as `docs/pipelines.md` shows, and start its host:")
         st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
     else:
-        _graph(_chosen(reading.streams))
+        chosen = _chosen(reading.streams)
+        layers = cache.latencies(tuple(status.declaration.name for status in chosen))
+        if layers:
+            key_figures(latency.build_figures(layers), key="latency")
+        _graph(chosen)
+        look = Look(context.mode(), context.timezone())
+        if figure := latency.build_latency_figure(layers, look):
+            live_chart(prepared(figure, key="latency_chart", alt=LATENCY))
 
 
 def _chosen(statuses: Sequence[StreamStatus]) -> list[StreamStatus]:

@@ -25,7 +25,7 @@ VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 HALF_DONE = VENV / ".weir-installing"  # exists only while an installation runs
 JAR_FOLDER = ROOT / "pipelines" / "jars" / "lib"
-JAR_SETS = {"run": ("host",), "test": ("host", "broker")}
+JAR_SETS = {"run": ("host",), "test": ("host", "s3", "broker")}
 REQUIREMENTS = {"run": ("requirements.txt",), "test": ("requirements.txt", "requirements-dev.txt")}
 NO_NETWORK = re.compile(
     r"dns error|name resolution|failed to establish|failed to fetch|connection refused|error sending request|"

@@ -4,6 +4,7 @@ Rule: the routes only read; they answer from the same services as the pages, and
 """
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import structlog
@@ -13,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.starlette import App
 
 from app import context, errors
@@ -21,6 +23,7 @@ from app.server import metrics
 from app.server.exports import export
 from app.summary import export_link
 from app.ui import live_figures
+from app.ui.live import VIEWERS
 from app.ui.scripts import Script
 from backend import logs
 from backend.errors import LakehouseError
@@ -66,6 +69,16 @@ def build_app() -> App:
     return App(MAIN, routes=routes, on_script_error=errors.report_bug)
 
 
+def counting_viewers(app: ASGIApp) -> ASGIApp:
+    """The application, with each browser's connection counted while it is open."""
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        with VIEWERS.one_more() if scope["type"] == "websocket" else nullcontext():
+            await app(scope, receive, send)
+
+    return counted
+
+
 def main() -> int:
     """Serves until told to stop; returns the exit code."""
     try:
@@ -77,7 +90,7 @@ def main() -> int:
     reason = context.read_only_reason()
     _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
     uvicorn.run(
-        build_app(),
+        counting_viewers(build_app()),
         host=settings.ui.address,
         port=settings.port,
         ws="websockets-sansio",

@@ -55,6 +55,7 @@ class _Now:
     def collect(self) -> Iterable[Metric]:
         now = context.now()
         yield from streams_metrics(cache.known_streams(), now)
+        yield from latency_metrics(now)
         try:
             reading = cache.known_lake()
         except LakehouseError:
@@ -74,6 +75,24 @@ def streams_metrics(reading: cache.StreamsReading | None, now: datetime) -> Iter
     if is_known:
         yield _family(named.HOSTS_UP, [((), float(_alive(reading, now)))])
         yield from stream_metrics(reading.streams, now)
+
+
+def latency_metrics(now: datetime) -> Iterator[Metric]:
+    """Of each layer of each pipeline, where it is known and not old."""
+    try:
+        found = cache.known_latencies()
+    except LakehouseError:  # `weir_store_up` tells it
+        return
+    family = _family(
+        named.LATENCY,
+        (
+            ((pipeline, each.layer), each.seconds)
+            for pipeline, each in found
+            if (now - each.now).total_seconds() <= STALE_S
+        ),
+    )
+    if family.samples:
+        yield family
 
 
 def stream_metrics(streams: Sequence[StreamStatus], now: datetime) -> Iterator[Metric]:

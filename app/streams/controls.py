@@ -4,12 +4,13 @@ Rule: a click writes a desired state and never touches a stream. The dialog is o
 live region; `Pending` in the session keeps it open over reruns until it is sent or dismissed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
 from app import cache, context, errors
+from app.streams.overrides import overrides_input
 from app.streams.preflight import before_start
 from app.streams.view.streams import (
     acts,
@@ -119,8 +120,16 @@ def _ask(pending: Pending) -> None:
     below = streams_below(pending.names, reading.streams, now=reading.read_at)
     if said := downstream_sentence(pending.action, below):
         st.markdown(markdown_safe(said))
+    overrides, wrong = dict[str, dict[str, str]](), False
     if len(asked) == 1 and pending.action != "stop":
-        before_start(asked[0].declaration.name)
+        name = asked[0].declaration.name
+        before_start(name)
+        try:
+            chosen = overrides_input(name)
+            overrides = {} if chosen is None else {name: chosen}
+        except LakehouseError as exc:
+            errors.show(exc)
+            wrong = True
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
     if silent:
         st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")
@@ -129,22 +138,22 @@ def _ask(pending: Pending) -> None:
         too = bool(others) and st.checkbox(
             f"{pending.action.capitalize()} {', '.join(others)} too", key="act_downstream"
         )
-        late = pending.action == "stop" and st.checkbox("Only at a trigger with nothing left to read", key="act_drain")
+        late = pending.action == "stop" and st.checkbox("Only once it has read what is there now", key="act_drain")
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
         with st.container(horizontal=True, key="act_buttons"):
-            sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send")
+            sent = st.form_submit_button(pending.action.capitalize(), type="primary", key="act_send", disabled=wrong)
             cancelled = st.form_submit_button("Cancel", key="act_cancel")
     if sent:
         order = [each.declaration.name for each in in_graph_order(reading.streams, now=reading.read_at)]
         names = [*pending.names, *(others if too else ())]
         names.sort(key=lambda name: order.index(name) if name in order else len(order))
-        _send("drain" if late else pending.action, names, reason or "")
+        _send("drain" if late else pending.action, names, reason or "", overrides)
     elif cancelled:
         _forget()
         st.rerun()
 
 
-def _send(action: Action, names: Sequence[str], reason: str) -> None:
+def _send(action: Action, names: Sequence[str], reason: str, overrides: Mapping[str, Mapping[str, str]]) -> None:
     if not reason.strip():
         st.error("A reason is needed: it goes into the operation log.", icon=":material/edit:")
         return
@@ -154,7 +163,9 @@ def _send(action: Action, names: Sequence[str], reason: str) -> None:
         return
     said: list[str] = st.session_state.setdefault(_SAID, [])
     try:
-        context.store().request_all(names, action, reason=reason, actor=context.actor(), now=context.now())
+        context.store().request_all(
+            names, action, reason=reason, actor=context.actor(), now=context.now(), overrides=overrides
+        )
     except LakehouseError as exc:
         errors.show(exc)
         return

@@ -106,8 +106,8 @@ def _send(found: ResetPreview, request: ResetRequest, reason: str, typed: str) -
 
 
 def _no_host() -> str:
-    stale_s = context.settings().host.heartbeat_stale_s
-    return why_no_host(context.store().hosts(), now=context.now(), stale_s=stale_s) or ""
+    now, stale_s = context.now(), context.settings().host.heartbeat_stale_s
+    return why_no_host(context.store().hosts(now=now), now=now, stale_s=stale_s) or ""
 
 
 def _forget() -> None:

@@ -3,7 +3,7 @@
 Rule: everything comes from the store, so the panel is still there after the host is gone.
 """
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import pandas as pd
 import streamlit as st
@@ -12,6 +12,7 @@ from app import cache, context, navigation, state
 from app.streams.batches import batch_list
 from app.streams.controls import act_buttons, blocked_caption, operation_log, start_button
 from app.streams.preflight import checklist
+from app.streams.requeue import set_apart
 from app.streams.reset import reset_button
 from app.streams.view import figures
 from app.streams.view import stream as view
@@ -20,14 +21,19 @@ from app.streams.view.streams import host_sentence
 from app.ui.badges import state_badge
 from app.ui.figures import key_figures
 from app.ui.lists import Look, show
-from app.ui.live_figures import live_chart
+from app.ui.live_figures import LiveChart, live_chart, prepared
+from app.ui.view.figure_json import Look as ChartLook
+from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import utc_text
 from backend.streams.backlog.model import Lag
-from backend.streams.batches import ExpectationTotal, Points, expectation_totals
 from backend.streams.model import StreamState, StreamStatus
+from backend.streams.overrides import overridden_text
+from backend.streams.progress.batches import ExpectationTotal
+from backend.streams.progress.points import Points
 
-WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400}
+WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800, "30 d": 2_592_000}
+NARROWEST_CHART_PX = 360  # a title and a legend fit
 VIEWS = ("Backlog", "Preflight", "Expectations", "Batches", "Runs", "Failures", "Operation log", "Declaration")
 ATTACHED_VIEWS = ("Backlog", "Batches", "Runs", "Failures", "Declaration")  # nobody here starts it
 RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
@@ -71,8 +77,9 @@ def stream_panel(name: str) -> None:
     )
     window = window or "15 min"
     points = cache.stream_points(status.declaration, WINDOWS_S[window])
-    totals = expectation_totals(points.batches, status.declaration.expectations)
+    totals = points.expectation_totals(status.declaration.expectations)
     _figures(status, points, totals)
+    set_apart(status.declaration)
     st.caption(view.window_sentence(points, window=window))
     lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
     if points.bins or lags:
@@ -94,6 +101,9 @@ def _state_row(status: StreamStatus) -> None:
             act_buttons([status], key="one")
             reset_button(status)
     st.markdown(f"**{markdown_safe(sentence(status.because))}**")
+    if status.overrides:
+        said = f"Not as declared: {overridden_text(status.overrides)}."
+        st.caption(f":material/tune: {markdown_safe(said)}", help=_wanted_help(status))
     blocked_caption([status])
 
 
@@ -139,13 +149,25 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
 
 def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal]) -> None:
     key_figures(view.key_figures(status, now=context.now()), key="flow_figures")
-    key_figures(view.backlog_figures(status, now=context.now()), key="backlog_figures")
-    if of_state := view.state_figures(status, points, totals):
+    of_backlog = view.backlog_figures(status, now=context.now())
+    of_state = view.state_figures(status, points, totals)
+    if len(of_state) == 1:  # no row of its own
+        of_backlog, of_state = [*of_backlog, *of_state], []
+    key_figures(of_backlog, key="backlog_figures")
+    if of_state:
         key_figures(of_state, key="state_figures")
 
 
-def _charts(points: Points, lags: Sequence[Lag]) -> None:
-    look = figures.Look(context.mode(), context.timezone())
+def _charts(points: Points, lags: tuple[Lag, ...]) -> None:
+    grid = st.grid(2, min_column_width=NARROWEST_CHART_PX, key="charts")
+    for chart in _prepared(points, lags, ChartLook(context.mode(), context.timezone())):
+        with grid.cell():
+            live_chart(chart)
+
+
+@lru_cache(FIGURES_KEPT)
+def _prepared(points: Points, lags: tuple[Lag, ...], look: ChartLook) -> tuple[LiveChart, ...]:
+    """One reading's charts, for all who look at it."""
     drawn = (
         ("rates", "Input and processing rate over time", figures.build_rate_figure),
         ("durations", "Batch duration by phase, with the trigger interval", figures.build_duration_figure),
@@ -154,13 +176,11 @@ def _charts(points: Points, lags: Sequence[Lag]) -> None:
         ("state_rows", "Rows in the state store over time", figures.build_state_figure),
     )
     built = [(key, alt, build(points, look)) for key, alt, build in drawn] if points.bins else []
+    waited = figures.build_waited_figure(points, look)
     if len(lags) > 1:
-        backlog = "backlog", "What waited after each batch, over time", figures.build_backlog_figure(lags, look)
-        built.insert(2, backlog)  # beneath the rates
-    columns = st.columns(2)
-    for place, (key, alt, figure) in enumerate(each for each in built if each[2] is not None):
-        with columns[place % 2]:
-            live_chart(figure, key=key, alt=alt)
+        waited = figures.build_backlog_figure(lags, look)
+    built.insert(2, ("backlog", "What waited after each batch, over time", waited))  # beneath the rates
+    return tuple(prepared(figure, key=key, alt=alt) for key, alt, figure in built if figure is not None)
 
 
 def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
@@ -177,9 +197,6 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     now = context.now()
     match chosen:
         case "Expectations":
-            for table in status.declaration.side_tables:
-                if table.endswith("_quarantine"):
-                    navigation.table_link(table, f"Rows set apart: {table}")
             _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
         case "Preflight":
             checklist(status.declaration.name)

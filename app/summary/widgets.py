@@ -6,8 +6,10 @@ Rule: figures are those of the version looked at; only the trend and the age spe
 import streamlit as st
 
 from app import cache, context, navigation, state
+from app.summary.view import expectations as expected
 from app.summary.view import summary as view
 from app.ui import figures, lists
+from app.ui.badges import state_mark
 from app.ui.frame import OpenTable
 from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
 from backend.format import ago_short, moment_help
@@ -73,6 +75,25 @@ def _lineage(found: Lineage) -> None:
                 st.markdown(words, width="content")
             for name in names:
                 navigation.page_link("stream", name, {state.STREAM: name})
+
+
+def expectations(opened: OpenTable) -> None:
+    """What pipelines expect of the table, as the stream host judged it at its latest version."""
+    silent, now = cache.silent_judgements(), context.now()
+    ours = [each for each in cache.streams_reading().judgements if each.expectation.uri == opened.ref.uri]
+    if not ours or not opened.is_latest:
+        return
+    found = expected.lines(ours, silent, now)
+    with st.container(border=True, key="expectations", gap="small"):
+        st.markdown(f"**{expected.summary_sentence(found)}**")
+        if away := expected.away_sentence([each for each in ours if each in silent], now):
+            st.warning(away, icon=":material/warning:")
+        for line in found:
+            st.markdown(
+                f"{state_mark(line.state)} **{markdown_safe(line.expected)}** · {markdown_safe(line.found)} · "
+                f":small[:gray[{markdown_safe(line.when)}]]",
+                help=moment_help(line.since, context.timezone()) if line.since else None,
+            )
 
 
 def details(opened: OpenTable) -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from app.ui.lake import (
     MOST_TO_MERGE,
+    NOT_AS_EXPECTED,
     SMALL,
     STALE,
     STALEST,
@@ -32,7 +33,7 @@ LAYERS = ("bronze", "silver", "gold", "no layer")
 MOST_TEXT = 300  # characters of a reason in a row; the table's page has the whole
 
 ALL = "All"
-SHOWN = (ALL, UNREADABLE, STALE, SMALL, TO_MERGE)
+SHOWN = (ALL, UNREADABLE, STALE, SMALL, TO_MERGE, NOT_AS_EXPECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """By which a table counts as stale or as one of many small files."""
+    """By which a table counts as stale or as one of many small files; `unexpected` are the addresses of those with an
+    expectation that is not met."""
 
     now: datetime
     stale_after_s: float
     min_files: int
+    unexpected: frozenset[str] = frozenset()
 
 
 # name of an order → the number by which the largest comes first
@@ -102,6 +105,8 @@ def _fits(table: Table, query: Query, limits: Limits) -> bool:
         return isinstance(table, UnreadableTable)
     if query.shown == STALE:
         return is_stale(table, limits)
+    if query.shown == NOT_AS_EXPECTED:
+        return table.ref.uri in limits.unexpected
     if query.shown == TO_MERGE:
         return isinstance(table, TableCard) and merge_gain(table).severity is Severity.WARNING
     return query.shown != SMALL or has_many_small_files(table, limits)

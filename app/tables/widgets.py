@@ -49,7 +49,7 @@ def table_list() -> None:
     query = _filters(reading.tables)
     reading_progress(reading)
     settings = context.settings().health
-    limits = view.Limits(context.now(), settings.stale_after_s, settings.min_files)
+    limits = view.Limits(context.now(), settings.stale_after_s, settings.min_files, cache.not_as_expected())
     found = view.select(reading.tables, query, limits)
     st.markdown(f"**{view.found_sentence(found, reading, query)}**")
     if found:
@@ -79,7 +79,7 @@ def _filters(tables: Sequence[Table]) -> view.Query:
         )
         owners = view.owners(tables, state.texts(state.OWNER))
         chosen = st.multiselect(
-            "Owner", owners, key=state.OWNER, bind="query-params", on_change=_first_page, width=240,
+            "Owner", owners, key=state.OWNER, bind="query-params", on_change=_first_page, width=205,
             placeholder="All owners" if owners else "No table names one",
         )  # fmt: skip
         order = st.selectbox(

@@ -11,11 +11,19 @@ import streamlit as st
 from app.ui.view.words import KeyFigure
 
 NARROWEST_PX = 160  # two beside each other on a telephone, and none cut in a narrow window
+# Streamlit's grid leaves a hole in a row that is not full.
+_FULL_ROWS = """<style>.st-key-{key} {{ display: flex; flex-wrap: wrap; }}
+.st-key-{key} > .stGridCell {{
+  flex: 1 1 {narrowest}px; min-width: 0; max-width: 520px; align-self: stretch; height: auto;
+}}
+.st-key-{key} .stElementContainer {{ flex: 1; }}</style>"""
 CHART_CONFIG = {"displayModeBar": False, "responsive": True}
 
 
 def key_figures(figures: Sequence[KeyFigure], *, key: str, columns: int | None = None) -> None:
-    """Bordered figures in a row, as many columns as figures unless told; the row wraps in a narrow window."""
+    """Bordered figures in a row; in a narrow window they fill several. `columns`: so many in each row, all equal."""
+    if columns is None:
+        st.html(_FULL_ROWS.format(key=key, narrowest=NARROWEST_PX))
     with st.grid(columns or len(figures), min_column_width=NARROWEST_PX, key=key):
         for figure in figures:
             changes = figure.change is not None

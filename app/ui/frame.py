@@ -12,7 +12,9 @@ import streamlit as st
 from app import cache, context, errors, navigation, state
 from app.ui import lists
 from app.ui.badges import classification_badge, layer_badge
+from app.ui.live import VIEWERS, paced, redrawn
 from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
+from app.ui.waiting import spinner
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
@@ -45,7 +47,7 @@ def sidebar(*, on_table_page: bool) -> None:
     """Table picker and state line. A table picked on a page that shows none opens its summary."""
     with st.sidebar:
         _picker()
-        _live_state_line()
+        redrawn(_state_line, every_s=STATE_LINE_EVERY_S)
         reason = context.read_only_reason()
         if reason:
             st.info(reason, icon=":material/lock:")
@@ -56,7 +58,7 @@ def sidebar(*, on_table_page: bool) -> None:
 
 def _picker() -> None:
     try:
-        with st.spinner("Reading the lake …", show_time=True):
+        with spinner("Reading the lake …", of="lake"):
             reading = cache.lake_reading()
     except LakehouseError:
         reading = None  # the state line and the page say why
@@ -83,13 +85,14 @@ def _on_pick() -> None:
     st.session_state[_PICKED] = st.session_state[_PICKER] is not None
 
 
-@st.fragment(run_every=STATE_LINE_EVERY_S)
-def _live_state_line() -> None:
-    now, streams = context.now(), cache.streams_reading()
-    stale_after_s = context.settings().host.heartbeat_stale_s
+def _state_line() -> None:
+    now, streams, settings = context.now(), cache.streams_reading(), context.settings()
+    stale_after_s, watching = settings.host.heartbeat_stale_s, VIEWERS.count
     attached = sum(status.declaration.is_attached for status in streams.streams)
     host = HostFreshness(streams.hosts, len(streams.streams), stale_after_s, streams.problem, attached)
-    line = state_line(_lake_freshness(), host, now)
+    pause_s = paced(settings.ui.live_interval_s, watching)
+    longer_s = pause_s if pause_s > settings.ui.live_interval_s else None
+    line = state_line(_lake_freshness(), host, now, viewers=watching, live_pause_s=longer_s)
     with st.container(key="state_line"):
         if line.is_amber:
             st.warning("\n\n".join([line.text, *line.reasons]), icon=":material/warning:")
@@ -135,7 +138,7 @@ def table_header(
 def _open(name: str, version: int | None, page: str, otherwise: Callable[[TableRef], None] | None) -> OpenTable:
     lake, ref = context.lake(), None
     try:
-        with st.spinner(f"Opening {name} …", show_time=True):
+        with spinner(f"Opening {name} …", of=f"open {name} {version}"):
             ref = lake.find(name)
             return OpenTable(ref, lake.snapshot(ref, version), lake.latest_version(ref))
     except TableNotFoundError as exc:

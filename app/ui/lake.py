@@ -23,6 +23,7 @@ REST = 4  # times the length of a pass, at least, before the next
 
 # What the list of tables can be narrowed to and sorted by, as links to it say.
 UNREADABLE, STALE, SMALL, TO_MERGE = "Cannot be read", "Stale", "Many small files", "Worth merging"
+NOT_AS_EXPECTED = "Not as expected"
 STALEST, MOST_TO_MERGE = "Stalest", "Most to merge"
 
 Table = TableCard | UnreadableTable

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import pandas as pd
+import pyarrow as pa
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -194,6 +195,8 @@ def _nothing() -> None:
 def styled(frame: pd.DataFrame, look: Look) -> Any:
     """The frame with its words; sorting still goes by the numbers underneath."""
     formats = {column: FORMATS[name] for column, name in look.formats.items() if column in frame.columns}
+    if not (formats or look.layer_column or look.state_columns):
+        return frame
     style = frame.style.format(formats, na_rep=UNKNOWN)
     if look.layer_column:
         style = style.map(_layer_css, subset=[look.layer_column])
@@ -220,19 +223,20 @@ def height(frame: pd.DataFrame) -> int | Literal["content"]:
 
 def text_table(frame: pd.DataFrame, *, name: str, meaning: str) -> None:
     """A short list to read: the meaning stands below the name, nothing is cut, and addresses are links."""
-    cells = frame.map(linked)
-    cells[name] = "**" + cells[name] + "**  \n:gray[" + cells[meaning] + "]"
-    st.table(cells.drop(columns=meaning), border="horizontal", hide_index=True)
+    cells = {column: [linked(text) for text in frame[column]] for column in frame.columns}
+    said = zip(cells[name], cells.pop(meaning), strict=True)
+    cells[name] = [f"**{each}**  \n:gray[{its_meaning}]" for each, its_meaning in said]
+    _table(cells)
 
 
 def facts(values: Mapping[str, str]) -> None:
     """Names and values in two columns, every value as it is, an address as a link."""
-    st.table(
-        pd.DataFrame({"Name": values.keys(), "Value": [linked(value) for value in values.values()]}),
-        border="horizontal",
-        hide_index=True,
-        hide_header=True,
-    )
+    _table({"Name": list(values), "Value": [linked(value) for value in values.values()]}, hide_header=True)
+
+
+def _table(cells: Mapping[str, Sequence[str]], *, hide_header: bool = False) -> None:
+    # From Arrow: Streamlit takes a frame of pandas through three conversions.
+    st.table(pa.table(dict(cells)), border="horizontal", hide_index=True, hide_header=hide_header)
 
 
 def _layer_css(layer: str | None) -> str:

@@ -1,12 +1,17 @@
-"""Live regions: parts of a page that are drawn anew by themselves.
+"""Live regions: parts of a page that are drawn anew by themselves, the more rarely the more people watch.
 
 Rule: a live region reads and draws; it owns nothing and opens no dialog, which the next run would close. It draws the
 same elements in the same order each time, so that values change and nothing flickers.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import streamlit as st
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
 
 from app import cache, context
 from app.errors import boundary
@@ -15,7 +20,27 @@ from backend.errors import LakehouseError
 
 LAKE_EVERY_S = 5.0
 ARRIVING_EVERY_S = 1.0  # while tables are still being read
+VIEWERS_AT_FULL_PACE = 25  # so many take less than half of a core (bench/ui.md), and a process draws on one
 _LAKE = "lake_live"
+
+
+class Viewers:
+    """How many browsers are connected to this process, as its server counts them; another server counts none."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """For as long as a connection is open. The server has one thread for all of them."""
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+
+
+VIEWERS = Viewers()
 # Streamlit fades what waits for a rerun; in a region that reruns all the time that is a flicker.
 _STEADY = "<style>.st-key-{key} [data-stale=true] {{ opacity: 1 !important; transition: none !important; }}</style>"
 
@@ -29,7 +54,31 @@ def live(region: Callable[[], None], *, key: str, every_s: float | None = None) 
             region()
 
     st.html(_STEADY.format(key=key))
-    st.fragment(run, run_every=every_s or context.settings().ui.live_interval_s)()
+    redrawn(run, every_s=every_s or context.settings().ui.live_interval_s)
+
+
+def redrawn(region: Callable[[], None], *, every_s: float) -> None:
+    """Draws `region` now and every `every_s`, or more rarely while many watch."""
+
+    def run() -> None:
+        _set_timer(paced(every_s, VIEWERS.count))  # others came and went since the page was opened
+        region()
+
+    st.fragment(run, run_every=paced(every_s, VIEWERS.count))()
+
+
+def paced(every_s: float, viewers: int) -> float:
+    """The pause for so many viewers, so that their regions together leave a core half idle."""
+    return every_s * max(1, math.ceil(viewers / VIEWERS_AT_FULL_PACE))
+
+
+def _set_timer(every_s: float) -> None:
+    """Has the browser ask in this pace for the fragment that is being drawn; a pace that it has changes nothing."""
+    script, fragment = get_script_run_ctx(), ThreadState.get().fragment_id
+    if script is not None and fragment is not None:
+        message = ForwardMsg()
+        message.auto_rerun.fragment_id, message.auto_rerun.interval = fragment, every_s
+        script.enqueue(message)
 
 
 def live_lake(region: Callable[[], None], *, awaits: Callable[[LakeReading], bool] = lambda _: False) -> None:
@@ -43,7 +92,7 @@ def live_lake(region: Callable[[], None], *, awaits: Callable[[LakeReading], boo
             region()
 
     st.html(_STEADY.format(key=_LAKE))
-    st.fragment(run, run_every=ARRIVING_EVERY_S if arriving else LAKE_EVERY_S)()
+    redrawn(run, every_s=ARRIVING_EVERY_S if arriving else LAKE_EVERY_S)
 
 
 def _is_arriving(awaits: Callable[[LakeReading], bool]) -> bool:

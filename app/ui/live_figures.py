@@ -6,7 +6,7 @@ Where another server than ours serves the pages, Streamlit's chart stands in.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly
 import plotly.graph_objects as go
@@ -45,10 +45,24 @@ SCRIPT = Script("figure", plotly.__version__, _LIBRARY, _DRAW)
 _component = st.components.v2.component("weir.live_figure", js=SCRIPT.importer, isolate_styles=False)
 
 
-def live_chart(figure: Mapping[str, Any], *, key: str, alt: str) -> None:
-    """A chart in a live region, as Plotly's JSON. It names its height; its `uirevision` keeps what a viewer zoomed."""
-    if not SCRIPT.is_served:
-        chart(go.Figure(figure), key=key, alt=alt)
-        return
+class LiveChart(NamedTuple):
+    """A chart of a live region, ready to be sent to every viewer."""
+
+    figure: Mapping[str, Any]
+    key: str
+    alt: str
+    data: bytes | None  # what the component is sent
+
+
+def prepared(figure: Mapping[str, Any], *, key: str, alt: str) -> LiveChart:
+    """A figure as Plotly's JSON. It names its height; its `uirevision` keeps what a viewer zoomed."""
     message = {"alt": alt, "config": CHART_CONFIG, "figure": figure}
-    _component(key=key, data=packed(message), height=figure["layout"]["height"])
+    return LiveChart(figure, key, alt, packed(message) if SCRIPT.is_served else None)
+
+
+def live_chart(ready: LiveChart) -> None:
+    """Draws a chart in a live region."""
+    if ready.data is None:
+        chart(go.Figure(ready.figure), key=ready.key, alt=ready.alt)
+        return
+    _component(key=ready.key, data=ready.data, height=ready.figure["layout"]["height"])

@@ -15,6 +15,7 @@ from app.ui import lists, work
 from app.ui.figures import chart
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.waiting import spinner
 from app.versions.view import numbers as view
 from backend.errors import LakehouseError, QueryError
 from backend.format import things
@@ -57,7 +58,7 @@ def numbers(opened: OpenTable, found: RetentionRuns) -> None:
 def _totals(opened: OpenTable) -> Sequence[VersionTotals]:
     """The timeline's versions; a broken one is said once and hides nothing else."""
     try:
-        with st.spinner("Reading the timeline …", show_time=True):
+        with spinner("Reading the timeline …", of=f"timeline {opened.ref.uri}"):
             return context.lake().timeline(opened.ref).totals
     except LakehouseError as exc:
         st.warning(markdown_safe(sentence(exc.message)), icon=":material/warning:")

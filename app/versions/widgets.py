@@ -9,6 +9,7 @@ from app import context, navigation, state
 from app.ui import work
 from app.ui.figures import chart
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.waiting import spinner
 from app.versions.view import reachability as view
 from backend.format import ago, moment_help, things
 from backend.lake.model import TableRef
@@ -23,7 +24,7 @@ _LOG = "_log_seen"
 
 def judged(ref: TableRef) -> RetentionRuns:
     """What is known of every version now, with the files that this viewer had looked for."""
-    with st.spinner("Reading the log …", show_time=True):
+    with spinner("Reading the log …", of=f"retention {ref.uri}"):
         found = judge(context.lake().retention_facts(ref), context.now())
     seen = st.session_state.get(_LOG, {}).get((ref.uri, found.facts.latest))
     return with_missing(found, seen.runs) if seen else found

@@ -25,6 +25,14 @@ def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
     return condition
 
 
+def check_value(text: str, columns: Sequence[str]) -> Expression:
+    """SQL that gives one row of these columns a value; raises `QueryError`."""
+    value = read_expression(text, columns)
+    if value.aggregates:
+        raise QueryError("the value is of one row, but has an aggregate", hint="such as abs(amount)")
+    return value
+
+
 def find_matching(connection: Connection, where: str, columns: Sequence[str], source: str) -> str:
     """As `matching`, of rows whose c0, c1 … are these columns; raises `QueryError`."""
     condition = check_row_condition(where, columns)
@@ -69,6 +77,43 @@ def satisfied(condition: Expression, batches: Iterable[pa.StructArray]) -> Itera
             with row_errors():
                 found = connection.sql(query).to_arrow_table()["row_id"]
             yield pc.is_in(_numbers(rows), value_set=found)
+
+
+def fields_of(value: Expression, target: str) -> tuple[str, ...]:
+    """The columns that computing it takes: those that it names, and the one that it is for, at the end."""
+    return (*(name for name in value.columns if name != target), target)
+
+
+def computed(value: Expression, target: str, batches: Iterable[pa.StructArray]) -> Iterator[pa.Array]:
+    """The value for each row of each batch, as the type of the column `target`; fields are `fields_of`."""
+    columns = {name: f"c{i}" for i, name in enumerate(fields_of(value, target))}
+    with session(CancelToken()) as connection:
+        query = ""
+        for rows in batches:
+            with row_errors("the value"):
+                if not query:
+                    connection.register("batch", _numbered(rows[:0]))
+                    query = _valuing(connection, value, columns, target)
+                connection.register("batch", _numbered(rows))
+                found = connection.sql(query).to_arrow_table().sort_by("row_id")["value"]
+            yield found.combine_chunks().cast(rows.type.field(len(columns) - 1).type)
+
+
+def require_value(value: Expression, target: str, schema: pa.Schema) -> None:
+    """Raise `QueryError` unless the value can be had from rows with these columns, by name, and kept in `target`."""
+    rows = pa.array([], pa.struct([schema.field(name) for name in fields_of(value, target)]))
+    for _ in computed(value, target, [rows]):
+        pass
+
+
+def _valuing(connection: Connection, value: Expression, columns: Mapping[str, str], target: str) -> str:
+    """A query for `value` and `row_id` of every row of `batch`. From here on the connection reads nothing else."""
+    close_doors(connection)
+    kind = connection.execute(f"DESCRIBE SELECT {columns[target]} FROM batch").fetchall()[0][1]
+    at = _unlike(columns)
+    named = ", ".join(f"{column} AS {quoted_name(name)}" for name, column in columns.items())
+    rows = f"(SELECT {named}, row_id AS {at} FROM batch) rows"
+    return f"SELECT CAST((\n{value.text}\n) AS {kind}) AS value, {at} AS row_id FROM {rows}"
 
 
 def _numbered(rows: pa.StructArray) -> pa.RecordBatchReader:

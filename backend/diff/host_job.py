@@ -8,7 +8,7 @@ question about the same tables is the same text, so its hash names the job that 
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -37,15 +37,11 @@ from backend.duckdb_session import CancelToken, Connection, ended_words
 from backend.errors import (
     DiffError,
     JobError,
-    JobResultMissingError,
     LakehouseError,
-    ObjectMissingError,
-    TableError,
 )
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
-from backend.lake.lake import Lake
-from backend.lake.model import Snapshot, TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.jobs.results import ResultLake, read_result, results_lake
+from backend.lake.model import Snapshot
 from backend.lru import Lru
 from backend.settings import Settings
 
@@ -204,33 +200,10 @@ def _state(snapshot: Snapshot) -> StateWanted:
 # the answer -----------------------------------------------------------------------------------------------------------
 
 
-class ResultLake(Protocol):
-    """The part of `backend.lake.lake.Lake` that reads results."""
-
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-
-    def scan(self, snapshot: Snapshot, columns: list[str]) -> pa.RecordBatchReader: ...
-
-
-def results_lake(settings: Settings) -> Lake:
-    """A lake of the folder that hosts write results to, and of nothing else."""
-    lake = settings.lake.model_copy(update={"roots": [settings.results_uri]})
-    return Lake(settings.model_copy(update={"lake": lake}))
-
-
 def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
     """The difference that a job found, whole or, where it was ended, what it had found by then; raises `JobError` where
     it found none, `JobResultMissingError`."""
-    if job.result_uri is None:
-        raise JobError(f"job {job.job_id} has no result: it is {job.state}", hint=job.hint)
-    root = normal_uri(settings.results_uri)
-    ref = TableRef(normal_uri(job.result_uri), job.job_id, root)
-    try:
-        rows = lake.scan(lake.snapshot(ref), list(_COLUMNS)).read_all()
-    except (TableError, ObjectMissingError) as exc:
-        raise JobResultMissingError(
-            f"the result of job {job.job_id} cannot be read: {exc.message}", hint="compare again"
-        ) from exc
+    rows = read_result(lake, settings, job, _COLUMNS, again="compare again")
     summary = summary_of(_detail(rows))
     gross = None if summary.gross is None else Gross.of_rows(summary.gross)
     answer = replace(_answer(prepared, summary, rows), partial=_partial(job, summary))

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.format import duration_text
+from backend.expectations.judge import away
+from backend.expectations.model import Judgement, Kind, State
+from backend.expectations.words import expected_text, found_text
+from backend.format import ago, duration_text
 from backend.health.merging import gain_text, merge_gain
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, UnreadableTable
@@ -17,6 +20,8 @@ from backend.streams.backlog.words import data_loss_sentence, lost_text
 from backend.streams.model import DesiredState, HostHeartbeat, StreamState, StreamStatus, Verdict
 
 MOST_DETAIL = 60  # characters
+_URGENCY = {severity: number for number, severity in enumerate(Severity)}
+_ORDER = {cause: number for number, cause in enumerate(Cause)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,12 @@ def attention(
     streams: Sequence[StreamStatus],
     hosts: Iterable[HostHeartbeat],
     *,
+    judgements: Sequence[Judgement] = (),
     now: datetime,
     rules: AttentionRules,
 ) -> tuple[AttentionItem, ...]:
-    """Failed and stopped streams, dead hosts, unreadable and stale tables, many small files; most urgent first."""
+    """Failed and stopped streams, dead hosts, unreadable and stale tables, broken expectations, many small files; most
+    urgent first."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
     alive = any((now - host.beat_at).total_seconds() <= rules.heartbeat_stale_s for host in beats)
     items = [
@@ -50,15 +57,21 @@ def attention(
         *_expiring(streams, now, rules),
         *(_unwatched(streams) if alive else _host_items(beats, streams)),
     ]
-    fed = {_plain(s.declaration.sink_uri): s for s in streams}
+    fed = {_plain(each.uri): s for s in streams for each in s.declaration.outputs}
+    names: dict[str, str] = {}
+    timed = {each.expectation.uri for each in judgements if each.expectation.kind is Kind.FRESH}
     for table in tables:
+        names[table.ref.uri] = table.ref.name
         if isinstance(table, UnreadableTable):
             items.append(_unreadable(table))
         else:
-            items.extend(_table_items(table, fed.get(_plain(table.ref.uri)), now, rules))
-    order = list(Severity)
-    causes = list(Cause)
-    return tuple(sorted(items, key=lambda item: (order.index(item.severity), causes.index(item.cause), item.subject)))
+            feeder = fed.get(_plain(table.ref.uri))
+            items.extend(_table_items(table, feeder, now, rules, is_timed=table.ref.uri in timed))
+    silent = away(judgements, beats, now=now, stale_s=rules.heartbeat_stale_s)
+    for each in judgements:
+        name = names.get(each.expectation.uri, each.expectation.table)
+        items.extend(_expectation_items(each, name, now, is_old=each in silent))
+    return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 
 def _stream_items(streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
@@ -167,10 +180,41 @@ def in_general(reason: str) -> str:
     return plain if len(plain) <= MOST_DETAIL else f"{plain[: MOST_DETAIL - 1].rstrip()}…"
 
 
+_STEPS = {
+    Kind.FRESH: "Look at whoever writes the table: History says who last did.",
+    Kind.ROWS_PER_DAY: "Look at that day on History, and at whoever writes the table.",
+    Kind.UNIQUE: "First bad version finds the commit: count(*) = count(DISTINCT …) with the key's columns.",
+    Kind.REFERENCES: "Look for these keys in both tables, and whether one is written later than the other.",
+}
+
+
+def _expectation_items(judgement: Judgement, name: str, now: datetime, *, is_old: bool) -> Iterator[AttentionItem]:
+    expected, found = expected_text(judgement.expectation), found_text(judgement, now)
+    old = f" Last judged {ago(judgement.judged_at, now)}: its host is away." if is_old else ""
+    detail = f"{expected}, last judged {ago(judgement.judged_at, now)}" if is_old else expected
+    if judgement.state is State.BROKEN:
+        step = _STEPS[judgement.expectation.kind]
+        what = f"Expected: {expected}. Found: {found}.{old}"
+        yield AttentionItem(
+            Severity.WARNING, Cause.BROKEN_EXPECTATION, name, what, step, judgement.broken_since, detail=detail
+        )
+    elif is_old:
+        step = "Start a host that declares it: `weir host`."
+        what = f"Expected: {expected}.{old}"
+        yield AttentionItem(
+            Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, judgement.judged_at, detail=detail
+        )
+    elif judgement.state is State.UNKNOWN and not judgement.finding.is_early:
+        step = "Summary says why."
+        what = f"Expected: {expected}. It is {found}."
+        yield AttentionItem(Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, detail=expected)
+
+
 def _table_items(
-    card: TableCard, feeder: StreamStatus | None, now: datetime, rules: AttentionRules
+    card: TableCard, feeder: StreamStatus | None, now: datetime, rules: AttentionRules, *, is_timed: bool
 ) -> Iterator[AttentionItem]:
-    stale = _stale(card, feeder, now, rules)
+    """`is_timed`: an expectation says how fresh it has to be."""
+    stale = None if is_timed else _stale(card, feeder, now, rules)
     if stale:
         yield stale
     gain = merge_gain(card)

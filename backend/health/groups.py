@@ -28,13 +28,15 @@ def _group(severity: Severity, cause: Cause, items: tuple[AttentionItem, ...]) -
     if len(items) == 1:
         return AttentionGroup(severity, cause, items, items[0].what, items[0].next_step)
     what, step = _WORDS[cause]
-    many = things(len(items), "host" if cause is Cause.NO_HOST else cause.kind)
+    subjects = len({item.subject for item in items})
+    many = things(subjects, "host" if cause is Cause.NO_HOST else cause.kind)
     return AttentionGroup(severity, cause, items, f"{many} {what(items)}.", step(items))
 
 
 def _names(items: Sequence[AttentionItem]) -> str:
-    names = ", ".join(item.subject for item in items[:MOST_NAMES])
-    return names if len(items) <= MOST_NAMES else f"{names} and {len(items) - MOST_NAMES:,} more"
+    subjects = list(dict.fromkeys(item.subject for item in items))
+    names = ", ".join(subjects[:MOST_NAMES])
+    return names if len(subjects) <= MOST_NAMES else f"{names} and {len(subjects) - MOST_NAMES:,} more"
 
 
 def _details(items: Sequence[AttentionItem]) -> str:
@@ -57,6 +59,18 @@ def _small_step(items: Sequence[AttentionItem]) -> str:
 
 def _of_names(words: str) -> _Words:
     return lambda items: words if len(items) >= MANY else f"{words}: {_names(items)}"
+
+
+def _expectations(one: str, many: str, rest: str = "") -> _Words:
+    """Of each table there may be several; those of one are told."""
+
+    def words(items: Sequence[AttentionItem]) -> str:
+        said = f"{things(len(items), 'expectation')}{rest}"
+        if len({item.subject for item in items}) == 1:
+            return f"{one} {said}: {items[0].subject} ({'; '.join(item.detail for item in items[:MOST_NAMES])})"
+        return f"{many} {said}" if len(items) >= MANY else f"{many} {said}: {_names(items)}"
+
+    return words
 
 
 def _always(words: str) -> _Words:
@@ -88,6 +102,14 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
     Cause.UNWATCHED_STREAM: (
         _of_names("should run and no living host runs them"),
         _always("Start their host again, or let a living one run them by declaring them there."),
+    ),
+    Cause.BROKEN_EXPECTATION: (
+        _expectations("breaks", "break"),
+        _always("Summary says since when."),
+    ),
+    Cause.UNKNOWN_EXPECTATION: (
+        _expectations("has", "have", " that cannot be told now"),
+        _always("Summary says why."),
     ),
     Cause.SILENT_TABLE: (
         _of_names("have no fresh commit although streams should write them"),

@@ -139,9 +139,11 @@ class Cause(StrEnum):
     FAILING_STREAM = "failing_stream"
     SLOW_STREAM = "slow_stream"
     UNWATCHED_STREAM = "unwatched_stream"
+    BROKEN_EXPECTATION = "broken_expectation"  # of a table, as a host judged it
     SILENT_TABLE = "silent_table"  # no fresh commit although a stream should write it
     SMALL_FILES = "small_files"
     QUIET_TABLE = "quiet_table"  # no fresh commit, and nobody says that there should be one
+    UNKNOWN_EXPECTATION = "unknown_expectation"  # it cannot be judged, or nobody does any more
     STOPPED_STREAM = "stopped_stream"
 
     @property

@@ -11,6 +11,13 @@ from enum import StrEnum
 class JobKind(StrEnum):
     DIFF = "diff"
     RESET = "reset"
+    REQUEUE = "requeue"
+    REQUEUE_PREVIEW = "requeue preview"
+
+    @property
+    def is_act(self) -> bool:
+        """Whether it changes what a stream wrote: one at a time for each stream, which nobody starts meanwhile."""
+        return self in (JobKind.RESET, JobKind.REQUEUE)
 
 
 class JobState(StrEnum):
@@ -51,12 +58,13 @@ class JobProgress:
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     """How a job ended: `result_uri` of the whole result when it is DONE, else of what it had found by then, None for
-    nothing; `error` and `hint` when it FAILED."""
+    nothing; `error` and `hint` when it FAILED. `said`: what it did, for the operation log."""
 
     state: JobState
     result_uri: str | None = None
     error: str = ""
     hint: str = ""
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)

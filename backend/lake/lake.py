@@ -93,9 +93,10 @@ class Lake:
         for max_age_s in (self._settings.lake.refresh_s, 0.0):
             refs = self._list(max_age_s).refs
             named = [ref for ref in refs if ref.name == name_or_uri]
-            short = [ref for ref in refs if ref.name.endswith(f"/{name_or_uri}")]
-            if len(named or short) == 1:
-                return (named or short)[0]
+            end = f"/{name_or_uri}"
+            short = named or [ref for ref in refs if ref.name.endswith(end)]
+            if len(short) == 1:
+                return short[0]
             if short:
                 both = " and ".join(ref.name for ref in short[:3])
                 raise TableNotFoundError(f"{name_or_uri!r} names several tables", hint=f"say which: {both}")

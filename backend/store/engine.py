@@ -16,6 +16,15 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from backend.errors import SettingsError, StoreError
 
 BUSY_TIMEOUT_S = 10
+# A host that is frozen amid a transaction keeps no lock for longer, and a cut line is noticed: 10 s without an answer.
+_POSTGRES_SESSION = "SET idle_in_transaction_session_timeout = '10s'"
+_POSTGRES_LINE = {
+    "connect_timeout": 5,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
 SUPPORTED = ("sqlite", "postgresql")
 
 
@@ -27,6 +36,8 @@ class Database:
         self.shown_url = self.url.render_as_string(hide_password=True)
         self._engine = _engine(self.url)
         self._reader = self._engine.execution_options(weir_reads=True)
+        if not self.is_sqlite:  # which has no other: what is read together belongs together
+            self._reader = self._reader.execution_options(isolation_level="REPEATABLE READ")
 
     @property
     def is_sqlite(self) -> bool:
@@ -79,11 +90,13 @@ def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
         return _sqlite_engine(url)
     try:
-        return sa.create_engine(
-            url, hide_parameters=True, pool_pre_ping=True, pool_timeout=10, connect_args={"connect_timeout": 5}
+        engine = sa.create_engine(
+            url, hide_parameters=True, pool_pre_ping=True, pool_timeout=10, connect_args=dict(_POSTGRES_LINE)
         )
     except (NoSuchModuleError, ImportError) as exc:
         raise SettingsError(f"store.url: no driver for {url.drivername}", hint="postgresql+psycopg://…") from exc
+    sa.event.listen(engine, "connect", _on_postgres_connect)
+    return engine
 
 
 def _sqlite_engine(url: URL) -> Engine:
@@ -97,6 +110,11 @@ def _sqlite_engine(url: URL) -> Engine:
     sa.event.listen(engine, "connect", _on_sqlite_connect)
     sa.event.listen(engine, "begin", _on_sqlite_begin)
     return engine
+
+
+def _on_postgres_connect(connection: Any, _record: object) -> None:
+    connection.execute(_POSTGRES_SESSION)
+    connection.commit()
 
 
 def _on_sqlite_connect(connection: Any, _record: object) -> None:

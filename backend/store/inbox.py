@@ -82,7 +82,7 @@ def _known(connection: Connection, roots: Sequence[str]) -> Attached:
 
 def _keep(connection: Connection, known: Attached, now: datetime) -> None:
     for app in (known.apps[app_id] for app_id in sorted(known.heard)):
-        row = {name: getattr(app.host, name) for name in app.host.__dataclass_fields__}
+        row = {each.name: getattr(app.host, each.name) for each in attached_app.c if each.name != "name"}
         upsert(connection, attached_app, {**row, "name": app.name})
     for name in sorted(known.changed & known.declarations.keys()):
         body = rows.declaration_body(known.declarations[name])

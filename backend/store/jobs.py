@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.errors import JobNotFoundError, StreamRefusedError
-from backend.jobs.model import Job, JobEnd, JobProgress, JobRequest, JobState
+from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
 from backend.store import leases, rows
 from backend.store.engine import Database
 from backend.store.leases import job_resource
@@ -41,6 +41,7 @@ class Jobs:
             known = _newest(connection, wanted.fingerprint)
             if known is not None and known.job_id != instead_of and _answers(known):
                 return known
+            _require_alone(connection, wanted)
             made = _new(wanted, now)
             _audit(connection, made, AuditEntry(now, wanted.actor, f"{wanted.kind} job", wanted.subject, made.reason))
             connection.execute(sa.insert(job).values(**rows.job_row(made)))
@@ -109,7 +110,10 @@ class Jobs:
 
     def end(self, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
         with self._database.writing() as connection:
-            _owned(connection, held, job_id)
+            found = _owned(connection, held, job_id)
+            if said := end.said or (end.error if found.kind.is_act else ""):
+                entry = AuditEntry(now, found.actor, f"{found.kind} {end.state.lower()}", found.subject, found.reason)
+                _audit(connection, found, entry, said)
             changes = {
                 "state": str(end.state), "ended_at": now, "host_id": held.owner, "result_uri": end.result_uri,
                 "error": end.error, "hint": end.hint,
@@ -165,6 +169,24 @@ def _change(connection: Connection, job_id: str, changes: dict[str, object]) -> 
     return _locked(connection, job_id)
 
 
-def _audit(connection: Connection, about: Job, entry: AuditEntry) -> None:
+def _require_alone(connection: Connection, wanted: JobRequest) -> None:
+    """Raises `StreamRefusedError` for a second act on one stream."""
+    if wanted.kind.is_act and (other := unfinished_act(connection, wanted.subject)):
+        raise StreamRefusedError(
+            f"{wanted.kind} of {wanted.subject}: a {other.kind} of it is under way",
+            hint="`weir jobs` says how far that is",
+        )
+
+
+def unfinished_act(connection: Connection, stream: str) -> Job | None:
+    """The job that changes what this stream wrote, or will."""
+    acts = [str(kind) for kind in JobKind if kind.is_act]
+    query = sa.select(job).where(job.c.kind.in_(acts), job.c.subject == stream, job.c.state.not_in(map(str, _OVER)))
+    row = connection.execute(query).mappings().first()
+    return rows.job_of(row) if row else None
+
+
+def _audit(connection: Connection, about: Job, entry: AuditEntry, said: str = "") -> None:
     row = {name: getattr(entry, name) for name in entry.__dataclass_fields__}
-    connection.execute(sa.insert(audit).values(**{**row, "detail": f"job {about.job_id}"}))
+    detail = ": ".join(filter(None, (f"job {about.job_id}", said)))
+    connection.execute(sa.insert(audit).values(**{**row, "detail": detail}))

@@ -1,15 +1,15 @@
 """Leases with fencing tokens: who may run a resource, until when.
 
 Rule: the token grows with every grant and never falls, so a write that carries an older token is from a former owner
-(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
+(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). The database's clock alone says when a
+lease ends, in the statement that grants it.
 """
-
-from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.store import rows
+from backend.store.clock import moment
 from backend.store.schema import EPOCH, lease
 from backend.store.upsert import insert
 from backend.streams.model import Lease
@@ -27,25 +27,23 @@ def job_resource(job_id: str) -> str:
     return f"job/{job_id}"
 
 
-def acquire(connection: Connection, wanted: Lease, *, now: datetime) -> Lease | None:
-    """Grants `wanted` with the next token; None while another owner's lease has not expired."""
-    held = lock(connection, wanted.resource)
-    if held.owner not in (NOBODY, wanted.owner) and held.expires_at > now:
-        return None
-    granted = Lease(wanted.resource, wanted.owner, held.token + 1, wanted.expires_at)
-    connection.execute(
-        sa.update(lease)
-        .where(lease.c.resource == granted.resource)
-        .values(owner=granted.owner, token=granted.token, expires_at=granted.expires_at)
+def acquire(connection: Connection, resource: str, owner: str, *, ttl_s: float) -> Lease | None:
+    """Grants the lease with the next token; None while another owner's has not expired."""
+    granted = {"owner": owner, "expires_at": moment(connection, ttl_s)}
+    is_free = sa.or_(lease.c.owner.in_((NOBODY, owner)), lease.c.expires_at <= moment(connection))
+    statement = (
+        insert(connection, lease)
+        .values(resource=resource, token=1, **granted)
+        .on_conflict_do_update(index_elements=["resource"], set_={**granted, "token": lease.c.token + 1}, where=is_free)
+        .returning(*lease.c)
     )
-    return granted
+    return _first(connection, statement)
 
 
-def renew(connection: Connection, held: Lease, *, ttl_s: float, now: datetime) -> Lease | None:
+def renew(connection: Connection, held: Lease, *, ttl_s: float) -> Lease | None:
     """Extends the lease, also a late one that nobody took; None when it has a new owner."""
-    expires_at = now + timedelta(seconds=ttl_s)
-    changed = connection.execute(sa.update(lease).where(*_is(held)).values(expires_at=expires_at))
-    return Lease(held.resource, held.owner, held.token, expires_at) if changed.rowcount else None
+    later = sa.update(lease).where(*_is(held)).values(expires_at=moment(connection, ttl_s)).returning(*lease.c)
+    return _first(connection, later)
 
 
 def release(connection: Connection, held: Lease) -> None:
@@ -54,7 +52,9 @@ def release(connection: Connection, held: Lease) -> None:
 
 
 def held(connection: Connection) -> dict[str, Lease]:
-    found = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY)).mappings()
+    """By resource, those that have not expired."""
+    now = moment(connection)
+    found = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY, lease.c.expires_at > now)).mappings()
     return {row["resource"]: rows.lease_of(row) for row in found}
 
 
@@ -64,15 +64,16 @@ def is_current(connection: Connection, resource: str, token: int) -> bool:
     return row is not None and row["token"] == token and row["owner"] != NOBODY
 
 
-def lock(connection: Connection, resource: str) -> Lease:
-    """The lease as it is, nobody's when it is new; nobody else changes it until the transaction ends."""
-    connection.execute(
-        insert(connection, lease)
-        .values(resource=resource, owner=NOBODY, token=0, expires_at=EPOCH)
-        .on_conflict_do_nothing()
-    )
-    query = sa.select(lease).where(lease.c.resource == resource).with_for_update()
-    return rows.lease_of(connection.execute(query).mappings().one())
+def lock(connection: Connection, resource: str) -> None:
+    """Nobody else locks it until the transaction ends."""
+    row = {"resource": resource, "owner": NOBODY, "token": 0, "expires_at": EPOCH}
+    connection.execute(insert(connection, lease).values(**row).on_conflict_do_nothing())
+    connection.execute(sa.select(lease.c.token).where(lease.c.resource == resource).with_for_update())
+
+
+def _first(connection: Connection, statement: sa.Executable) -> Lease | None:
+    row = connection.execute(statement).mappings().first()
+    return rows.lease_of(row) if row else None
 
 
 def _is(held: Lease) -> tuple[sa.ColumnElement[bool], ...]:

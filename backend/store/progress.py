@@ -1,6 +1,7 @@
 """The progress rows of the store: every micro-batch that Spark reported, until retention takes it.
 
-Rule: adding the same event twice keeps one row, so a writer may retry a batch that it is not sure of.
+Rule: adding the same event twice keeps one row, so a writer may retry a batch that it is not sure of. `rollups` keeps
+what they told.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,9 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.store import rows
-from backend.store.schema import observed, progress
+from backend.store.schema import declaration, observed, progress
 from backend.store.upsert import insert
-from backend.streams.model import Progress, Run
+from backend.streams.model import Progress
 
 NEWEST_FIRST = (progress.c.progressed_at.desc(), progress.c.id.desc())
 
@@ -53,24 +54,19 @@ def latest(connection: Connection) -> dict[str, Progress]:
     return {name: found for name in _streams(connection) for found in of_stream(connection, name, since=None, limit=1)}
 
 
-def runs(connection: Connection, stream: str, *, limit: int) -> list[Run]:
-    """The newest `limit` runs of one stream, newest first."""
-    p, began = progress.c, sa.func.min(progress.c.progressed_at)
-    query = sa.select(
-        p.run_id,
-        p.query_id,
-        began.label("first_at"),
-        sa.func.max(p.progressed_at).label("last_at"),
-        sa.func.min(p.batch_id).label("first_batch"),
-        sa.func.max(p.batch_id).label("last_batch"),
-        sa.func.sum(p.num_input_rows).label("input_rows"),
-    )
-    query = query.where(p.stream == stream).group_by(p.run_id, p.query_id).order_by(began.desc()).limit(limit)
-    return [Run(**{**row, "input_rows": int(row["input_rows"])}) for row in connection.execute(query).mappings()]
-
-
-def prune(connection: Connection, *, before: datetime) -> int:
-    return int(connection.execute(sa.delete(progress).where(progress.c.progressed_at < before)).rowcount)
+def prune(connection: Connection, *, before: datetime, keep: int, most: int) -> int:
+    """Deletes at most `most` that are added up: those from before, and the oldest beyond the newest `keep`. Of each
+    declared stream the newest stays, for it says how the stream was left."""
+    p = progress.c
+    beyond = sa.select(p.id).order_by(p.id.desc()).offset(keep).limit(1).scalar_subquery()
+    left = sa.select(declaration.c.name).where(declaration.c.name.in_(_streams(connection)))
+    newest = [
+        connection.execute(sa.select(p.id).where(p.stream == name).order_by(*NEWEST_FIRST).limit(1)).scalar_one()
+        for name in connection.execute(left).scalars()
+    ]
+    old = sa.or_(p.progressed_at < before, p.id <= beyond)
+    doomed = sa.select(p.id).where(p.counted.is_not(None), old, p.id.not_in(newest)).limit(most)
+    return int(connection.execute(sa.delete(progress).where(p.id.in_(doomed))).rowcount)
 
 
 def _streams(connection: Connection) -> Iterable[str]:

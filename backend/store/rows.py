@@ -3,13 +3,15 @@
 Rule: a round trip gives an equal value; nothing here touches a database.
 """
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
 from backend.jobs.model import Job, JobKind, JobProgress, JobState
+from backend.store.packed import pack, unpack
+from backend.store.schema import ROLLUP_SUMS
 from backend.streams.model import (
     AuditEntry,
     Desired,
@@ -18,6 +20,7 @@ from backend.streams.model import (
     HostHeartbeat,
     Lease,
     Observed,
+    Output,
     Progress,
     StreamDeclaration,
     StreamFailure,
@@ -25,12 +28,14 @@ from backend.streams.model import (
     StreamState,
     TopicEnds,
 )
+from backend.streams.progress.batches import ExpectationTotal
+from backend.streams.progress.rollup import Rollup, Sum
 
 Row = Mapping[Any, Any]  # keys are column names; SQLAlchemy types them more widely
 
 
 def desired_of(row: Row) -> Desired:
-    return Desired(**{**row, "state": DesiredState(row["state"])})
+    return Desired(**{**row, "state": DesiredState(row["state"]), "overrides": row["overrides"] or {}})
 
 
 def declaration_body(value: StreamDeclaration) -> dict[str, Any]:
@@ -40,7 +45,8 @@ def declaration_body(value: StreamDeclaration) -> dict[str, Any]:
 def declaration_of(body: Row) -> StreamDeclaration:
     lists = {key: tuple(body.get(key, ())) for key in ("source_tables", "expectations", "side_tables")}
     inputs = tuple(StreamInput(**each) for each in body.get("inputs", ()))
-    return StreamDeclaration(**{**body, **lists, "inputs": inputs})
+    also = tuple(Output(**each) for each in body.get("also", ()))
+    return StreamDeclaration(**{**body, **lists, "inputs": inputs, "also": also})
 
 
 _OFFSETS = ("firsts", "ends", "starts")
@@ -73,6 +79,33 @@ def topic_ends_of(row: Row) -> TopicEnds:
     )  # fmt: skip
 
 
+_FINDING_TIMES = ("since", "last_data_at")
+
+
+def judgement_row(value: Judgement) -> dict[str, Any]:
+    finding = asdict(value.finding)
+    times = {name: at.isoformat() if (at := finding[name]) else None for name in _FINDING_TIMES}
+    return {
+        "uri": value.expectation.uri,
+        "name": value.expectation.name,
+        "pipeline": value.expectation.pipeline,
+        "host_id": value.host_id,
+        "judged_at": value.judged_at,
+        "broken_since": value.broken_since,
+        "expectation": asdict(value.expectation),
+        "finding": finding | times,
+    }
+
+
+def judgement_of(row: Row) -> Judgement:
+    said, found = dict(row["expectation"]), dict(row["finding"])
+    said |= {"kind": Kind(said["kind"]), "columns": tuple(said["columns"])}
+    found |= {name: datetime.fromisoformat(at) if (at := found[name]) else None for name in _FINDING_TIMES}
+    found |= {"state": State(found["state"]), "examples": tuple(found["examples"])}
+    found |= {"usual": tuple(found["usual"]) if found["usual"] else None}
+    return Judgement(TableExpectation(**said), Finding(**found), row["host_id"], row["judged_at"], row["broken_since"])
+
+
 def observed_row(value: Observed) -> dict[str, Any]:
     """Without `last_trigger_at`: the listener owns that column."""
     row = {name: getattr(value, name) for name in value.__dataclass_fields__ if name != "last_trigger_at"}
@@ -90,19 +123,42 @@ def progress_row(value: Progress) -> dict[str, Any]:
         **row,
         "durations_ms": dict(value.durations_ms),
         "expectations": [asdict(count) for count in value.expectations],
-        "raw": zlib.compress(value.raw_json.encode(), 6),
+        "raw": pack(value.raw_json),
     }
 
 
 def progress_of(row: Row) -> Progress:
-    fields = {key: value for key, value in row.items() if key not in ("id", "raw")}
+    fields = {key: value for key, value in row.items() if key not in ("id", "raw", "counted")}
     expectations = tuple(ExpectationCount(**count) for count in row["expectations"])
-    raw_json = zlib.decompress(row["raw"]).decode() if "raw" in row else ""
+    raw_json = unpack(row["raw"]) if "raw" in row else ""
     return Progress(**{**fields, "expectations": expectations, "raw_json": raw_json})
 
 
+def rollup_row(value: Rollup) -> dict[str, Any]:
+    """Without its stream, its grain and its place in time."""
+    row = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    for name in ROLLUP_SUMS:
+        row |= {name: row[name].total, f"{name}_known": row[name].known}
+    failed_at = [each.last_failed_at.isoformat() if each.last_failed_at else None for each in value.expectations]
+    totals = [[each.name, each.passed, each.failed, at] for each, at in zip(value.expectations, failed_at, strict=True)]
+    return row | {"phases_ms": dict(value.phases_ms), "expectations": totals}
+
+
+def rollup_of(row: Row) -> Rollup:
+    fields = {name: row[name] for name in Rollup.__dataclass_fields__}
+    for name in ROLLUP_SUMS:
+        fields[name] = Sum(row[name], row[f"{name}_known"])
+    totals = [
+        ExpectationTotal(name, passed, failed, datetime.fromisoformat(at) if at else None)
+        for name, passed, failed, at in row["expectations"]
+    ]
+    return Rollup(**fields | {"expectations": tuple(totals)})
+
+
 def host_of(row: Row) -> HostHeartbeat:
-    return HostHeartbeat(**row)
+    """Also of an attached application, which has no tags and runs no stream of ours."""
+    lists = {key: tuple(row.get(key) or ()) for key in ("tags", "streams")}
+    return HostHeartbeat(**{**row, **lists})
 
 
 def lease_of(row: Row) -> Lease:

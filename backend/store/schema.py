@@ -44,6 +44,7 @@ desired = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("requested_at", UtcDateTime, nullable=False),
+    sa.Column("overrides", sa.JSON),
 )
 
 declaration = sa.Table(
@@ -79,6 +80,20 @@ topic_ends = sa.Table(
     sa.Column("body", sa.JSON, nullable=False),
 )
 
+table_expectation = sa.Table(
+    "table_expectation",
+    metadata,
+    sa.Column("uri", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("pipeline", sa.Text, nullable=False),
+    sa.Column("host_id", sa.Text, nullable=False),
+    sa.Column("judged_at", UtcDateTime, nullable=False),
+    sa.Column("broken_since", UtcDateTime),
+    sa.Column("expectation", sa.JSON, nullable=False),
+    sa.Column("finding", sa.JSON, nullable=False),
+)
+
+_NOT_YET = sa.text("counted IS NULL")
 progress = sa.Table(
     "progress",
     metadata,
@@ -99,10 +114,46 @@ progress = sa.Table(
     sa.Column("rows_dropped_by_watermark", sa.BigInteger),
     sa.Column("output_rows", sa.BigInteger),
     sa.Column("expectations", sa.JSON, nullable=False),
-    sa.Column("raw", sa.LargeBinary, nullable=False),  # zlib of Spark's JSON: a fifth of the text
+    sa.Column("raw", sa.LargeBinary, nullable=False),  # Spark's JSON, packed (packed.py)
+    sa.Column("counted", sa.Boolean),  # whether `progress_rollup` holds it; NULL for not yet
     sa.UniqueConstraint("run_id", "batch_id", "progressed_at", name="uq_progress_event"),
     sa.Index("ix_progress_stream", "stream", "progressed_at"),
     sa.Index("ix_progress_age", "progressed_at"),
+    sa.Index("ix_progress_new", "stream", "id", sqlite_where=_NOT_YET, postgresql_where=_NOT_YET),
+)
+
+# The batches of one run that began in `grain_s` seconds from `at`. Of a sum, `…_known` batches told.
+ROLLUP_SUMS = ("output_rows", "dropped_rows", "input_rows_per_s", "processed_rows_per_s", "duration_ms")
+progress_rollup = sa.Table(
+    "progress_rollup",
+    metadata,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("grain_s", sa.Integer, primary_key=True),
+    sa.Column("at", UtcDateTime, primary_key=True),
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("query_id", sa.Text, nullable=False),
+    sa.Column("batches", sa.BigInteger, nullable=False),
+    sa.Column("first_at", UtcDateTime, nullable=False),
+    sa.Column("first_batch", sa.BigInteger, nullable=False),
+    sa.Column("last_at", UtcDateTime, nullable=False),
+    sa.Column("last_batch", sa.BigInteger, nullable=False),
+    sa.Column("ended_at", UtcDateTime, nullable=False),
+    sa.Column("input_rows", sa.BigInteger, nullable=False),
+    *(
+        sa.Column(
+            f"{name}{part}", sa.Float(53) if name.endswith("_per_s") and not part else sa.BigInteger, nullable=False
+        )
+        for name in ROLLUP_SUMS
+        for part in ("", "_known")
+    ),
+    sa.Column("longest_ms", sa.BigInteger),
+    sa.Column("phases_ms", sa.JSON, nullable=False),
+    sa.Column("watermark", UtcDateTime),
+    sa.Column("state_rows", sa.BigInteger),
+    sa.Column("most_behind_ms", sa.BigInteger),
+    sa.Column("most_unread_rows", sa.BigInteger),
+    sa.Column("expectations", sa.JSON, nullable=False),
+    sa.Index("ix_progress_rollup_age", "grain_s", "at"),
 )
 
 host = sa.Table(
@@ -115,6 +166,8 @@ host = sa.Table(
     sa.Column("beat_at", UtcDateTime, nullable=False),
     sa.Column("spark_version", sa.Text),
     sa.Column("spark_ui_url", sa.Text),
+    sa.Column("tags", sa.JSON),
+    sa.Column("streams", sa.JSON),
 )
 
 # Written by `weir_attach` in other Spark applications, to whom this table's columns are a contract.
@@ -133,7 +186,7 @@ attached_app = sa.Table(
     metadata,
     sa.Column("host_id", sa.Text, primary_key=True),
     sa.Column("name", sa.Text, nullable=False),
-    *(column.copy() for column in host.c if column.name != "host_id"),
+    *(column.copy() for column in host.c if column.name not in ("host_id", "tags", "streams")),
 )
 
 lease = sa.Table(

@@ -5,26 +5,28 @@ current lease token.
 """
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Self
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.errors import StreamNotFoundError, StreamRefusedError
-from backend.jobs.model import JobKind, JobState
+from backend.expectations.model import Judgement
+from backend.jobs.model import JobKind
 from backend.settings import Settings
-from backend.store import inbox, leases, progress, rows, schema
+from backend.store import inbox, leases, progress, rollups, rows, schema
+from backend.store.clock import moment
 from backend.store.engine import Database
-from backend.store.jobs import Jobs
+from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
 from backend.store.upsert import insert, upsert
 from backend.streams.acts import Action
 from backend.streams.model import (
-    ATTACHED,
     AttachedApp,
     AuditEntry,
     Desired,
@@ -38,7 +40,12 @@ from backend.streams.model import (
     StreamState,
     TopicEnds,
 )
+from backend.streams.overrides import changes_text, check_overrides, compare
+from backend.streams.progress.rollup import Rollup
 
+CHUNK = 2_000  # rows of one transaction: others wait for it
+NO_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+_NOTICED = timedelta(seconds=2)  # clocks differ by less where the question merely took its time
 FLOWING = (StreamState.RUNNING, StreamState.STARTING)
 
 
@@ -63,6 +70,11 @@ class ControlStore:
     def close(self) -> None:
         self._database.dispose()
 
+    def now(self) -> datetime:
+        """The store's own clock."""
+        with self._database.reading() as connection:
+            return connection.execute(sa.select(moment(connection))).scalar_one()
+
     # desired ---------------------------------------------------------------------------------------------------
 
     def request(self, name: str, action: Action, *, reason: str, actor: str, now: datetime) -> Desired:
@@ -74,19 +86,29 @@ class ControlStore:
         return self.request_all((name,), action, reason=reason, actor=actor, now=now)[0]
 
     def request_all(
-        self, names: Sequence[str], action: Action, *, reason: str, actor: str, now: datetime
+        self,
+        names: Sequence[str],
+        action: Action,
+        *,
+        reason: str,
+        actor: str,
+        now: datetime,
+        overrides: Mapping[str, Mapping[str, str]] = NO_OVERRIDES,
     ) -> list[Desired]:
-        """The same of several streams, in this order: all of them, or none where one is refused."""
+        """The same of several streams, in this order: all of them, or none where one is refused.
+
+        `overrides`: by stream, the settings to run with from now on in place of declared ones. Those of other streams
+        stay as they are. Raises `OverrideError`.
+        """
         if not reason.strip():
             raise StreamRefusedError(
                 f"{action} {', '.join(names)}: a reason is required", hint="say why, for those who come after you"
             )
         with self._database.writing() as connection:
             before = {name: _desired(connection, name) for name in sorted(names)}  # one order of locks for everyone
+            asked = Desired("", _STATE_OF[action], 0, reason.strip(), actor, now)
             return [
-                _request(
-                    connection, before[name], Desired(name, _STATE_OF[action], 0, reason.strip(), actor, now), action
-                )
+                _request(connection, before[name], replace(asked, name=name), action, overrides.get(name))
                 for name in names
             ]
 
@@ -158,17 +180,43 @@ class ControlStore:
             return progress.of_batch(connection, stream, batch_id)
 
     def runs(self, stream: str, *, limit: int = 100) -> list[Run]:
-        """The newest `limit` runs, newest first, each with its true first and last batch."""
+        """The newest `limit` runs, newest first, each with its true first and last batch, gone or not."""
         with self._database.reading() as connection:
-            return progress.runs(connection, stream, limit=limit)
+            return rollups.runs(connection, stream, limit=limit)
 
     def latest_progress(self) -> dict[str, Progress]:
         with self._database.reading() as connection:
             return progress.latest(connection)
 
-    def prune_progress(self, *, before: datetime) -> int:
+    def not_rolled_up(self, *, most: int = CHUNK) -> dict[int, Progress]:
+        """Batches that the figures per minute and per hour do not hold yet, by id."""
+        with self._database.reading() as connection:
+            return rollups.waiting(connection, most=most)
+
+    def roll_up(self, ids: Collection[int], lags: rollups.Lags = rollups.NO_LAGS) -> int:
+        """Adds these batches to the figures, but for those that are in them; how many. `lags`: what waited after them,
+        by stream and by when they ended."""
         with self._database.writing() as connection:
-            return progress.prune(connection, before=before)
+            return rollups.roll_up(connection, ids=ids, lags=lags)
+
+    def rollups(self, stream: str, *, grain_s: int, since: datetime) -> list[Rollup]:
+        """Those of a stream that begin at `since` or later: one or more for each `grain_s` with a batch."""
+        with self._database.reading() as connection:
+            return rollups.of_stream(connection, stream, grain_s=grain_s, since=since)
+
+    def prune_progress(self, *, before: datetime, keep: int) -> int:
+        """Deletes batches that are added up and are from before, or more than the newest `keep`; how many."""
+        deleted = 0
+        while True:  # in pieces, so that nobody waits for long
+            with self._database.writing() as connection:
+                piece = progress.prune(connection, before=before, keep=keep, most=CHUNK)
+            deleted += piece
+            if piece < CHUNK:
+                return deleted
+
+    def prune_rollups(self, *, grain_s: int, before: datetime) -> int:
+        with self._database.writing() as connection:
+            return rollups.prune(connection, grain_s=grain_s, before=before)
 
     # topics ----------------------------------------------------------------------------------------------------
 
@@ -185,6 +233,38 @@ class ControlStore:
         for each in told:
             found.setdefault(each.stream, []).append(each)
         return found
+
+    # expectations on tables ------------------------------------------------------------------------------------
+
+    def expect(self, pipelines: Sequence[str], declared: Sequence[Judgement]) -> None:
+        """Keeps what these pipelines expect: adds what nobody judged yet, and forgets what they expect no more."""
+        table = schema.table_expectation
+        wanted = {(each.expectation.uri, each.expectation.name) for each in declared}
+        with self._database.writing() as connection:
+            there = connection.execute(sa.select(table.c.uri, table.c.name).where(table.c.pipeline.in_(pipelines)))
+            for uri, name in {(row.uri, row.name) for row in there} - wanted:
+                connection.execute(sa.delete(table).where(table.c.uri == uri, table.c.name == name))
+            for each in declared:
+                row = rows.judgement_row(each)
+                connection.execute(insert(connection, table).values(**row).on_conflict_do_nothing())
+
+    def note_judgement(self, judgement: Judgement) -> None:
+        """Keeps what a host found last of one expectation."""
+        with self._database.writing() as connection:
+            upsert(connection, schema.table_expectation, rows.judgement_row(judgement))
+
+    def judgements(self) -> list[Judgement]:
+        """What hosts found last of every expectation on a table."""
+        table = schema.table_expectation
+        with self._database.reading() as connection:
+            found = connection.execute(sa.select(table).order_by(table.c.uri, table.c.name)).mappings()
+            return [rows.judgement_of(row) for row in found]
+
+    def prune_judgements(self, *, before: datetime) -> int:
+        """Forgets what no host has judged since."""
+        table = schema.table_expectation
+        with self._database.writing() as connection:
+            return int(connection.execute(sa.delete(table).where(table.c.judged_at < before)).rowcount)
 
     # other applications ----------------------------------------------------------------------------------------
 
@@ -208,33 +288,44 @@ class ControlStore:
         with self._database.writing() as connection:
             upsert(connection, schema.host, row)
 
-    def hosts(self) -> list[HostHeartbeat]:
-        """Newest heartbeat first; hosts that ended stay until `prune_hosts`."""
+    def hosts(self, *, now: datetime | None = None) -> list[HostHeartbeat]:
+        """Newest heartbeat first; hosts that ended stay until `prune_hosts`. Times are the store's, or those that the
+        clock showed which says `now`."""
+        ahead = now - self.now() if now else timedelta()
+        if abs(ahead) < _NOTICED:
+            ahead = timedelta()
         with self._database.reading() as connection:
             found = connection.execute(sa.select(schema.host).order_by(schema.host.c.beat_at.desc())).mappings()
-            return [rows.host_of(row) for row in found]
+            told = [rows.host_of(row) for row in found]
+        return [replace(each, started_at=each.started_at + ahead, beat_at=each.beat_at + ahead) for each in told]
+
+    def live_hosts(self, *, within_s: float) -> list[HostHeartbeat]:
+        """Those heard of within that time."""
+        with self._database.reading() as connection:
+            is_fresh = schema.host.c.beat_at > moment(connection, -within_s)
+            found = connection.execute(sa.select(schema.host).where(is_fresh).order_by(schema.host.c.host_id))
+            return [rows.host_of(row) for row in found.mappings()]
 
     def prune_hosts(self, *, before: datetime) -> int:
         with self._database.writing() as connection:
             return int(connection.execute(sa.delete(schema.host).where(schema.host.c.beat_at < before)).rowcount)
 
-    def acquire(self, resource: str, owner: str, *, ttl_s: float, now: datetime) -> Lease | None:
+    def acquire(self, resource: str, owner: str, *, ttl_s: float) -> Lease | None:
         """The lease with a new token, or None while another owner holds it."""
-        wanted = Lease(resource, owner, 0, now + timedelta(seconds=ttl_s))
         with self._database.writing() as connection:
-            return leases.acquire(connection, wanted, now=now)
+            return leases.acquire(connection, resource, owner, ttl_s=ttl_s)
 
-    def renew(self, lease: Lease, *, ttl_s: float, now: datetime) -> Lease | None:
+    def renew(self, lease: Lease, *, ttl_s: float) -> Lease | None:
         """The lease with a later end, or None when it has a new owner."""
         with self._database.writing() as connection:
-            return leases.renew(connection, lease, ttl_s=ttl_s, now=now)
+            return leases.renew(connection, lease, ttl_s=ttl_s)
 
     def release(self, lease: Lease) -> None:
         with self._database.writing() as connection:
             leases.release(connection, lease)
 
     def leases(self) -> dict[str, Lease]:
-        """By resource, also expired ones that nobody took yet."""
+        """By resource, those that have not expired."""
         with self._database.reading() as connection:
             return leases.held(connection)
 
@@ -257,16 +348,31 @@ _STATE_OF = {
     "drain": DesiredState.DRAINED,
     "restart": DesiredState.RUNNING,
 }
+_BUSY = {JobKind.RESET: "it is being reset", JobKind.REQUEUE: "rows of its quarantine are being sent again"}
 
 
-def _request(connection: Connection, before: Desired | None, asked: Desired, action: Action) -> Desired:
+def _request(
+    connection: Connection,
+    before: Desired | None,
+    asked: Desired,
+    action: Action,
+    overrides: Mapping[str, str] | None,
+) -> Desired:
     name = asked.name
+    kept = before.overrides if before else {}
     if before is None:
         _check_declared(connection, name, action)
-    if action not in ("stop", "drain") and _is_being_reset(connection, name):
-        raise StreamRefusedError(f"{action} {name}: it is being reset", hint="`weir jobs` says how far that is")
-    after = _wanted(connection, before, asked, action)
+    if action not in ("stop", "drain") and (act := unfinished_act(connection, name)):
+        raise StreamRefusedError(f"{action} {name}: {_BUSY[act.kind]}", hint="`weir jobs` says how far that is")
+    changes = ""
+    if overrides is not None:
+        declared = _declared(connection, name)
+        check_overrides(declared, overrides)
+        changes = changes_text(compare(declared, kept, overrides))
+    after = _wanted(connection, before, replace(asked, overrides=kept if overrides is None else overrides), action)
     detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
+    if changes:
+        detail += f"; {changes}"
     _write_audit(connection, AuditEntry(asked.requested_at, asked.actor, action, name, asked.reason, detail))
     upsert(connection, schema.desired, _desired_row(after))
     return after
@@ -274,9 +380,17 @@ def _request(connection: Connection, before: Desired | None, asked: Desired, act
 
 def _wanted(connection: Connection, before: Desired | None, asked: Desired, action: Action) -> Desired:
     generation = before.generation if before else 0
-    if action == "start" and before and before.state is asked.state and _flows(connection, before):
+    is_same = before is not None and (before.state, before.overrides) == (asked.state, asked.overrides)
+    if action == "start" and before and is_same and _flows(connection, before):
         return replace(asked, generation=generation)
     return replace(asked, generation=generation + 1)
+
+
+def _declared(connection: Connection, name: str) -> StreamDeclaration:
+    body = connection.execute(sa.select(schema.declaration.c.body).where(schema.declaration.c.name == name)).scalar()
+    if body is None:
+        raise _unknown(connection, name)
+    return rows.declaration_of(body)
 
 
 def _flows(connection: Connection, wanted: Desired) -> bool:
@@ -296,22 +410,12 @@ def _desired_row(value: Desired) -> dict[str, object]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__} | {"state": str(value.state)}
 
 
-def _is_being_reset(connection: Connection, name: str) -> bool:
-    job = schema.job.c
-    unfinished = job.state.in_([JobState.QUEUED, JobState.RUNNING])
-    query = sa.select(job.job_id).where(job.kind == JobKind.RESET, job.subject == name, unfinished)
-    return connection.execute(query).first() is not None
-
-
 def _check_declared(connection: Connection, name: str, action: Action) -> None:
     """Raises where nobody may ask anything of it."""
-    query = sa.select(schema.declaration.c.body).where(schema.declaration.c.name == name)
-    body = connection.execute(query).scalar()
-    if body is None:
-        raise _unknown(connection, name)
-    if body.get("kind") == ATTACHED:
+    declared = _declared(connection, name)
+    if declared.is_attached:
         raise StreamRefusedError(
-            f"{action} {name}: another Spark application runs it", hint=f"{action} it in {body['pipeline']}"
+            f"{action} {name}: another Spark application runs it", hint=f"{action} it in {declared.pipeline}"
         )
 
 

@@ -1,6 +1,6 @@
 """INSERT … ON CONFLICT, which SQLite and PostgreSQL spell alike but SQLAlchemy keeps per dialect.
 
-Rule: the only place that asks which database it is, beside opening and migrating.
+Rule: the only place that asks which database it is, beside opening, migrating and the clock.
 """
 
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ from backend.errors import StreamNotFoundError
 from backend.streams.graph import build_graph, in_graph_order
 from backend.streams.model import DesiredState, StreamState, StreamStatus
 
-Action = Literal["start", "stop", "drain", "restart"]  # drain: stop once nothing is left to read
+Action = Literal["start", "stop", "drain", "restart"]  # drain: stop once what is there now is read
 ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
 
 
@@ -138,7 +138,7 @@ def _stop_blocked(status: StreamStatus) -> str | None:
 
 def _drain_blocked(status: StreamStatus) -> str | None:
     if _wants(status, DesiredState.DRAINED) and status.state is StreamState.RUNNING:
-        return "It stops by itself at a trigger with nothing to read."
+        return "It stops by itself once it has read what was there."
     return None if status.state is StreamState.RUNNING else "It does not run, so it cannot catch up."
 
 

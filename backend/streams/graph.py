@@ -97,7 +97,7 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
             beside.setdefault(declared.outside, Node(declared.outside, declared.sink))
             edges.append(Edge(declared.name, declared.outside))
         for table in declared.side_tables:
-            beside[_short(table)] = Node(_short(table), "table", declared.layer, table=table)
+            beside[_short(table)] = Node(_short(table), "table", _layer(table) or declared.layer, table=table)
             edges.append(Edge(declared.name, _short(table)))
     others = (node for node in beside.values() if node.name not in own and node.name not in sources)
     return Graph((*sources.values(), *own.values(), *others), tuple(edges))

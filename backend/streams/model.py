@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backend.streams.backlog.model import Backlog
+    from backend.streams.overrides import Setting
 
 MATERIALIZED_VIEW = "materialized view"
 ATTACHED = "attached query"  # of another Spark application, which tells of it and runs it
@@ -31,7 +32,7 @@ class StreamState(StrEnum):
 class DesiredState(StrEnum):
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"
-    DRAINED = "DRAINED"  # stopped, at the first later trigger that finds nothing to read
+    DRAINED = "DRAINED"  # stopped, once it has read what was there when that was asked for
 
 
 class InputKind(StrEnum):
@@ -66,6 +67,15 @@ class StreamInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """A table of the lake that takes a stream's rows: by path below the root, and how they get in."""
+
+    table: str
+    uri: str
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamDeclaration:
     """What a host says of a stream it can run, for people and for pages. `sink_uri` is the table it writes.
 
@@ -73,7 +83,8 @@ class StreamDeclaration:
 
     `source_tables` and `side_tables`: what it reads, and what it writes beside that, by path below the lake's root.
     `inputs`: each source in the order of its function, those behind views where they are read. `sink`: append,
-    complete, update, upsert or history; kafka or postgresql where it writes outside.
+    complete, update, upsert or history; kafka or postgresql where it writes outside. `also`: further tables that get
+    its rows.
     """
 
     name: str
@@ -94,11 +105,24 @@ class StreamDeclaration:
     reset_allowed: bool = True
     sink: str = "append"
     outside: str = ""
+    also: tuple[Output, ...] = ()
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """Every table that takes its rows, its own first; `side_tables` names others as well."""
+        own = () if self.outside else (Output(self.sink_table, self.sink_uri, self.sink),)
+        return (*own, *self.also)
 
     @property
     def writes_to(self) -> str:
         """ "silver/silver_orders", "Kafka topic orders_out at broker:9092"."""
         return f"{_OUTSIDE.get(self.sink, self.sink)} {self.outside}" if self.outside else self.sink_table
+
+    @property
+    def host_tags(self) -> frozenset[str]:
+        """What a host must have to run it: the tag `host`, one or several with commas or spaces between."""
+        return frozenset(self.tags.get("host", "").replace(",", " ").split())
 
     @property
     def is_attached(self) -> bool:
@@ -132,7 +156,10 @@ class TopicEnds:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What a person wants. `generation` grows with every request, so a restart of a RUNNING stream is seen too."""
+    """What a person wants. `generation` grows with every request, so a restart of a RUNNING stream is seen too.
+
+    `overrides`: settings in place of declared ones, see `backend.streams.overrides`.
+    """
 
     name: str
     state: DesiredState
@@ -140,6 +167,7 @@ class Desired:
     reason: str
     actor: str
     requested_at: datetime
+    overrides: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_rest(self) -> bool:
@@ -230,6 +258,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class HostHeartbeat:
+    """A stream host's sign of life. `streams`: those that it can run now; none before Spark is open."""
+
     host_id: str
     hostname: str
     pid: int
@@ -237,6 +267,8 @@ class HostHeartbeat:
     beat_at: datetime
     spark_version: str | None = None
     spark_ui_url: str | None = None
+    tags: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +281,7 @@ class AttachedApp:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to run one resource until `expires_at`. `token` grows with every new owner (fencing)."""
+    """The right to run one resource until `expires_at`, told by the store. `token` grows with every grant (fencing)."""
 
     resource: str
     owner: str
@@ -286,7 +318,8 @@ class Verdict(StrEnum):
 class StreamStatus:
     """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it.
 
-    `backlog`: None where nobody looked. `starved_by`: the stream upstream that stands still.
+    `declaration` is as the stream runs; `overrides`: where that is not as it was declared. `backlog`: None where
+    nobody looked. `starved_by`: the stream upstream that stands still.
     """
 
     declaration: StreamDeclaration
@@ -298,6 +331,7 @@ class StreamStatus:
     because: str
     backlog: "Backlog | None" = None
     starved_by: str | None = None
+    overrides: "tuple[Setting, ...]" = ()
 
     @property
     def input_rows_per_s(self) -> float | None:

@@ -25,14 +25,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """One stream as the host finds it. `failure` only with FAILED; `idle_at`: the newest trigger that Spark said had
-    nothing to read."""
+    """One stream as the host finds it. `failure` only with FAILED; `read_until`: what its sources took in before
+    then has been read."""
 
     phase: Phase
     query_id: str | None = None
     run_id: str | None = None
     failure: StreamFailure | None = None
-    idle_at: datetime | None = None
+    read_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[A
 
 def _drains(want: Desired, live: Live) -> bool:
     """Whether it has yet to read what was there when its stop was asked for."""
-    read = live.idle_at is not None and live.idle_at > want.requested_at
+    read = live.read_until is not None and live.read_until > want.requested_at
     return want.state is DesiredState.DRAINED and not read
 
 

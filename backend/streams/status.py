@@ -9,8 +9,10 @@ from typing import Protocol
 
 from backend.store.store import ControlStore
 from backend.streams.backlog.model import Backlog
+from backend.streams.balance import why_nobody_can
 from backend.streams.causes import with_causes
-from backend.streams.model import HostHeartbeat, Observed, Progress, StreamDeclaration, StreamStatus, TopicEnds
+from backend.streams.model import Progress, StreamDeclaration, StreamStatus, TopicEnds
+from backend.streams.overrides import compare, with_overrides
 from backend.streams.verdict import Evidence, judge
 
 RECENT = 10
@@ -33,17 +35,31 @@ def statuses(
     store: ControlStore, backlogs: Backlogs | None = None, *, now: datetime, heartbeat_stale_s: float
 ) -> list[StreamStatus]:
     """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources."""
+    known = gather_evidence(store, backlogs, now=now, heartbeat_stale_s=heartbeat_stale_s)
+    return with_causes([_status(each, now, heartbeat_stale_s) for each in known], now=now)
+
+
+def gather_evidence(
+    store: ControlStore, backlogs: Backlogs | None = None, *, now: datetime, heartbeat_stale_s: float
+) -> list[Evidence]:
+    """What is known of each declared stream, by name; raises `StoreError`."""
     desired, observed = store.desired(), store.observed()
     hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
+    alive = [host for host in hosts.values() if (now - host.beat_at).total_seconds() <= heartbeat_stale_s]
     topics = store.topic_ends()
     found = []
-    for name, declaration in store.declarations().items():
+    for name, declared in store.declarations().items():
         seen = observed.get(name)
+        wanted = desired.get(name)
+        overrides = wanted.overrides if wanted else {}
+        settings = compare(declared, overrides, overrides)
+        declaration = with_overrides(declared, overrides)
         recent = store.progress(name, limit=RECENT)
         backlog = backlogs.read(declaration, recent, topics.get(name, ()), now=now) if backlogs else None
-        evidence = Evidence(declaration, desired.get(name), seen, _host_of(seen, hosts), recent, backlog)
-        found.append(_status(evidence, now, heartbeat_stale_s))
-    return with_causes(found, now=now)
+        nobody_can = why_nobody_can(declaration, alive)
+        host = hosts.get(seen.host_id) if seen else None
+        found.append(Evidence(declaration, wanted, seen, host, recent, backlog, nobody_can, settings))
+    return found
 
 
 def _status(evidence: Evidence, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
@@ -57,8 +73,5 @@ def _status(evidence: Evidence, now: datetime, heartbeat_stale_s: float) -> Stre
         verdict=judgement.verdict,
         because=judgement.because,
         backlog=evidence.backlog,
+        overrides=evidence.overrides,
     )
-
-
-def _host_of(observed: Observed | None, hosts: dict[str, HostHeartbeat]) -> HostHeartbeat | None:
-    return hosts.get(observed.host_id) if observed else None

@@ -5,13 +5,13 @@ a window: https://github.com/linkedin/Burrow/wiki/Consumer-Lag-Evaluation-Rules)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
 
 from backend.format import rate_text, span_text, things
-from backend.streams.backlog.lags import Trend, trend
 from backend.streams.backlog.model import Backlog, Lag
+from backend.streams.backlog.trend import Trend, trend
 from backend.streams.backlog.words import waiting
 from backend.streams.model import (
     Desired,
@@ -23,6 +23,7 @@ from backend.streams.model import (
     StreamState,
     Verdict,
 )
+from backend.streams.overrides import Setting
 
 AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)  # true without anybody looking
 WINDOW = 10  # batches
@@ -35,7 +36,8 @@ LEAST_STALL_S = 30.0
 class Evidence:
     """All that is known of one stream. `recent` are its newest batches, oldest first; `host` wrote `observed`.
 
-    `backlog`: None where nobody looked.
+    `backlog`: None where nobody looked. `nobody_can`: why no live host can run it. `overrides`: where `declaration` is
+    not as it was declared.
     """
 
     declaration: StreamDeclaration
@@ -44,6 +46,8 @@ class Evidence:
     host: HostHeartbeat | None
     recent: Sequence[Progress] = ()
     backlog: Backlog | None = None
+    nobody_can: str = ""
+    overrides: tuple[Setting, ...] = ()
 
     @property
     def batches(self) -> list[Progress]:
@@ -61,6 +65,13 @@ class Judgement:
 
 def judge(evidence: Evidence, *, now: datetime, heartbeat_stale_s: float) -> Judgement:
     """The state shown and why; the sentence begins with the stream's name."""
+    found = _judge(evidence, now, heartbeat_stale_s)
+    if evidence.nobody_can and _wanted(evidence):
+        return replace(found, because=f"{found.because}; {evidence.nobody_can}")
+    return found
+
+
+def _judge(evidence: Evidence, now: datetime, heartbeat_stale_s: float) -> Judgement:
     observed, name = evidence.observed, evidence.declaration.name
     if observed is None:
         return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} has not been taken up by any host yet")
@@ -69,7 +80,8 @@ def judge(evidence: Evidence, *, now: datetime, heartbeat_stale_s: float) -> Jud
         return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
     verdict, because = _of_state(evidence, observed, now)
     if evidence.desired and evidence.desired.state is DesiredState.DRAINED and observed.state is StreamState.RUNNING:
-        because += f"; it stops at a trigger with nothing to read: {evidence.desired.actor} asked for it"
+        ago = span_text((now - evidence.desired.requested_at).total_seconds())
+        because += f"; it stops once it has read what was there {ago} ago, when {evidence.desired.actor} asked for it"
     if gone_s is not None and _wanted(evidence):
         because += f"; {_silence(evidence, now)}"
     return Judgement(observed.state, verdict, f"{name} {because}")

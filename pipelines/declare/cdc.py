@@ -14,7 +14,10 @@ from pyspark.sql.types import ArrayType, StructType
 Flavour = Literal["postgresql", "mysql", "mongodb"]
 _SOURCE = "STRUCT<lsn: BIGINT, file: STRING, pos: BIGINT, row: INT, ord: BIGINT, ts_ms: BIGINT>"
 _UPDATE = "STRUCT<updatedFields: STRING, removedFields: ARRAY<STRING>>"
-_TRUNCATED = "the source truncated the table: reset the stream with a full refresh, or drop such changes before"
+_TRUNCATED = (
+    "the source truncated the table: take such changes in by debezium(…, truncations=True) and "
+    """upsert(…, truncated="op = 't'"), or reset the stream with a full refresh"""
+)
 
 
 def debezium(
@@ -24,12 +27,14 @@ def debezium(
     flavour: Flavour = "postgresql",
     value: str = "value",
     keep: Sequence[str] = (),
+    truncations: bool = False,
 ) -> DataFrame:
     """Envelopes in the column `value` (JSON text or bytes) as `op`, the row's columns, `position` and `changed_at`.
 
     `schema` is DDL text of the row. `op`: c, u, d, r (snapshot). A deletion has the row as it was, as far as the
-    database sends it. Envelopes with their schema beside the payload are taken as well. Tombstones are left out; a
-    truncation fails the batch. MongoDB: documents are JSON text; a partial update has its fields, and null elsewhere.
+    database sends it. Envelopes with their schema beside the payload are taken as well. Tombstones are left out.
+    A truncation (`op` t) fails the batch, or with `truncations` is a row without columns for a sink's `truncated`.
+    MongoDB: documents are JSON text; a partial update has its fields, and null elsewhere.
     `keep`: columns of `rows` that stay beside, such as the record's `key`.
     """
     image = "STRING" if flavour == "mongodb" else f"STRUCT<{schema}>"
@@ -39,8 +44,9 @@ def debezium(
     whole = F.from_json(text, f"payload {envelope}")
     found = F.coalesce(whole["payload"], F.from_json(text, envelope))
     events = rows.where(F.col(value).isNotNull()).withColumn("_event", found)
-    truncates = F.when(F.col("_event.op") == "t", F.raise_error(F.lit(_TRUNCATED)).cast("boolean"))
-    events = events.where(truncates.otherwise(F.lit(True)))
+    if not truncations:
+        truncates = F.when(F.col("_event.op") == "t", F.raise_error(F.lit(_TRUNCATED)).cast("boolean"))
+        events = events.where(truncates.otherwise(F.lit(True)))
     row = _document(schema) if flavour == "mongodb" else F.coalesce("_event.after", "_event.before")
     events = events.withColumn("_row", row)
     position = _position(flavour).alias("position")

@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -20,6 +20,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, SettingsError
+from backend.expectations.model import Kind
+from backend.lake.lake import Lake
+from backend.lake.storage.paths import normal_uri
+from backend.lake.table.metadata_diff import column_names
 from backend.settings import Settings, load_settings
 from pipelines.declare.expectations import BROKEN, OnViolation
 from pipelines.declare.registry import Registry, load_registry
@@ -32,6 +36,7 @@ from pipelines.spark.tables import Evolution, TableSpec, differences, parse_sche
 
 # A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
+_ONE_OF_SEVERAL = ("append", "upsert", "history")  # the others need an output mode of their own, or another system
 
 
 class PipelineError(LakehouseError):
@@ -49,6 +54,7 @@ def find_problems(registry: Registry) -> tuple[Problem, ...]:
         *_shared_tables(registry),
         *_unknown_inputs(registry),
         *_cycles(registry),
+        *_expectations_problems(registry),
     )
 
 
@@ -105,7 +111,7 @@ class Analysis:
             self.problems.append(Problem(stream.declared_at, stream.name, ": ".join(describe(exc))))
 
     def _keep(self, stream: StreamSpec, table: TableSpec, schema: StructType) -> None:
-        uri = table.uri(self.settings)
+        uri = table.spark_uri(self.settings)
         if stream.kind is StreamKind.MATERIALIZED_VIEW or not DeltaTable.isDeltaTable(self.session, uri):
             self.schemas[table.name] = schema
             return
@@ -129,10 +135,12 @@ def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Ite
     plain = StructType([each for each in rows if each.name != BROKEN])
     if isinstance(stream.sink, OnwardSink):
         stream.sink.judge(session.createDataFrame([], plain))
-    else:
-        yield stream.sink.table_schema(plain)
-        for _ in stream.sink.beside(stream.table):
-            yield stream.sink.beside_schema(plain)
+    for each in stream.destinations:
+        if each.where:  # planned, so that what it does not find is told
+            session.createDataFrame([], plain).where(each.where)
+        yield each.sink.table_schema(plain)
+        for _ in each.sink.beside(each.table):
+            yield each.sink.beside_schema(plain)
     if stream.quarantine:
         yield quarantine_schema(plain)
 
@@ -170,8 +178,24 @@ def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
         if expectation.on_violation not in list(OnViolation):
             message = f"expectation {expectation.name}: on_violation={expectation.on_violation!r} is not known"
             yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(OnViolation)}")
+    yield from _destination_problems(stream)
     if not stream.sources:
         yield Problem(stream.declared_at, stream.name, "reads nothing", "name a source, or a table as a parameter")
+
+
+def _destination_problems(stream: StreamSpec) -> Iterator[Problem]:
+    if not stream.also:
+        return
+    for kind in dict.fromkeys([stream.sink.kind, *(each.sink.kind for each in stream.also)]):
+        if kind not in _ONE_OF_SEVERAL:
+            message = f"{kind} cannot be one of several destinations"
+            yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(_ONE_OF_SEVERAL)}")
+    written = [name for table in stream.writes for name in (table.name, table.location) if name]
+    for name in dict.fromkeys(name for name in written if written.count(name) > 1):
+        yield Problem(stream.declared_at, stream.name, f"writes {name} twice in a batch", "rename one destination")
+    for name in (each.table.name for each in stream.also if not _NAME.fullmatch(each.table.name)):
+        message = f"{name!r} is no name of a table"
+        yield Problem(stream.declared_at, stream.name, message, "use a-z, 0-9 and _, at most 63 characters")
 
 
 def _shared_tables(registry: Registry) -> Iterator[Problem]:
@@ -197,6 +221,22 @@ def _unknown_inputs(registry: Registry) -> Iterator[Problem]:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "declare it, or name a table by its URI"
             yield Problem(each.declared_at, each.name, f"reads {name}, which is not declared", hint)
+
+
+def _expectations_problems(registry: Registry) -> Iterator[Problem]:
+    tables, first = registry.tables(), dict[tuple[object, ...], Place]()
+    is_view = StreamKind.MATERIALIZED_VIEW
+    anew = {each.table.name for each in registry.streams if each.kind is is_view or each.sink.kind == "complete"}
+    for each in registry.expected:
+        yield from each.problems(tables)
+        for rule in each.rules:
+            if rule.kind is Kind.ROWS_PER_DAY and each.table in anew:
+                message = "rows_per_day: it is written anew each time, so no rows are new"
+                yield Problem(each.declared_at, each.table, message, "expect it of a table that it reads")
+            key = each.table, rule.kind, rule.columns, rule.refers_to
+            if key in first:
+                yield Problem(each.declared_at, each.table, f"{rule.kind} is expected twice, first at {first[key]}")
+            first.setdefault(key, each.declared_at)
 
 
 def _cycles(registry: Registry) -> Iterator[Problem]:
@@ -229,15 +269,43 @@ def check(settings: Settings) -> list[Problem]:
     with tempfile.TemporaryDirectory(prefix="weir-check-") as folder:
         session = open_session(load_settings(home=Path(folder), spark={"master": "local[1]"}))
         try:
-            return Analysis(registry, session, settings).run().problems
+            analysis = Analysis(registry, session, settings).run()
+            return [*analysis.problems, *columns_problems(registry, analysis.schemas, settings)]
         finally:
             session.stop()
+
+
+def columns_problems(registry: Registry, schemas: Mapping[str, StructType], settings: Settings) -> Iterator[Problem]:
+    """Columns of expectations that their tables lack; tables of others have to be there."""
+    lake, tables = Lake(settings), registry.tables()
+    for expected in registry.expected:
+        wanted: dict[str, list[str]] = {expected.table: []}
+        for rule in expected.rules:
+            wanted[expected.table] += rule.columns
+            if rule.refers_to:
+                wanted.setdefault(rule.other[0], []).append(rule.other[1])
+        for name, columns in wanted.items():
+            if name in tables and name not in schemas:
+                continue  # its own problem is told already
+            try:
+                there = schemas[name].names if name in tables else _columns_of(lake, name)
+            except LakehouseError as exc:
+                yield Problem(expected.declared_at, expected.table, exc.message, exc.hint)
+                continue
+            known = {each.lower() for each in there}
+            for column in dict.fromkeys(each for each in columns if each.lower() not in known):
+                message, hint = f"{name} has no column {column}", f"it has {', '.join(there)}"
+                yield Problem(expected.declared_at, expected.table, message, hint)
+
+
+def _columns_of(lake: Lake, uri: str) -> Sequence[str]:
+    return column_names(lake.snapshot(lake.find(normal_uri(uri))).metadata)
 
 
 def _failed_import(exc: Exception) -> Problem:
     if isinstance(exc, SyntaxError):
         return Problem(Place(exc.filename or "", exc.lineno or 0), "module", f"SyntaxError: {exc.msg}")
-    ours = str(Path(__file__).parent)
+    ours = str(Path(__file__).parents[1])
     frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if "importlib" not in frame.filename]
     theirs = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
     return Problem(Place(theirs[-1].filename, theirs[-1].lineno or 0), "module", f"{type(exc).__name__}: {exc}")

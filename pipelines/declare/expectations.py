@@ -47,10 +47,15 @@ def judge(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     """Add `_broken_expectations` and observe the counts. Rows to drop are left out; FAIL ends the query."""
     if not expectations:
         return df
-    broken = [F.when(~each.met, F.lit(each.name)) for each in expectations]
-    judged = df.withColumn(BROKEN, F.array_compact(F.array(*broken)))
+    judged = marked(df, expectations)
     counted = judged.observe(OBSERVATION, *(count for each in expectations for count in _counts(each)))
     return _without_dropped(_failing(counted, expectations), expectations)
+
+
+def marked(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
+    """Add `_broken_expectations`, nothing else."""
+    broken = [F.when(~each.met, F.lit(each.name)) for each in expectations]
+    return df.withColumn(BROKEN, F.array_compact(F.array(*broken)))
 
 
 def names(expectations: Sequence[Expectation], on_violation: OnViolation) -> list[str]:

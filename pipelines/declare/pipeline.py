@@ -4,25 +4,27 @@ Rule: declaring starts nothing. What is wrong is kept with its file and line, so
 """
 
 import inspect
-import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from backend.format import interval_s
+from backend.streams.overrides import AVAILABLE_NOW
 from pipelines.declare.expectations import Expectation
 from pipelines.declare.spec import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
+from pipelines.declare.table_expectations import TableExpectations, TableRule
 from pipelines.sinks.append import append
-from pipelines.sinks.base import OnwardSink, Sink
+from pipelines.sinks.base import Destination, Into, OnwardSink, Sink
 from pipelines.sources.base import Source
 from pipelines.sources.delta import table
+from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.spark.dead_letters import dead_letters_of
 from pipelines.spark.tables import Evolution, TableSpec
 
 _F = TypeVar("_F", bound=Function)
 Sources = Source | Sequence[Source]
-_TRIGGER = re.compile(r"(\d+(?:\.\d+)?) *(millisecond|second|minute|hour)s?", re.IGNORECASE)
-_SECONDS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}
 
 
 class TriggerError(ValueError):
@@ -37,6 +39,7 @@ class Pipeline:
     streams: list[StreamSpec] = field(default_factory=list)
     views: list[ViewSpec] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    expected: list[TableExpectations] = field(default_factory=list)
 
     def streaming_table(
         self,
@@ -44,6 +47,7 @@ class Pipeline:
         *,
         source: Sources,
         sink: Sink | OnwardSink | None = None,
+        also: Sequence[Into] = (),
         trigger: str = "10 seconds",
         expectations: Sequence[Expectation] = (),
         reset_allowed: bool = True,
@@ -54,6 +58,7 @@ class Pipeline:
         """Declare a stream: the function takes a DataFrame for each source and returns the rows of the sink.
 
         `sink` is `append()` unless said otherwise; one that writes outside the lake leaves it without a table.
+        `also`: further tables for the same rows, `into(name, sink)` each.
         `trigger`: "10 seconds", or "available now" to read what is there
         and end. `reset_allowed=False` keeps a table whose source has expired from a full refresh. About the table:
         `layer` (else the name's first word), `comment`, `schema` (DDL), `table_properties`, `owner`,
@@ -75,6 +80,7 @@ class Pipeline:
                 tags=dict(tags or {}),
                 reset_allowed=reset_allowed,
                 declared_at=place,
+                also=tuple(self._also(each, name, place, function) for each in also),
             )
             self.streams.append(stream)
             if letters := dead_letters_of(stream):
@@ -137,23 +143,41 @@ class Pipeline:
 
         return declare
 
+    def expect_table(self, table: str, *rules: TableRule) -> None:
+        """Say what a table should be like, whoever writes it: one that a stream declares by name, any other by URI.
+
+        Rules are `fresh("15 minutes")`, `rows_per_day()`, `unique("order_id")` and
+        `references("customer_id", "silver_customers.id")`; the stream host judges them.
+        """
+        frame = sys._getframe(1)
+        place = Place(frame.f_code.co_filename, frame.f_lineno)
+        self.expected.append(TableExpectations(table, rules, self.name, place))
+
     def paced(self, pace: float) -> "Pipeline":
         """The same pipeline with every trigger that many times as frequent."""
         streams = [
             replace(each, trigger_interval_s=each.trigger_interval_s and each.trigger_interval_s / pace)
             for each in self.streams
         ]
-        return Pipeline(self.name, streams, self.views, self.problems)
+        return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
     def _look_at(self, sources: Sequence[Source], name: str, place: Place) -> None:
-        kafka = [each for each in sources if isinstance(each, KafkaSource)]
-        self.problems += [Problem(place, name, *problem) for each in kafka for problem in each.problems()]
+        judged = [each for each in sources if isinstance(each, KafkaSource | FileSource)]
+        self.problems += [Problem(place, name, *problem) for each in judged for problem in each.problems()]
 
     def _look_at_onward(self, sink: OnwardSink, about: Mapping[str, object], name: str, place: Place) -> None:
         self.problems += [Problem(place, name, *problem) for problem in sink.problems()]
         if idle := sorted(about.keys() - {"layer", "comment", "owner"}):
             message = f"{', '.join(idle)}: it has no table of its own"
             self.problems.append(Problem(place, name, message, f"leave it out: {sink.kind} holds what it writes"))
+
+    def _also(self, each: Into, name: str, place: Place, function: Function) -> Destination:
+        table, sink = self._table(each.name, place, function, each.about), each.sink
+        if isinstance(sink, OnwardSink):
+            message = f"{sink.kind} cannot be one of several destinations"
+            self.problems.append(Problem(place, name, message, f"give it a stream of its own that reads {name}"))
+            sink = append()
+        return Destination(table, sink, each.where)
 
     def _table(self, name: str, place: Place, function: Function, about: Mapping[str, object]) -> TableSpec:
         try:
@@ -172,14 +196,14 @@ class Pipeline:
 
 def trigger_s(trigger: str) -> float | None:
     """Seconds of a processing-time trigger, None for "available now"; raises `TriggerError`."""
-    if trigger == "available now":
+    if trigger == AVAILABLE_NOW:
         return None
     if trigger.startswith("continuous"):
         raise TriggerError("continuous processing writes no Delta table and is not exactly once")
-    found = _TRIGGER.fullmatch(trigger.strip())
-    if not found or not float(found[1]):
+    found = interval_s(trigger)
+    if found is None:
         raise TriggerError(f"trigger {trigger!r} is not understood")
-    return float(found[1]) * _SECONDS[found[2].lower()]
+    return found
 
 
 def _table_spec(

@@ -11,11 +11,15 @@ from types import ModuleType
 from pyspark.sql import SparkSession
 
 from backend.errors import SettingsError, StreamNotFoundError
+from backend.expectations.model import TableExpectation
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
-from backend.streams.model import StreamDeclaration, StreamInput
+from backend.streams.model import Output, StreamDeclaration, StreamInput
+from backend.streams.overrides import LIMITS
 from backend.streams.reset.starts import read_starts
 from pipelines.declare.pipeline import Pipeline
 from pipelines.declare.spec import Problem, StreamSpec, ViewSpec
+from pipelines.declare.table_expectations import TableExpectations
 from pipelines.sources.base import Inputs, Source
 from pipelines.sources.delta import DeltaSource
 from pipelines.sources.files import FileSource
@@ -25,8 +29,8 @@ from pipelines.spark.tables import TableSpec
 # Options of a reader that decide what it reads. Others stay with the host: one of them may be a secret.
 TOLD_OPTIONS = {
     *("startingVersion", "startingTimestamp", "skipChangeCommits", "ignoreDeletes", "ignoreChanges"),
-    *("withEventTimeOrder", "failOnDataLoss", "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "cleanSource"),
-    *("recursiveFileLookup", "pathGlobFilter", "schemaTrackingLocation"),
+    *("withEventTimeOrder", "failOnDataLoss", "maxFileAge", "cleanSource"),
+    *("recursiveFileLookup", "pathGlobFilter", "schemaTrackingLocation", *LIMITS),
 }
 
 
@@ -34,11 +38,16 @@ class Registry:
     """The declared streams and views, in the order of their declaration. Names may be there twice."""
 
     def __init__(
-        self, streams: Iterable[StreamSpec] = (), views: Iterable[ViewSpec] = (), problems: Iterable[Problem] = ()
+        self,
+        streams: Iterable[StreamSpec] = (),
+        views: Iterable[ViewSpec] = (),
+        problems: Iterable[Problem] = (),
+        expected: Iterable[TableExpectations] = (),
     ) -> None:
         self.streams = tuple(streams)
         self.views = tuple(views)
         self.problems = tuple(problems)  # found while declaring
+        self.expected = tuple(expected)  # of tables
 
     def get(self, name: str) -> StreamSpec:
         """The stream of this name; raises `StreamNotFoundError` naming the nearest one."""
@@ -52,9 +61,18 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         return tuple(stream.name for stream in self.streams)
 
+    def pipelines(self) -> frozenset[str]:
+        """The names of those that declare a stream or expect something of a table."""
+        return frozenset({each.pipeline for each in self.streams} | {each.pipeline for each in self.expected})
+
     def tables(self) -> dict[str, TableSpec]:
         """Every table that a stream writes, by name."""
         return {table.name: table for stream in self.streams for table in stream.writes}
+
+    def table_expectations(self, settings: Settings) -> tuple[TableExpectation, ...]:
+        """What is expected of tables, in the order of their declaration."""
+        tables = self.tables()
+        return tuple(each for of_table in self.expected for each in of_table.declared(tables, settings))
 
     def through_views(self, names: Iterable[str]) -> tuple[str, ...]:
         """The tables behind these names: a view stands for what it reads."""
@@ -98,7 +116,7 @@ class Registry:
         """What a stream's sources read with."""
         uris = {name: table.uri(settings) for name, table in self.tables().items()}
         views = {view.name: view.read for view in self.views}
-        starts = read_starts(self.get(stream).checkpoint_location(settings))
+        starts = read_starts(declared_folder(settings, self.get(stream).checkpoint_location(settings)))
         return Inputs(session, settings, stream, uris, views, starts=starts)
 
     def declarations(self, settings: Settings) -> tuple[StreamDeclaration, ...]:
@@ -124,9 +142,11 @@ class Registry:
             inputs=tuple(self._input(source, settings) for source in self.behind_views(stream.sources)),
             side_tables=tuple(table.path for table in stream.beside),
             tags=dict(stream.tags),
+            spark_conf=dict(stream.spark_conf),
             reset_allowed=stream.reset_allowed,
             sink=stream.sink.kind,
             outside=stream.outside,
+            also=tuple(Output(each.table.path, each.table.uri(settings), each.sink.kind) for each in stream.also),
         )
 
 
@@ -146,6 +166,7 @@ def load_registry(settings: Settings) -> Registry:
         (stream for pipeline in declared for stream in pipeline.streams),
         (view for pipeline in declared for view in pipeline.views),
         (problem for pipeline in declared for problem in pipeline.problems),
+        (expected for pipeline in declared for expected in pipeline.expected),
     )
 
 

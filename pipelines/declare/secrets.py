@@ -4,11 +4,14 @@ Rule: only `reveal` and `revealed` give values, and only to what is handed to a 
 """
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from backend.errors import SettingsError
+
+_NAMES_ONE = re.compile(r"password|secret|keystore\.key$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,6 +54,16 @@ def secret(place: str, *, within: str = "{}") -> Secret:
     `within` is text around it: `'… required username="weir" password="{}";'`. Between quotes, quotes are escaped.
     """
     return Secret(place, within)
+
+
+def secret_problems(sink_or_source: str, name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
+    """A secret in plain text, or without a place."""
+    if isinstance(value, Secret):
+        if not value.has_place:
+            yield f"{sink_or_source}: the secret of {name} has no place", "name it as env:NAME or file:PATH"
+    elif _NAMES_ONE.search(name) or (name.endswith("jaas.config") and _NAMES_ONE.search(value)):
+        hint = 'write secret("env:NAME") or secret("file:PATH")'
+        yield f"{sink_or_source}: {name} holds a secret in plain text", hint
 
 
 def _line(path: Path) -> str | None:

@@ -1,18 +1,19 @@
 """A stream and a view as they were declared.
 
-Rule: a spec starts nothing and refuses nothing. What cannot work is found by `pipelines.declare.check`,
-all of it at once.
+Rule: a spec starts nothing and refuses nothing. `pipelines.declare.check` finds what cannot work, all of it at once.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pyspark.sql import DataFrame
 
+from backend.format import interval_s
 from backend.settings import Settings
+from backend.streams.overrides import TRIGGER, spark_conf_of
 from pipelines.declare.expectations import Expectation, OnViolation, judge, names
-from pipelines.sinks.base import OnwardSink, Sink, Target
+from pipelines.sinks.base import Destination, OnwardSink, Sink, Target
 from pipelines.sources.base import Inputs, Source
 from pipelines.spark.tables import TableSpec
 
@@ -66,7 +67,7 @@ class StreamSpec:
     """One stream: every `trigger_interval_s`, `sink` gets the rows of `function(sources)`, judged by `expectations`.
 
     `trigger_interval_s=None`: process what is there, in as many batches as needed, and end. A materialized view's
-    sources are read whole, when one has moved on.
+    sources are read whole, when one has moved on. `also`: further tables that get the rows of each batch.
     """
 
     name: str
@@ -82,6 +83,13 @@ class StreamSpec:
     tags: Mapping[str, str] = field(default_factory=dict)
     reset_allowed: bool = True
     declared_at: Place = Place("", 0)
+    also: tuple[Destination, ...] = ()
+
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        """Tables of the lake that take its rows, its own first."""
+        own = () if isinstance(self.sink, OnwardSink) else (Destination(self.table, self.sink),)
+        return (*own, *self.also)
 
     @property
     def quarantine(self) -> TableSpec | None:
@@ -89,7 +97,8 @@ class StreamSpec:
         if not names(self.expectations, OnViolation.QUARANTINE):
             return None
         comment = f"Rows that broke an expectation of {self.name}, as its function returned them, with the reason"
-        return TableSpec(f"{self.table.name}_quarantine", self.table.layer, comment, properties=self.table.owners)
+        name, about = f"{self.table.name}_quarantine", self.table
+        return TableSpec(name, about.layer, comment, properties=about.owners, evolution=about.evolution)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -104,20 +113,25 @@ class StreamSpec:
     @property
     def beside(self) -> tuple[TableSpec, ...]:
         """Tables that it writes beside its own."""
-        quarantine = (self.quarantine,) if self.quarantine else ()
-        return quarantine if isinstance(self.sink, OnwardSink) else (*self.sink.beside(self.table), *quarantine)
+        return self.writes if self.outside else self.writes[1:]
 
     @property
     def writes(self) -> tuple[TableSpec, ...]:
         """Every table that it writes, its own first."""
-        return self.beside if self.outside else (self.table, *self.beside)
+        quarantine = (self.quarantine,) if self.quarantine else ()
+        return (*(table for each in self.destinations for table in each.writes), *quarantine)
 
     def rows(self, inputs: Inputs) -> DataFrame:
         """What the function returns, judged: with `_broken_expectations` where there are any."""
         return judge(self.function(*(source.read(inputs) for source in self.sources)), self.expectations)
 
     def target(self, settings: Settings) -> Target:
-        return Target(self.name, self.table, {table.name: table.uri(settings) for table in self.writes})
+        return Target(self.name, self.table, {table.name: table.spark_uri(settings) for table in self.writes})
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> "StreamSpec":
+        """As it runs when a person gave it another trigger or other Spark settings."""
+        trigger_s = interval_s(overrides[TRIGGER]) if TRIGGER in overrides else self.trigger_interval_s
+        return replace(self, trigger_interval_s=trigger_s, spark_conf={**self.spark_conf, **spark_conf_of(overrides)})
 
     def checkpoint_location(self, settings: Settings) -> str:
-        return str(settings.home / "checkpoints" / self.name)
+        return f"{settings.checkpoints_uri}/{self.name}"

@@ -8,7 +8,7 @@ Files are read oldest first, so `on_time` would also drop whatever the watermark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines import Pipeline, complete, expect, files, table
+from pipelines import Pipeline, complete, expect, files, fresh, rows_per_day, table, unique
 from pipelines.demo.ownership import ANALYTICS, INGESTION, PLATFORM
 
 events = Pipeline("events")
@@ -23,7 +23,7 @@ _ON_TIME = f"event_time > file_modified_at - INTERVAL {LATENESS}"
 @events.streaming_table(
     "bronze_events",
     source=files("landing/events"),
-    trigger="15 seconds",
+    trigger="10 seconds",
     comment="Events as landed: one row a line, nothing parsed, nothing dropped",
     schema="""
         raw STRING COMMENT 'The line as it was landed',
@@ -40,7 +40,7 @@ def bronze_events(lines: DataFrame) -> DataFrame:
 @events.streaming_table(
     "silver_events",
     source=table("bronze_events"),
-    trigger="30 seconds",
+    trigger="20 seconds",
     expectations=[
         expect("well_formed", "event_id IS NOT NULL", on_violation="quarantine"),
         # A row that is no event breaks `well_formed` alone: its other fields mean nothing.
@@ -73,10 +73,13 @@ def silver_events(bronze: DataFrame) -> DataFrame:
     return keyed.withWatermark("event_time", LATENESS).dropDuplicatesWithinWatermark(["identity"])
 
 
+events.expect_table("silver_events", fresh("1 hour"), rows_per_day(), unique("event_id"))
+
+
 @events.streaming_table(
     "gold_events_hourly",
     source=table("silver_events"),
-    trigger="1 minute",
+    trigger="40 seconds",
     sink=complete(),
     comment="Events by hour and type",
     schema="""

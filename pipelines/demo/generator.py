@@ -4,7 +4,6 @@ Rule: SIGTERM and SIGINT end it between two files. After kill -9 it goes on wher
 """
 
 import argparse
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from backend.errors import LakehouseError
 from backend.settings import Settings, load_settings
 from pipelines.demo.landing import Landing, after, sole_generator
 from pipelines.demo.producers import Delivery, EventProducer, OrderProducer, Producer
+from pipelines.stop_signals import stop_signals
 
 BACKFILL = timedelta(hours=6)  # so that the first look at the demo shows some hours of gold
 BACKFILL_EVERY = timedelta(minutes=15)
@@ -74,11 +74,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipelines.demo.generator", description=__doc__)
     parser.add_argument("--files", type=int, help="land so many more files of each kind, then stop")
     files = parser.parse_args(argv).files
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     try:
-        landed = generate(load_settings(), files=files, stop=stop)
+        landed = generate(load_settings(), files=files, stop=stop_signals())
     except LakehouseError as exc:
         sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
         return exc.exit_code

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines import Pipeline, complete, expect, files, table, upsert
+from pipelines import Pipeline, complete, expect, files, fresh, table, unique, upsert
 from pipelines.demo.ownership import ANALYTICS, INGESTION, PLATFORM_CONFIDENTIAL
 
 orders = Pipeline("orders")
@@ -16,7 +16,7 @@ _ENVELOPE = f"op STRING, before {_ROW}, after {_ROW}, ts_ms BIGINT, source STRUC
 @orders.streaming_table(
     "bronze_orders",
     source=files("landing/orders"),
-    trigger="15 seconds",
+    trigger="10 seconds",
     comment="Order changes as landed: whole Debezium envelopes as text",
     schema="""
         raw STRING COMMENT 'The line as it was landed',
@@ -38,7 +38,7 @@ def bronze_orders(lines: DataFrame) -> DataFrame:
 @orders.streaming_table(
     "silver_orders",
     source=table("bronze_orders").changes(),
-    trigger="30 seconds",
+    trigger="20 seconds",
     sink=upsert(keys=["order_id"], sequence="lsn", deleted="op = 'd'", except_columns=["op"]),
     expectations=[
         expect(
@@ -71,10 +71,13 @@ def silver_orders(changes: DataFrame) -> DataFrame:
     )
 
 
+orders.expect_table("silver_orders", fresh("1 hour"), unique("order_id"))
+
+
 @orders.streaming_table(
     "gold_orders_by_status",
     source=table("silver_orders").changes(),
-    trigger="1 minute",
+    trigger="40 seconds",
     sink=complete(),
     comment="Orders by present status",
     schema="""

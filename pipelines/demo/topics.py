@@ -4,7 +4,6 @@ Rule: each record says in a header which file it ends or continues, so a start g
 has one partition: its order is that of the files.
 """
 
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from backend.settings import load_settings
+from pipelines.stop_signals import stop_signals
 
 TOPICS = ("events", "orders")
 _LOOK_S = 0.5
@@ -83,11 +83,9 @@ def _end_of(servers: str, topic: str) -> tuple[int, int]:
 
 
 def main() -> int:
-    settings, stop = load_settings(), threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    settings = load_settings()
     try:
-        forward(settings.home, settings.demo.kafka, stop=stop)
+        forward(settings.home, settings.demo.kafka, stop=stop_signals())
     except KafkaException as exc:
         sys.stderr.write(f"error: Kafka at {settings.demo.kafka}: {exc}\nhint: see logs/broker.log\n")
         return 1

@@ -3,7 +3,7 @@
 Rule: one operation at a time for each stream. What a query does is asked of the runner, never remembered.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,10 +26,11 @@ log = structlog.get_logger()
 class QueryRunner(Protocol):
     """What the host needs of `pipelines.spark.runtime.Runtime`."""
 
-    def start(self, name: str) -> RunningQuery: ...
+    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery: ...
     def stop(self, name: str, *, timeout_s: float) -> None: ...
     def poll(self, name: str) -> QueryState: ...
     def cut(self, name: str) -> None: ...
+    def hold(self, name: str, until: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class Fleet:
         """What each stream is doing now; raises `SparkLostError` when nothing answers any more."""
         return {name: self._live(name) for name in names}
 
-    def start(self, name: str) -> None:
-        self._operations[name] = _Operation(Phase.STARTING, self._starters.submit(self._start, name))
+    def start(self, name: str, overrides: Mapping[str, str]) -> None:
+        self._operations[name] = _Operation(Phase.STARTING, self._starters.submit(self._start, name, overrides))
 
     def stop(self, name: str, *, timeout_s: float | None = None) -> None:
         """Stops after the running micro-batch, or at the limit. A start that is under way is awaited first."""
@@ -67,6 +68,10 @@ class Fleet:
     def cut(self, name: str) -> None:
         """Stops at once, or right after a start that is under way."""
         self._end(name, None)
+
+    def hold(self, name: str, until: float) -> None:
+        """The stream may run until then, by `elapsed`; what runs is cut at that moment, whatever this process does."""
+        self._runner.hold(name, until)
 
     def forget(self, name: str) -> None:
         self._started.discard(name)
@@ -130,8 +135,8 @@ class Fleet:
         error_class = getattr(problem, "error_class", None) or type(problem).__name__
         self._failures[name] = StreamFailure(str(error_class), message, None, self._clock())
 
-    def _start(self, name: str) -> None:
-        self._runner.start(name)
+    def _start(self, name: str, overrides: Mapping[str, str]) -> None:
+        self._runner.start(name, overrides)
 
     def _halt(self, name: str, starting: "Future[None] | None", timeout_s: float | None) -> None:
         if starting is not None:

@@ -1,6 +1,7 @@
 """The jobs of one host: takes queued jobs under a lease, runs each in a thread, ends cancelled ones.
 
 Rule: jobs have a loop of their own, so that none holds up a stream. Every write about a job carries its lease's token.
+A job that has begun to change tables is carried through: a cancel comes too late for it.
 A job whose host died is begun once more, by the host that takes its lease. If that host dies too, the job fails.
 """
 
@@ -17,6 +18,7 @@ import structlog
 from backend.errors import LakehouseError, StoreError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.settings import Settings
+from backend.store.clock import elapsed
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from backend.streams.model import Lease
@@ -35,7 +37,8 @@ log = structlog.get_logger()
 class JobRunner(Protocol):
     """What the host needs of `pipelines.jobs.runner.SparkJobs`."""
 
-    def run(self, job: Job) -> str: ...
+    def run(self, job: Job) -> JobEnd: ...
+    def stops_short(self, job_id: str) -> bool: ...
     def cancel(self, job_id: str) -> None: ...
     def progress(self, job_id: str) -> JobProgress: ...
     def so_far(self, job: Job) -> str | None: ...
@@ -49,6 +52,7 @@ class _Running:
     lease: Lease
     thread: threading.Thread
     ends_at: float
+    leased_at: float  # `elapsed` when the lease was asked for
     outcome: list[JobEnd] = field(default_factory=list)
     said: JobProgress = field(default=JobProgress())
     reported_at: float = 0.0
@@ -123,7 +127,7 @@ class JobHost:
             if not self._renew(running):
                 raise StreamRefusedError(f"job {job_id}: another host holds its lease")
             now = self._store.jobs.get(job_id)
-            if now is not None and now.cancel_requested:
+            if now is not None and now.cancel_requested and self._runner.stops_short(job_id):
                 self._settle(running, JobEnd(JobState.CANCELLED, self._runner.so_far(running.job)))
             elif running.outcome:
                 self._settle(running, running.outcome[0])
@@ -169,13 +173,13 @@ class JobHost:
             running.said = progress
 
     def _renew(self, running: _Running) -> bool:
-        ttl_s, now = self._settings.host.lease_ttl_s, self._clock()
-        if running.lease.expires_at - now > timedelta(seconds=ttl_s * 2 / 3):
+        ttl_s, asked_at = self._settings.host.lease_ttl_s, elapsed()
+        if asked_at - running.leased_at < ttl_s / 3:
             return True
-        renewed = self._store.renew(running.lease, ttl_s=ttl_s, now=now)
+        renewed = self._store.renew(running.lease, ttl_s=ttl_s)
         if renewed is None:
             return False
-        running.lease = renewed
+        running.lease, running.leased_at = renewed, asked_at
         return True
 
     def _give_back(self, running: _Running) -> None:
@@ -192,18 +196,14 @@ class JobHost:
         waiting = [job for job in self._store.jobs.unfinished() if job.job_id not in self._running]
         if not waiting:
             return
-        held, now = self._store.leases(), self._clock()
+        held = self._store.leases()  # reading first keeps a waiting host from writing four times a second
         for job in waiting:
-            # Reading first keeps a waiting host from writing four times a second.
-            lease = held.get(job_resource(job.job_id))
-            if lease is not None and lease.expires_at > now:
-                continue
-            if len(self._running) < self._settings.jobs.at_once:
+            if job_resource(job.job_id) not in held and len(self._running) < self._settings.jobs.at_once:
                 self._begin(job)
 
     def _begin(self, job: Job) -> None:
-        ttl_s, now = self._settings.host.lease_ttl_s, self._clock()
-        lease = self._store.acquire(job_resource(job.job_id), self._host_id, ttl_s=ttl_s, now=now)
+        now, leased_at = self._clock(), elapsed()
+        lease = self._store.acquire(job_resource(job.job_id), self._host_id, ttl_s=self._settings.host.lease_ttl_s)
         if lease is None:
             return
         current = self._store.jobs.get(job.job_id)
@@ -218,14 +218,14 @@ class JobHost:
         begun = self._store.jobs.begin(lease, job.job_id, now=now)
         log.info("job_begun", job=job.job_id, kind=begun.kind.value, subject=begun.subject, attempt=begun.attempts)
         ends_at = time.monotonic() + begun.time_limit_s
-        running = _Running(begun, lease, threading.Thread(), ends_at)
+        running = _Running(begun, lease, threading.Thread(), ends_at, leased_at)
         running.thread = threading.Thread(target=self._run, args=(running,), name=f"job-{job.job_id}", daemon=True)
         self._running[job.job_id] = running
         running.thread.start()
 
     def _run(self, running: _Running) -> None:
         try:
-            end = JobEnd(JobState.DONE, self._runner.run(running.job))
+            end = self._runner.run(running.job)
         except JobCancelled:
             return  # the end is already in the store
         except LakehouseError as exc:

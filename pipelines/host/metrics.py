@@ -22,6 +22,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from backend import metrics as named
+from backend.expectations.model import Judgement, State
 from backend.metrics import Described
 from backend.streams.model import Observed, Progress, StreamState
 from pipelines.host.fleet import utc_now
@@ -44,6 +45,7 @@ class HostMetrics:
         self._input_rows = Counter(*_made_of(named.INPUT_ROWS), registry=self.registry)
         self._output_rows = Counter(*_made_of(named.OUTPUT_ROWS), registry=self.registry)
         self._failed_rows = Counter(*_made_of(named.FAILED_ROWS), registry=self.registry)
+        self._broken = Gauge(*_made_of(named.TABLE_BROKEN), registry=self.registry)
         self._starts = Counter(*_made_of(named.STARTS), registry=self.registry)
         self._failures = Counter(*_made_of(named.FAILURES), registry=self.registry)
         self._info = Gauge(*_made_of(named.HOST_INFO), registry=self.registry)
@@ -71,6 +73,13 @@ class HostMetrics:
             self._starts.labels(seen.name).inc()
         if seen.last_failure is not None and (before is None or before.last_failure != seen.last_failure):
             self._failures.labels(seen.name).inc()
+
+    def judged(self, judgement: Judgement) -> None:
+        labels = judgement.expectation.table, judgement.expectation.name
+        if judgement.state is State.UNKNOWN:
+            self._broken.remove(*labels)
+        else:
+            self._broken.labels(*labels).set(judgement.state is State.BROKEN)
 
     def round_ended(self, *, store_up: bool) -> None:
         self._round.set(utc_now().timestamp())

@@ -7,31 +7,39 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 import structlog
 
 from backend.errors import LakehouseError, StreamRefusedError
 from backend.settings import Settings
+from backend.store.clock import StoreClock, elapsed
 from backend.store.store import ControlStore
+from backend.streams.balance import Move
 from backend.streams.model import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.reconcile import Action, Forget, Host, Limits, Record, Start, Stop, plan
-from pipelines.host.fleet import Fleet, QueryRunner, utc_now
-from pipelines.ownership import Ownership
+from pipelines.host.fleet import Fleet, QueryRunner
+from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership
+from pipelines.host.shares import Sharing
 
-RETENTION_EVERY = timedelta(hours=1)
 AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)
 
 log = structlog.get_logger()
 
 
-def new_heartbeat(now: datetime) -> HostHeartbeat:
+def new_heartbeat(now: datetime, tags: Sequence[str] = ()) -> HostHeartbeat:
     """The identity of this process. A restarted host is another owner, so that old leases are not its own."""
     hostname = socket.gethostname()
-    return HostHeartbeat(f"{hostname}-{os.getpid()}-{uuid.uuid4().hex[:8]}", hostname, os.getpid(), now, now)
+    host_id = f"{hostname}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return HostHeartbeat(host_id, hostname, os.getpid(), now, now, tags=tuple(tags))
+
+
+def beat_every_s(settings: Settings) -> float:
+    """Five signs of life within the time after which a host counts as gone, for pages or for other hosts."""
+    return min(settings.host.heartbeat_stale_s, settings.host.lease_ttl_s) / 5
 
 
 def declare(store: ControlStore, declarations: tuple[StreamDeclaration, ...], now: datetime) -> None:
@@ -50,73 +58,111 @@ class StreamHost:
     runner: QueryRunner
     declarations: tuple[StreamDeclaration, ...]
     heartbeat: HostHeartbeat
-    clock: Callable[[], datetime] = utc_now
-    idle_at: Callable[[str], datetime | None] = lambda _: None
+    clock: StoreClock
+    elapsed: Callable[[], float] = elapsed
+    read_until: Callable[[str], datetime | None] = lambda _: None  # what came before then has been read
     recorded: Callable[[Observed | None, Observed], None] = lambda *_: None  # what was seen of a stream before, and now
     _fleet: Fleet = field(init=False)
     _ownership: Ownership = field(init=False)
+    _sharing: Sharing = field(init=False)
     _observed: dict[str, Observed] = field(init=False, default_factory=dict)
-    _beat_at: datetime | None = field(init=False, default=None)
-    _pruned_at: datetime | None = field(init=False, default=None)
+    _known: set[str] = field(init=False, default_factory=set)  # owned, and what the store had of them is read
+    _giving: str | None = field(init=False, default=None)
+    _beat_at: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        host = self.settings.host
+        host, host_id = self.settings.host, self.heartbeat.host_id
         self._fleet = Fleet(self.runner, stop_timeout_s=host.stop_timeout_s, clock=self.clock)
-        self._ownership = Ownership(self.store, self.heartbeat.host_id, ttl_s=host.lease_ttl_s)
+        self._ownership = Ownership(
+            self.store, host_id, ttl_s=host.lease_ttl_s, hold=self._fleet.hold, elapsed=self.elapsed
+        )
+        self._sharing = Sharing(self.store, host_id, ttl_s=host.lease_ttl_s, elapsed=self.elapsed)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(declaration.name for declaration in self.declarations)
 
     def beat(self) -> None:
-        """Writes a heartbeat when one is due: five within the time after which a host counts as gone."""
-        now = self.clock()
-        if self._beat_at is None or now - self._beat_at >= timedelta(seconds=self.settings.host.heartbeat_stale_s / 5):
-            self.store.beat(replace(self.heartbeat, beat_at=now))
+        """Writes a heartbeat when one is due."""
+        now = self.elapsed()
+        if self._beat_at is None or now - self._beat_at >= beat_every_s(self.settings):
+            self.clock.look()
+            self.store.beat(replace(self.heartbeat, beat_at=self.clock(), streams=self._able()))
             self.store.take_in(self.settings.roots)
             self._beat_at = now
 
     def tick(self) -> None:
-        """One reconciliation. Raises `SparkLostError`, or `StoreError`: then streams run on and nothing is begun."""
+        """One reconciliation. Raises `SparkLostError`, or `StoreError`: then nothing is begun, and streams run on while
+        their leases last."""
+        for name in self._ownership.run_out():
+            self._lose(name, RAN_OUT)
         self.beat()
         desired = self.store.desired()
-        self._refresh_ownership()
-        owned = tuple(self._ownership.held)
+        self._refresh_ownership(desired)
+        owned = tuple(name for name in self._ownership.held if name != self._giving)
         host = Host(self.heartbeat.host_id, self._limits(), self.clock())
-        live = {name: replace(each, idle_at=self.idle_at(name)) for name, each in self._fleet.live(owned).items()}
+        live = {name: replace(each, read_until=self.read_until(name)) for name, each in self._fleet.live(owned).items()}
         self._carry_out(plan(desired, self._observed, live, host), desired)
-        self._prune()
 
     def shut_down(self, limit_s: float) -> None:
         """Stops every stream within the limit. Desired states stay, so that the next host resumes."""
-        deadline = self.clock() + timedelta(seconds=limit_s + 2)  # a query that is cut at the limit takes a moment
+        self._quietly(lambda: self.store.beat(replace(self.heartbeat, beat_at=self.clock())))  # it takes none any more
+        deadline = self.elapsed() + limit_s + 2  # a query that is cut at the limit takes a moment
         for name in self._fleet.occupied():
             self._fleet.stop(name, timeout_s=limit_s)
-        while self._fleet.occupied() and self.clock() < deadline:
-            self._quietly(lambda: self._ownership.renew_due(self.clock()))
+        while self._fleet.occupied() and self.elapsed() < deadline:
+            self._quietly(lambda: self._ownership.renew_due())
             threading.Event().wait(0.1)
         for name in tuple(self._ownership.held):
             if name not in self._fleet.occupied():
                 self._quietly(partial(self._leave, name))
 
-    def _refresh_ownership(self) -> None:
-        occupied = self._fleet.occupied()
-        free = [name for name in self.names if name in self._ownership.held or name not in occupied]
-        changes = self._ownership.refresh(free, self.clock())
-        for name in changes.lost:
-            self._lose(name)
-        if changes.won:
-            log.info("streams_owned", streams=list(changes.won))
+    def _refresh_ownership(self, desired: Mapping[str, Desired]) -> None:
+        for name, why in self._ownership.renew_due().items():
+            self._lose(name, why)
+        share = self._sharing.share(self._able(), self._ownership.held, desired)
+        self._ownership.take(share.take)
+        if won := self._ownership.held.keys() - self._known:
             seen = self.store.observed()
-            self._observed.update({name: seen[name] for name in changes.won if name in seen})
-        for name in occupied - self._ownership.held.keys():  # a failed cut is tried again
+            self._observed.update({name: seen[name] for name in won if name in seen})
+            self._known |= won
+            log.info("streams_owned", streams=sorted(won))
+        for name in self._fleet.occupied() - self._ownership.held.keys():  # a failed cut is tried again
             self._fleet.cut(name)
+        self._give(share.give)
 
-    def _lose(self, name: str) -> None:
-        log.warning("stream_lost", stream=name, reason="another host holds its lease")
+    def _able(self) -> tuple[str, ...]:
+        """What it may run: it has the tags, and no former query of the stream is left here."""
+        tags, busy = set(self.heartbeat.tags), self._fleet.occupied() - self._ownership.held.keys()
+        return tuple(each.name for each in self.declarations if each.host_tags <= tags and each.name not in busy)
+
+    def _give(self, move: Move | None) -> None:
+        """One stream after the other: it is stopped after its batch, and then its lease is given back."""
+        if self._giving is None and move is not None:
+            log.info("stream_given", stream=move.stream, to=move.to, reason="that host has at least two fewer")
+            self._giving = move.stream
+        if self._giving is None:
+            return
+        if self._giving in self._fleet.occupied():
+            self._fleet.stop(self._giving)  # again, where it failed
+            return
+        try:
+            self._leave(self._giving)
+        except StreamRefusedError:
+            self._lose(self._giving, ANOTHER_HAS_IT)
+        self._giving = None
+
+    def _lose(self, name: str, why: str) -> None:
+        log.warning("stream_lost", stream=name, reason=why)
         self._ownership.drop(name)
-        self._observed.pop(name, None)
+        self._giving = None if self._giving == name else self._giving
+        self._unlearn(name)
         self._fleet.cut(name)
+
+    def _unlearn(self, name: str) -> None:
+        """The next host that has it may see something else of it."""
+        self._observed.pop(name, None)
+        self._known.discard(name)
 
     def _carry_out(self, actions: tuple[Action, ...], desired: dict[str, Desired]) -> None:
         for action in actions:
@@ -126,7 +172,7 @@ class StreamHost:
                 case Record(observed):
                     self._record(observed, desired)
                 case Start(name):
-                    self._fleet.start(name)
+                    self._fleet.start(name, desired[name].overrides)
                 case Stop(name):
                     self._fleet.stop(name)
                 case Forget(name):
@@ -137,7 +183,7 @@ class StreamHost:
         try:
             self.store.observe(observed, token=self._ownership.held[name].token)
         except StreamRefusedError:  # another host has a newer token
-            self._lose(name)
+            self._lose(name, ANOTHER_HAS_IT)
             return
         self.recorded(self._observed.get(name), observed)
         self._observed[name] = observed
@@ -149,15 +195,7 @@ class StreamHost:
             stopped = replace(seen, state=StreamState.STOPPED, observed_at=self.clock(), next_start_at=None)
             self.store.observe(stopped, token=self._ownership.held[name].token)
         self._ownership.release(name)
-
-    def _prune(self) -> None:
-        now = self.clock()
-        if self._pruned_at is None or now - self._pruned_at > RETENTION_EVERY:
-            before = now - timedelta(days=self.settings.store.progress_retention_days)
-            rows = self.store.prune_progress(before=before)
-            self.store.prune_hosts(before=before)
-            self._pruned_at = now
-            log.info("progress_pruned", rows=rows, before=before.isoformat())
+        self._unlearn(name)
 
     def _limits(self) -> Limits:
         host = self.settings.host

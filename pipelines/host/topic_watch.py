@@ -3,7 +3,6 @@
 Rule: a thread of its own, so that a silent broker holds up no stream; what it heard is kept in the store for everybody.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
@@ -20,6 +19,7 @@ from backend.streams.backlog.positions import KafkaPosition, read_positions
 from backend.streams.checkpoint import read_checkpoint
 from backend.streams.model import TopicEnds
 from pipelines.declare.registry import Registry
+from pipelines.host.rounds import Rounds
 from pipelines.sources.kafka import KafkaSource
 from pipelines.sources.kafka_client import KafkaClient, Offsets, Place
 from pipelines.sources.kafka_start import by_topic
@@ -47,28 +47,23 @@ class TopicWatch:
     ) -> None:
         self._settings, self._store, self._registry = settings, store, registry
         self._session, self._clock = session, clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="topic-watch", daemon=True)
+        self._rounds = Rounds("topic-watch", self._ask_all, every_s=EVERY_S, failed="topics_not_noted")
 
     def start(self) -> None:
         if any(self._sources()):
-            self._thread.start()
+            self._rounds.start()
 
     def stop(self, limit_s: float) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(limit_s)
+        self._rounds.stop(limit_s)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            for stream, source in self._sources():
-                try:
-                    self._store.note_ends(self.ask(stream, source))
-                except LakehouseError as exc:
-                    log.warning("topics_not_noted", stream=stream, error=exc.message)
-                if self._stop.is_set():
-                    return
-            self._stop.wait(EVERY_S)
+    def _ask_all(self) -> None:
+        for stream, source in self._sources():
+            if self._rounds.is_stopping:
+                return
+            try:
+                self._store.note_ends(self.ask(stream, source))
+            except LakehouseError as exc:
+                log.warning("topics_not_noted", stream=stream, error=exc.message)
 
     def _sources(self) -> Iterator[tuple[str, KafkaSource]]:
         for stream in self._registry.streams:

@@ -1,6 +1,7 @@
 """The JARs that Weir adds to pyspark: pinned in ivy.xml, fetched once with the Ivy that pyspark ships.
 
-A set is a configuration there: `host` for streams, `broker` for the Kafka of tests and of the demo.
+A set is a configuration there: `host` for streams, `s3` for streams whose tables or checkpoints lie on S3, `broker`
+for the Kafka of tests and of the demo.
 Why not `spark.jars.packages`: it resolves at every start, and fails where a local Maven repository is incomplete.
 Rule: a set's folder is complete only when every pinned file is there and whole. The next run finishes a broken one.
 """
@@ -19,7 +20,9 @@ from pipelines.jars.java import find_java
 HERE = Path(__file__).parent
 LIB = HERE / "lib"
 BROKER_LIB = LIB / "broker"  # apart: what a broker needs must not meet Spark's classes
-HOST, BROKER = "host", "broker"
+S3_LIB = LIB / "s3"
+HOST, S3, BROKER = "host", "s3", "broker"
+FOLDERS = {HOST: LIB, S3: S3_LIB, BROKER: BROKER_LIB}
 CENTRAL = "Maven Central"  # Ivy knows where that is
 RESOLVE_TIMEOUT_S = 600
 

@@ -1,4 +1,4 @@
-"""`python -m pipelines.jars [host] [broker]`: fetches the pinned JARs. A second run does nothing.
+"""`python -m pipelines.jars [host] [s3] [broker]`: fetches the pinned JARs. A second run does nothing.
 
 Rule: exit code 0 with the JARs in place, else 1 with one sentence and its remedy.
 """
@@ -7,18 +7,16 @@ import argparse
 import sys
 
 from backend.errors import LakehouseError
-from pipelines.jars import BROKER, BROKER_LIB, CENTRAL, HOST, LIB, resolve
-
-FOLDERS = {HOST: LIB, BROKER: BROKER_LIB}
+from pipelines.jars import CENTRAL, FOLDERS, HOST, resolve
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipelines.jars", description="Fetch the JARs that Weir needs.")
     parser.add_argument("--repository", metavar="URL", help=f"a mirror to fetch from instead of {CENTRAL}")
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"{' or '.join(FOLDERS)}; {HOST} unless said otherwise")
+    parser.add_argument("sets", nargs="*", metavar="SET", help=f"{', '.join(FOLDERS)}; {HOST} unless said otherwise")
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.sets) - set(FOLDERS):
-        parser.error(f"there is no set {', '.join(sorted(unknown))}: name {' or '.join(FOLDERS)}")
+        parser.error(f"there is no set {', '.join(sorted(unknown))}: there are {', '.join(FOLDERS)}")
     for jars in arguments.sets or [HOST]:
         try:
             fetched = resolve(FOLDERS[jars], jars, repository=arguments.repository)

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from backend.diff.host_job import DiffWork
 from backend.errors import DiffError
-from pipelines.jobs.states import ID, SIGN, named, open_state, spark_uri
+from pipelines.jobs.states import ID, SIGN, named, open_state
+from pipelines.spark.s3 import spark_uri
 
 CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
 _CAME = ("insert", "update_postimage")

@@ -4,9 +4,7 @@ Rule: a job that is begun twice does each step once; what it moves is found agai
 """
 
 import json
-import shutil
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -15,13 +13,15 @@ from pyspark.sql import SparkSession
 
 from backend.errors import StreamRefusedError
 from backend.jobs.model import Job
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.reset.plan import ResetLevel, ResetRequest, stands_still
 from backend.streams.reset.set_aside import CHECKPOINT, NOTE, Note, read_note, set_aside, set_aside_folder
-from backend.streams.reset.starts import write_starts
+from backend.streams.reset.starts import START
 from pipelines.declare.registry import Registry
 from pipelines.declare.spec import StreamSpec
+from pipelines.spark.checkpoint_files import CheckpointFiles
 
 log = structlog.get_logger()
 
@@ -37,20 +37,21 @@ class Resets:
         request = ResetRequest.parse(job.request)
         spec = self._registry.get(request.stream)
         self._require_rest(spec, request.level)
-        folder = set_aside_folder(self._settings, spec.name) / job.job_id
+        files, kept = CheckpointFiles(session), set_aside_folder(self._settings, spec.name)
+        folder = f"{kept}/{job.job_id}"
         undone = self._last(spec, job) if request.level is ResetLevel.UNDO else None
-        note = self._noted(folder, job, undone, session)
+        note = self._noted(job, undone, session)
         if request.level is ResetLevel.FULL:
             self._empty(spec, session, job)
         if undone is not None:
-            _restore(undone, note, session, job)
-        checkpoint = Path(spec.checkpoint_location(self._settings))
-        _move(checkpoint, folder / CHECKPOINT)
+            _restore(self._note_of(spec, undone), note, session, job)
+        checkpoint = spec.checkpoint_location(self._settings)
+        files.move(checkpoint, f"{folder}/{CHECKPOINT}", done=f"{folder}/moved")
         if undone is not None:
-            _move(undone / CHECKPOINT, checkpoint)
+            files.move(f"{kept}/{undone}/{CHECKPOINT}", checkpoint, done=f"{folder}/moved_back")
         if request.starts:
-            write_starts(str(checkpoint), request.starts)
-        log.info("stream_reset", stream=spec.name, level=request.level.value, set_aside=str(folder))
+            files.write(f"{checkpoint}/{START}", json.dumps(request.starts))
+        log.info("stream_reset", stream=spec.name, level=request.level.value, set_aside=folder)
 
     def _require_rest(self, spec: StreamSpec, level: ResetLevel) -> None:
         if not stands_still(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
@@ -60,51 +61,46 @@ class Resets:
         if not spec.reset_allowed and level is not ResetLevel.UNDO:
             raise StreamRefusedError(f"{spec.name} is declared with reset_allowed=False")
 
-    def _last(self, spec: StreamSpec, job: Job) -> Path:
-        """The newest that was not taken back, or the one that this job already takes back."""
-        own = set_aside_folder(self._settings, spec.name) / job.job_id
-        if (own / NOTE).exists() and (undoes := read_note(own).undoes):
-            return own.parent / undoes
+    def _last(self, spec: StreamSpec, job: Job) -> str:
+        """The folder's name: the newest that was not taken back, or the one that this job already takes back."""
+        own = self._note_of(spec, job.job_id)
+        if own is not None and own.undoes:
+            return own.undoes
         kept = set_aside(self._settings, spec.name)
         if not kept:
             raise StreamRefusedError(f"no checkpoint of {spec.name} was set aside", hint="there is nothing to undo")
         return kept[-1]
 
-    def _noted(self, folder: Path, job: Job, undone: Path | None, session: SparkSession) -> Note:
+    def _note_of(self, spec: StreamSpec, name: str) -> Note | None:
+        folder = declared_folder(self._settings, set_aside_folder(self._settings, spec.name))
+        return read_note(folder, name) if folder.stat(f"{name}/{NOTE}") else None
+
+    def _noted(self, job: Job, undoes: str | None, session: SparkSession) -> Note:
         """The note of this job, written before anything else is done."""
-        file = folder / NOTE
-        if file.exists():
-            return read_note(folder)
         spec = self._registry.get(job.subject)
-        level, undoes = ResetRequest.parse(job.request).level, undone.name if undone else None
-        uris = [table.uri(self._settings) for table in spec.writes]
+        if noted := self._note_of(spec, job.job_id):
+            return noted
+        level = ResetRequest.parse(job.request).level
+        uris = [table.spark_uri(self._settings) for table in spec.writes]
         versions = {uri: int(_newest(session, uri)["version"]) for uri in uris if DeltaTable.isDeltaTable(session, uri)}
         note = Note(job.job_id, level.value, job.requested_at.isoformat(), job.actor, job.reason, versions, undoes)
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / ".note"
-        draft.write_text(json.dumps(asdict(note)), encoding="utf-8")
-        draft.rename(file)
+        file = f"{set_aside_folder(self._settings, spec.name)}/{job.job_id}/{NOTE}"
+        CheckpointFiles(session).write(file, json.dumps(asdict(note)))
         return note
 
     def _empty(self, spec: StreamSpec, session: SparkSession, job: Job) -> None:
         for table in spec.writes:
-            uri = table.uri(self._settings)
+            uri = table.spark_uri(self._settings)
             if DeltaTable.isDeltaTable(session, uri) and not _did(session, uri, job):
                 _sign(session, job)
                 DeltaTable.forPath(session, uri).delete()
 
 
-def _restore(undone: Path, note: Note, session: SparkSession, job: Job) -> None:
-    for uri, version in read_note(undone).versions.items():
+def _restore(undone: Note | None, note: Note, session: SparkSession, job: Job) -> None:
+    for uri, version in (undone.versions if undone else {}).items():
         if note.versions.get(uri, version) > version and not _did(session, uri, job):
             _sign(session, job)
             DeltaTable.forPath(session, uri).restoreToVersion(version)
-
-
-def _move(source: Path, target: Path) -> None:
-    """What was moved before is not there any more."""
-    if source.exists() and not target.exists():
-        shutil.move(source, target)
 
 
 def _did(session: SparkSession, uri: str, job: Job) -> bool:

@@ -14,16 +14,20 @@ from pyspark.sql import SparkSession
 
 from backend.diff.host_job import DiffWork, work_of
 from backend.errors import JobError, LakehouseError
-from backend.jobs.model import Job, JobKind, JobProgress
+from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
+from backend.store.store import ControlStore
+from pipelines.declare.registry import Registry
 from pipelines.jobs.diff import DiffTask, run_diff
 from pipelines.jobs.prefilter import SparkLimits
+from pipelines.jobs.requeue import Requeues
 from pipelines.jobs.reset import Resets
-from pipelines.jobs.states import jvm, spark_uri
+from pipelines.jobs.states import jvm
 from pipelines.spark.failures import SparkLostError, describe
+from pipelines.spark.s3 import spark_uri
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
 
@@ -34,6 +38,24 @@ class JobCancelled(Exception):
     """The job was told to end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """What a host does to its streams' tables, besides running them."""
+
+    resets: Resets
+    requeues: Requeues
+
+    @classmethod
+    def of(cls, settings: Settings, store: ControlStore, registry: Registry) -> "Acts":
+        return cls(Resets(settings, store, registry), Requeues(settings, store, registry))
+
+
+def write_document(session: SparkSession, uri: str, text: str) -> None:
+    """A result that is one text."""
+    rows = session.createDataFrame([(text,)], "detail STRING").coalesce(1)
+    rows.write.format("delta").mode("overwrite").save(spark_uri(uri))
+
+
 @dataclass(slots=True)
 class _Run:
     group: str
@@ -41,15 +63,33 @@ class _Run:
     phase: str = ""
     has_result: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
+    is_changing: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def tell(self, phase: str) -> None:
         self.listen(phase)
-        if self.cancelled.is_set():
-            raise JobCancelled
+        self._raise_if_cancelled()
         self.phase = phase
 
     def wrote(self) -> None:
         self.has_result = True
+
+    def changes(self, phase: str) -> None:
+        """Tables are changed from here on, which no cancel breaks off."""
+        self.tell(phase)
+        with self._lock:
+            self._raise_if_cancelled()
+            self.is_changing = True
+
+    def stop_short(self) -> bool:
+        with self._lock:
+            if not self.is_changing:
+                self.cancelled.set()
+            return not self.is_changing
+
+    def _raise_if_cancelled(self) -> None:
+        if self.cancelled.is_set():
+            raise JobCancelled
 
 
 class SparkJobs:
@@ -61,16 +101,17 @@ class SparkJobs:
         session: Callable[[], SparkSession],
         host_id: str,
         limits: SparkLimits = SparkLimits(),
-        resets: Resets | None = None,
+        acts: Acts | None = None,
         listen: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._settings, self._session, self._host_id = settings, session, host_id
-        self.limits, self.listen, self._resets = limits, listen, resets
+        self.limits, self.listen, self._acts = limits, listen, acts
         self._storage, self._lake = Storage(settings), Lake(settings)
         self._runs: dict[str, _Run] = {}
 
-    def run(self, job: Job) -> str:
-        """The address of the result. Raises `JobCancelled`, `SparkLostError` or another `LakehouseError`."""
+    def run(self, job: Job) -> JobEnd:
+        """Its end, with the address of the result. Raises `JobCancelled`, `SparkLostError` or another
+        `LakehouseError`."""
         run = _Run(f"weir-job-{job.job_id}-{job.attempts}", lambda phase: self.listen(phase))
         self._runs[job.job_id] = run
         try:
@@ -86,6 +127,11 @@ class SparkJobs:
             raise JobError(f"{error_class}: {message}", hint="logs/host.log and logs/spark.log have the rest") from exc
         finally:
             self._runs.pop(job.job_id, None)
+
+    def stops_short(self, job_id: str) -> bool:
+        """Whether a cancel comes in time: from here on the job changes nothing. False once it changes tables."""
+        run = self._runs.get(job_id)
+        return run is not None and run.stop_short()
 
     def cancel(self, job_id: str) -> None:
         """Ends the job's tasks at once, and keeps it from beginning others."""
@@ -139,18 +185,30 @@ class SparkJobs:
         for ref, side in zip(refs, sides, strict=True):
             self._lake.snapshot(ref, side.version).columns(["path"])
 
-    def _run(self, job: Job, run: _Run) -> str:
+    def _run(self, job: Job, run: _Run) -> JobEnd:
+        if job.kind is JobKind.DIFF:
+            self._compare(job, run)
+            return JobEnd(JobState.DONE, self.result_uri(job))
+        if self._acts is None:
+            raise JobError("this host runs no stream", hint="start one that declares the stream")
         if job.kind is JobKind.RESET:
-            if self._resets is None:
-                raise JobError("this host resets no stream", hint="start one that declares the stream")
-            self._resets.run(job, self._session().newSession())
-            return self.result_uri(job)
+            run.changes("starting the stream over")
+            self._acts.resets.run(job, self._session().newSession())
+            return JobEnd(JobState.DONE, self.result_uri(job))
+        answer = self._acts.requeues.run(job, self._begun(job, run), run)
+        write_document(self._session(), self.result_uri(job), answer.text())
+        return JobEnd(JobState.DONE, self.result_uri(job), said=answer.words() if job.kind.is_act else "")
+
+    def _compare(self, job: Job, run: _Run) -> None:
         work = work_of(job.request)
         self._require_contained(work, job.subject)
-        session = self._session().newSession()
-        context = session.sparkContext
-        context.setJobGroup(run.group, f"{job.kind} of {job.subject}", interruptOnCancel=True)
-        context.setLocalProperty("spark.scheduler.pool", POOL)
+        session = self._begun(job, run)
         task = DiffTask(work, self.result_uri(job), f"by Spark {session.version} on {self._host_id}", self.limits)
         run_diff(session, task, run)
-        return task.result_uri
+
+    def _begun(self, job: Job, run: _Run) -> SparkSession:
+        """A session of its own, in a job group that a cancel ends."""
+        session = self._session().newSession()
+        session.sparkContext.setJobGroup(run.group, f"{job.kind} of {job.subject}", interruptOnCancel=True)
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
+        return session

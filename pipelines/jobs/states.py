@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from backend.diff.host_job import DiffWork, StateWanted
 from backend.errors import DiffError
+from pipelines.spark.s3 import spark_uri
 
 SIGN, ID = "sign", "row_id"
 
@@ -62,11 +63,6 @@ def make_active(session: SparkSession) -> None:
     """From here on Delta's own classes work for this session in this thread, with its settings: they take the thread's
     active one."""
     SparkSession._get_j_spark_session_class(jvm(session)).setActiveSession(session._jsparkSession)
-
-
-def spark_uri(uri: str) -> str:
-    """The address as Hadoop's file systems spell it."""
-    return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
 
 
 def named(name: str) -> Column:

@@ -6,7 +6,7 @@ batch. `userMetadata` names stream, batch and run. Delta's own sink needs no sta
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +60,20 @@ class Sink(Protocol):
         """Write one micro-batch. The commit is stamped: a replayed batch changes nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One table that a stream's rows go to; `where`: a SQL condition on rows, all of them if empty."""
+
+    table: TableSpec
+    sink: Sink
+    where: str = ""
+
+    @property
+    def writes(self) -> tuple[TableSpec, ...]:
+        """Its tables, its own first."""
+        return (self.table, *self.sink.beside(self.table))
+
+
 @runtime_checkable
 class OnwardSink(Protocol):
     """Writes outside the lake, in foreachBatch: its stream has no table of its own."""
@@ -91,6 +105,24 @@ class OnwardSink(Protocol):
         """Write one micro-batch, so that a replayed one can be told."""
 
 
+@dataclass(frozen=True, slots=True)
+class Into:
+    """A further destination as it was declared; `about`: of its table."""
+
+    name: str
+    sink: Sink | OnwardSink
+    where: str = ""
+    about: Mapping[str, object] = field(default_factory=dict)
+
+
+def into(name: str, sink: Sink, *, where: str = "", **about_table: object) -> Into:
+    """A further table for the rows of a stream, in `also=[…]`: those that meet the SQL condition `where`.
+
+    About the table as for the stream's own: `layer`, `comment`, `table_properties`, `owner`, `partition_cols`, ….
+    """
+    return Into(name, sink, where, about_table)
+
+
 def query_id(session: SparkSession) -> str:
     """The id of the query that runs this batch."""
     return str(session.sparkContext.getLocalProperty("sql.streaming.queryId"))
@@ -104,8 +136,13 @@ def stamp(session: SparkSession, stream: str, batch_id: int) -> None:
     """
     query, run_id = query_id(session), session.sparkContext.getLocalProperty("spark.jobGroup.id")
     said = {"stream": stream, "batch_id": batch_id, "query_id": query, "run_id": run_id}
-    session.conf.set("spark.databricks.delta.write.txnAppId", f"{stream}:{query}")
-    session.conf.set("spark.databricks.delta.write.txnVersion", str(batch_id))
+    mark(session, f"{stream}:{query}", batch_id, said)
+
+
+def mark(session: SparkSession, writer: str, number: int, said: Mapping[str, object]) -> None:
+    """Delta passes over what this writer committed already under this number, table by table."""
+    session.conf.set("spark.databricks.delta.write.txnAppId", writer)
+    session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
     session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(said))
 
 

@@ -12,7 +12,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from pipelines.sinks.base import OutputMode, Target
-from pipelines.sinks.upsert import check_columns, refuse_nulls, tombstones_of
+from pipelines.sinks.upsert import (
+    check_columns,
+    check_deletions,
+    refuse_nulls,
+    remember_truncations,
+    split_truncations,
+    tombstones_of,
+    truncations_of,
+)
 from pipelines.spark.failures import SpecError
 from pipelines.spark.tables import TableSpec
 
@@ -22,21 +30,26 @@ _DELETES, _EMPTY = "_deletes", "_empty"
 
 @dataclass(frozen=True, slots=True)
 class HistorySink:
-    """Rows with `valid_from`, `valid_to` (null: still valid) and `is_current`. `deleted`: a SQL condition."""
+    """Rows with `valid_from`, `valid_to` (null: still valid) and `is_current`.
+
+    `deleted`, `truncated`: SQL conditions on a change.
+    """
 
     keys: tuple[str, ...]
     sequence: str
     deleted: str | None = None
     except_columns: tuple[str, ...] = ()
+    truncated: str | None = None
     output_mode: OutputMode = "append"
     kind = "history"
     is_native = False
 
     def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
-        return (tombstones_of(table),) if self.deleted else ()
+        return (tombstones_of(table),) if self.deleted or self.truncated else ()
 
     def table_schema(self, rows: StructType) -> StructType:
         check_columns("history", rows, (*self.keys, self.sequence, *self.except_columns))
+        check_deletions(self.kind, self.keys, self.sequence if self.deleted or self.truncated else None)
         if taken := {FROM, TO, CURRENT} & set(rows.names):
             raise SpecError(
                 f"history: the function returns {', '.join(sorted(taken))}", hint="the sink adds it: rename"
@@ -52,6 +65,8 @@ class HistorySink:
 
     def write(self, batch: DataFrame, target: Target) -> None:
         deletes = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
+        if self.truncated:
+            batch = self._truncate(batch, target)
         known = refuse_nulls(batch.withColumn(_DELETES, deletes), (*self.keys, self.sequence))
         changes = known.dropDuplicates([*self.keys, self.sequence, _DELETES]).persist()
         try:
@@ -62,6 +77,25 @@ class HistorySink:
             self._merge(self._timeline(changes, target), target)
         finally:
             changes.unpersist()
+
+    def _truncate(self, batch: DataFrame, target: Target) -> DataFrame:
+        """Takes truncations in, and ends every state that they end; the other changes."""
+        changes, truncations = split_truncations(batch, str(self.truncated), self.sequence)
+        if remember_truncations(truncations, target.uris[tombstones_of(target.table).name], self.keys, self.sequence):
+            into = DeltaTable.forPath(batch.sparkSession, target.uri)
+            for (at,) in sorted(truncations.collect()):
+                at = F.lit(at)
+                ended = (F.col(FROM) < at) & (F.col(TO).isNull() | (F.col(TO) > at))
+                into.update(ended, {TO: at, CURRENT: F.lit(False)})
+        return changes
+
+    def _ends(self, touched: DataFrame, target: Target) -> DataFrame:
+        """The places where states of these keys end because the key was deleted or the table truncated."""
+        session, uri = touched.sparkSession, target.uris[tombstones_of(target.table).name]
+        gone = session.read.format("delta").load(uri).join(touched, list(self.keys), "left_semi")
+        if self.truncated:
+            gone = gone.unionByName(touched.crossJoin(truncations_of(session, uri, self.keys)))
+        return gone.withColumnRenamed(self.sequence, FROM)
 
     def _remember_deletions(self, changes: DataFrame, target: Target) -> None:
         deletions = changes.where(_DELETES).select(*self.keys, self.sequence)
@@ -76,10 +110,9 @@ class HistorySink:
         new = changes.where(~F.col(_DELETES)).withColumn(FROM, F.col(self.sequence))
         new = new.join(rows, [*keys, FROM], "left_anti")  # what is written already stays
         states = rows.unionByName(new.select(*rows.columns)).withColumn(_DELETES, F.lit(False))
-        if self.deleted:
-            gone = session.read.format("delta").load(target.uris[tombstones_of(target.table).name])
-            gone = gone.join(touched, keys, "left_semi").withColumnRenamed(self.sequence, FROM)
-            states = states.unionByName(gone.withColumn(_DELETES, F.lit(True)), allowMissingColumns=True)
+        if self.deleted or self.truncated:
+            ends = self._ends(touched, target).withColumn(_DELETES, F.lit(True))
+            states = states.unionByName(ends, allowMissingColumns=True)
         in_order = Window.partitionBy(*keys).orderBy(FROM, _DELETES)
         ended = states.withColumn(TO, F.lead(FROM).over(in_order)).where(~F.col(_DELETES)).drop(_DELETES)
         empty = F.coalesce(F.col(TO) == F.col(FROM), F.lit(False))  # deleted at the moment it began
@@ -98,10 +131,16 @@ class HistorySink:
 
 
 def history(
-    *, keys: Sequence[str], sequence: str, deleted: str | None = None, except_columns: Sequence[str] = ()
+    *,
+    keys: Sequence[str],
+    sequence: str,
+    deleted: str | None = None,
+    except_columns: Sequence[str] = (),
+    truncated: str | None = None,
 ) -> HistorySink:
     """Keep every state of each key, with `valid_from`, `valid_to` and `is_current` in the terms of `sequence`.
 
     `deleted`: a SQL condition; such a change ends the key's last state. `except_columns` are not written.
+    `truncated`: a SQL condition; such a change needs no key, and ends the states of all.
     """
-    return HistorySink(tuple(keys), sequence, deleted, tuple(except_columns))
+    return HistorySink(tuple(keys), sequence, deleted, tuple(except_columns), truncated)

@@ -13,10 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.declare.secrets import Secret, revealed
+from pipelines.declare.secrets import Secret, revealed, secret_problems
 from pipelines.sinks.base import OutputMode, Target
 from pipelines.sinks.feed import CHANGE, DELETED, VERSION, by_version, check_feed, own_columns, quoted
-from pipelines.sources.kafka import secret_problems
 from pipelines.sources.kafka_client import KafkaClient
 from pipelines.spark.failures import OnwardError, SpecError, describe, describe_traceback
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -24,7 +24,7 @@ _UNORDERED = "upsert: a change without {0} cannot be ordered; drop or quarantine
 
 @dataclass(frozen=True, slots=True)
 class UpsertSink:
-    """`deleted`: a SQL condition on a change. `keep_when_null`: columns that a null does not overwrite.
+    """`deleted`, `truncated`: SQL conditions on a change. `keep_when_null`: columns that a null does not overwrite.
 
     Without `sequence`, a later batch wins: for aggregates in update mode.
     """
@@ -34,16 +34,21 @@ class UpsertSink:
     deleted: str | None = None
     except_columns: tuple[str, ...] = ()
     keep_when_null: tuple[str, ...] = ()
+    truncated: str | None = None
     output_mode: OutputMode = "update"
-    kind = "upsert"
     is_native = False
 
+    @property
+    def kind(self) -> str:
+        return "upsert" if self.sequence else "update"
+
     def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
-        return (tombstones_of(table),) if self.deleted else ()
+        return (tombstones_of(table),) if self.deleted or self.truncated else ()
 
     def table_schema(self, rows: StructType) -> StructType:
         needed = (*self.keys, *((self.sequence,) if self.sequence else ()))
         check_columns("upsert", rows, (*needed, *self.except_columns, *self.keep_when_null))
+        check_deletions(self.kind, self.keys, self.sequence if self.deleted or self.truncated else None)
         if left_out := set(needed) & set(self.except_columns):
             raise SpecError(
                 f"upsert: {', '.join(sorted(left_out))} must be written", hint="keys and sequence order the changes"
@@ -54,7 +59,7 @@ class UpsertSink:
         return StructType([rows[name] for name in (*self.keys, self.sequence) if name])
 
     def write(self, batch: DataFrame, target: Target) -> None:
-        newest = self._newest(batch).persist()
+        newest = self._newest(self._after_truncation(batch, target) if self.truncated else batch).persist()
         try:
             counts = newest.agg(F.count("*"), F.count_if(_DELETED)).first()
             changes, deletions = counts or (0, 0)
@@ -64,6 +69,18 @@ class UpsertSink:
                 self._merge(self._alive(newest, target), target)
         finally:
             newest.unpersist()
+
+    def _after_truncation(self, batch: DataFrame, target: Target) -> DataFrame:
+        """Takes truncations in; the changes that are not older than the last one, also when they come later."""
+        tombstones, at = target.uris[tombstones_of(target.table).name], str(self.sequence)
+        changes, truncations = split_truncations(batch, str(self.truncated), at)
+        has_more = remember_truncations(truncations, tombstones, self.keys, at)
+        (last,) = truncations_of(batch.sparkSession, tombstones, self.keys).agg(F.max(at)).first() or (None,)
+        if last is None:
+            return changes
+        if has_more:
+            DeltaTable.forPath(batch.sparkSession, target.uri).delete(F.col(at) < F.lit(last))
+        return changes.where(F.col(at).isNull() | (F.col(at) >= F.lit(last)))
 
     def _newest(self, batch: DataFrame) -> DataFrame:
         """One row a key: the change with the highest sequence, with `_deleted`."""
@@ -128,13 +145,15 @@ def upsert(
     deleted: str | None = None,
     except_columns: Sequence[str] = (),
     keep_when_null: Sequence[str] = (),
+    truncated: str | None = None,
 ) -> UpsertSink:
     """Apply changes by key: the one with the highest `sequence` wins, whenever and however often it arrives.
 
     `deleted`: a SQL condition; such a change removes the row. `except_columns` are not written. A null in
-    `keep_when_null` leaves the row's value (partial updates).
+    `keep_when_null` leaves the row's value (partial updates). `truncated`: a SQL condition; such a change needs no key,
+    and removes every row that is older.
     """
-    return UpsertSink(tuple(keys), sequence, deleted, tuple(except_columns), tuple(keep_when_null))
+    return UpsertSink(tuple(keys), sequence, deleted, tuple(except_columns), tuple(keep_when_null), truncated)
 
 
 def update(*, keys: Sequence[str]) -> UpsertSink:
@@ -156,6 +175,28 @@ def tombstones_of(table: TableSpec) -> TableSpec:
     )
 
 
+def split_truncations(batch: DataFrame, truncated: str, sequence: str) -> tuple[DataFrame, DataFrame]:
+    """The other changes; and the places of truncations, which must have one."""
+    is_one = F.coalesce(F.expr(truncated), F.lit(False))
+    return batch.where(~is_one), refuse_nulls(batch.where(is_one), (sequence,)).select(sequence).distinct()
+
+
+def remember_truncations(truncations: DataFrame, uri: str, keys: Sequence[str], sequence: str) -> bool:
+    """Among the tombstones, as rows without a key, each once; whether there are any."""
+    if truncations.isEmpty():
+        return False
+    into = DeltaTable.forPath(truncations.sparkSession, uri).alias("t")
+    same = f"t.`{sequence}` = s.`{sequence}` AND t.`{keys[0]}` IS NULL"
+    merge = into.merge(truncations.alias("s"), same)
+    merge.whenNotMatchedInsert(values={f"`{sequence}`": F.col(f"s.`{sequence}`")}).execute()
+    return True
+
+
+def truncations_of(session: SparkSession, uri: str, keys: Sequence[str]) -> DataFrame:
+    """Their places, of all that were ever taken in."""
+    return session.read.format("delta").load(uri).where(F.col(f"`{keys[0]}`").isNull()).drop(*keys)
+
+
 def same_keys(keys: Sequence[str]) -> str:
     return " AND ".join(f"t.`{key}` = s.`{key}`" for key in keys)
 
@@ -167,6 +208,12 @@ def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
         missing = F.raise_error(F.lit(_UNORDERED.format(name))).cast("boolean")
         whole = whole & F.when(F.col(name).isNull(), missing).otherwise(F.lit(True))
     return changes.where(whole)
+
+
+def check_deletions(sink: str, keys: Sequence[str], sequence: str | None) -> None:
+    """Raises `SpecError` where no deletion of a key could be newer than its row."""
+    if sequence in keys:
+        raise SpecError(f"{sink}: the sequence {sequence} is one of the keys", hint="order deletions by another column")
 
 
 def check_columns(sink: str, rows: StructType, names: Sequence[str]) -> None:

@@ -13,7 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from backend.settings import Settings
+from backend.streams.overrides import limits_of
 from backend.streams.reset.starts import Starts
+
+BatchCheck = Callable[[int], None]  # raises where the batch of this id must not be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class Inputs:
 
     `schemas`: the declared tables' columns, for an analysis that reads nothing. None: the real thing.
     `starts`: where a reset lets sources begin, by URI or description.
+    `overrides`: what a person set in place of declared settings, limits of a batch among it.
+    `checks`: what sources look at before a batch is written, by its id; they add to it as they are read.
     `versions`: tables are read whole, at these versions by URI or at their latest. None: as streams.
     """
 
@@ -33,10 +38,16 @@ class Inputs:
     schemas: Mapping[str, StructType] | None = None
     versions: Mapping[str, int] | None = None
     starts: Starts = field(default_factory=dict)
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    checks: list[BatchCheck] = field(default_factory=list)
 
     def uri(self, table: str) -> str:
         """Where a table lies: a declared one by name, any other by its URI or path."""
         return self.uris.get(table, table)
+
+    def limits(self, source: "Source") -> dict[str, str]:
+        """Options that say how much a batch reads of the source, where a person set them."""
+        return limits_of(source.kind, self.overrides)
 
     def known_schema(self, table: str) -> StructType | None:
         """In an analysis: the columns that a declared table has or will have."""

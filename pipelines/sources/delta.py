@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from backend.settings import Settings
 from pipelines.sources.base import Inputs, option_texts
+from pipelines.spark.s3 import spark_uri
 
 
 class _Read(StrEnum):
@@ -66,13 +67,13 @@ class DeltaSource:
         if whole:
             return self._present(inputs, uri)
         feed = {"readChangeFeed": "true"} if self.reads is _Read.CHANGES else {}
-        options = {**self.options, **inputs.starts.get(uri, {})}
-        return inputs.session.readStream.format("delta").options(**feed, **options).load(uri)
+        options = {**self.options, **inputs.starts.get(uri, {}), **inputs.limits(self)}
+        return inputs.session.readStream.format("delta").options(**feed, **options).load(spark_uri(uri))
 
     def _present(self, inputs: Inputs, uri: str) -> DataFrame:
         version = (inputs.versions or {}).get(uri)
         at = {} if version is None else {"versionAsOf": str(version)}
-        return inputs.session.read.format("delta").options(**at, **self.options).load(uri)
+        return inputs.session.read.format("delta").options(**at, **self.options).load(spark_uri(uri))
 
     def _columns(self, table: StructType) -> StructType:
         if self.reads is not _Read.CHANGES:

@@ -1,14 +1,14 @@
 """Files that appear in a folder, on a disk or an object store: oldest first, each once.
 
 Rule: the file's name, size and modification time stay beside its rows, and what does not fit the columns is kept in
-`_rescued_data`.
+`_rescued_data`, or ends the stream.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from functools import partial, reduce
+from operator import or_
+from typing import Literal, get_args
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -16,12 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from backend.settings import Settings
+from backend.streams.overrides import limits_of
 from pipelines.sources.base import Inputs, option_texts
+from pipelines.sources.file_columns import BatchFiles, Columns, KeptColumns, NewColumnsError, extended, new_in
 from pipelines.spark.failures import SpecError
 from pipelines.spark.tables import parse_schema
 
 Format = Literal["json", "csv", "parquet", "text", "binary"]
-NewColumns = Literal["rescue", "fail", "evolve"]
+NewColumns = Literal["rescue", "fail", "evolve", "ignore"]
 RESCUED = "_rescued_data"
 _CORRUPT = "_corrupt_record"
 _METADATA = {
@@ -30,6 +32,8 @@ _METADATA = {
     "file_modified_at": "_metadata.file_modification_time",
 }
 _FIXED = {"text": "value STRING", "binary": "content BINARY"}
+_MAP = "MAP<STRING, STRING>"
+_AT_NEXT_START = "; the stream takes them in when it starts again"
 _BINARY = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # all that Spark takes for it
 
 
@@ -43,13 +47,25 @@ class FileSource:
     folder: str
     format: Format = "text"
     schema: str | None = None
-    new_columns: NewColumns = "rescue"
+    new_columns: NewColumns = "fail"
     options: Mapping[str, str] = field(default_factory=dict)
     kind = "files"
     tables: tuple[str, ...] = ()
 
     def describe(self) -> str:
         return f"files in {self.folder}"
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What cannot work, and what to do."""
+        if self.format not in get_args(Format):
+            yield f"files: format {self.format!r} is not known", f"use {', '.join(get_args(Format))}"
+        if self.new_columns not in get_args(NewColumns):
+            yield f"files: new_columns={self.new_columns!r} is not known", f"use {', '.join(get_args(NewColumns))}"
+        elif self.new_columns != "fail" and self.format not in ("json", "parquet"):
+            message = f"files: {self.format} cannot {self.new_columns} new columns"
+            yield message, "leave new_columns out" + "; such a file ends the stream" * (self.format == "csv")
+        if self.schema and (only := _FIXED.get(self.format)):
+            yield f"files: {self.format} has one column, {only}", "leave schema out"
 
     def prepare(self, settings: Settings) -> None:
         if "://" not in self.folder:
@@ -58,16 +74,40 @@ class FileSource:
     def read(self, inputs: Inputs) -> DataFrame:
         columns = self._columns(inputs)
         if self.format == "json":
-            return self._with_metadata(self._parsed(self._load(inputs, "text", None), columns))
+            return self._with_metadata(self._parsed(self._load(inputs, "text", None), columns.known))
         if self.format == "csv":
-            return self._with_metadata(self._load(inputs, "csv", StructType([*columns]).add(RESCUED, StringType())))
-        found = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns)
-        return self._with_metadata(found.select(*columns.names, "_metadata"))
+            with_rescued = StructType([*columns.known]).add(RESCUED, StringType())
+            return self._with_metadata(self._load(inputs, "csv", with_rescued))
+        found = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns.all)
+        rescued = []
+        if self.format == "parquet" and self.new_columns != "ignore":
+            inputs.checks.append(partial(self._refuse_new, inputs, columns))
+            rescued = [_as_json(columns.others).alias(RESCUED)] * (self.new_columns == "rescue")
+        return self._with_metadata(found.select(*(f"`{name}`" for name in columns.known.names), *rescued, "_metadata"))
+
+    def _refuse_new(self, inputs: Inputs, columns: Columns, batch_id: int) -> None:
+        """Raises `NewColumnsError` where files of this batch have columns that are not read, and notes them down."""
+        new = BatchFiles(inputs, self.folder, self.options).beyond(columns, batch_id)
+        if not new.names:
+            return
+        hint, kept = "", KeptColumns(inputs, self.folder)
+        if self.new_columns == "evolve":
+            kept.write(Columns(extended(columns.known, new), columns.others))
+            hint = _AT_NEXT_START
+        if self.new_columns == "rescue":
+            kept.write(Columns(columns.known, extended(columns.others, new)))
+            hint = f"; the stream keeps them in {RESCUED} when it starts again"
+        raise NewColumnsError(f"new columns {', '.join(new.names)} in files of {self.folder}{hint}")
+
+    def _options(self, inputs: Inputs) -> dict[str, str]:
+        limits = inputs.limits(self)
+        displaced = limits_of(self.kind, self.options) if limits else {}  # Spark takes one
+        return {**{key: value for key, value in self.options.items() if key not in displaced}, **limits}
 
     def _load(self, inputs: Inputs, spark_format: str, columns: StructType | None) -> DataFrame:
         csv = {"header": "true", "enforceSchema": "false", "columnNameOfCorruptRecord": RESCUED}
         own = csv if self.format == "csv" else {}
-        reader = inputs.session.readStream.format(spark_format).options(**{**own, **self.options})
+        reader = inputs.session.readStream.format(spark_format).options(**{**own, **self._options(inputs)})
         if columns is not None:
             reader = reader.schema(_BINARY if self.format == "binary" else columns)
         found = reader.load(inputs.folder(self.folder))
@@ -82,41 +122,57 @@ class FileSource:
         row = F.from_json("value", with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT})
         fields = [F.col(f"row.`{name}`").alias(name) for name in columns.names]
         whole = F.to_json(F.create_map(F.lit(_CORRUPT), F.col("value")))
-        others = F.map_filter(F.from_json("value", "MAP<STRING, STRING>"), lambda name, _: ~name.isin(*columns.names))
-        rescued = F.when(F.col(f"row.{_CORRUPT}").isNotNull(), whole).when(F.size("new") > 0, self._new(others))
-        names = F.coalesce(F.json_object_keys("value"), F.array().cast("array<string>"))
-        known = F.array(*(F.lit(name) for name in columns.names))
-        parted = lines.where("value <> ''").withColumns({"row": row, "new": F.array_except(names, known)})
+        objects = list(_objects(columns))
+        rescued = F.when(F.col(f"row.{_CORRUPT}").isNotNull(), whole)
+        if self.new_columns != "ignore":
+            rescued = rescued.when(F.size("new") > 0, self._new(objects))
+        parted = lines.where("value <> ''").withColumns({"row": row, "new": F.concat(*(each.new for each in objects))})
         return parted.select(*fields, rescued.alias(RESCUED), "_metadata")
 
-    def _new(self, others: Column) -> Column:
+    def _new(self, objects: Sequence["_Object"]) -> Column:
         if self.new_columns == "rescue":
-            return F.to_json(others)
-        hint = "; the stream takes them in when it starts again" if self.new_columns == "evolve" else ""
+            return F.to_json(F.map_concat(*(each.others for each in objects)))
+        hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
+        if hint and len(objects) > 1:
+            hint += ", but for fields within a column: declare those"
         said = F.concat(F.lit("new columns "), F.array_join("new", ", "), F.lit(f" in files of {self.folder}{hint}"))
         return F.raise_error(said).cast("string")
 
-    def _columns(self, inputs: Inputs) -> StructType:
+    def _columns(self, inputs: Inputs) -> Columns:
         """Columns as declared, or as found in the files once and kept beside the checkpoint."""
-        if said := _FIXED.get(self.format) or self.schema:
-            return parse_schema(inputs.session, said)
-        kept = inputs.settings.home / "checkpoints" / f"{inputs.stream}.schema.json"
-        known = StructType.fromJson(json.loads(kept.read_text())) if kept.exists() else None
-        if known is not None and self.new_columns != "evolve":
-            return known
-        found = _merged(known, self._infer(inputs, known))
-        if inputs.schemas is None and found != known:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            _write(kept, found.json())
-        return found
+        if only := _FIXED.get(self.format):
+            return Columns(parse_schema(inputs.session, only))
+        declared = parse_schema(inputs.session, self.schema) if self.schema else None
+        if declared is not None and self.new_columns != "evolve" and not self._reads_others:
+            return Columns(declared)
+        kept = KeptColumns(inputs, self.folder)
+        seen = was = kept.read()
+        if seen is None or (self.new_columns == "evolve" and self.format == "json"):  # batches of Parquet tell
+            found = self._infer(inputs, may_be_empty=bool(seen or declared))
+            seen = Columns(extended(seen.all if seen else StructType(), found))
+        columns = self._parted(seen.known if declared is None else declared, seen)
+        if inputs.schemas is None and columns != was:
+            kept.write(columns)
+        return columns
 
-    def _infer(self, inputs: Inputs, known: StructType | None) -> StructType:
+    @property
+    def _reads_others(self) -> bool:
+        """Whether columns beyond the known ones are read by name, to be rescued."""
+        return self.format == "parquet" and self.new_columns == "rescue"
+
+    def _parted(self, known: StructType, seen: Columns) -> Columns:
+        if self.new_columns == "evolve":
+            return Columns(extended(known, seen.all))
+        return Columns(known, new_in(seen.all, known)) if self._reads_others else Columns(known)
+
+    def _infer(self, inputs: Inputs, *, may_be_empty: bool) -> StructType:
+        options = {"csv": {"header": "true", "inferSchema": "true"}, "parquet": {"mergeSchema": "true"}}
         try:
-            header = {"header": "true", "inferSchema": "true"} if self.format == "csv" else {}
-            found = inputs.session.read.format(self.format).options(**header).load(inputs.folder(self.folder)).schema
+            reader = inputs.session.read.format(self.format).options(**options.get(self.format, {}))
+            found = reader.load(inputs.folder(self.folder)).schema
         except AnalysisException:  # what Spark says of a folder without files
             found = StructType()
-        if not found.names and known is None:
+        if not found.names and not may_be_empty:
             raise SpecError(
                 f"there is no file in {self.folder} to find columns in", hint="give schema=…, or land a first file"
             )
@@ -128,33 +184,61 @@ def files(
     *,
     format: Format = "text",
     schema: str | None = None,
-    new_columns: NewColumns = "rescue",
+    new_columns: NewColumns | None = None,
     max_files_per_trigger: int = 1_000,
     done: Literal["keep", "delete"] | str = "keep",
     **options: object,
 ) -> FileSource:
     """Rows of files that appear in a folder; a relative one lies below `$WEIR_HOME`. `schema` is DDL text.
 
-    Without `schema`, columns are found in the first files once. `new_columns` (JSON): "rescue" keeps fields that no
-    column takes in `_rescued_data`, "fail" ends the stream, "evolve" ends it and takes them in at its next start.
+    Without `schema`, columns are found in the first files once. `new_columns`: what becomes of columns that no column
+    takes. "rescue" (JSON unless said otherwise, Parquet) keeps them in `_rescued_data`, "fail" (Parquet unless said
+    otherwise) ends the stream, "evolve" ends it and takes them in at its next start, "ignore" leaves them out.
     `done`: read files are kept, deleted, or moved to a folder of this name. Other options are Spark's.
     """
     clean = {"keep": {}, "delete": {"cleanSource": "delete"}}.get(
         done, {"cleanSource": "archive", "sourceArchiveDir": done}
     )
     limits = {"maxFilesPerTrigger": str(max_files_per_trigger)}
-    return FileSource(folder, format, schema, new_columns, {**limits, **clean, **option_texts(options)})
+    new: NewColumns = new_columns or ("rescue" if format == "json" else "fail")
+    return FileSource(folder, format, schema, new, {**limits, **clean, **option_texts(options)})
 
 
-def _merged(known: StructType | None, found: StructType) -> StructType:
-    """The known columns first, as they are, then those that are new."""
-    if known is None:
-        return found
-    return StructType([*known, *(each for each in found if each.name not in known.names)])
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """A JSON object, the record or one within it, of which some fields are `known`. `prefix` is what they are below."""
+
+    text: Column
+    known: Sequence[str]
+    prefix: str = ""
+
+    @property
+    def new(self) -> Column:
+        """The names of its other fields."""
+        names = F.coalesce(F.json_object_keys(self.text), F.array().cast("array<string>"))
+        known = F.array(*(F.lit(name) for name in self.known)).cast("array<string>")
+        new = F.array_except(names, known)
+        return F.transform(new, lambda name: F.concat(F.lit(self.prefix), name)) if self.prefix else new
+
+    @property
+    def others(self) -> Column:
+        """Those fields with their values, as a map of text."""
+        found = F.map_filter(F.from_json(self.text, _MAP), lambda name, _: ~name.isin(*self.known))
+        named = F.transform_keys(found, lambda name, _: F.concat(F.lit(self.prefix), name)) if self.prefix else found
+        return F.coalesce(named, F.create_map().cast(_MAP))
 
 
-def _write(path: Path, text: str) -> None:
-    """In one step, so that a kill leaves no half of it."""
-    half = path.with_suffix(".tmp")
-    half.write_text(text)
-    half.replace(path)
+def _objects(columns: StructType, path: str = "$", prefix: str = "") -> Iterator[_Object]:
+    """The record, and the objects in it that are columns; not those in lists."""
+    yield _Object(F.get_json_object("value", path) if prefix else F.col("value"), columns.names, prefix)
+    for each in columns:
+        if isinstance(each.dataType, StructType) and "'" not in each.name:
+            yield from _objects(each.dataType, f"{path}['{each.name}']", f"{prefix}{each.name}.")
+
+
+def _as_json(columns: StructType) -> Column:
+    """The values that are there, as a JSON object; null where none is."""
+    there = [F.col(f"`{name}`") for name in columns.names]
+    if not there:
+        return F.lit(None).cast("string")
+    return F.when(reduce(or_, (each.isNotNull() for each in there)), F.to_json(F.struct(*there)))

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
 from backend.settings import Settings
-from pipelines.declare.secrets import Secret, revealed
+from pipelines.declare.secrets import Secret, revealed, secret_problems
+from pipelines.sources.avro import Avro
 from pipelines.sources.base import Inputs, option_texts
 from pipelines.sources.kafka_client import Topics
 from pipelines.sources.kafka_start import Starting, starting_offsets
@@ -24,7 +25,7 @@ from pipelines.spark.failures import SpecError
 from pipelines.spark.tables import parse_schema
 
 Ending = datetime | Mapping[str, Mapping[int, int]] | None
-FORMATS = ("bytes", "text", "json")
+FORMATS = ("bytes", "text", "json", "avro")
 RECORD = ("key", "topic", "partition", "offset", "timestamp")
 _RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
@@ -35,9 +36,7 @@ _OPTIONS = (
     *("failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs"),
     *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
 )
-_SECRET = re.compile(r"password|secret|keystore\.key$", re.IGNORECASE)
-_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-_TEXT, _PARSED, _BROKEN = "_weir_text", "_weir_parsed", "_weir_broken"
+_TEXT, _PROBLEM, _PARSED, _BROKEN = "_weir_text", "_weir_problem", "_weir_parsed", "_weir_broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,7 @@ class KafkaSource:
     starting: Starting = "earliest"
     ending: Ending = None
     options: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
+    avro: Avro | None = None
     keeps_dead_letters_of: str | None = None
     kind = "kafka"
     tables: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class KafkaSource:
     @property
     def is_parsed(self) -> bool:
         """Whether a record can be one that cannot be parsed."""
-        return self.format == "json"
+        return self.format in ("json", "avro")
 
     def describe(self) -> str:
         named = self.topics if isinstance(self.topics, str) else getattr(self.topics, "pattern", None)
@@ -71,7 +71,11 @@ class KafkaSource:
         if self.format not in FORMATS:
             yield f"kafka: format {self.format!r} is not known", f"use {', '.join(FORMATS)}"
         if self.is_parsed and not self.schema:
-            yield "kafka: json needs a schema", 'write schema="id BIGINT, name STRING"'
+            yield f"kafka: {self.format} needs a schema", 'write schema="id BIGINT, name STRING"'
+        if (self.format == "avro") != (self.avro is not None):
+            yield "kafka: a registry or an Avro schema goes with format='avro'", "say both, or neither"
+        elif self.avro is not None:
+            yield from self.avro.problems()
         for time in (self.starting, self.ending):
             if isinstance(time, datetime) and time.tzinfo is None:
                 yield f"kafka: {time} has no time zone", "write datetime(…, tzinfo=UTC)"
@@ -95,8 +99,15 @@ class KafkaSource:
             return records.withColumn("value", value).select("value", *_beside(records))
         schema = parse_schema(inputs.session, self.schema or "")
         _refuse_names(schema, (*_beside(records), "reason"))
-        judged = _judged(records, schema)
+        judged = _judged(self._texts(records), schema, with_nan=self.avro is not None)
         return _dead_letters(judged, schema) if self.keeps_dead_letters_of else _rows(judged, schema)
+
+    def _texts(self, records: DataFrame) -> DataFrame:
+        """With each record as JSON text, and why it has none."""
+        if self.avro is None:
+            return records.withColumn(_TEXT, F.col("value").cast("string")).withColumn(_PROBLEM, F.lit(None))
+        decoded = records.withColumn(_PROBLEM, self.avro.decoded(F.col("value")))
+        return decoded.withColumn(_TEXT, F.col(f"{_PROBLEM}.json")).withColumn(_PROBLEM, F.col(f"{_PROBLEM}.problem"))
 
     def _records(self, inputs: Inputs) -> DataFrame:
         if inputs.schemas is not None:
@@ -107,7 +118,7 @@ class KafkaSource:
         if begins is None:
             start = starting_offsets(inputs, self.topics, self.starting, stream=stream, client=self.client())
             begins = {"startingOffsets": start}
-        options = revealed(self.options)
+        options = {**revealed(self.options), **inputs.limits(self)}
         options |= {"kafka.bootstrap.servers": self.servers, **begins, **_subscription(self.topics)}
         return inputs.session.readStream.format("kafka").options(**options).load()
 
@@ -132,29 +143,25 @@ def kafka(
     schema: str | None = None,
     starting: Starting = "earliest",
     ending: Ending = None,
+    registry: str | None = None,
+    registry_login: Secret | None = None,
+    avro_schema: str | None = None,
     options: Mapping[str, str | Secret] | None = None,
     **more: object,
 ) -> KafkaSource:
     """Records of topics (a name, a list of names, or `re.compile(…)`), each once, with `key`, `topic`, `partition`,
     `offset` and `timestamp` beside their columns.
 
-    `format`: bytes or text (`value`), or json with `schema` as DDL. A record that cannot be parsed goes to
-    `<name>_dead_letters`. `starting`: "earliest", "latest", `{topic: {partition: offset}}` or a time, on the first
-    start alone. `ending`: offsets or a time that no row reaches. Options are Spark's by name
-    (`maxOffsetsPerTrigger=10_000`), and Kafka's in `options` (`"kafka.security.protocol": "SASL_SSL"`); a secret
-    among them is `secret("env:NAME")`.
+    `format`: bytes or text (`value`), or json or avro with `schema` as DDL. A record that cannot be parsed goes to
+    `<name>_dead_letters`. Of avro, `registry` is the address of a schema registry, `registry_login` a secret
+    `user:password`; without one `avro_schema` is the file of the schema that all records are written by. `starting`:
+    "earliest", "latest", `{topic: {partition: offset}}` or a time, on the first start alone. `ending`: offsets or a
+    time that no row reaches. Options are Spark's by name (`maxOffsetsPerTrigger=10_000`), and Kafka's in `options`
+    (`"kafka.security.protocol": "SASL_SSL"`); a secret among them is `secret("env:NAME")`.
     """
-    return KafkaSource(servers, topics, format, schema, starting, ending, {**(options or {}), **option_texts(more)})
-
-
-def secret_problems(sink_or_source: str, name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
-    """A secret in plain text, or without a place."""
-    if isinstance(value, Secret):
-        if not value.has_place:
-            yield f"{sink_or_source}: the secret of {name} has no place", "name it as env:NAME or file:PATH"
-    elif _SECRET.search(name) or (name.endswith("jaas.config") and _SECRET.search(value)):
-        hint = 'write secret("env:NAME") or secret("file:PATH")'
-        yield f"{sink_or_source}: {name} holds a secret in plain text", hint
+    avro = Avro(avro_schema, registry, registry_login) if registry or avro_schema or format == "avro" else None
+    named = {**(options or {}), **option_texts(more)}
+    return KafkaSource(servers, topics, format, schema, starting, ending, named, avro)
 
 
 def _option_problems(name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
@@ -182,21 +189,21 @@ def _refuse_names(schema: StructType, taken: Sequence[str]) -> None:
         )
 
 
-def _judged(records: DataFrame, schema: StructType) -> DataFrame:
+def _judged(records: DataFrame, schema: StructType, *, with_nan: bool) -> DataFrame:
     """Records with their text parsed, and whether that cannot be.
 
     from_json reads an object and ignores what follows it, so the text is parsed as the one element of a list within
     an object of ours. The condition on the partition's number is always true. Spark takes it for one that can change,
     so it parses each record once, not once more for the filter.
     """
-    text = F.col("value").cast("string")
     wrapped = StructType().add("all", ArrayType(schema)).add("end", IntegerType()).add(_BROKEN, StringType())
     once = F.when(F.spark_partition_id() >= 0, F.concat(F.lit('{"all":['), F.col(_TEXT), F.lit('],"end":1}')))
-    parsed = F.from_json(once, wrapped, {**_STRICT, "columnNameOfCorruptRecord": _BROKEN})
+    strict = {"allowSingleQuotes": "false", "allowNonNumericNumbers": str(with_nan).lower()}
+    parsed = F.from_json(once, wrapped, {**strict, "columnNameOfCorruptRecord": _BROKEN})
     whole = F.col(f"{_PARSED}.{_BROKEN}").isNull() & (F.size(f"{_PARSED}.all") == 1)
     whole = whole & F.col(f"{_PARSED}.end").isNotNull() & F.is_valid_utf8(_TEXT)
     broken = F.col("value").isNotNull() & ~F.coalesce(whole, F.lit(False))
-    return records.withColumn(_TEXT, text).withColumn(_PARSED, parsed).withColumn(_BROKEN, broken)
+    return records.withColumn(_PARSED, parsed).withColumn(_BROKEN, broken)
 
 
 def _rows(judged: DataFrame, schema: StructType) -> DataFrame:
@@ -221,7 +228,8 @@ def _reason(schema: StructType) -> Column:
     names = F.array_join(F.array_compact(F.array(*misfits)), ", ")
     alone = F.from_json(_TEXT, StructType([*schema]).add(_BROKEN, StringType()), {"columnNameOfCorruptRecord": _BROKEN})
     return (
-        F.when(~F.is_valid_utf8(_TEXT), "not UTF-8")
+        F.when(F.col(_PROBLEM).isNotNull(), F.col(_PROBLEM))
+        .when(~F.is_valid_utf8(_TEXT), "not UTF-8")
         .when(json.isNull(), "not JSON")
         .when(~F.schema_of_variant(json).startswith("OBJECT"), "not a JSON object")
         .when(alone.getField(_BROKEN).isNull(), "more follows the JSON object")

@@ -31,6 +31,7 @@ def dead_letters_of(stream: StreamSpec) -> StreamSpec | None:
         function=_united,
         sink=append(),
         expectations=(),
+        also=(),
     )
 
 

@@ -21,6 +21,7 @@ _WRAPPERS = (  # conditions that only say that something inside failed
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*): (.*)$", re.MULTILINE)  # a traceback's last line is not indented
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*_[A-Z0-9_.]+)\] (.*)")
 _LONGEST_MESSAGE = 2_000
+_CSV_HEADER = "_LEGACY_ERROR_TEMP_3241"  # which file and which columns stand in the lines beneath the first
 
 
 class StreamStartError(StreamError):
@@ -72,7 +73,7 @@ def describe_java(throwable: Any) -> tuple[str, str]:
     for link, message in zip(reversed(chain), messages, strict=True):
         condition = _condition(link)
         if condition and condition not in _WRAPPERS:
-            return condition, _first_line(message)
+            return condition, _one_line(message) if condition == _CSV_HEADER else _first_line(message)
     return chain[-1].getClass().getSimpleName(), _first_line(messages[0])
 
 
@@ -97,6 +98,10 @@ def _condition(throwable: Any) -> str | None:
         return str(throwable.getCondition() or "") or None
     except Py4JError:  # not a SparkThrowable: it has no such method
         return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST_MESSAGE]
 
 
 def _first_line(text: str | None) -> str:

@@ -4,23 +4,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType, TimestampType
 
+from backend.streams.requeue.request import REASON
 from pipelines.declare.expectations import BROKEN
 from pipelines.sinks.base import append_rows
 
 
 def quarantine_schema(rows: StructType) -> StructType:
     """The row as the function returned it, the rules it breaks, the stream, the batch and when."""
+    kinds = (ArrayType(StringType()), StringType(), LongType(), TimestampType())
     kept = StructType(list(rows.fields))
-    kept.add("broken_expectations", ArrayType(StringType())).add("stream", StringType())
-    return kept.add("batch_id", LongType()).add("quarantined_at", TimestampType())
+    for name, kind in zip(REASON, kinds, strict=True):
+        kept.add(name, kind)
+    return kept
 
 
 def append_broken(broken: DataFrame, uri: str, *, stream: str, batch_id: int) -> None:
     """Add rows that break an expectation to the quarantine, with the reason."""
-    reason = {
-        "broken_expectations": F.col(BROKEN),
-        "stream": F.lit(stream),
-        "batch_id": F.lit(batch_id).cast("bigint"),
-        "quarantined_at": F.current_timestamp(),
-    }
-    append_rows(broken.withColumns(reason), uri)
+    reason = (F.col(BROKEN), F.lit(stream), F.lit(batch_id).cast("bigint"), F.current_timestamp())
+    append_rows(broken.withColumns(dict(zip(REASON, reason, strict=True))), uri)

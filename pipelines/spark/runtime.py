@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from py4j.protocol import Py4JNetworkError
@@ -17,7 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, StreamError
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
+from backend.streams.checkpoint import read_checkpoint
 from pipelines.declare.check import Analysis, in_order, table_schemas
 from pipelines.declare.expectations import BROKEN
 from pipelines.declare.registry import Registry
@@ -25,11 +27,15 @@ from pipelines.declare.spec import Problem, StreamKind, StreamSpec
 from pipelines.sinks.base import OnwardSink
 from pipelines.sources.versions import read_versions
 from pipelines.spark import writing
+from pipelines.spark.checkpoint_files import CheckpointFiles
+from pipelines.spark.dead_mans_switch import DeadMansSwitch
 from pipelines.spark.failures import SparkLostError, StreamStartError, describe, describe_java
+from pipelines.spark.s3 import spark_uri
 from pipelines.spark.session import open_session
 from pipelines.spark.tables import create_table, fit_table
 
 _LOOK_S = 0.05
+NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +52,14 @@ class QueryFailure(NamedTuple):
     message: str
 
 
+NOT_RENEWED = QueryFailure("LEASE_RAN_OUT", "the host could not renew its lease in time")
+
+
 @dataclass(frozen=True, slots=True)
 class QueryState:
     """What the query is now. Not active and no failure: it ended by itself, was stopped, or was never started.
 
-    `batch_id` is the last batch that was planned. After a failure it is the batch that failed.
+    `batch_id`: after a failure the batch that failed, the last one that was planned.
     """
 
     active: bool
@@ -67,8 +76,10 @@ class Runtime:
         self._settings = settings
         self._registry = registry
         self._session: SparkSession | None = None
+        self._switch: DeadMansSwitch | None = None
         self._queries: dict[str, StreamingQuery] = {}
         self._sessions: dict[str, SparkSession] = {}
+        self._own_conf: dict[str, tuple[str, ...]] = {}  # what is set in those
         self._listeners: list[StreamingQueryListener] = []
 
     @property
@@ -96,6 +107,7 @@ class Runtime:
     def open(self) -> tuple[Problem, ...]:
         """Start Spark and create every table that is not there yet; returns why some streams will not start."""
         self._session = open_session(self._settings)
+        self._switch = DeadMansSwitch(self._session._jvm)
         with _spark_errors("streams cannot be looked into"):
             analysis = Analysis(self._registry, self.session, self._settings).run()
         problems = list(analysis.problems)
@@ -115,12 +127,15 @@ class Runtime:
         with _spark_errors(f"tables of {stream.name} cannot be made"):
             for table in stream.writes:
                 if table.name in schemas:
-                    create_table(self.session, table, schemas[table.name], table.uri(self._settings))
+                    create_table(self.session, table, schemas[table.name], table.spark_uri(self._settings))
 
     def close(self) -> None:
         """Stop every query at once and Spark with them."""
         for name in tuple(self._queries):
             self.cut(name)
+        if self._switch is not None:
+            self._switch.close()
+            self._switch = None
         if self._session is not None:
             self._session.stop()
             self._session = None
@@ -130,11 +145,18 @@ class Runtime:
         for session in (self.session, *self._sessions.values()):
             session.streams.addListener(listener)
 
-    def start(self, name: str) -> RunningQuery:
+    def start(self, name: str, overrides: Mapping[str, str] = NO_OVERRIDES) -> RunningQuery:
         """Start a declared stream from its checkpoint; raises `StreamNotFoundError` or `StreamStartError`."""
-        spec = self._registry.get(name)
+        spec = self._registry.get(name).with_overrides(overrides)
+        running = self._queries.get(name)
+        if running is not None and running.isActive:  # before anything of its checkpoint is touched
+            raise StreamStartError(f"stream {name} runs already", error_class="ALREADY_RUNNING", hint="stop it first")
+        if self._switch and not self._switch.allows(name):
+            raise StreamStartError(f"stream {name} did not start: {NOT_RENEWED.message}", error_class=NOT_RENEWED[0])
         try:
-            query = self._start(spec)
+            query = self._start(spec, overrides)
+            if self._switch:
+                self._switch.watch(name, query)
         except Py4JNetworkError as exc:
             raise _lost() from exc
         except LakehouseError:
@@ -167,6 +189,12 @@ class Runtime:
             with _spark_errors(f"stream {name} cannot be stopped"):
                 query.stop()
 
+    def hold(self, name: str, until: float) -> None:
+        """The stream may run until then, by `elapsed`: Spark stops its query at that moment, unasked."""
+        if self._switch:
+            with _spark_errors(f"stream {name} cannot be held"):
+                self._switch.hold(name, until)
+
     def poll(self, name: str) -> QueryState:
         """What the stream's query is now."""
         query = self._queries.get(name)
@@ -174,12 +202,15 @@ class Runtime:
             return QueryState(active=False)
         with _spark_errors(f"stream {name} does not answer"):
             active = query.isActive
+            failure = None if active else _failure(query)
+            if not active and failure is None and self._switch and self._switch.has_tripped(name):
+                failure = NOT_RENEWED
             return QueryState(
                 active=active,
                 query_id=str(query.id),
                 run_id=str(query.runId),
-                batch_id=self._planned_batch(name),
-                failure=None if active else _failure(query),
+                batch_id=self._planned_batch(name) if failure else None,
+                failure=failure,
             )
 
     def await_end(self, name: str, *, timeout_s: float) -> QueryState:
@@ -190,19 +221,20 @@ class Runtime:
             time.sleep(_LOOK_S)
         return self.poll(name)
 
-    def _start(self, spec: StreamSpec) -> StreamingQuery:
+    def _start(self, spec: StreamSpec, overrides: Mapping[str, str]) -> StreamingQuery:
         session = self._session_of(spec)
-        inputs = self._registry.inputs(session, self._settings, spec.name)
+        inputs = replace(self._registry.inputs(session, self._settings, spec.name), overrides=overrides)
         is_view = spec.kind is StreamKind.MATERIALIZED_VIEW
         rows = spec.rows(replace(inputs, versions={}) if is_view else inputs)
         self._prepare_tables(spec, rows)
         if is_view:
             tables = self._registry.through_views(spec.reads)
             rows = read_versions(session, [inputs.uri(table) for table in tables])
-        elif writing.is_native(spec):
+        elif writing.is_native(spec, inputs):
             rows = rows.select(*(f"`{name}`" for name in table_schemas(session, spec, rows.schema)[0][1].names))
-        writer = rows.writeStream.queryName(spec.name)
-        writer = writer.option("checkpointLocation", spec.checkpoint_location(self._settings))
+        checkpoint = spark_uri(spec.checkpoint_location(self._settings))
+        CheckpointFiles(session).remove_drafts(checkpoint)
+        writer = rows.writeStream.queryName(spec.name).option("checkpointLocation", checkpoint)
         if spec.trigger_interval_s is None:
             writer = writer.trigger(availableNow=True)
         else:
@@ -210,21 +242,27 @@ class Runtime:
         return writing.configure(writer, spec, inputs).start()
 
     def _session_of(self, spec: StreamSpec) -> SparkSession:
-        """The host's session, or one of the stream's own where it has settings of its own."""
-        if not spec.spark_conf:
+        """The host's session, or one of the stream's own where it has or had settings of its own."""
+        if not spec.spark_conf and spec.name not in self._sessions:
             return self.session
-        if spec.name not in self._sessions:
+        if spec.name not in self._sessions:  # one for all its starts: Spark never lets go of a session's event bus
             own = self._sessions[spec.name] = self.session.newSession()
             for listener in self._listeners:
                 own.streams.addListener(listener)
-        for key, value in spec.spark_conf.items():
-            self._sessions[spec.name].conf.set(key, value)
-        return self._sessions[spec.name]
+        session, conf = self._sessions[spec.name], dict[str, str | None](spec.spark_conf)
+        former = {key: self.session.conf.get(key, None) for key in self._own_conf.get(spec.name, ())}
+        for key, value in {**former, **conf}.items():
+            if value is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, value)
+        self._own_conf[spec.name] = tuple(conf)
+        return session
 
     def _prepare_tables(self, spec: StreamSpec, rows: DataFrame) -> None:
         """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError` or `OnwardError`."""
         for table, schema in table_schemas(self.session, spec, rows.schema):
-            uri = table.uri(self._settings)
+            uri = table.spark_uri(self._settings)
             create_table(self.session, table, schema, uri)
             if spec.kind is not StreamKind.MATERIALIZED_VIEW:  # that one is written whole, columns and all
                 fit_table(self.session, table, schema, uri)
@@ -233,9 +271,8 @@ class Runtime:
 
     def _planned_batch(self, name: str) -> int | None:
         # Spark's progress names finished batches alone; the checkpoint also names the one that runs or failed.
-        offsets = Path(self._registry.get(name).checkpoint_location(self._settings)) / "offsets"
-        batches = [int(path.name) for path in offsets.glob("[0-9]*") if path.name.isdigit()]
-        return max(batches, default=None)
+        location = self._registry.get(name).checkpoint_location(self._settings)
+        return max(read_checkpoint(declared_folder(self._settings, location)).planned, default=None)
 
 
 def _last_batch(query: StreamingQuery) -> tuple[int, str] | None:

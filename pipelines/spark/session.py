@@ -17,6 +17,7 @@ from backend.errors import LakehouseError
 from backend.settings import Settings
 from pipelines.jars import jar_paths
 from pipelines.jars.java import find_java
+from pipelines.spark.s3 import S3_CONF, let_in, s3_jars, uses_s3, writes_s3
 
 _LOG4J = """\
 # Written by Weir at each start; change the level with WEIR_SPARK__CONF (spark.log.level).
@@ -44,9 +45,11 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     """Every Spark setting of the host, the user's own last."""
     return {
         **_DELTA,
+        **({} if writes_s3(settings) else _FILES),
         **_STREAMING,
         **(_LOCAL if _is_local(settings) else {}),
-        "spark.jars": ",".join(str(path) for path in jar_paths()),
+        **(S3_CONF if uses_s3(settings) else {}),
+        "spark.jars": ",".join(str(path) for path in (*jar_paths(), *s3_jars(settings))),
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.sql.warehouse.dir": str(settings.home / "warehouse"),
         **settings.spark.conf,
@@ -68,6 +71,13 @@ _LOCAL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=192m", "-XX:
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+# On every master: one that checks them must not meet what another wrote without them. S3A insists on them for what it
+# keeps on disk until it is sent.
+_FILES = {
+    # Without checksum files beside each file there are half as many; each costs a process of its own (chmod, readlink).
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
 _STREAMING = {
     "spark.sql.session.timeZone": "UTC",
@@ -92,9 +102,6 @@ _LOCAL = {
     "spark.default.parallelism": "1",
     # Delta replays a snapshot in 50 tasks by default: 3 s of every micro-batch on two cores.
     "spark.databricks.delta.snapshotPartitions": "1",
-    # Without checksum files beside each file there are half as many; each costs a process of its own (chmod, readlink).
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
 
 
@@ -107,15 +114,23 @@ def open_session(settings: Settings) -> SparkSession:
     (folder / "log4j2.properties").write_text(_LOG4J.format(folder=folder), encoding="utf-8")
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else user functions run in whatever `python3` is
+    if python := _python(settings):
+        os.environ.setdefault("PYSPARK_PYTHON", python)
     builder = SparkSession.builder.appName("weir").master(settings.spark.master)
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
         with _standard_streams_to(folder / "jvm.log"):
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
     except PySparkException as exc:
         raise SparkStartError(f"Spark did not start: {exc}", hint=f"see {folder / 'jvm.log'}") from exc
+    let_in(session, settings)
+    return session
+
+
+def _python(settings: Settings) -> str | None:
+    """Which Python runs user functions, where not whatever `python3` is there: pyspark heeds the environment alone."""
+    return settings.spark.conf.get("spark.pyspark.python") or (sys.executable if _is_local(settings) else None)
 
 
 def _is_local(settings: Settings) -> bool:

@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from backend.errors import LakehouseError
 from backend.settings import Settings
 from pipelines.spark.failures import SpecError, describe
+from pipelines.spark.s3 import spark_uri
 
 
 class Evolution(StrEnum):
@@ -32,7 +33,7 @@ class SchemaMismatchError(LakehouseError):
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A Delta table at `location`, or below `$WEIR_HOME/lake`.
+    """A Delta table at `location`, or below `lake.tables_uri`.
 
     `schema` is DDL text, with comments if wanted; None: what the function returns. `properties`: `delta.*`, and
     owners as `catalog.*`.
@@ -49,7 +50,11 @@ class TableSpec:
     location: str | None = None
 
     def uri(self, settings: Settings) -> str:
-        return self.location or str(settings.home / "lake" / self.layer / self.name)
+        return self.location or f"{settings.tables_uri}/{self.layer}/{self.name}"
+
+    def spark_uri(self, settings: Settings) -> str:
+        """The same place as Spark is given it."""
+        return spark_uri(self.uri(settings))
 
     @property
     def owners(self) -> dict[str, str]:

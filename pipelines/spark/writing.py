@@ -3,7 +3,7 @@
 Rule: what is written in foreachBatch is stamped first, so a batch that is replayed changes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pipelines.declare.expectations import BROKEN, OnViolation, breaks_any, names
 from pipelines.declare.spec import StreamKind, StreamSpec
 from pipelines.sinks.base import Target, query_id, stamp
-from pipelines.sources.base import Inputs
+from pipelines.sources.base import BatchCheck, Inputs
 from pipelines.spark.quarantine import append_broken
 from pipelines.spark.tables import parse_schema
 
@@ -27,21 +27,24 @@ def configure(writer: DataStreamWriter, stream: StreamSpec, inputs: Inputs) -> D
     if stream.kind is StreamKind.MATERIALIZED_VIEW:
         return writer.foreachBatch(_recompute(stream, target, inputs))
     writer = writer.outputMode(stream.sink.output_mode)
-    if is_native(stream):
+    if is_native(stream, inputs):
         return writer.format("delta").option("path", target.uri)
-    return writer.foreachBatch(_write(stream, target))
+    return writer.foreachBatch(_write(stream, target, inputs.checks))
 
 
-def is_native(stream: StreamSpec) -> bool:
+def is_native(stream: StreamSpec, inputs: Inputs) -> bool:
     """Whether Delta's own streaming sink writes it: then its rows must be the table's columns."""
-    return stream.kind is StreamKind.STREAMING_TABLE and stream.sink.is_native and stream.quarantine is None
+    is_plain = stream.quarantine is None and not stream.also and not inputs.checks
+    return stream.kind is StreamKind.STREAMING_TABLE and stream.sink.is_native and is_plain
 
 
-def _write(stream: StreamSpec, target: Target) -> BatchWriter:
+def _write(stream: StreamSpec, target: Target, checks: Sequence[BatchCheck]) -> BatchWriter:
     def write(batch: DataFrame, batch_id: int) -> None:
+        for check in checks:
+            check(batch_id)
         stamp(batch.sparkSession, stream.name, batch_id)  # one for all tables: Delta keeps it per table
         into = replace(target, query_id=query_id(batch.sparkSession), batch_id=batch_id)
-        if stream.quarantine is None:
+        if stream.quarantine is None and not stream.also:
             stream.sink.write(batch.drop(BROKEN), into)
             return
         batch.persist()  # computed once: state and observed counts must not run twice
@@ -53,12 +56,26 @@ def _write(stream: StreamSpec, target: Target) -> BatchWriter:
     return write
 
 
+def write_rows(rows: DataFrame, stream: StreamSpec, target: Target) -> None:
+    """To each destination in turn: the stamp is kept per table, so a replay goes on where it broke off."""
+    if not stream.also:
+        stream.sink.write(rows, target)
+        return
+    for each in stream.destinations:
+        part = rows.where(each.where) if each.where else rows
+        if not part.isEmpty():
+            each.sink.write(part, replace(target, table=each.table))
+
+
 def _write_parted(batch: DataFrame, stream: StreamSpec, target: Target) -> None:
+    if stream.quarantine is None:
+        write_rows(batch.drop(BROKEN), stream, target)
+        return
     broken = breaks_any(names(stream.expectations, OnViolation.QUARANTINE))
     good, bad = batch.agg(F.count_if(~broken), F.count_if(broken)).first() or (0, 0)
     if good:
-        stream.sink.write(batch.where(~broken).drop(BROKEN), target)
-    if bad and stream.quarantine:
+        write_rows(batch.where(~broken).drop(BROKEN), stream, target)
+    if bad:
         uri = target.uris[stream.quarantine.name]
         append_broken(batch.where(broken), uri, stream=stream.name, batch_id=target.batch_id)
 

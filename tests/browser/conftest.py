@@ -207,8 +207,8 @@ class Viewer:
     complaints: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.set_default_timeout(20_000)
-        expect.set_options(timeout=20_000)
+        self.page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
         self.page.on("console", lambda message: self._hear(message))
         self.page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
 

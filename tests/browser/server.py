@@ -31,7 +31,7 @@ def pages_over(home: Path, **settings: str) -> Iterator[Weir]:
         yield weir
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def _answers(url: str) -> bool:

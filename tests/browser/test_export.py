@@ -80,22 +80,24 @@ def test_a_large_file_can_be_cancelled_on_the_page(viewer: Viewer) -> None:
     assert_ended(viewer.weir, "cancelled")
 
 
+@pytest.mark.long
 def test_a_browser_that_leaves_ends_the_export(viewer: Viewer) -> None:
     offer(viewer, "large", "CSV")
     link = viewer.page.get_by_role("link", name="Download")
     ended = ends(viewer.weir)
-    with urllib.request.urlopen(link.evaluate("link => link.href"), timeout=20) as answer:
+    with urllib.request.urlopen(link.evaluate("link => link.href"), timeout=60) as answer:
         assert answer.headers["Content-Disposition"].startswith("attachment")
         assert "Content-Length" not in answer.headers
         assert len(answer.read(1_000)) == 1_000
-    wait_until(lambda: len(ends(viewer.weir)) > len(ended), "the export ended", limit_s=20)
+    wait_until(lambda: len(ends(viewer.weir)) > len(ended), "the export ended", limit_s=60)
     assert_ended(viewer.weir, "cancelled")
 
 
+@pytest.mark.long
 def test_a_link_gives_its_file_once_and_a_guessed_one_nothing(viewer: Viewer) -> None:
     offer(viewer, "small", "CSV")
     href = viewer.page.get_by_role("link", name="Download").evaluate("link => link.href")
-    with urllib.request.urlopen(href, timeout=20) as answer:
+    with urllib.request.urlopen(href, timeout=60) as answer:
         rows = list(csv.DictReader(answer.read().decode("utf-8-sig").splitlines()))
     assert sorted(row["order_id"] for row in rows) == ["2", "3", "4", "5"]
     base = viewer.weir.url
@@ -106,7 +108,7 @@ def test_a_link_gives_its_file_once_and_a_guessed_one_nothing(viewer: Viewer) ->
         f"{base}/export/x?table=small",
     ):
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(url, timeout=20)
+            urllib.request.urlopen(url, timeout=60)
         assert refused.value.code in (400, 410), url
 
 
@@ -116,4 +118,4 @@ def ends(weir: Weir) -> list[str]:
 
 def assert_ended(weir: Weir, state: str) -> None:
     said = f'"state":"{state}"'
-    wait_until(lambda: said in "".join(ends(weir)[-1:]).replace(" ", ""), "the export ended", limit_s=20)
+    wait_until(lambda: said in "".join(ends(weir)[-1:]).replace(" ", ""), "the export ended", limit_s=60)

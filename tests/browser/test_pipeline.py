@@ -72,18 +72,18 @@ def test_the_graph_changes_in_place_and_leads_to_streams(page: Page, served: Ser
     stream_store.observe(served.store, "bronze_events", StreamState.FAILED, datetime.now(UTC))
 
     failed = graph.get_by_role("link", name="bronze_events, streaming table, failed")
-    expect(failed.locator("text").nth(2)).to_have_text("✕ Failed", timeout=20_000)
+    expect(failed.locator("text").nth(2)).to_have_text("✕ Failed")
     expect(graph.locator(".edge text").first).to_have_text("0 rows/min")
     page.wait_for_function("window.watched.looks > 40")
     assert page.evaluate("window.watched.blank") == 0
 
     failed.click()
-    expect(page).to_have_url(re.compile(r"/stream\?stream=bronze_events"), timeout=20_000)
-    expect(page.get_by_role("heading", name="bronze_events")).to_be_visible(timeout=20_000)
+    expect(page).to_have_url(re.compile(r"/stream\?stream=bronze_events"))
+    expect(page.get_by_role("heading", name="bronze_events")).to_be_visible()
     page.go_back()
     silver = graph.get_by_role("link", name=re.compile("^silver_events"))
-    expect(silver).to_be_visible(timeout=20_000)
+    expect(silver).to_be_visible()
     silver.focus()
     page.keyboard.press("Enter")
-    expect(page).to_have_url(re.compile(r"/stream\?stream=silver_events"), timeout=20_000)
+    expect(page).to_have_url(re.compile(r"/stream\?stream=silver_events"))
     assert errors == [] and page.title() != "broken in"

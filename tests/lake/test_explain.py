@@ -13,11 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from app.cli import documents
 from backend.diff.answer import compare_rows, diff
-from backend.diff.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, results_lake, to_json
+from backend.diff.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
 from backend.diff.model import DiffMethod, Effect, Limits, VersionDiff
 from backend.diff.prepare import DiffOptions, PreparedDiff, prepare
 from backend.duckdb_session import CancelToken
 from backend.jobs.model import Job, JobKind, JobState
+from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.lake.diff_lakes import ByDeltalake

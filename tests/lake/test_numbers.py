@@ -98,8 +98,8 @@ def test_whoever_stops_asking_ends_the_work(orders: Path, open_lake: OpenLake) -
             break
     started = time.monotonic()
     progress.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - started < 1.0
-    assert lake.is_left.wait(5)  # nobody holds the rows any more
+    assert time.monotonic() - started < 5
+    assert lake.is_left.wait(60)  # nobody holds the rows any more
     assert lake.batches < 200 and lake.scans == 1
 
 

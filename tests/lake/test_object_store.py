@@ -12,10 +12,11 @@ from backend.lake.lake import Lake
 from backend.lake.model import UnreadableTable
 from backend.lake.rows.filters import parse_filter
 from backend.lake.rows.rows import RowQuery
+from backend.lake.storage.storage import Storage
 from backend.lake.table.schema import fields
 from backend.query.export import FORMATS, encoded
 from backend.settings import load_settings
-from tests.object_store import SECRET, delete_objects, list_keys, make_bucket, server_url, storage_options
+from tests.object_store import SECRET, client, delete_objects, list_keys, make_bucket, server_url, storage_options
 
 ROOT = "s3://lake/root"
 
@@ -122,3 +123,21 @@ def test_wrong_options_are_a_reason_without_the_secret(options, tmp_path):
 
 def delete(prefix: str, suffix: str) -> None:
     delete_objects("lake", [key for key in list_keys("lake", prefix) if key.endswith(suffix)])
+
+
+def test_the_markers_that_hadoop_leaves_for_folders_are_no_files(options, tmp_path):
+    names = ("root/marked/", "root/marked/offsets/", "root/marked/offsets/0", "root/marked/offsets/1")
+    for name in names:
+        client().put_object(Bucket="lake", Key=name, Body=b"" if name.endswith("/") else b"v1")
+    settings = load_settings(home=tmp_path, lake={"roots": [ROOT], "storage_options": {ROOT: options}})
+    folder = Storage(settings).folder(f"{ROOT}/marked")
+    assert [each.name for each in folder.list_after("offsets", "", digits_only=True)] == ["0", "1"]
+    assert [each.name for each in folder.list_after("offsets", "0", digits_only=True)] == ["1"]
+    assert [each.name for each in folder.list("offsets")] == ["0", "1"]
+    assert [(each.name, each.is_folder) for each in folder.list("")] == [("offsets", True)]
+
+
+def test_options_of_a_bucket_are_those_of_every_root_in_it(options, tmp_path):
+    lake = {"roots": [ROOT], "storage_options": {"s3://lake": options}}
+    opened = Lake(load_settings(home=tmp_path, lake=lake))
+    assert opened.card(opened.find("silver/events")).num_rows == 6

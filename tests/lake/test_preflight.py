@@ -17,7 +17,7 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams import faults
 from backend.streams.faults import Fault
-from backend.streams.model import DesiredState, HostHeartbeat, StreamDeclaration, StreamInput, TopicEnds
+from backend.streams.model import DesiredState, HostHeartbeat, Output, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.preflight.reading import MOST_FILES, preflight
 from tests.builders import CHANGE_FEED, write
@@ -461,6 +461,17 @@ def test_batches_of_foreach_batch_are_known_by_their_stamp(world: World) -> None
     assert "batch 7" in of(world.check(), faults.SINK).detail
 
 
+def test_every_table_that_takes_the_rows_is_looked_at(world: World) -> None:
+    also = Output("gold/events", str(world.home / "lake" / "gold" / "events"), "append")
+    world.declare(replace(world.declaration(), also=(also,)))
+    gone = of(world.check(), faults.SINK)
+    wrote = CommitProperties(app_transactions=[Transaction(f"{NAME}:{QUERY_ID}", 7)])
+    write(Path(also.uri), {"id": [1]}, commit_properties=wrote)
+    ahead = of(world.check(), faults.SINK)
+    assert gone.outcome is not Outcome.OK and gone.detail != ahead.detail
+    assert (ahead.outcome, "batch 7" in ahead.detail) == (Outcome.FAILED, True)
+
+
 def test_an_empty_checkpoint_beside_a_full_table_is_a_warning(world: World) -> None:
     world.checkpoint.rename(world.home / "aside")
     check = of(world.check(), faults.SINK)
@@ -476,7 +487,7 @@ def test_a_sink_that_is_gone_fails(world: World) -> None:
 def hold(world: World, name: str, host: str, *, silent_s: float = 0) -> None:
     world.store.beat(HostHeartbeat(host, "box", 2, NOW, NOW - timedelta(seconds=silent_s)))
     world.store.ensure_desired(name, DesiredState.RUNNING, now=NOW)
-    assert world.store.acquire(stream_resource(name), host, ttl_s=60, now=NOW)
+    assert world.store.acquire(stream_resource(name), host, ttl_s=60)
 
 
 def test_another_stream_on_the_same_checkpoint_is_named(world: World) -> None:
@@ -507,6 +518,14 @@ def test_a_lease_says_who_holds_it_and_whether_that_host_lives(world: World) -> 
     assert check.outcome is Outcome.WARNING
     assert "host-2" in check.detail
     assert "silent for 2 min" in check.detail
+
+
+def test_a_stream_whose_tag_no_live_host_has_is_told(world: World) -> None:
+    world.declare(replace(world.declaration(), tags={"host": "gpu"}))
+    check = of(world.check(), faults.OWNER)
+    assert (check.outcome, check.detail) == (Outcome.WARNING, "No host with the tag gpu is up")
+    world.store.beat(HostHeartbeat("host-2", "box", 2, NOW, NOW, tags=("gpu",)))
+    assert of(world.check(), faults.OWNER).detail == "The lease is free; 1 host can take it"
 
 
 def test_without_a_live_host_nobody_starts_it(world: World) -> None:

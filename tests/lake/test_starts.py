@@ -9,9 +9,10 @@ import pytest
 
 from backend.errors import StreamRefusedError
 from backend.lake.lake import Lake
+from backend.lake.storage.local_folder import LocalFolder
 from backend.settings import load_settings
 from backend.streams.model import InputKind, StreamDeclaration, StreamInput
-from backend.streams.reset.starts import begun_at, parse_starts, read_starts, write_starts
+from backend.streams.reset.starts import begun_at, parse_starts, read_starts
 from tests.builders import HandLog, commit_info, metadata, protocol
 from tests.store.values import DECLARATION
 
@@ -123,15 +124,16 @@ def test_within_files_nobody_can_begin(lake: Lake) -> None:
 
 def test_they_hold_until_a_batch_is_planned(tmp_path: Path) -> None:
     starts = {"/lake/orders": {"startingVersion": "2"}}
-    folder = tmp_path / "checkpoint"
-    assert read_starts(str(folder)) == {}
+    place = tmp_path / "checkpoint"
+    folder = LocalFolder(str(place), [str(tmp_path)])
+    assert read_starts(folder) == {}
 
-    write_starts(str(folder), starts)
-    assert read_starts(str(folder)) == starts
-    assert json.loads((folder / "start.json").read_text()) == starts
+    place.mkdir()
+    (place / "start.json").write_text(json.dumps(starts))
+    assert read_starts(folder) == starts
 
-    (folder / "offsets").mkdir()
-    assert read_starts(str(folder)) == {}
+    (place / "offsets").mkdir()
+    assert read_starts(folder) == {}
 
 
 def test_a_declaration_has_the_options_of_its_start(table: StreamInput) -> None:

@@ -21,10 +21,11 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from backend.diff.answer import diff
-from backend.diff.host_job import job_request, read_answer, results_lake
+from backend.diff.host_job import job_request, read_answer
 from backend.diff.model import VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
 from backend.jobs.model import Job, JobState
+from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from backend.lake.storage.storage import Storage
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import Observed, StreamState
@@ -34,7 +36,7 @@ DEMO = (
 )
 FAST = {
     "WEIR_DEMO__PACE": "4",
-    "WEIR_HOST__LEASE_TTL_S": "4",
+    "WEIR_HOST__LEASE_TTL_S": "6",
     "WEIR_HOST__HEARTBEAT_STALE_S": "5",
     "WEIR_HOST__BACKOFF_INITIAL_S": "0.5",
     "WEIR_HOST__MAX_RESTARTS": "2",
@@ -53,7 +55,8 @@ class World:
 
     def __post_init__(self) -> None:
         (self.home / "out").mkdir(parents=True, exist_ok=True)
-        self.settings: Settings = load_settings(home=self.home)
+        with patch.dict(os.environ, self.env):
+            self.settings: Settings = load_settings(home=self.home)
         self.store = ControlStore.open(self.settings)
 
     def spawn(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -101,7 +104,9 @@ class World:
 
     def rows(self, table: str) -> pa.Table:
         """A table's rows, read without Spark; `table` is layer/name."""
-        return pa.table(DeltaTable(str(self.home / "lake" / table)).scan().read_all())
+        uri = f"{self.settings.tables_uri}/{table}"
+        options = Storage(self.settings).options(uri)
+        return pa.table(DeltaTable(uri, storage_options=options).scan().read_all())
 
     @property
     def ledger(self) -> Ledger:
@@ -135,7 +140,8 @@ class World:
         self.until(lambda: self._drained(since), "streams drained")
 
     def _drained(self, since: datetime) -> bool:
-        latest, seen = self.store.latest_progress(), self.observed()
+        seen = self.observed()
+        latest = self.store.latest_progress()  # read second: a batch is in the store before its end is noted as a sign
         quiet_since = max([since, *(latest[name].ended_at for name in self.streams)]) + timedelta(milliseconds=1)
         signs = [seen[name].last_trigger_at for name in self.streams]
         return all(sign is not None and sign > quiet_since for sign in signs)
@@ -149,19 +155,13 @@ class World:
         return f"{self.states()}\nbatches {self.batches()}\nfailures {failures}\n" + "\n".join(outs)
 
 
-def kill_hard(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 of the host alone: its JVM notices by itself, as it would after a crash."""
-    process.kill()
-    process.wait(10)
-
-
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
     finally:
-        process.wait(10)
+        process.wait(60)
 
 
 def group_is_empty(process: subprocess.Popen[bytes]) -> bool:

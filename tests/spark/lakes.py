@@ -5,7 +5,7 @@ Rule: what a test expects comes from the ledger or from bronze, computed without
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pipelines.declare.registry import Registry, load_registry
 from pipelines.declare.spec import StreamSpec
 from pipelines.demo.generator import generate
 from pipelines.demo.ledger import Ledger
-from pipelines.spark.runtime import Runtime
+from pipelines.spark.runtime import NO_OVERRIDES, Runtime
 from tests.processes import wait_until
 
 PATIENCE_S = 240.0
@@ -61,15 +61,20 @@ class DemoLake:
     def land(self, files: int) -> None:
         generate(self.settings, files=files, stop=threading.Event())
 
-    def process(self, *names: str) -> None:
-        """Run each stream until it has read all there is; a failure fails the test."""
+    def process(self, *names: str, overrides: Mapping[str, str] = NO_OVERRIDES) -> list[int]:
+        """Run each stream until it has read all there is; the rows of each batch that read some, as Spark told them.
+
+        A failure fails the test.
+        """
+        before = len(self.heard.progress)
         for name in names:
-            run = self.runtime.start(name)
+            run = self.runtime.start(name, overrides)
             ended = self.runtime.await_end(name, timeout_s=PATIENCE_S)
             assert not ended.active, f"{name} did not end in {PATIENCE_S} s"
             assert ended.failure is None, ended.failure
             # the listener's bus is behind the query
             wait_until(lambda run=run: run.run_id in self.heard.ended, f"the listener heard all of {name}", limit_s=120)
+        return [each["numInputRows"] for each in self.heard.progress[before:] if each["numInputRows"]]
 
     def rows(self, table: str) -> list[Row]:
         return self.runtime.session.read.format("delta").load(self.uri(table)).collect()

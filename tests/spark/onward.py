@@ -4,9 +4,12 @@ Rule: what a test expects is counted in plain Python, beside the statements that
 """
 
 import random
+from collections import defaultdict
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 
+from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
 Row = tuple[int, str | None, Decimal]
@@ -64,3 +67,17 @@ class Orders:
             self.rows[key] = row
         if row is not None or was_there:
             self.changes.setdefault(key, []).append(row)
+
+
+def headers(record: Message) -> dict[str, str]:
+    return {name: value.decode() for name, value in record.headers() or [] if value is not None}
+
+
+def kept(records: Iterable[Message]) -> dict[bytes, list[Message]]:
+    """What a consumer keeps that drops what is not beyond the highest position of its key."""
+    found: dict[bytes, list[Message]] = defaultdict(list)
+    for record in records:
+        before = found[record.key()]
+        if not before or headers(record)["weir.position"] > headers(before[-1])["weir.position"]:
+            before.append(record)
+    return found

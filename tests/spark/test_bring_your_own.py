@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from backend.streams.model import StreamState
+from tests import builders
 from tests.processes import wait_until
 from tests.spark.host_process import FAST, World
 
@@ -45,11 +46,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home = tmp_path_factory.mktemp("shop")
     (home / "landing").mkdir()
     (home / "modules").mkdir()
-    (home / "modules/shop.py").write_text(shop_of_the_docs(home / "landing"))
+    theirs = builders.write(home / "lake" / "crm" / "customers", {"id": [1, 2, 2]})
+    expected = (
+        "from pipelines import fresh, unique\n"
+        'shop.expect_table("silver_orders", unique("order_id"), fresh("1 hour"))\n'
+        f'shop.expect_table("{theirs}", unique("id"))\n'
+    )
+    (home / "modules/shop.py").write_text(shop_of_the_docs(home / "landing") + expected)
     # A view's first look at its inputs starts a Python worker, which Spark gives up after 10 s.
     env = {
         **FAST,
         "WEIR_HOST__MAX_RESTARTS": "20",
+        "WEIR_HOST__FRESHNESS_INTERVAL_S": "1",
+        "WEIR_HOST__EXPECTATIONS_INTERVAL_S": "1",
         "PYTHONPATH": str(home / "modules"),
         "WEIR_HOST__PIPELINES": '["shop"]',
     }
@@ -133,3 +142,19 @@ def test_the_graph_says_what_feeds_what(world: World) -> None:
         ("silver_orders", "silver_orders_quarantine"),
     }
     assert rates[(landing, "bronze_orders")] > 0
+
+
+def test_the_host_judges_tables_that_it_writes_and_those_of_others(world: World) -> None:
+    def found() -> dict[tuple[str, str], tuple[str, int | None]]:
+        said = json.loads(weir(world, "expectations", "--json").stdout)
+        assert not any(each["is_stale"] for each in said)
+        return {(each["table"], each["expectation"]): (each["state"], each["broken_keys"]) for each in said}
+
+    expected = {
+        ("silver/silver_orders", "unique(order_id)"): ("met", 0),
+        ("silver/silver_orders", "fresh"): ("met", None),
+        ("crm/customers", "unique(id)"): ("broken", 1),
+    }
+    wait_until(lambda: found() == expected, lambda: str(found()), limit_s=120)
+    said = weir(world, "expectations", "crm/customers")
+    assert said.returncode == 1 and "1 key is repeated, in 2 rows: 2" in said.stdout

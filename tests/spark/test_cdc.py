@@ -73,6 +73,8 @@ def test_mongodb_documents_are_text_and_updates_may_be_partial(spark: SparkSessi
 def test_a_truncation_is_not_passed_over(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match="the source truncated the table"):
         debezium(texts(spark, envelope("t", source={"lsn": 1})), ORDER).collect()
+    found = debezium(texts(spark, envelope("t", source={"lsn": 12})), ORDER, truncations=True).first()
+    assert (found.op, found.id, found.position) == ("t", None, f"{12:020}")
 
 
 def test_bytes_are_read_as_text(spark: SparkSession) -> None:

@@ -9,12 +9,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.sinks.base import Sink, Target
+from pipelines.sinks.base import Sink
 from pipelines.sinks.history import history
 from pipelines.sinks.upsert import update, upsert
 from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import TableSpec, create_table
 from tests.soak import soak
+from tests.spark import by_key
 
 pytestmark = pytest.mark.spark
 
@@ -29,16 +29,8 @@ def written(spark: SparkSession, tmp_path: Path) -> Callable[..., list[Any]]:
     """`written(sink, batch, …)`: the table's rows after these batches."""
 
     def write(sink: Sink, *batches: list[Change]) -> list[Any]:
-        table = TableSpec("silver_orders", "silver")
-        tables = (table, *sink.beside(table))
-        target = Target("silver_orders", table, {each.name: str(tmp_path / each.name) for each in tables})
-        rows = spark.createDataFrame([], CHANGE).schema
-        create_table(spark, table, sink.table_schema(rows), target.uri)
-        for each in tables[1:]:
-            create_table(spark, each, sink.beside_schema(rows), target.uris[each.name])
-        for batch in batches:
-            sink.write(spark.createDataFrame(batch, CHANGE), target)
-        return spark.read.format("delta").load(target.uri).collect()
+        empty, *frames = (spark.createDataFrame(batch, CHANGE) for batch in ([], *batches))
+        return by_key.written(sink, tmp_path, empty, *frames).collect()
 
     return write
 
@@ -89,6 +81,46 @@ def test_a_history_holds_every_state_of_each_key(written: Callable[..., list[Any
     rows = written(HISTORY, *cut(changes, seed))
     assert {(row.id, row.name, row.valid_from, row.valid_to) for row in rows} == states(changes)
     assert len(rows) == len(states(changes))
+    assert all(row.is_current == (row.valid_to is None) for row in rows)
+
+
+def with_truncations(seed: int) -> list[Change]:
+    """Random changes, and two truncations among them."""
+    changes = random_changes(seed)
+    taken = {change[4] for change in changes}
+    free = [at for at in range(100, 900) if at not in taken]
+    return [*changes, *((None, "t", None, None, at) for at in random.Random(seed).sample(free, 2))]  # type: ignore[list-item]
+
+
+def as_deletions(changes: list[Change]) -> list[Change]:
+    """A truncation is a deletion of each key there is."""
+    keys = {change[0] for change in changes if change[1] != "t"}
+    gone = [(key, "d", None, None, change[4]) for change in changes if change[1] == "t" for key in keys]
+    return [*(change for change in changes if change[1] != "t"), *gone]
+
+
+@pytest.mark.parametrize("deleted", [None, "op = 'd'"])
+@pytest.mark.parametrize("seed", [1, *soak((2,), (3,))])
+def test_an_upsert_forgets_what_is_older_than_a_truncation(
+    written: Callable[..., list[Any]], seed: int, deleted: str | None
+) -> None:
+    changes = [change for change in with_truncations(seed) if deleted or change[1] != "d"]
+    sink = upsert(keys=["id"], sequence="lsn", deleted=deleted, except_columns=["op"], truncated="op = 't'")
+    rows = written(sink, *cut(changes, seed))
+    assert {row.id: (row.name, row.amount, row.lsn) for row in rows} == newest(as_deletions(changes))
+    assert rows, "changes after the last truncation stay"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("deleted", [None, "op = 'd'"])
+@pytest.mark.parametrize("seed", [1, *soak((2,), (3,))])
+def test_a_truncation_ends_every_state(written: Callable[..., list[Any]], seed: int, deleted: str | None) -> None:
+    changes = [change for change in with_truncations(seed) if deleted or change[1] != "d"]
+    sink = history(keys=["id"], sequence="lsn", deleted=deleted, except_columns=["op"], truncated="op = 't'")
+    rows = written(sink, *cut(changes, seed))
+    expected = states(as_deletions(changes))
+    assert {(row.id, row.name, row.valid_from, row.valid_to) for row in rows} == expected
+    assert len(rows) == len(expected)
     assert all(row.is_current == (row.valid_to is None) for row in rows)
 
 

@@ -6,10 +6,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
-from pipelines import Pipeline, complete, expect, files, rate, table, update, upsert
-from pipelines.declare.check import Analysis
+from pipelines import Pipeline, complete, expect, files, fresh, rate, references, table, unique, update, upsert
+from pipelines.declare.check import Analysis, columns_problems
 from pipelines.declare.registry import Registry
 from pipelines.spark.tables import create_table, parse_schema
+from tests import builders
 
 pytestmark = pytest.mark.spark
 
@@ -103,4 +104,23 @@ def test_rows_that_do_not_fit_the_table_that_is_there_are_shown_as_a_difference(
     assert said(analysis(shop, spark, tmp_path)) == [
         "silver_fail: rows do not fit silver_fail: ~ value: int → bigint; + text string",
         "silver_grow: rows do not fit silver_grow: ~ value: int → bigint",
+    ]
+
+
+def test_columns_of_expectations_are_looked_for_in_declared_tables_and_in_those_of_others(
+    spark: SparkSession, shop: Pipeline, tmp_path: Path
+) -> None:
+    theirs = str(builders.write(tmp_path / "lake" / "customers", {"id": [1], "Name": ["a"]}))
+    shop.expect_table("bronze_orders", unique("ORDER_ID"), unique("order_id", "nr"))
+    shop.expect_table(theirs, fresh("1 day"), unique("name"), references("order", "bronze_orders.orderid"))
+    shop.expect_table(str(tmp_path / "lake" / "none"), fresh("1 day"))
+    registry = Registry(shop.streams, shop.views, shop.problems, shop.expected)
+    settings = load_settings(home=tmp_path)
+    found = Analysis(registry, spark, settings).run()
+    said = [f"{each.name}: {each.message}" for each in columns_problems(registry, found.schemas, settings)]
+    assert said == [
+        "bronze_orders: bronze_orders has no column nr",
+        f"{theirs}: {theirs} has no column order",
+        f"{theirs}: bronze_orders has no column orderid",
+        f"{tmp_path}/lake/none: {tmp_path}/lake/none is not a Delta table",
     ]

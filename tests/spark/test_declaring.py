@@ -1,17 +1,40 @@
 """Declaring streams: what people get to know, and what is refused, all of it at once. No JVM."""
 
 import textwrap
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from backend.errors import SettingsError, StreamNotFoundError
 from backend.settings import load_settings
-from pipelines import Pipeline, expect, rate, table, upsert
+from backend.streams.graph import Lineage, build_graph, lineage
+from backend.streams.model import Output, StreamState, StreamStatus, Verdict
+from backend.streams.reset.plan import ResetLevel, preview
+from pipelines import (
+    Pipeline,
+    append,
+    complete,
+    expect,
+    fresh,
+    history,
+    into,
+    kafka_topic,
+    rate,
+    references,
+    rows_per_day,
+    table,
+    unique,
+    upsert,
+)
 from pipelines.declare.check import PipelineError, find_problems, in_order, refuse_problems
 from pipelines.declare.pipeline import TriggerError, trigger_s
 from pipelines.declare.registry import Registry, load_registry
+from pipelines.sinks.base import Sink
+from pipelines.spark.failures import SpecError
+from pipelines.spark.tables import Evolution
 
 
 def same(rows: DataFrame) -> DataFrame:
@@ -19,7 +42,7 @@ def same(rows: DataFrame) -> DataFrame:
 
 
 def registry_of(pipeline: Pipeline) -> Registry:
-    return Registry(pipeline.streams, pipeline.views, pipeline.problems)
+    return Registry(pipeline.streams, pipeline.views, pipeline.problems, pipeline.expected)
 
 
 def problems_of(pipeline: Pipeline) -> list[str]:
@@ -45,7 +68,7 @@ def test_the_demo_declares_six_streams_that_say_what_they_read_and_write(tmp_pat
     assert said.side_tables == ("silver/silver_orders_tombstones",)
     assert said.sink_uri == str(tmp_path / "lake/silver/silver_orders")
     assert said.checkpoint_location == str(tmp_path / "checkpoints/silver_orders")
-    assert said.trigger_interval_ms == 30_000
+    assert said.trigger_interval_ms == 20_000
     assert said.expectations == ("envelope_complete",)
     assert [(each.kind, each.name, each.uri) for each in said.inputs] == [
         ("change feed", "bronze/bronze_orders", str(tmp_path / "lake/bronze/bronze_orders"))
@@ -82,6 +105,56 @@ def test_every_problem_is_told_at_once_with_its_place(words: Pipeline) -> None:
         "silver_long: expectation ok: on_violation='ignore' is not known (use warn, drop, quarantine, fail)",
     ):
         assert each in said
+
+
+def test_expectations_on_tables_name_declared_ones_or_any_by_uri(words: Pipeline, tmp_path: Path) -> None:
+    words.expect_table("bronze_lines", fresh("15 minutes"), unique("value", "timestamp"))
+    words.expect_table("s3a://others/customers/", references("line", "bronze_lines.value"), rows_per_day())
+    assert problems_of(words) == []
+    lines = str(tmp_path / "lake/bronze/bronze_lines")
+    found = registry_of(words).table_expectations(load_settings(home=tmp_path))
+    assert [(each.uri, each.table, each.name, each.pipeline) for each in found] == [
+        (lines, "bronze_lines", "fresh", "words"),
+        (lines, "bronze_lines", "unique(value, timestamp)", "words"),
+        ("s3://others/customers", "s3a://others/customers/", "references(line, bronze_lines.value)", "words"),
+        ("s3://others/customers", "s3a://others/customers/", "rows_per_day", "words"),
+    ]
+    assert (found[0].within_s, found[2].other_uri) == (900, lines)
+    assert words.paced(2).expected == words.expected
+
+
+def test_expectations_on_tables_that_cannot_be_judged_are_told_with_their_line(words: Pipeline) -> None:
+    words.expect_table("bronze_lnes", fresh("15 minuts"))
+    words.expect_table("bronze_lines", unique(), references("a", "b"), references("a", "gold.b"))
+    words.expect_table("/lake/others")
+    words.materialized_view("gold_lines")(lambda bronze_lines: bronze_lines)
+    words.expect_table("gold_lines", rows_per_day())
+    words.expect_table("bronze_lines", fresh("1 day"), fresh("2 days"))
+    found = find_problems(registry_of(words))
+    lines = Path(__file__).read_text().splitlines()
+    assert all(lines[each.declared_at.line - 1].startswith("    words.expect_table") for each in found)
+    first = found[-1].declared_at
+    assert [str(each).removeprefix(f"{each.declared_at}: ") for each in found] == [
+        "bronze_lnes: bronze_lnes is not a declared table (did you mean bronze_lines?)",
+        'bronze_lnes: fresh(\'15 minuts\') is not understood (write "15 minutes", "2 hours" or "1 day")',
+        "bronze_lines: gold is not a declared table (name a table that a stream writes, or one by its URI)",
+        'bronze_lines: unique() names no column (write unique("order_id"), with every column of the key)',
+        "bronze_lines: references to 'b', which is no table and column "
+        '(write references("customer_id", "silver_customers.id"))',
+        '/lake/others: nothing is expected of it (name a rule, such as fresh("15 minutes"))',
+        "gold_lines: rows_per_day: it is written anew each time, so no rows are new "
+        "(expect it of a table that it reads)",
+        f"bronze_lines: fresh is expected twice, first at {first}",
+    ]
+
+
+def test_the_expectations_on_tables_of_the_docs_can_be_declared_as_printed(words: Pipeline) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    example = text.split("### On tables", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
+    for name in ("silver_orders", "silver_customers"):
+        words.streaming_table(name, source=table("bronze_lines"))(same)
+    exec(compile(example, "docs/pipelines.md", "exec"), {"shop": words})
+    assert problems_of(words) == [] and len(words.expected) == 2
 
 
 def test_two_streams_on_one_table_are_refused(words: Pipeline) -> None:
@@ -171,6 +244,12 @@ def test_an_upsert_that_deletes_writes_tombstones_beside(words: Pipeline) -> Non
     assert written == [["bronze_lines"], ["silver_a"], ["silver_b", "silver_b_tombstones"]]
 
 
+@pytest.mark.parametrize("sink", [make(keys=["id"], sequence="id", deleted="name = 'x'") for make in (upsert, history)])
+def test_a_sequence_that_is_a_key_orders_no_deletions(sink: Sink) -> None:
+    with pytest.raises(SpecError, match="the sequence id is one of the keys"):
+        sink.table_schema(StructType().add("id", "long").add("name", "string"))
+
+
 @pytest.mark.parametrize(
     ("module", "complaint"), [("no_such_pipelines", "cannot be imported"), ("json", "declares no streams")]
 )
@@ -193,8 +272,82 @@ def test_a_pipeline_in_two_modules_is_there_once(tmp_path: Path, monkeypatch: py
     assert registry.names() == ("bronze_words",)
 
 
-@pytest.mark.parametrize(("pace", "intervals_s"), [(1, {15, 30, 60}), (2.5, {6, 12, 24})])
+@pytest.mark.parametrize(("pace", "intervals_s"), [(1, {10, 20, 40}), (2.5, {4, 8, 16})])
 def test_the_demo_breathes_at_its_pace(tmp_path: Path, pace: float, intervals_s: set[float]) -> None:
     streams = load_registry(load_settings(home=tmp_path, demo={"pace": pace})).streams
 
     assert {stream.trigger_interval_s for stream in streams} == intervals_s
+
+
+def test_a_quarantine_grows_as_its_table_may(words: Pipeline) -> None:
+    rules = [expect("there", "true", on_violation="quarantine")]
+    words.streaming_table("gold_words", source=rate(), expectations=rules, evolution="add columns")(same)
+    stream = words.streams[-1]
+    assert stream.quarantine is not None
+    assert stream.quarantine.evolution is stream.table.evolution is Evolution.ADD
+
+
+def test_several_destinations_are_told_as_what_they_are(words: Pipeline, tmp_path: Path) -> None:
+    newest = into("gold_words", upsert(keys=["word"], sequence="at", deleted="gone"), where="length(word) > 1")
+    words.streaming_table("silver_words", source=table("bronze_lines"), also=[newest])(same)
+    words.streaming_table("gold_report", source=table("gold_words"))(same)
+    registry, settings = registry_of(words), load_settings(home=tmp_path)
+    assert find_problems(registry) == ()
+    assert [stream.name for stream in in_order(registry)] == ["bronze_lines", "silver_words", "gold_report"]
+    said = registry.declaration(registry.get("silver_words"), settings)
+    assert said.side_tables == ("gold/gold_words", "gold/gold_words_tombstones")
+    own = Output("silver/silver_words", str(tmp_path / "lake/silver/silver_words"), "append")
+    assert said.outputs == (own, Output("gold/gold_words", str(tmp_path / "lake/gold/gold_words"), "upsert"))
+
+
+def test_several_destinations_are_in_the_graph_and_in_the_preview_of_a_reset(words: Pipeline, tmp_path: Path) -> None:
+    newest = into("gold_words", upsert(keys=["word"], sequence="at"))
+    words.streaming_table("silver_words", source=table("bronze_lines"), also=[newest])(same)
+    words.streaming_table("gold_report", source=table("gold_words"))(same)
+    declared = registry_of(words).declarations(load_settings(home=tmp_path))
+    statuses = [StreamStatus(each, None, None, StreamState.STOPPED, None, Verdict.STOPPED, "") for each in declared]
+    graph = build_graph(statuses, {}, now=datetime.now(UTC))
+    assert lineage(graph, ["gold/gold_words"]) == Lineage(("silver_words",), ("gold_report",))
+    assert next(node.layer for node in graph.nodes if node.name == "gold_words") == "gold"
+    found = preview(statuses[1], ResetLevel.REPROCESS, declared, again=None, set_aside=())
+    assert [risk for risk in found.risks if "twice" in risk] == [
+        "silver/silver_words keeps its rows: each row that is read again is there twice"
+    ]
+    (said,) = found.downstream
+    assert said.startswith("gold_report fails at the commit"), "that table takes rows by key"
+
+
+def test_destinations_that_cannot_work_together_are_refused(words: Pipeline) -> None:
+    topic = kafka_topic("broker:9092", "words", key="word")
+    also = [
+        into("silver_words", append()),
+        into("bronze_lines", append()),
+        into("Gold", complete()),
+        into("gold_words", topic),  # type: ignore[arg-type]
+        into("gold_more", append(), colour="red"),
+        into("gold_here", append(), location="/lake/one"),
+        into("gold_there", append(), location="/lake/one"),
+    ]
+    words.streaming_table("silver_words", source=rate(), also=also)(same)
+    said = "\n".join(problems_of(words))
+    for part in (
+        "silver_words: complete cannot be one of several destinations",
+        "silver_words: kafka cannot be one of several destinations",
+        "silver_words: writes silver_words twice in a batch",
+        "writes bronze_lines, as",
+        "'Gold' is no name of a table",
+        "unexpected keyword argument 'colour'",
+        "silver_words: writes /lake/one twice in a batch",
+    ):
+        assert part in said
+
+
+def test_the_example_of_several_tables_can_work() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    example = text.partition("### Several tables from one batch")[2].split("```")[1].removeprefix("python")
+    shop = Pipeline("shop")
+    shop.streaming_table("bronze_orders", source=rate())(same)
+    exec(compile(example, "docs/pipelines.md", "exec"), {"shop": shop, "table": table})
+    assert find_problems(registry_of(shop)) == ()
+    written = [each.name for each in shop.streams[-1].writes]
+    assert written == ["silver_orders", "silver_latest", "silver_latest_tombstones", "gold_large"]

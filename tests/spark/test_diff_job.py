@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backend.diff.host_job import diff_work, job_request, read_answer, results_lake
+from backend.diff.host_job import diff_work, job_request, read_answer
 from backend.diff.model import DiffMethod, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
 from backend.jobs.model import JobState
+from backend.jobs.results import results_lake
 from pipelines.jobs.diff import DiffTask, run_diff
 from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.states import signed_rows
@@ -294,7 +295,7 @@ def test_ctrl_c_cancels_the_job(world: World) -> None:
         assert time.monotonic() < deadline, command.poll()
         time.sleep(0.05)
     command.send_signal(signal.SIGINT)
-    _, err = command.communicate(timeout=10)
+    _, err = command.communicate(timeout=60)
     assert command.returncode == 130
     assert f"job {jobs[0].job_id} is cancelled" in err
     assert world.ended(jobs[0], within_s=2).state is JobState.CANCELLED

@@ -74,6 +74,31 @@ def test_json_keeps_what_no_column_takes(lake_of: Callable[..., DemoLake], landi
     assert {row["file_size_bytes"] for row in found} == {(landing / "1.json").stat().st_size}
 
 
+def test_new_fields_within_a_column_of_json_are_rescued_by_their_path(
+    lake_of: Callable[..., DemoLake], landing: Path
+) -> None:
+    schema = "id STRING, address STRUCT<city: STRING, geo: STRUCT<lat: DOUBLE>>"
+    place = {"city": "Delft", "geo": {"lat": 52.0}}
+    land(
+        landing,
+        "1.json",
+        {"id": "a", "address": place},
+        {"id": "b", "address": {**place, "zip": "2611", "geo": {"lat": 52.0, "alt": [1]}}, "vip": True},
+        {"id": "c", "address": None},
+        {"id": "d"},
+    )
+    lake = lake_of(files(str(landing), format="json", schema=schema))
+    lake.process("bronze_orders")
+    found = {row["id"]: row for row in rows(lake)}
+    assert found["b"]["address"].asDict(recursive=True) == place
+    assert {key: row["_rescued_data"] and json.loads(row["_rescued_data"]) for key, row in found.items()} == {
+        "a": None,
+        "b": {"vip": "true", "address.zip": "2611", "address.geo.alt": "[1]"},
+        "c": None,
+        "d": None,
+    }
+
+
 @pytest.mark.long
 def test_columns_are_found_once_and_kept(lake_of: Callable[..., DemoLake], landing: Path) -> None:
     land(landing, "1.json", GOOD)
@@ -86,8 +111,14 @@ def test_columns_are_found_once_and_kept(lake_of: Callable[..., DemoLake], landi
         ("a", 1.5, None),
         ("b", 2.0, '{"currency":"EUR"}'),
     ]
-    kept = json.loads((lake.settings.home / "checkpoints/bronze_orders.schema.json").read_text())
-    assert [each["name"] for each in kept["fields"]] == ["amount", "id"]
+    kept = lake.settings.home / "checkpoints/bronze_orders.schema.json"
+    known = json.loads(kept.read_text())[str(landing)]["known"]
+    assert [each["name"] for each in known["fields"]] == ["amount", "id"]
+
+    kept.write_text(json.dumps(known))  # as it was kept while a stream had one folder
+    land(landing, "3.json", {"id": "c", "currency": "USD"})
+    lake.process("bronze_orders")
+    assert {row["id"]: row["_rescued_data"] for row in rows(lake)}["c"] == '{"currency":"USD"}'
 
 
 def test_an_evolving_stream_takes_new_columns_in_when_it_starts(
@@ -109,6 +140,140 @@ def test_a_new_column_while_it_runs_ends_the_stream(lake_of: Callable[..., DemoL
     assert ended.failure
     assert f"new columns currency in files of {landing}" in ended.failure.message
     assert rows(lake) == []
+
+
+def failure_of(lake: DemoLake) -> str:
+    lake.runtime.start("bronze_orders")
+    ended = lake.runtime.await_end("bronze_orders", timeout_s=PATIENCE_S)
+    assert ended.failure
+    return ended.failure.message
+
+
+def land_parquet(folder: Path, name: str, **columns: list[Any]) -> None:
+    pq.write_table(pa.table(columns), folder / f".{name}")
+    (folder / f".{name}").rename(folder / name)
+
+
+def test_a_parquet_file_with_a_new_column_ends_the_stream_before_anything_is_written(
+    lake_of: Callable[..., DemoLake], landing: Path
+) -> None:
+    land_parquet(landing, "1.parquet", id=["a"], amount=[1.5])
+    land_parquet(landing, "2.parquet", id=["b"], amount=[2], **{"per.unit": ["EUR"]})  # bigint differs from double
+    source = files(str(landing), format="parquet", schema=ORDER)
+    assert f"new columns per.unit in files of {landing}" in failure_of(lake_of(source))
+    assert rows(lake_of(source)) == []
+    (landing / "2.parquet").unlink()
+    land_parquet(landing, "2.parquet", ID=["b"], amount=[2.0])
+    lake = lake_of(source)
+    lake.process("bronze_orders")
+    assert sorted((row["id"], row["amount"]) for row in rows(lake)) == [("a", 1.5), ("b", 2.0)]
+
+
+@pytest.mark.parametrize("schema", [ORDER, None], ids=["declared", "found"])
+def test_new_columns_of_parquet_are_rescued_from_the_next_start_on(
+    lake_of: Callable[..., DemoLake], landing: Path, schema: str | None
+) -> None:
+    land_parquet(landing, "1.parquet", id=["a"], amount=[1.5])
+    source = files(str(landing), format="parquet", schema=schema, new_columns="rescue")
+    lake = lake_of(source)
+    lake.process("bronze_orders")
+    land_parquet(landing, "2[1].parquet", id=["b", "c"], amount=[2.0, 3.0], currency=["EUR", None], tags=[[1], None])
+    assert "new columns currency, tags" in failure_of(lake)
+    lake.process("bronze_orders")
+    land_parquet(landing, "3.parquet", id=["d"], amount=[4.0], currency=["USD"])
+    lake.process("bronze_orders")
+    assert {row["id"]: row["_rescued_data"] for row in rows(lake)} == {
+        "a": None,
+        "b": '{"currency":"EUR","tags":[1]}',
+        "c": None,
+        "d": '{"currency":"USD"}',
+    }
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_an_evolving_stream_with_declared_columns_takes_new_ones_in_when_it_starts_again(
+    lake_of: Callable[..., DemoLake], landing: Path, format: Any
+) -> None:
+    def land_one(number: int, **record: object) -> None:
+        if format == "json":
+            land(landing, f"{number}.json", record)
+        else:
+            land_parquet(landing, f"{number}.parquet", **{name: [value] for name, value in record.items()})
+
+    land_one(1, id="a", amount=1.5)
+    source = files(str(landing), format=format, schema=ORDER, new_columns="evolve")
+    lake = lake_of(source, evolution="add columns")
+    lake.process("bronze_orders")
+    land_one(2, id="b", amount=2.0, currency="EUR")
+    if format == "parquet":
+        assert "the stream takes them in when it starts again" in failure_of(lake)
+    lake.process("bronze_orders")
+    assert {row["id"]: row["currency"] for row in rows(lake)} == {"a": None, "b": "EUR"}
+
+
+def test_new_columns_of_parquet_are_left_out_where_that_is_said(
+    lake_of: Callable[..., DemoLake], landing: Path
+) -> None:
+    land_parquet(landing, "1.parquet", id=["a"], amount=[1.5], currency=["EUR"])
+    lake = lake_of(files(str(landing), format="parquet", schema=ORDER, new_columns="ignore"))
+    lake.process("bronze_orders")
+    assert [row["id"] for row in rows(lake)] == ["a"]
+    assert not {"currency", "_rescued_data"} & rows(lake)[0].keys()
+
+
+def test_a_new_field_within_a_column_ends_the_stream(lake_of: Callable[..., DemoLake], landing: Path) -> None:
+    land_parquet(landing, "1.parquet", id=["a"], lines=[[{"sku": "x", "price": 1}]])
+    schema = "id STRING, lines ARRAY<STRUCT<sku: STRING>>"
+    lake = lake_of(files(str(landing), format="parquet", schema=schema, new_columns="rescue"))
+    assert f"new fields lines.price in files of {landing}" in failure_of(lake)
+    assert rows(lake) == []
+
+
+def test_each_folder_of_a_stream_keeps_its_own_columns(spark: SparkSession, tmp_path: Path, landing: Path) -> None:
+    for name, column in (("shop", "price"), ("shop_web", "clicks")):
+        (landing / name).mkdir()
+        land_parquet(landing / name, "1.parquet", id=[name], **{column: [1]})
+    both = [files(str(landing / name), format="parquet") for name in ("shop", "shop_web")]
+    pipeline = Pipeline("pipeline")
+
+    @pipeline.streaming_table("bronze_orders", source=both, trigger="available now")
+    def bronze_orders(shop: DataFrame, web: DataFrame) -> DataFrame:
+        return shop.select("id", "price").unionByName(web.select("id", "clicks"), allowMissingColumns=True)
+
+    lake = open_lake(load_settings(home=tmp_path), *pipeline.streams)
+    lake.process("bronze_orders")
+    land_parquet(landing / "shop_web", "2.parquet", id=["shop_web"], clicks=[2])
+    lake.process("bronze_orders")
+    assert sorted((row["id"], row["price"], row["clicks"]) for row in rows(lake)) == [
+        ("shop", 1, None),
+        ("shop_web", None, 1),
+        ("shop_web", None, 2),
+    ]
+    land_parquet(landing / "shop_web", "3.parquet", id=["shop_web"], clicks=[3], price=[3])
+    assert f"new columns price in files of {landing / 'shop_web'}" in failure_of(lake)
+
+
+def test_a_csv_file_with_a_new_column_ends_the_stream_by_its_name(
+    lake_of: Callable[..., DemoLake], landing: Path
+) -> None:
+    land(landing, "1.csv", "id,amount,currency", "a,1.5,EUR")
+    said = failure_of(lake_of(files(str(landing), format="csv", schema=ORDER)))
+    assert "Header length: 3, schema size: 2" in said
+    assert "1.csv" in said
+
+
+def test_what_a_host_had_begun_to_write_when_it_was_killed_is_in_no_streams_way(
+    lake_of: Callable[..., DemoLake], landing: Path
+) -> None:
+    land(landing, "1.txt", "a line")
+    lake = lake_of(files(str(landing)))
+    checkpoint = lake.settings.home / "checkpoints/bronze_orders"
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True)
+        for name in (".0.0d5cae18.tmp", "..0.0d5cae18.tmp.crc"):
+            (checkpoint / folder / name).write_text("v1\n")
+    lake.process("bronze_orders")
+    assert [row["value"] for row in rows(lake)] == ["a line"]
 
 
 @pytest.mark.long
@@ -140,6 +305,7 @@ def test_csv_parquet_text_and_binary(lake_of: Callable[..., DemoLake], landing: 
     }
 
 
+@pytest.mark.long
 def test_read_files_are_moved_away(lake_of: Callable[..., DemoLake], landing: Path, tmp_path: Path) -> None:
     lake = lake_of(
         files(str(landing), format="json", schema=ORDER, done=str(tmp_path / "archive"), max_files_per_trigger=1)
@@ -164,3 +330,19 @@ def test_without_a_file_and_columns_the_check_says_what_to_do(
     assert [(each.message, each.hint) for each in found.problems] == [
         (f"there is no file in {landing} to find columns in", "give schema=…, or land a first file")
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (files("in", format="jsonl"), "files: format 'jsonl' is not known"),  # type: ignore[arg-type]
+        (files("in", format="json", new_columns="drop"), "files: new_columns='drop' is not known"),  # type: ignore[arg-type]
+        (files("in", format="csv", new_columns="rescue"), "files: csv cannot rescue new columns"),
+        (files("in", new_columns="evolve"), "files: text cannot evolve new columns"),
+        (files("in", schema=ORDER), "files: text has one column, value STRING"),
+    ],
+)
+def test_what_cannot_be_read_is_told_before_anything_starts(source: FileSource, message: str) -> None:
+    shop = Pipeline("shop")
+    shop.streaming_table("bronze_orders", source=source)(same)
+    assert [each.message for each in shop.problems] == [message]

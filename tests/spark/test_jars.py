@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyspark
 import pytest
 
-from pipelines.jars import BROKER, BROKER_LIB, HERE, LIB, JarError, jar_paths, missing_files, pinned_files, resolve
+from pipelines.jars import BROKER, FOLDERS, HERE, S3, JarError, jar_paths, missing_files, pinned_files, resolve
 from pipelines.jars.java import JavaError, find_java
 
 POM = (
@@ -24,7 +25,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> str:
         folder = root / org.replace(".", "/") / name / rev
         folder.mkdir(parents=True)
         (folder / f"{name}-{rev}.pom").write_text(POM.format(org, name, rev))
-        lib = BROKER_LIB if dependency.attrib["conf"].startswith(BROKER) else LIB
+        lib = FOLDERS[dependency.attrib["conf"].partition("->")[0]]
         shutil.copy(lib / f"{name}-{rev}.jar", folder)
     return f"{root.as_uri()}/"
 
@@ -54,6 +55,7 @@ def test_fetches_what_is_pinned_once_and_finishes_what_an_interrupted_run_left(t
     assert missing_files(lib) == ()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_broker_s_files_have_a_folder_of_their_own(tmp_path: Path, repository: str) -> None:
     assert resolve(tmp_path, BROKER, repository=repository) is True
@@ -63,6 +65,11 @@ def test_the_broker_s_files_have_a_folder_of_their_own(tmp_path: Path, repositor
     with pytest.raises(JarError, match="missing") as refused:
         jar_paths(tmp_path / "none", BROKER)
     assert refused.value.hint.endswith("python -m pipelines.jars broker")
+
+
+def test_what_reads_s3_is_of_pyspark_s_own_hadoop() -> None:
+    (own,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    assert own.name.replace("client-api", "aws") in pinned_files(S3)
 
 
 @pytest.mark.spark

@@ -61,6 +61,7 @@ def shop_of(spark: SparkSession, tmp_path: Path) -> Callable[[KafkaSource], Shop
     return lambda source: Shop(tmp_path, source)
 
 
+@pytest.mark.long
 def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
     kafka_broker: KafkaBroker, shop_of: Callable[[KafkaSource], Shop]
 ) -> None:

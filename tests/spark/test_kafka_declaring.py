@@ -31,7 +31,7 @@ def registry_of(source: KafkaSource, **about: object) -> Registry:
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        (kafka(BROKER, "a", format="xml"), "format 'xml' is not known (use bytes, text, json)"),
+        (kafka(BROKER, "a", format="xml"), "format 'xml' is not known (use bytes, text, json, avro)"),
         (kafka(BROKER, "a", format="json"), 'json needs a schema (write schema="id BIGINT, name STRING")'),
         (kafka(BROKER, "a", starting="soon"), "starting='soon' is not known"),
         (kafka(BROKER, "a", starting=datetime(2026, 1, 1)), "2026-01-01 00:00:00 has no time zone"),

@@ -156,6 +156,9 @@ def test_a_list_and_a_pattern_in_small_batches(kafka_broker: KafkaBroker, lake_o
     assert max(batches) <= 8
     assert {row.value for row in lake.rows("bronze/bronze_matched")} == {"many_a", "many_b"}
     assert lake.rows("bronze/bronze_matched")[0].headers is None
+    kafka_broker.produce("many_b", [(None, b"later")] * 10)
+    smaller = lake.process("bronze_matched", overrides={"maxOffsetsPerTrigger": "4"})
+    assert sum(smaller) == 10 and max(smaller) <= 4, "as a person set it"
 
 
 @pytest.mark.soak

@@ -1,7 +1,6 @@
 """A table's changes in a Kafka topic: what a consumer keeps by key and position equals what was done, once each."""
 
 import json
-from collections import defaultdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pipelines.spark.failures import OnwardError
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
-from tests.spark.onward import Orders, Row
+from tests.spark.onward import Orders, Row, headers, kept
 
 pytestmark = pytest.mark.spark
 NAME = "kafka_orders"
@@ -37,20 +36,6 @@ def lake_of(home: Path, orders: Orders, sink: KafkaTopicSink, function: Any = No
     )  # fmt: skip
     declare(function or (lambda changes: changes))
     return open_lake(load_settings(home=home), *pipeline.streams)
-
-
-def headers(record: Message) -> dict[str, str]:
-    return {name: value.decode() for name, value in record.headers() or [] if value is not None}
-
-
-def kept(records: list[Message]) -> dict[bytes, list[Message]]:
-    """What a consumer keeps that drops what is not beyond the highest position of its key."""
-    found: dict[bytes, list[Message]] = defaultdict(list)
-    for record in records:
-        before = found[record.key()]
-        if not before or headers(record)["weir.position"] > headers(before[-1])["weir.position"]:
-            before.append(record)
-    return found
 
 
 def row_of(record: Message) -> Row | None:
@@ -101,6 +86,7 @@ def test_each_change_is_there_once_by_key_and_position_whatever_is_replayed(
     assert states["paid"] == "paid"
 
 
+@pytest.mark.long
 def test_a_batch_that_broke_off_halfway_is_sent_again(
     orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path, spark: SparkSession
 ) -> None:

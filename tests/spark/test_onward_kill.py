@@ -12,7 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.kafka_broker import KafkaBroker
 from tests.postgres import POSTGRES, empty_postgres_url
-from tests.spark.host_process import FAST, World, kill_hard
+from tests.processes import kill_hard
+from tests.spark.host_process import FAST, World
+from tests.spark.onward import headers, kept
 
 pytestmark = [
     pytest.mark.long,
@@ -58,15 +60,10 @@ def in_database(url: str) -> dict[int, float]:
 
 def in_topic(broker: KafkaBroker) -> tuple[dict[int, float], int]:
     """What a consumer holds that keeps each key's highest position; how many records were repeats."""
-    newest: dict[bytes, tuple[bytes, Any]] = {}
-    records = [
-        (each.key(), dict(each.headers() or [])["weir.position"], each.value()) for each in broker.read("onward_killed")
-    ]
-    for key, position, value in records:
-        if key not in newest or position > newest[key][0]:
-            newest[key] = position, value
-    held = {int(key): json.loads(value)["amount"] for key, (_, value) in newest.items() if value is not None}
-    return held, len(records) - len({(key, position) for key, position, _ in records})
+    records = broker.read("onward_killed")
+    newest = {int(key): of[-1].value() for key, of in kept(records).items()}
+    held = {key: json.loads(value)["amount"] for key, value in newest.items() if value is not None}
+    return held, len(records) - len({(each.key(), headers(each)["weir.position"]) for each in records})
 
 
 def batches(home: Path, stream: str, kind: str) -> set[int]:

@@ -66,6 +66,7 @@ def in_delta(uri: str) -> list[dict[str, Any]]:
     return pa.table(DeltaTable(uri).scan().read_all()).to_pylist()
 
 
+@pytest.mark.long
 def test_the_database_equals_the_table_whatever_is_replayed(orders: Orders, url: str, tmp_path: Path) -> None:
     execute(url, MADE)
     lake = lake_of(tmp_path, orders.uri, url)
@@ -115,6 +116,7 @@ COLUMNS = (
 )
 
 
+@pytest.mark.long
 def test_every_type_comes_through_unchanged(spark: SparkSession, url: str, tmp_path: Path) -> None:
     source = str(tmp_path / "lake" / "all")
     execute(url, f"CREATE TABLE orders ({COLUMNS})")

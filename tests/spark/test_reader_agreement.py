@@ -86,9 +86,9 @@ def test_totals_are_those_of_describe_detail_and_of_a_count(pair: Pair) -> None:
 
 def assert_same_time(ours: datetime | None, theirs: Row, *, exact: bool) -> None:
     """Without in-commit timestamps Spark tells when the file was last written, we when the writer says it committed:
-    a copied table keeps the second and not the first."""
+    a copied table keeps the second and not the first. A file's clock may be some milliseconds behind."""
     late_s = (theirs.timestamp.replace(tzinfo=UTC) - ours).total_seconds()
-    assert late_s == 0 if exact else 0 <= late_s < 30
+    assert late_s == 0 if exact else -0.05 <= late_s < 30
 
 
 def test_metadata_and_properties_are_those_of_spark(pair: Pair) -> None:

@@ -55,7 +55,7 @@ class Shop:
 
     def see(self, state: StreamState) -> None:
         now = datetime.now(UTC)
-        lease = self.store.acquire(stream_resource(NAME), "host", ttl_s=600, now=now)
+        lease = self.store.acquire(stream_resource(NAME), "host", ttl_s=600)
         assert lease is not None
         self.store.observe(Observed(NAME, state, "host", 1, now), token=lease.token)
         self.store.release(lease)
@@ -129,6 +129,7 @@ def test_reprocessing_an_append_doubles_rows_and_undo_takes_them_back(shop: Call
     assert numbers.ids() == sorted([*range(10), *range(10)])
 
 
+@pytest.mark.long
 def test_it_begins_at_a_version_once_and_reads_what_the_preview_said(shop: Callable[..., Shop]) -> None:
     numbers = shop()
     numbers.add(10, 13)  # v1

@@ -13,12 +13,14 @@ from pyspark.sql.types import StructType
 
 from backend.errors import StreamNotFoundError
 from backend.settings import load_settings
+from backend.store.clock import elapsed
 from pipelines.declare.spec import StreamSpec
 from pipelines.sinks.append import append
 from pipelines.sinks.base import Target
+from pipelines.sources.files import files
 from pipelines.sources.rate import rate
 from pipelines.spark.failures import StreamStartError
-from pipelines.spark.runtime import QueryFailure, QueryState
+from pipelines.spark.runtime import NOT_RENEWED, QueryFailure, QueryState
 from pipelines.spark.tables import TableSpec
 from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
@@ -76,7 +78,7 @@ def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., Dem
     lake = numbers()
     assert lake.runtime.poll("numbers") == QueryState(active=False)
     first = lake.runtime.start("numbers")
-    until(lambda: (lake.runtime.poll("numbers").batch_id or 0) > 0)
+    until(lambda: (lake.settings.home / "checkpoints/numbers/offsets/1").exists())
     assert lake.runtime.poll("numbers").active
     lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
     ended = lake.runtime.poll("numbers")
@@ -130,6 +132,32 @@ def test_a_cut_leaves_a_batch_done_or_to_be_replayed(numbers: Callable[..., Demo
         lake.runtime.cut("numbers")
 
 
+def test_spark_stops_a_query_that_nobody_holds_any_longer(numbers: Callable[..., DemoLake]) -> None:
+    """With nothing asked of this process meanwhile: it may be frozen. While it is held, it runs."""
+    lake = numbers()
+    lake.runtime.hold("numbers", elapsed() + PATIENCE_S)
+    run = lake.runtime.start("numbers")
+    until(lambda: (lake.settings.home / "checkpoints/numbers/offsets/1").exists())
+    lake.runtime.hold("numbers", elapsed() + 1)
+    lake.runtime.hold("numbers", elapsed() + 4)
+    time.sleep(2)
+    assert lake.runtime.poll("numbers").active, "the later word counts"
+    time.sleep(2)
+    spark, log = lake.runtime.session, lake.settings.home / "checkpoints/numbers/commits"
+    until(lambda: not [query for query in spark.streams.active if str(query.runId) == run.run_id])
+    stood = len(list(log.iterdir()))
+    assert lake.runtime.poll("numbers").failure == NOT_RENEWED
+    with pytest.raises(StreamStartError, match="could not renew its lease"):
+        lake.runtime.start("numbers")
+
+    lake.runtime.hold("numbers", elapsed() + PATIENCE_S)
+    lake.runtime.start("numbers")
+    until(lambda: len(list(log.iterdir())) > stood)
+    assert lake.runtime.poll("numbers").active
+    lake.runtime.cut("numbers")
+    assert lake.runtime.poll("numbers").failure is None, "a stop that was asked for is none of this"
+
+
 def test_a_second_start_on_a_running_stream_is_refused(numbers: Callable[..., DemoLake]) -> None:
     lake = numbers()
     run = lake.runtime.start("numbers")
@@ -138,6 +166,20 @@ def test_a_second_start_on_a_running_stream_is_refused(numbers: Callable[..., De
             lake.runtime.start("numbers")
         state = lake.runtime.poll("numbers")
         assert (state.active, state.run_id) == (True, run.run_id)  # the first runs on
+    finally:
+        lake.runtime.cut("numbers")
+
+
+def test_a_second_start_leaves_the_first_batch_that_is_being_planned(numbers: Callable[..., DemoLake]) -> None:
+    """Spark writes a plan to a draft, and renames it: one that is taken from under it fails the query."""
+    lake = numbers(sources=(files("none", format="json", schema="value BIGINT"),))  # nothing to plan yet
+    lake.runtime.start("numbers")
+    try:
+        draft = lake.settings.home / "checkpoints/numbers/offsets/.0.4b39.tmp"
+        draft.write_text("v1")
+        with pytest.raises(StreamStartError, match="runs already"):
+            lake.runtime.start("numbers")
+        assert draft.exists()
     finally:
         lake.runtime.cut("numbers")
 

@@ -16,19 +16,29 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from app.cli import main
+from app.cli.tables.lake import services
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams import faults
 from backend.streams.faults import Fault, recognise
-from backend.streams.model import DesiredState, HostHeartbeat, StreamDeclaration, StreamFailure, StreamInput
+from backend.streams.model import (
+    DesiredState,
+    HostHeartbeat,
+    Observed,
+    StreamDeclaration,
+    StreamFailure,
+    StreamInput,
+    StreamState,
+)
 from backend.streams.preflight.model import Check, Outcome
 from backend.streams.preflight.reading import preflight
-from pipelines.ownership import Ownership
 from pipelines.spark.failures import describe, describe_java
 from tests.builders import write
 from tests.processes import wait_until
+from tests.ui.opened import forget_caches, open_page, words
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 NAME = "copies"
@@ -104,7 +114,11 @@ def stream(made: Stream, tmp_path: Path) -> Stream:
 
 
 @pytest.fixture
-def store(stream: Stream) -> Iterator[ControlStore]:
+def store(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlStore]:
+    """That of the pages and commands which a test opens, too."""
+    monkeypatch.setenv("WEIR_HOME", str(stream.home))
+    monkeypatch.setenv("WEIR_CONFIG", str(stream.home / "no.toml"))
+    forget_caches()
     (stream.home / "store").mkdir()
     store = ControlStore(f"sqlite:///{stream.home / 'store' / 'weir.db'}")
     store.declare([declaration(stream, NAME)], now=datetime.now(UTC))
@@ -124,6 +138,36 @@ def before(stream: Stream, store: ControlStore) -> list[Check]:
     store.beat(HostHeartbeat("host-1", "box", 1, now, now))
     found = preflight(settings, Lake(settings), store, NAME, now=now)
     return [check for check in found.checks if check.outcome is not Outcome.OK]
+
+
+Told = Callable[[Fault, StreamFailure | None], None]
+
+
+@pytest.fixture
+def told(store: ControlStore, capsys: pytest.CaptureFixture[str]) -> Told:
+    """Asserts what page and commands say: of what a host saw fail, cause and remedy; else what a preflight warns of."""
+
+    def check(fault: Fault, failure: StreamFailure | None = None) -> None:
+        if failure is not None:
+            holder = store.leases().get(stream_resource(NAME))
+            lease = store.acquire(stream_resource(NAME), holder.owner if holder else "host-1", ttl_s=60)
+            assert lease is not None
+            observed = Observed(NAME, StreamState.FAILED, lease.owner, 0, datetime.now(UTC), failures=(failure,))
+            store.observe(observed, token=lease.token)
+        expected = (fault.remedy,) if failure is None else (fault.name, fault.cause, fault.remedy)
+        commands = ("preflight",) if failure is None else ("stream", "preflight")
+        page = words(open_page("stream", stream=NAME, view="Preflight"))
+        printed = "".join(command(capsys, each, NAME) for each in commands)
+        assert all(said in page and said in printed for said in expected), (page, printed)
+
+    return check
+
+
+def command(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    services.cache_clear()
+    with pytest.raises(SystemExit):
+        main(args)
+    return capsys.readouterr().out
 
 
 def test_a_sound_stream_passes_and_goes_on(stream: Stream, store: ControlStore) -> None:
@@ -219,25 +263,29 @@ def delete_rows(stream: Stream) -> None:
     ("inject", "fault"),
     [
         (empty_last_offsets, faults.OFFSETS_DAMAGED),
-        (cut_offsets, faults.OFFSETS_DAMAGED),
-        (lose_offsets_before, faults.OFFSETS_DAMAGED),
-        (empty_commit, faults.OFFSETS_DAMAGED),
-        (empty_metadata, faults.METADATA_GARBAGE),
+        pytest.param(cut_offsets, faults.OFFSETS_DAMAGED, marks=pytest.mark.long),
+        pytest.param(lose_offsets_before, faults.OFFSETS_DAMAGED, marks=pytest.mark.long),
+        pytest.param(empty_commit, faults.OFFSETS_DAMAGED, marks=pytest.mark.long),
+        pytest.param(empty_metadata, faults.METADATA_GARBAGE, marks=pytest.mark.long),
         (spoil_metadata, faults.METADATA_GARBAGE),
         (lose_metadata, faults.METADATA_MISSING),
         (lose_last_offsets, faults.OFFSETS_MISSING),
         (clean_log, faults.LOG_CLEANED),
-        (clean_first_snapshot, faults.LOG_CLEANED),
+        pytest.param(clean_first_snapshot, faults.LOG_CLEANED, marks=pytest.mark.long),
         (vacuum, faults.FILE_VACUUMED),
         (rename_column, faults.SCHEMA_CHANGED),
-        (change_type, faults.SCHEMA_CHANGED),
+        pytest.param(change_type, faults.SCHEMA_CHANGED, marks=pytest.mark.long),
         (recreate, faults.SOURCE_RECREATED),
         (delete_rows, faults.ROWS_CHANGED),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_a_preflight_names_the_fault_and_the_error_is_recognised(
-    stream: Stream, store: ControlStore, inject: Callable[[Stream], None], fault: Fault
+    stream: Stream,
+    store: ControlStore,
+    inject: Callable[[Stream], None],
+    fault: Fault,
+    told: Told,
 ) -> None:
     inject(stream)
     found = before(stream, store)
@@ -246,16 +294,20 @@ def test_a_preflight_names_the_fault_and_the_error_is_recognised(
     assert {check.outcome for check in found} <= {Outcome.FAILED, Outcome.UNKNOWN}
     assert failure is not None, "the fault did not fire"
     assert fault in recognise(failure), failure
+    told(fault, failure)
 
 
 # faults that end nothing, or end another query -----------------------------------------------------------------------
 
 
-def test_without_commits_the_last_batch_runs_again_and_changes_nothing(stream: Stream, store: ControlStore) -> None:
+def test_without_commits_the_last_batch_runs_again_and_changes_nothing(
+    stream: Stream, store: ControlStore, told: Told
+) -> None:
     shutil.rmtree(stream.checkpoint / "commits")
     (check,) = before(stream, store)
     assert (check.name, check.outcome) == (faults.COMMITS_GONE.check, Outcome.WARNING)
     assert "batch 1 runs again" in check.detail
+    told(faults.COMMITS_GONE, None)
     assert stream.run() is None
     assert stream.ids() == [0, 1, 10, 11, 20, 21]
 
@@ -298,7 +350,7 @@ def running(stream: Stream) -> Iterator[StreamingQuery]:
 
 
 def test_a_second_start_is_refused_and_the_first_lives(
-    stream: Stream, store: ControlStore, running: StreamingQuery
+    stream: Stream, store: ControlStore, running: StreamingQuery, told: Told
 ) -> None:
     now = datetime.now(UTC)
     store.declare([declaration(stream, NAME), declaration(stream, "twin", sink="other")], now=now)
@@ -310,14 +362,15 @@ def test_a_second_start_is_refused_and_the_first_lives(
     assert failure is not None
     assert recognise(failure) == (faults.SECOND_START,)
     assert running.isActive
+    told(faults.SECOND_START, failure)
 
 
 def test_another_driver_ends_the_query_and_the_lease_says_who_owns_it(
-    stream: Stream, store: ControlStore, running: StreamingQuery
+    stream: Stream, store: ControlStore, running: StreamingQuery, told: Told
 ) -> None:
     now = datetime.now(UTC)
     store.beat(HostHeartbeat("host-2", "other", 2, now, now))
-    assert store.acquire(stream_resource(NAME), "host-2", ttl_s=60, now=now)
+    assert store.acquire(stream_resource(NAME), "host-2", ttl_s=60)
     settings = load_settings(home=stream.home)
     found = preflight(settings, Lake(settings), store, NAME, now=now).checks
     assert "Host host-2 holds the lease" in next(check.detail for check in found if check.name == faults.OWNER)
@@ -326,8 +379,10 @@ def test_another_driver_ends_the_query_and_the_lease_says_who_owns_it(
     failure = ended(running)
     assert failure is not None
     assert faults.OTHER_DRIVER in recognise(failure)
+    told(faults.OTHER_DRIVER, failure)
 
 
+@pytest.mark.long
 def test_added_columns_end_a_query_that_runs_and_its_next_start_takes_them(
     stream: Stream, store: ControlStore, running: StreamingQuery
 ) -> None:
@@ -342,16 +397,17 @@ def test_added_columns_end_a_query_that_runs_and_its_next_start_takes_them(
     assert stream.ids()[-1] == 40
 
 
-def test_a_sink_under_another_hosts_lease_is_refused_and_named(stream: Stream, store: ControlStore) -> None:
+def test_a_sink_under_another_hosts_lease_is_refused_and_named(stream: Stream, store: ControlStore, told: Told) -> None:
     now = datetime.now(UTC)
     store.declare([declaration(stream, NAME), declaration(stream, "twin", place="elsewhere")], now=now)
     store.beat(HostHeartbeat("host-2", "other", 2, now, now))
     store.ensure_desired("twin", DesiredState.RUNNING, now=now)
-    assert Ownership(store, "host-2", ttl_s=60).refresh(["twin"], now).won == ("twin",)
+    assert store.acquire(stream_resource("twin"), "host-2", ttl_s=60) is not None
     (check,) = before(stream, store)
     assert (check.name, check.remedy) == (faults.OTHERS, faults.SINK_LEASED.remedy)
     assert "host-2" in check.detail
-    assert Ownership(store, "host-1", ttl_s=60).refresh(["twin"], now).won == (), "the host refuses it"
+    assert store.acquire(stream_resource("twin"), "host-1", ttl_s=60) is None, "no other host may start it"
+    told(faults.SINK_LEASED, None)
 
 
 def test_every_fault_is_injected() -> None:

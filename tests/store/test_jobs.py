@@ -17,8 +17,8 @@ WANTED = JobRequest(JobKind.DIFF, "silver/orders", "f1", '{"from_version": 1}', 
 DONE = JobEnd(JobState.DONE, "/results/x")
 
 
-def leased(store: ControlStore, job_id: str, *, owner: str = "host-a", after_s: float = 0) -> Lease:
-    lease = store.acquire(job_resource(job_id), owner, ttl_s=15, now=NOW + timedelta(seconds=after_s))
+def leased(store: ControlStore, job_id: str, *, owner: str = "host-a", ttl_s: float = 15) -> Lease:
+    lease = store.acquire(job_resource(job_id), owner, ttl_s=ttl_s)
     assert lease is not None
     return lease
 
@@ -55,6 +55,23 @@ def test_who_asks_the_same_gets_the_same_job(store: ControlStore) -> None:
     assert store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1), instead_of=found[0]) == anew
 
 
+def test_a_stream_s_tables_are_changed_by_one_job_at_a_time(store: ControlStore) -> None:
+    reset, requeue = (
+        replace(WANTED, kind=kind, subject="silver", fingerprint=kind) for kind in (JobKind.RESET, JobKind.REQUEUE)
+    )
+    first = store.jobs.submit(requeue, now=NOW)
+    for second in (reset, replace(requeue, fingerprint="again")):
+        with pytest.raises(StreamRefusedError, match="a requeue of it is under way"):
+            store.jobs.submit(second, now=NOW)
+    store.jobs.submit(replace(reset, subject="gold", fingerprint="gold"), now=NOW)
+    store.jobs.submit(replace(requeue, kind=JobKind.REQUEUE_PREVIEW, fingerprint="preview"), now=NOW)  # changes nothing
+    failed = JobEnd(JobState.FAILED, None, "no space left", "make room")
+    store.jobs.end(leased(store, first.job_id), first.job_id, failed, now=NOW + timedelta(seconds=9))
+    (entry,) = (each for each in store.audit_entries() if each.action == "requeue failed")
+    assert (entry.reason, entry.detail) == ("incident 7", f"job {first.job_id}: no space left")
+    assert store.jobs.submit(reset, now=NOW).state is JobState.QUEUED
+
+
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
 def test_a_job_that_did_not_answer_may_be_asked_again(store: ControlStore, state: JobState) -> None:
     first = store.jobs.submit(WANTED, now=NOW)
@@ -78,9 +95,9 @@ def test_cancelling_ends_a_queued_job_and_asks_the_host_of_a_running_one(store: 
 
 def test_a_former_owner_may_not_say_anything(store: ControlStore) -> None:
     asked = store.jobs.submit(WANTED, now=NOW)
-    former = leased(store, asked.job_id)
+    former = leased(store, asked.job_id, ttl_s=-1)
     store.jobs.begin(former, asked.job_id, now=NOW)
-    leased(store, asked.job_id, owner="host-b", after_s=16)
+    leased(store, asked.job_id, owner="host-b")
     for act in (
         lambda: store.jobs.begin(former, asked.job_id, now=NOW),
         lambda: store.jobs.report(former, asked.job_id, JobProgress("x", 1, 1)),

@@ -1,45 +1,120 @@
-"""A lease has one owner at a time, and a former owner's writes are refused."""
+"""A lease has one owner at a time by the store's clock, and a former owner's writes are refused."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backend.errors import StreamRefusedError
+from backend.errors import StoreError, StreamRefusedError
+from backend.store import leases
+from backend.store.clock import StoreClock
+from backend.store.engine import Database
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from tests.store.values import NOW, held, observed
+from backend.streams.model import HostHeartbeat, Lease
+from tests.processes import wait_until
+from tests.store.values import held, observed
 
 RESOURCE = stream_resource("silver_orders")
-LATER = NOW + timedelta(seconds=15)
+A_MOMENT = timedelta(seconds=2)
+
+
+def expired(store: ControlStore, *, owner: str = "host-a") -> Lease:
+    lease = store.acquire(RESOURCE, owner, ttl_s=-0.001)
+    assert lease is not None
+    return lease
 
 
 def test_a_second_owner_waits_until_the_lease_expires(store: ControlStore) -> None:
-    first = held(store)
-    assert store.acquire(RESOURCE, "host-b", ttl_s=15, now=LATER - timedelta(milliseconds=1)) is None
-    second = store.acquire(RESOURCE, "host-b", ttl_s=15, now=LATER)
+    first = store.acquire(RESOURCE, "host-a", ttl_s=1.5)
+    assert first is not None
+    assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
+    assert store.leases() == {RESOURCE: first}
+    found: list[Lease | None] = []
+    waited_s = wait_until(lambda: found.append(store.acquire(RESOURCE, "host-b", ttl_s=15)) or found[-1], "free")
+    assert waited_s < 20, "not late"
+    second = found[-1]
     assert second is not None
-    assert second.token > first.token
-    assert store.leases()[RESOURCE] == second
+    assert (second.owner, second.token) == ("host-b", first.token + 1)
+    assert second.expires_at > first.expires_at + timedelta(seconds=14.9)
+    assert store.leases() == {RESOURCE: second}
+
+
+def test_the_end_of_a_lease_is_told_by_the_clock_of_the_store(store: ControlStore) -> None:
+    before = store.now()
+    lease = held(store)
+    assert before <= lease.expires_at - timedelta(seconds=15) <= store.now()
+    renewed = store.renew(lease, ttl_s=20)
+    assert renewed is not None
+    assert abs(renewed.expires_at - store.now() - timedelta(seconds=20)) < A_MOMENT
+    assert abs(store.now() - datetime.now(UTC)) < A_MOMENT, "one machine's here"
+
+
+def test_a_clock_that_follows_the_store_does_not_follow_the_machine() -> None:
+    told, passed = [datetime(2026, 3, 1, tzinfo=UTC)], [100.0]
+
+    def look() -> datetime:
+        passed[0] += 2.0  # the answer took that long: it was told half-way
+        return told[0]
+
+    clock = StoreClock(look, elapsed=lambda: passed[0])
+    assert abs(clock() - datetime.now(UTC)) < A_MOMENT, "its machine's, before it looked"
+    clock.look()
+    assert clock() == told[0] + timedelta(seconds=1)
+    passed[0] += 60.0
+    assert clock() == told[0] + timedelta(seconds=61)
+
+
+@pytest.mark.long
+def test_a_process_that_froze_amid_a_transaction_holds_up_no_other(store: ControlStore, store_url: str) -> None:
+    if store_url.startswith("sqlite"):
+        pytest.skip("a file's lock stays with its process")
+    expired(store)
+    frozen = Database(store_url)
+    with pytest.raises(StoreError), frozen.writing() as connection:
+        leases.is_current(connection, RESOURCE, 1)
+        assert store.acquire(RESOURCE, "host-b", ttl_s=15) is not None, "after ten seconds"
+        leases.is_current(connection, RESOURCE, 1)
+    frozen.dispose()
+
+
+def test_signs_of_life_are_told_by_the_readers_clock(store: ControlStore) -> None:
+    at = store.now()
+    store.beat(HostHeartbeat("a", "box", 1, at - timedelta(hours=1), at))
+    ahead = timedelta(seconds=30)
+    (told,) = store.hosts()
+    (here,) = store.hosts(now=datetime.now(UTC) + ahead)
+    assert told.beat_at == at
+    assert abs(here.beat_at - told.beat_at - ahead) < A_MOMENT
+    assert here.beat_at - here.started_at == timedelta(hours=1)
 
 
 def test_renewing_extends_and_keeps_the_token(store: ControlStore) -> None:
-    lease = held(store)
-    renewed = store.renew(lease, ttl_s=15, now=NOW + timedelta(seconds=10))
+    lease = store.acquire(RESOURCE, "host-a", ttl_s=0.5)
+    assert lease is not None
+    renewed = store.renew(lease, ttl_s=15)
     assert renewed is not None
-    assert (renewed.token, renewed.expires_at) == (lease.token, NOW + timedelta(seconds=25))
-    assert store.acquire(RESOURCE, "host-b", ttl_s=15, now=LATER) is None
+    assert (renewed.token, renewed.expires_at > lease.expires_at) == (lease.token, True)
+    time.sleep(0.6)
+    assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
 
 
-def test_a_late_renewal_works_while_nobody_took_the_lease(store: ControlStore) -> None:
-    assert store.renew(held(store), ttl_s=15, now=NOW + timedelta(hours=1)) is not None
+def test_an_expired_lease_is_nobodys_and_its_owner_may_renew_it_while_nobody_took_it(store: ControlStore) -> None:
+    lease = expired(store)
+    assert store.leases() == {}
+    assert store.renew(lease, ttl_s=15) is not None
+    assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
+
+
+def test_who_asks_again_has_a_newer_token(store: ControlStore) -> None:
+    assert held(store).token + 1 == held(store).token
 
 
 def test_a_lost_lease_cannot_be_renewed_released_or_written_under(store: ControlStore) -> None:
-    lost = held(store)
-    taken = store.acquire(RESOURCE, "host-b", ttl_s=15, now=LATER)
-    assert taken is not None
-    assert store.renew(lost, ttl_s=15, now=LATER) is None
+    lost = expired(store)
+    taken = held(store, owner="host-b")
+    assert store.renew(lost, ttl_s=15) is None
     store.release(lost)
     assert store.leases() == {RESOURCE: taken}
     with pytest.raises(StreamRefusedError, match="no longer current"):
@@ -62,8 +137,11 @@ def test_an_observation_without_any_lease_is_refused(store: ControlStore) -> Non
         store.observe(observed(), token=0)
 
 
-def test_of_many_contenders_exactly_one_wins(store: ControlStore) -> None:
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "expired"])
+def test_of_many_contenders_exactly_one_wins(store: ControlStore, is_new: bool) -> None:
+    token = 0 if is_new else expired(store).token
     with ThreadPoolExecutor(8) as pool:
         owners = [f"host-{number}" for number in range(16)]
-        granted = list(pool.map(lambda owner: store.acquire(RESOURCE, owner, ttl_s=15, now=NOW), owners))
-    assert len([lease for lease in granted if lease]) == 1
+        granted = list(pool.map(lambda owner: store.acquire(RESOURCE, owner, ttl_s=15), owners))
+    (lease,) = [lease for lease in granted if lease]
+    assert lease.token == token + 1

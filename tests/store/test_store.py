@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from backend.errors import SettingsError, StoreError, StreamNotFoundError, StreamRefusedError
+from backend.errors import OverrideError, SettingsError, StoreError, StreamNotFoundError, StreamRefusedError
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.streams.model import AuditEntry, DesiredState, HostHeartbeat, StreamState
@@ -136,7 +136,9 @@ def test_the_same_progress_twice_is_kept_once(store: ControlStore) -> None:
 def test_latest_progress_and_retention(store: ControlStore) -> None:
     store.add_progress([progress(number, stream=name) for name in ("a", "b", "c") for number in range(4)])
     assert {name: item.batch_id for name, item in store.latest_progress().items()} == {"a": 3, "b": 3, "c": 3}
-    assert store.prune_progress(before=progress(3).progressed_at) == 9
+    assert store.prune_progress(before=progress(3).progressed_at, keep=100) == 0, "none is added up yet"
+    assert store.roll_up(store.not_rolled_up()) == 12
+    assert store.prune_progress(before=progress(3).progressed_at, keep=100) == 9
     assert [item.batch_id for item in store.progress("a")] == [3]
 
 
@@ -180,3 +182,36 @@ def test_an_unreachable_database_is_a_store_error_without_its_password() -> None
         ControlStore("postgresql://weir:s3cret@127.0.0.1:1/weir")
     assert "s3cret" not in unreachable.value.message
     assert "127.0.0.1" in unreachable.value.message
+
+
+def test_overrides_stay_until_others_are_asked_for(declared: ControlStore) -> None:
+    def asked(action: str, overrides: dict[str, str] | None = None) -> dict[str, str]:
+        given = {} if overrides is None else {"silver_orders": overrides}
+        names = ("silver_orders",)
+        declared.request_all(names, action, reason="slow", actor="ann", now=NOW, overrides=given)  # type: ignore[arg-type]
+        return dict(declared.desired()["silver_orders"].overrides)
+
+    slower = {"trigger": "30 seconds"}
+    assert asked("start") == {}
+    assert asked("restart", slower) == asked("stop") == asked("start") == slower
+    declared.observe(observed(generation=3), token=held(declared).token)
+    assert asked("restart", {}) == {}
+    said = [entry.detail for entry in reversed(declared.audit_entries())]
+    assert said[1].endswith("generation 2; trigger: 5 seconds → 30 seconds")
+    assert said[4].endswith("generation 5; trigger: 30 seconds → 5 seconds")
+    assert "trigger" not in said[0] + said[2] + said[3]
+
+
+def test_starting_what_flows_with_other_settings_restarts_it(declared: ControlStore) -> None:
+    generation = ask(declared, "start")
+    declared.observe(observed(generation=generation), token=held(declared).token)
+    other = {"silver_orders": {"trigger": "1 minute"}}
+    (wanted,) = declared.request_all(("silver_orders",), "start", reason="r", actor="a", now=NOW, overrides=other)
+    assert wanted.generation == generation + 1
+
+
+def test_an_override_that_cannot_be_changes_nothing(declared: ControlStore) -> None:
+    wrong = {"silver_orders": {"trigger": "now and then"}}
+    with pytest.raises(OverrideError, match="not understood"):
+        declared.request_all(("silver_orders",), "start", reason="r", actor="a", now=NOW, overrides=wrong)
+    assert declared.desired() == {} and declared.audit_entries() == []

@@ -65,7 +65,7 @@ def progress(batch_id: int, *, stream: str = "silver_orders") -> Progress:
 
 
 def held(store: ControlStore, *, owner: str = "host-a") -> Lease:
-    lease = store.acquire(stream_resource("silver_orders"), owner, ttl_s=15, now=NOW)
+    lease = store.acquire(stream_resource("silver_orders"), owner, ttl_s=15)
     assert lease is not None
     return lease
 

@@ -10,7 +10,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 # A server looks for installed components once. The test runner does for each page: two thirds of a page's time.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)

@@ -1,10 +1,16 @@
 """A real SQLite control store filled with streams in the states that pages must answer for."""
 
 import json
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import sqlalchemy as sa
+
+from backend.store import rows
+from backend.store.engine import Database
 from backend.store.leases import stream_resource
+from backend.store.schema import progress_rollup
 from backend.store.store import ControlStore
 from backend.streams.model import (
     DesiredState,
@@ -16,6 +22,7 @@ from backend.streams.model import (
     StreamFailure,
     StreamState,
 )
+from backend.streams.progress.rollup import Rollup, rollup_of
 
 HOST = "host-a"
 TRIGGER_MS = 5_000
@@ -66,7 +73,7 @@ def observe(
     failure: StreamFailure | None = None,
 ) -> None:
     """What the host saw, written under a lease as the host does."""
-    lease = store.acquire(stream_resource(name), HOST, ttl_s=3600, now=now)
+    lease = store.acquire(stream_resource(name), HOST, ttl_s=3600)
     assert lease is not None
     observed = Observed(
         name=name,
@@ -158,3 +165,35 @@ def failed(store: ControlStore, name: str, now: datetime) -> None:
     message = "division by zero in the transform of row 17"
     failure = StreamFailure("ZeroDivisionError", message, 20, now - timedelta(minutes=1))
     observe(store, name, StreamState.FAILED, now, failure=failure)
+
+
+def long_history(home: Path, name: str, now: datetime, grain_s: int, *, days: int, pause: range = range(0)) -> None:
+    """Sums per minute or hour as a host leaves them of `days` with a batch every ten seconds; `pause`: hours ago
+    without any."""
+    database = Database(f"sqlite:///{home / 'store' / 'weir.db'}")
+    last, of = int(now.timestamp()) // grain_s * grain_s, rollup_of(_of_one_bin(name, now, grain_s))
+    begins = [datetime.fromtimestamp(at, UTC) for at in range(last - days * 86_400, last, grain_s)]
+    kept = [at for at in begins if (now - at) // timedelta(hours=1) not in pause]
+    with database.writing() as connection:
+        connection.execute(sa.insert(progress_rollup), [_row(name, grain_s, at, of) for at in kept])
+    database.dispose()
+
+
+def _of_one_bin(name: str, now: datetime, grain_s: int) -> list[Progress]:
+    return [batch(name, number, now, run_id=f"{name}-run-2") for number in range(grain_s // 10)]
+
+
+def _row(name: str, grain_s: int, at: datetime, of: Rollup) -> dict[str, object]:
+    last_at, rise = at + timedelta(seconds=grain_s - 10), at.hour + at.weekday()
+    moved = replace(
+        of,
+        first_at=at,
+        last_at=last_at,
+        ended_at=at + timedelta(seconds=grain_s - 8),
+        watermark=last_at - timedelta(minutes=5 + rise),
+        state_rows=5_000 + 90 * rise,
+        input_rows=of.input_rows * (10 + rise) // 10,
+        input_rows_per_s=replace(of.input_rows_per_s, total=of.input_rows_per_s.total * (10 + rise) / 10),
+        longest_ms=9_000 if at.minute == rise else of.longest_ms,
+    )
+    return rows.rollup_row(moved) | {"stream": name, "grain_s": grain_s, "at": at}

@@ -44,7 +44,7 @@ class World:
     def run(self, job: Job, end: JobEnd | None = None) -> None:
         """As the host would: begin, say how far it is, and end."""
         now = datetime.now(UTC)
-        lease = self.store.acquire(job_resource(job.job_id), HOST, ttl_s=60, now=now)
+        lease = self.store.acquire(job_resource(job.job_id), HOST, ttl_s=60)
         assert lease is not None
         self.store.jobs.begin(lease, job.job_id, now=now)
         self.store.jobs.report(lease, job.job_id, JobProgress("comparing rows", 3, 8))

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
 from backend.streams.model import Observed, StreamState
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
@@ -26,7 +27,7 @@ VARIABLES = {"$__rate_interval": "5m", "$stream": ".*", "$table": ".*"}
 
 
 def host_text() -> str:
-    """What a host serves after its first batch."""
+    """What a host serves after its first batch and its first look at a table."""
     metrics = HostMetrics()
     writer = ProgressWriter(Store(), seen=metrics.batch_ended)
     metrics.watch_queue(writer.waiting, lambda: writer.dropped)
@@ -34,6 +35,8 @@ def host_text() -> str:
     metrics.round_ended(store_up=True)
     metrics.observed(None, Observed("silver", StreamState.STARTING, "host-a", 1, datetime.now(UTC)))
     writer.put(event(1))
+    fresh = TableExpectation("/lake/gold_orders", "gold_orders", Kind.FRESH)
+    metrics.judged(Judgement(fresh, Finding(State.MET), "host-a", datetime.now(UTC)))
     return generate_latest(metrics.registry).decode()
 
 

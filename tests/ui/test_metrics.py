@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -58,14 +59,16 @@ def _reading(store: ControlStore, folder: Path, name: str, *, version: int) -> N
     """A stream that reads bronze/events and stands before `version`; the log is kept for ten days."""
     table = folder / "lake" / "bronze" / "events"
     place = folder / "checkpoints" / name
-    write_checkpoint(place, {4: [delta_offset(str(DeltaTable(str(table)).metadata().id), version)]})
+    offset = delta_offset(str(DeltaTable(str(table)).metadata().id), version)
+    write_checkpoint(place, {4: [offset]})
     source = StreamInput("table", "bronze/events", str(table))
     declared = StreamDeclaration(
-        name, "", "bronze/events", f"/l/{name}", name, (), None, 5_000, str(place), inputs=(source,)
+        name, "", "bronze/events", f"/l/{name}", name, (), "silver", 5_000, str(place), inputs=(source,), pipeline=name
     )
     store.declare([declared], now=NOW)
     stream_store.observe(store, name, StreamState.RUNNING, NOW)
-    store.add_progress(stream_store.batches(name, NOW))
+    raw_json = json.dumps({"sources": [{"endOffset": json.loads(offset)}]})
+    store.add_progress([replace(each, raw_json=raw_json) for each in stream_store.batches(name, NOW)])
 
 
 def page_text() -> str:
@@ -74,7 +77,8 @@ def page_text() -> str:
 
     def is_whole() -> bool:
         found[0] = generate_latest(metrics.collect()).decode()
-        return "\nweir_store_up" in found[0] and "\nweir_lake_tables_read" in found[0]
+        of_streams = any(f"\n{name}" in found[0] for name in ("weir_store_up 0", "weir_pipeline_latency_seconds{"))
+        return of_streams and "\nweir_lake_tables_read" in found[0]
 
     wait_until(is_whole, lambda: found[0])
     return found[0]

@@ -1,5 +1,6 @@
 """The server's own routes, on a real server process: health, metrics, and a page's first bytes."""
 
+import asyncio
 import gzip
 import json
 import os
@@ -8,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +18,9 @@ import pytest
 
 from app.pipeline import picture
 from app.ui import live_figures
+from app.ui.live import VIEWERS_AT_FULL_PACE, paced
 from app.ui.scripts import Script
+from bench.viewer import Viewer, viewers_of
 from tests import builders
 from tests.processes import free_port
 from tests.ui import stream_store
@@ -44,7 +48,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        assert process.wait(timeout=20) is not None
+        assert process.wait(timeout=60) is not None
 
 
 def _wait_until_served(url: str, process: subprocess.Popen[bytes]) -> None:
@@ -61,7 +65,7 @@ def _wait_until_served(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -90,7 +94,7 @@ def test_routes_answer_beside_the_pages(served: str) -> None:
 def test_a_script_is_a_library_and_our_lines_and_kept_for_ever(
     served: str, script: Script, version: str, uses: str
 ) -> None:
-    with urllib.request.urlopen(f"{served}{script.path}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{served}{script.path}", timeout=60) as answer:
         content, headers = answer.read(), answer.headers
     assert headers["Content-Type"].startswith("text/javascript")
     assert headers["Cache-Control"] == "public, max-age=31536000, immutable"
@@ -98,6 +102,34 @@ def test_a_script_is_a_library_and_our_lines_and_kept_for_ever(
     text, library = gzip.decompress(content), script.library.read_bytes()
     assert text.startswith(library) and uses in text[len(library) :].decode()
     assert version in script.path
+
+
+@pytest.mark.parametrize(("viewers", "pause_s"), [(0, 2), (1, 2), (25, 2), (26, 4), (50, 4), (200, 16)])
+def test_the_pause_of_a_live_region_follows_the_number_of_viewers(viewers: int, pause_s: float) -> None:
+    assert paced(2.0, viewers) == pause_s
+
+
+def test_live_regions_are_asked_for_more_rarely_while_many_watch(served: str) -> None:
+    query = "stream=silver_orders"
+
+    async def pauses(viewer: Viewer) -> list[float]:
+        for region in tuple(viewer.regions):
+            await viewer.run(region)
+        return sorted(viewer.regions.values())
+
+    async def watch() -> list[list[float]]:
+        async with viewers_of(served, 1, page="stream", query=query) as (viewer,):
+            await viewer.run()
+            alone = await pauses(viewer)
+            async with viewers_of(served, VIEWERS_AT_FULL_PACE, page="stream", query=query):
+                crowded = await pauses(viewer)
+            deadline = time.monotonic() + 60
+            while await pauses(viewer) != alone and time.monotonic() < deadline:
+                await asyncio.sleep(0.1)
+            return [alone, crowded, await pauses(viewer)]
+
+    with ThreadPoolExecutor(1) as beside:  # this thread may have the loop of a browser test
+        assert beside.submit(asyncio.run, watch()).result() == [[2, 5], [4, 10], [2, 5]]
 
 
 def test_wrong_settings_end_in_one_sentence(tmp_path: Path) -> None:

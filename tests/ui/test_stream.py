@@ -94,7 +94,8 @@ def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime)
 
 def test_runs_are_whole_whatever_the_window(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
-    old = [stream_store.batch(NAME, i, now - timedelta(days=2, minutes=i), run_id=f"{NAME}-run-2") for i in range(5, 9)]
+    before = now - timedelta(days=2)
+    old = [stream_store.batch(NAME, i, before + i * timedelta(minutes=1), run_id=f"{NAME}-run-2") for i in range(5, 9)]
     store.add_progress(old)
 
     for window in ("15 min", "24 h"):
@@ -285,6 +286,43 @@ def test_a_stopped_stream_has_no_rate_and_says_its_last(store, now: datetime) ->
     assert shown["Rows in batch"].value == "100"
 
 
+def test_where_no_stream_is_declared_the_page_says_what_declares_one_whatever_was_asked_for(home: Path) -> None:
+    app = open_page("stream", stream="nobody")
+    assert "No stream is declared yet" in words(app)
+    assert not app.error
+
+
+def test_a_restart_with_other_settings_shows_the_difference_first(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    app = open_page("stream", stream=NAME)
+    assert "Not as declared" not in words(app)
+    app.button(key="one_restart").click()
+    again(app)
+    app.toggle(key="act_overrides").set_value(True)
+    again(app)
+    app.text_input(key="act_set_trigger").set_value("often")
+    again(app)
+    assert "is not understood" in "".join(each.value for each in app.error)
+    assert app.button(key="act_send").disabled
+    app.text_input(key="act_set_trigger").set_value("30 seconds")
+    app.text_area(key="act_set_spark").set_value("spark.sql.shuffle.partitions=8")
+    again(app)
+    assert "- trigger: 5 seconds → **30 seconds**\n- spark.sql.shuffle.partitions: not set → **8**" in words(app)
+    app.text_area(key="act_reason").set_value("its batches are too small")
+    app.button(key="act_send").click()
+    again(app)
+    assert store.desired()[NAME].overrides == {"trigger": "30 seconds", "spark.sql.shuffle.partitions": "8"}
+    assert "Not as declared: trigger 30 seconds (declared: 5 seconds)" in words(again(app)).replace("\\", "")
+    app.button(key="one_restart").click()
+    again(app)
+    assert app.toggle(key="act_overrides").value, "they are still there"
+    app.toggle(key="act_overrides").set_value(False)
+    app.text_area(key="act_reason").set_value("mended")
+    app.button(key="act_send").click()
+    again(app)
+    assert store.desired()[NAME].overrides == {}
+
+
 def test_restart_of_a_failed_stream_grows_the_generation(store, now: datetime) -> None:
     stream_store.failed(store, NAME, now)
     before = store.desired()[NAME].generation
@@ -345,7 +383,7 @@ def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime) -> None
     again(app)
 
     assert store.desired()[NAME].state is DesiredState.DRAINED
-    assert "it stops at a trigger with nothing to read" in words(app)
+    assert "it stops once it has read what was there " in words(app)
     assert ":gray-badge[:material/hourglass_bottom: Drained]" in words(app)
     assert not app.button(key="one_stop").disabled, "nobody has to wait for it"
 

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.cli.documents import backlog as backlog_document
-from app.streams.view.figures import Look, build_backlog_figure
+from app.streams.view.figures import build_backlog_figure
+from app.ui.view.figure_json import Look
 from backend.lake.history.arrivals import Arrival
 from backend.streams.backlog.kafka import kafka_backlog
 from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags_since
-from backend.streams.backlog.model import Backlog, Lag
+from backend.streams.backlog.model import Backlog, Lag, SourceBacklog
 from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, OtherPosition, parse_position
 from backend.streams.model import Progress, StreamInput, TopicEnds
 
@@ -118,6 +119,22 @@ def test_the_chart_says_what_waits() -> None:
     assert (ages["layout"]["title"]["text"], ages["data"][0]["y"]) == ("Backlog: 1 min 30 s behind", [1.5])
     done = build_backlog_figure([Lag(at(0), 0.0, 0)], Look())
     assert done is not None and done["layout"]["title"]["text"] == "Backlog: caught up"
+
+
+@pytest.mark.parametrize(
+    ("rows", "drain_s"),
+    [
+        ([900, 700, 500, 300], 45.0),  # 600 in 30 s, and 900 wait now
+        ([300, 500, 700, 900], None),
+        ([103, 108, 99, 104, 101], None),  # it keeps up: what waits goes up and down
+        ([103, 102, 102, 101, 101], None),
+        ([900, 300], None),  # too few to tell
+    ],
+)
+def test_a_drain_is_foretold_where_what_waits_surely_shrinks(rows: list[int], drain_s: float | None) -> None:
+    found = tuple(Lag(at(10 * place), None, each) for place, each in enumerate(rows))
+    source = SourceBacklog("bronze", "table", rows=900)
+    assert Backlog((source,), NOW, found).drain_s == drain_s
 
 
 def test_json_has_zeros_where_a_stream_is_caught_up_and_null_where_nobody_knows() -> None:

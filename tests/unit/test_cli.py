@@ -19,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from app.cli import main
 from app.cli.tables.lake import services
+from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
@@ -118,7 +119,7 @@ def store(home: Path) -> Iterator[ControlStore]:
     store.beat(HostHeartbeat("host-1", "box", 1, now - timedelta(hours=1), now))
     states = {"flows": (StreamState.RUNNING, ()), "fails": (StreamState.FAILED, (ERROR,))}
     for name, (state, failures) in states.items():
-        lease = store.acquire(stream_resource(name), "host-1", ttl_s=60, now=now)
+        lease = store.acquire(stream_resource(name), "host-1", ttl_s=60)
         assert lease is not None
         store.ensure_desired(name, DesiredState.RUNNING, now=now)
         seen = Observed(name, state, "host-1", 1, now, query_id="q-1", run_id="r-1", started_at=now, failures=failures)
@@ -347,6 +348,37 @@ def test_diff_by_a_named_method_a_condition_and_with_another_table(weir: Weir, p
     assert "change_feed" in weir("diff", "plain", "--from", "0", "--to", "1", "--method", "magic").err
 
 
+# -- expectations on tables -------------------------------------------------------------------------------------------
+
+
+def test_expectations_on_tables_are_told_with_their_figures(weir: Weir, lake: Path, store: ControlStore) -> None:
+    assert weir("expectations", "--json").document == []
+    assert "Nothing is expected of any table" in weir("expectations").out
+    orders = TableExpectation(str(lake / "silver/orders"), "orders", Kind.UNIQUE, "shop", columns=("id",))
+    broken = Finding(State.BROKEN, version=4, broken_keys=2, broken_rows=5, examples=("1", "2"))
+    store.note_judgement(Judgement(orders, broken, "host-1", NOW, NOW - timedelta(hours=1)))
+    theirs = TableExpectation("s3://others/x", "s3://others/x", Kind.FRESH, "shop", within_s=900)
+    store.note_judgement(Judgement(theirs, Finding(State.MET, last_data_at=NOW), "host-gone", NOW))
+    whole = weir("expectations", "--json")
+    first, second = whole.document
+    assert (whole.code, first["table"], first["expectation"]) == (1, "silver/orders", "unique(id)")
+    assert (first["state"], first["broken_keys"], first["broken_rows"], first["examples"]) == (
+        "broken",
+        2,
+        5,
+        ["1", "2"],
+    )
+    assert (first["is_stale"], second["is_stale"], second["table"]) == (False, True, "s3://others/x")
+    assert (second["within_s"], second["usual_rows"], second["broken_since"]) == (900, None, None)
+    one = weir("expectations", "orders")
+    assert one.code == 1 and "id is unique" in one.out and "2 keys are repeated, in 5 rows: 1 · 2" in one.out
+    assert "s3://others/x" not in one.out and "No living host" not in one.out
+    assert "No living host judges 1 expectation" in weir("expectations").out
+    assert weir("expectations", "nothing").code == 3
+    causes = {each["cause"] for each in weir("health", "--json").document["attention"]}
+    assert {"broken_expectation", "unknown_expectation"} <= causes
+
+
 # -- health -----------------------------------------------------------------------------------------------------------
 
 
@@ -441,7 +473,7 @@ def test_stream_shows_one(weir: Weir, store: ControlStore) -> None:
 def test_a_failure_of_a_known_kind_says_cause_and_remedy(weir: Weir, store: ControlStore) -> None:
     assert weir("stream", "fails", "--json").document["failures"][0]["faults"] == [], "nobody knows this one"
     seen = store.observed()["fails"]
-    lease = store.acquire(stream_resource("fails"), seen.host_id, ttl_s=60, now=seen.observed_at)
+    lease = store.acquire(stream_resource("fails"), seen.host_id, ttl_s=60)
     known = replace(ERROR, error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE")
     store.observe(replace(seen, failures=(known,)), token=lease.token)
     (fault,) = weir("stream", "fails", "--json").document["failures"][0]["faults"]
@@ -455,7 +487,7 @@ def test_a_failure_of_a_known_kind_says_cause_and_remedy(weir: Weir, store: Cont
 
 def test_a_stream_that_does_not_run_has_no_rate_and_its_last_is_said(weir: Weir, store: ControlStore) -> None:
     seen = store.observed()["flows"]
-    lease = store.acquire(stream_resource("flows"), seen.host_id, ttl_s=60, now=seen.observed_at)
+    lease = store.acquire(stream_resource("flows"), seen.host_id, ttl_s=60)
     assert "in 2.5 rows/s" in weir("stream", "flows").out
     store.observe(replace(seen, state=StreamState.STOPPED), token=lease.token)
     assert weir("stream", "flows", "--json").document["input_rows_per_s"] is None
@@ -474,6 +506,44 @@ def test_an_act_carries_who_and_why_into_the_audit_trail(weir: Weir, store: Cont
     before = store.desired()["flows"].generation
     assert weir("restart", "flows", "--reason", "once more").code == 0
     assert store.desired()["flows"].generation > before
+
+
+def test_a_restart_with_other_settings_says_what_changes_and_they_stay(weir: Weir, store: ControlStore) -> None:
+    slower = ("--set", "trigger=30 seconds", "--set", "spark.sql.shuffle.partitions=8")
+    row = {"key": "trigger", "declared": "5 seconds", "now": "5 seconds", "after": "30 seconds", "note": None}
+    (told,) = weir("restart", "flows", *slower, "--dry-run", "--json").document
+    assert (told["settings"][0], store.desired()["flows"].overrides) == (row, {})
+    assert "30 seconds" in weir("restart", "flows", *slower, "--dry-run").out
+    assert weir("restart", "flows", *slower, "--reason", "r", "--json").document["settings"][0] == row
+    assert weir("stop", "flows", "--reason", "r").code == weir("start", "flows", "--reason", "r").code == 0
+    assert store.desired()["flows"].overrides == {"trigger": "30 seconds", "spark.sql.shuffle.partitions": "8"}
+    shown = weir("stream", "flows", "--json").document
+    assert (shown["trigger_interval_ms"], shown["overrides"][0]["declared"]) == (30_000, "5 seconds")
+    assert "trigger 30 seconds (declared: 5 seconds)" in weir("stream", "flows").out
+    assert weir("restart", "flows", "--set", "trigger=1 minute", "--reason", "r").code == 0
+    assert store.desired()["flows"].overrides == {"trigger": "1 minute", "spark.sql.shuffle.partitions": "8"}
+    assert weir("restart", "flows", "--declared", "--reason", "r").code == 0
+    assert store.desired()["flows"].overrides == {}
+    assert weir("stream", "flows", "--json").document["overrides"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("restart", "flows", "--set", "trigger"), "is no setting"),
+        (("restart", "flows", "--set", "trigger=often"), "is not understood"),
+        (("restart", "flows", "--set", "maxFilesPerTrigger=1"), "cannot be set on flows"),
+        (("restart", "--all", "--set", "trigger=1 minute"), "settings are those of one stream"),
+        (("stop", "flows", "--set", "trigger=1 minute"), "settings are those of one stream"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    weir: Weir, store: ControlStore, words: tuple[str, ...], said: str
+) -> None:
+    before = store.desired()
+    answer = weir(*words, "--reason", "r")
+    assert (answer.code, store.desired()) == (2, before)
+    assert said in " ".join(answer.err.replace("│", " ").split())
 
 
 def test_an_act_without_a_live_host_says_so(weir: Weir, store: ControlStore) -> None:
@@ -719,14 +789,13 @@ def test_a_stream_is_drained_and_says_so(weir: Weir, store: ControlStore) -> Non
     told = weir("streams", "--json").document
     (found,) = [each for each in told if each["name"] == "flows"]
     assert (found["desired"], found["state"]) == ("DRAINED", "RUNNING")
-    assert found["because"].endswith(
-        "it stops at a trigger with nothing to read: " + store.desired()["flows"].actor + " asked for it"
-    )
+    assert "; it stops once it has read what was there" in found["because"]
+    assert found["because"].endswith(f"ago, when {store.desired()['flows'].actor} asked for it")
     left = weir("drain", "--all", "--dry-run", "--json").document
     assert {
         "name": "flows",
         "asked": False,
-        "left_out": "It stops by itself at a trigger with nothing to read.",
+        "left_out": "It stops by itself once it has read what was there.",
     } in left
 
 
@@ -737,6 +806,8 @@ def test_a_reset_is_previewed_and_refused_until_the_stream_stands_still(weir: We
     told = weir("reset", "fails", "--level", "reprocess", "--reason", "a bad batch")
     assert (told.code, "risk: fails keeps its rows" in told.out) == (4, True)
     assert "--confirm fails" in told.err
+    unconfirmed = weir("reset", "fails", "--level", "reprocess", "--reason", "a bad batch", "--json")
+    assert (unconfirmed.code, unconfirmed.document["level"]) == (4, "reprocess")
     assert store.jobs.newest(5) == [], "nothing was asked of a host"
     assert weir("reset", "nobody", "--level", "undo", "--dry-run").code == 3
     for odd in ((), ("--level", "from"), ("--level", "full", "--from", "3")):

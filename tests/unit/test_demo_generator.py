@@ -203,7 +203,7 @@ def test_stops_between_two_files(tmp_path: Path, number: signal.Signals) -> None
     with running(tmp_path) as process:
         wait_for_files(tmp_path, 26)
         process.send_signal(number)
-        said, complaint = process.communicate(timeout=10)
+        said, complaint = process.communicate(timeout=60)
     assert process.returncode == 0
     assert said.startswith("generator stopped after")
     assert complaint == ""

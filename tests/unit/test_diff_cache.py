@@ -184,7 +184,7 @@ def test_a_failure_reaches_everybody_who_waits_and_is_not_kept() -> None:
 
     def fails(*_: Any) -> VersionDiff:
         calls.append(1)
-        go.wait(5)
+        go.wait(60)
         raise DiffError("no")
 
     differences = Differences(compute=fails)

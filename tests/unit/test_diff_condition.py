@@ -1,12 +1,13 @@
 """Which rows satisfy a condition, without the table they come from."""
 
 import math
+import re
 
 import pyarrow as pa
 import pytest
 
 from backend.diff.compare import NetQuery, net_changes
-from backend.diff.condition import check_row_condition, require_fit, satisfied
+from backend.diff.condition import check_row_condition, check_value, computed, fields_of, require_fit, satisfied
 from backend.duckdb_session import CancelToken
 from backend.errors import QueryError
 
@@ -59,6 +60,44 @@ def test_what_cannot_be_computed_is_the_condition_s_fault(text: str, said: str, 
     with pytest.raises(QueryError) as caught:
         asked(text)
     assert said in caught.value.message and caught.value.hint.startswith(hint)
+
+
+def valued(text: str, target: str) -> list[object]:
+    value = check_value(text, COLUMNS.names)
+    table = pa.Table.from_pylist(ROWS, COLUMNS).select(fields_of(value, target))
+    rows = table.combine_chunks().to_struct_array().combine_chunks()
+    found = list(computed(value, target, [rows[:0], rows[:1], rows[1:]]))
+    assert {answer.type for answer in found} == {COLUMNS.field(target).type}
+    return [each for answer in found for each in answer.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "values"),
+    [
+        ("coalesce(row_id, 0) + 1", "row_id", [2, 3, 1]),
+        ("'unknown' -- of no column", "v", ["unknown"] * 3),
+        ("NULL", "rows", [None] * 3),
+        ("TRY_CAST(v AS DOUBLE)", "f", [None, 7.0, None]),
+        ("rows.row_id * 1.5", "v", ["1.5", "3.0", None]),
+        ("CASE WHEN v = 'x' THEN f ELSE row_id END", "f", [pytest.approx(math.nan, nan_ok=True), 2.0, None]),
+    ],
+)
+def test_a_value_for_each_row_has_the_type_of_its_column(text: str, target: str, values: list[object]) -> None:
+    assert valued(text, target) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sum(row_id)", "has an aggregate"),
+        ("(SELECT 1)", "a subquery is not allowed"),
+        ("v", "the value cannot be computed: Could not convert string 'x' to INT64"),
+        ("random()", "'random' is not allowed"),
+    ],
+)
+def test_what_is_no_value_of_a_column_is_refused(text: str, said: str) -> None:
+    with pytest.raises(QueryError, match=re.escape(said)):
+        valued(text, "row_id")
 
 
 def test_types_are_looked_at_before_there_is_a_row() -> None:

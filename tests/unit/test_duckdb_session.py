@@ -63,7 +63,7 @@ def test_every_database_is_empty_bounded_and_gone_with_its_spill(is_ahead: bool)
             assert spills[-1].is_dir()
     assert len(set(spills)) == 3
     for closed in databases.closed:
-        closed.result(timeout=10)
+        closed.result(timeout=60)
     assert not any(spill.exists() for spill in spills)
 
 
@@ -103,7 +103,7 @@ def test_an_error_leaves_as_one_of_the_diff_and_its_database_is_closed() -> None
         session(CancelToken(), databases=databases) as connection,
     ):
         connection.execute("SELECT * FROM nowhere")
-    databases.closed[0].result(timeout=10)
+    databases.closed[0].result(timeout=60)
     with pytest.raises(duckdb.ConnectionException, match="closed"):
         connection.execute("SELECT 1")
     with (

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
 from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
@@ -233,3 +234,53 @@ def test_a_cause_is_told_once_and_its_victims_are_named() -> None:
     (item,) = of(stale, streams=(stopped, starved))
     assert item.cause is Cause.STOPPED_STREAM
     assert item.what.endswith("It starves gold_orders.")
+
+
+# expectations on tables --------------------------------------------------------------------------------------------
+
+KEY = TableExpectation("/lake/silver/orders", "silver_orders", Kind.UNIQUE, columns=("id",))
+DAILY = replace(KEY, kind=Kind.ROWS_PER_DAY, columns=())
+TIMED = replace(KEY, kind=Kind.FRESH, columns=(), within_s=900)
+BROKEN = Finding(State.BROKEN, broken_keys=1, broken_rows=2, examples=("7",))
+
+
+def judged(*findings: tuple[TableExpectation, Finding], host: str = "host-1") -> list[AttentionItem]:
+    said = [Judgement(expected, finding, host, NOW, NOW - HOUR) for expected, finding in findings]
+    return list(attention([FRESH], (RUNNING,), (ALIVE,), judgements=said, now=NOW, rules=RULES))
+
+
+def test_a_broken_expectation_is_a_warning_on_its_table() -> None:
+    (item,) = judged((KEY, BROKEN), (TIMED, Finding(State.MET)))
+    assert (item.severity, item.cause, item.kind) == (Severity.WARNING, Cause.BROKEN_EXPECTATION, "table")
+    assert (item.subject, item.since) == ("silver/orders", NOW - HOUR)
+    assert item.what == "Expected: id is unique. Found: 1 key is repeated, in 2 rows: 7."
+
+
+def test_what_cannot_be_told_is_a_note_unless_the_table_is_only_young() -> None:
+    (item,) = judged((KEY, Finding(State.UNKNOWN, "1.2 TB, limit 10 GB")))
+    assert (item.severity, item.cause) == (Severity.NOTE, Cause.UNKNOWN_EXPECTATION)
+    assert "not judged: 1.2 TB, limit 10 GB" in item.what
+    assert judged((DAILY, Finding(State.UNKNOWN, "3 of 7 days", is_early=True))) == []
+
+
+def test_a_host_that_is_away_leaves_what_it_found_and_says_so() -> None:
+    broken, met = judged((KEY, BROKEN), (TIMED, Finding(State.MET, last_data_at=NOW)), host="gone")
+    assert broken.severity is Severity.WARNING and "Last judged just now: its host is away." in broken.what
+    assert met.cause is Cause.UNKNOWN_EXPECTATION and "its host is away" in met.what
+    (group,) = grouped(judged((KEY, BROKEN), (DAILY, BROKEN), host="gone"))
+    assert "(id is unique, last judged just now; as many new rows" in group.what
+
+
+def test_a_table_whose_freshness_is_expected_is_not_stale_by_the_general_limit() -> None:
+    old = replace(FRESH, last_commit_at=NOW - timedelta(days=3))
+    week = Judgement(replace(TIMED, within_s=7 * 86_400), Finding(State.MET, last_data_at=NOW), "host-1", NOW)
+    assert len(of(old)) == 1
+    assert attention([old], (RUNNING,), (ALIVE,), judgements=[week], now=NOW, rules=RULES) == ()
+
+
+def test_several_broken_expectations_are_one_line_by_tables() -> None:
+    (group,) = grouped(judged((KEY, BROKEN), (TIMED, replace(BROKEN, last_data_at=NOW - HOUR))))
+    assert group.what == "1 table breaks 2 expectations: silver/orders (id is unique; new data every 15 min)."
+    other = replace(KEY, uri="/lake/x", table="x")
+    (both,) = grouped(judged((KEY, BROKEN), (other, BROKEN), (replace(other, columns=("b",)), BROKEN)))
+    assert both.what == "2 tables break 3 expectations: silver/orders, x."

@@ -21,7 +21,7 @@ class Reader:
 
     def __call__(self, ref: TableRef) -> Evidence:
         if self.held:
-            assert self.go_on.acquire(timeout=10)
+            assert self.go_on.acquire(timeout=60)
         self.read.append(ref.name)
         if ref.name in self.broken:
             raise StorageError("the disk does not answer")

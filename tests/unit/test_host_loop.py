@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,22 +12,26 @@ from structlog.testing import capture_logs
 
 from backend.errors import StoreError
 from backend.settings import load_settings
+from backend.store.clock import StoreClock, elapsed
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.model import StreamDeclaration, StreamState
-from pipelines.host.__main__ import Loop
-from pipelines.host.fleet import utc_now
+from backend.streams.status import statuses
+from pipelines.host.loop import Loop
 from pipelines.host.metrics import HostMetrics
+from pipelines.host.ownership import RAN_OUT
 from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
 from pipelines.spark.failures import SparkLostError, StreamStartError
 from pipelines.spark.runtime import QueryFailure, QueryState, RunningQuery
 from tests.processes import wait_until
 
+TTL_S = 2.0
 NAMES = ("bronze", "silver", "gold")
 
 
-def declaration(name: str) -> StreamDeclaration:
-    return StreamDeclaration(name, "", "x", f"/l/{name}", name, (), None, 1_000, f"/c/{name}")
+def declaration(name: str, host: str = "") -> StreamDeclaration:
+    tags = {"host": host} if host else {}
+    return StreamDeclaration(name, "", "x", f"/l/{name}", name, (), None, 1_000, f"/c/{name}", tags=tags)
 
 
 class Runner:
@@ -40,27 +44,33 @@ class Runner:
         self.slow_stop: dict[str, threading.Event] = {}
         self.slow_start: dict[str, threading.Event] = {}
         self.started: list[str] = []
+        self.overrides: dict[str, dict[str, str]] = {}
         self.cuts: list[str] = []
+        self.until: dict[str, float] = {}
         self.lost = False
 
-    def start(self, name: str) -> RunningQuery:
+    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
         if name in self.slow_start:
-            self.slow_start[name].wait(10)
+            self.slow_start[name].wait(60)
         if name in self.broken:
             raise StreamStartError("no such column", error_class="UNRESOLVED_COLUMN")
         self.started.append(name)
+        self.overrides[name] = dict(overrides)
         self.failures.pop(name, None)
         self.active[name] = RunningQuery(name, f"query-{name}", f"run-{len(self.started)}")
         return self.active[name]
 
     def stop(self, name: str, *, timeout_s: float) -> None:
         if name in self.slow_stop:
-            self.slow_stop[name].wait(10)
+            self.slow_stop[name].wait(60)
         self.active.pop(name, None)
 
     def cut(self, name: str) -> None:
         self.cuts.append(name)
         self.active.pop(name, None)
+
+    def hold(self, name: str, until: float) -> None:
+        self.until[name] = until
 
     def poll(self, name: str) -> QueryState:
         if self.lost:
@@ -78,7 +88,7 @@ class Runner:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlStore]:
     monkeypatch.setenv("WEIR_HOME", str(tmp_path))
-    for key, value in {"LEASE_TTL_S": 1, "BACKOFF_INITIAL_S": 0.05, "MAX_RESTARTS": 2, "STOP_TIMEOUT_S": 5}.items():
+    for key, value in {"LEASE_TTL_S": TTL_S, "BACKOFF_INITIAL_S": 0.05, "MAX_RESTARTS": 2, "STOP_TIMEOUT_S": 5}.items():
         monkeypatch.setenv(f"WEIR_HOST__{key}", str(value))
     opened = ControlStore.open(load_settings())
     declare(opened, tuple(map(declaration, NAMES)), datetime.now(UTC))
@@ -86,12 +96,30 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlSt
     opened.close()
 
 
-def host_on(store: ControlStore, runner: Runner, clock: Callable[[], datetime] = utc_now) -> StreamHost:
-    now = datetime.now(UTC)
-    return StreamHost(load_settings(), store, runner, tuple(map(declaration, NAMES)), new_heartbeat(now), clock)
+def host_on(store: ControlStore, runner: Runner, elapsed: Callable[[], float] = elapsed) -> StreamHost:
+    now, declared = datetime.now(UTC), tuple(map(declaration, NAMES))
+    return StreamHost(load_settings(), store, runner, declared, new_heartbeat(now), StoreClock(store.now), elapsed)
 
 
-def tick_until(host: StreamHost, condition: Callable[[], bool], *, limit_s: float = 5) -> None:
+def hosts_on(store: ControlStore, count: int) -> list[StreamHost]:
+    return [host_on(store, Runner()) for _ in range(count)]
+
+
+def all_tick_until(hosts: Sequence[StreamHost], condition: Callable[[], bool], *, limit_s: float = 60) -> None:
+    def ticked() -> bool:
+        for host in hosts:
+            host.tick()
+        time.sleep(0.02)
+        return condition()
+
+    wait_until(ticked, lambda: str([running(host) for host in hosts]), limit_s=limit_s)
+
+
+def running(host: StreamHost) -> set[str]:
+    return set(host.runner.active)  # type: ignore[attr-defined]
+
+
+def tick_until(host: StreamHost, condition: Callable[[], bool], *, limit_s: float = 60) -> None:
     def ticked() -> bool:
         if condition():
             return True
@@ -115,9 +143,8 @@ def ask(store: ControlStore, name: str, action: str) -> None:
 
 def test_starts_and_failures_are_counted_once_each(store: ControlStore) -> None:
     runner, metrics = Runner(), HostMetrics()
-    now = datetime.now(UTC)
-    declared = tuple(map(declaration, NAMES))
-    host = StreamHost(load_settings(), store, runner, declared, new_heartbeat(now), recorded=metrics.observed)
+    host = host_on(store, runner)
+    host.recorded = metrics.observed
     runner.broken = {"bronze"}
 
     def count(kind: str, stream: str) -> float | None:
@@ -175,19 +202,19 @@ def test_restart_is_a_new_run_and_leaves_the_others_alone(store: ControlStore) -
     assert len(runner.started) == 4
 
 
-def test_a_drained_stream_stops_once_a_later_trigger_had_nothing_to_read(store: ControlStore) -> None:
-    idle: dict[str, datetime] = {}
+def test_a_drained_stream_stops_once_it_has_read_what_was_there(store: ControlStore) -> None:
+    read: dict[str, datetime] = {}
     host = host_on(store, Runner())
-    host.idle_at = idle.get
+    host.read_until = read.get
     tick_until(host, all_running(store))
-    idle["silver"] = datetime.now(UTC)
+    read["silver"] = datetime.now(UTC)
 
     ask(store, "silver", "drain")
     for _ in range(5):
         host.tick()
     assert states(store) == dict.fromkeys(NAMES, "RUNNING"), "what came since then is not read yet"
 
-    idle["silver"] = datetime.now(UTC)
+    read["silver"] = datetime.now(UTC)
     tick_until(host, lambda: states(store)["silver"] == "STOPPED")
     for _ in range(5):
         host.tick()
@@ -240,14 +267,15 @@ def test_shutting_down_leaves_the_wishes_and_frees_the_leases(store: ControlStor
     tick_until(host_on(store, Runner()), all_running(store))
 
 
-def test_shutting_down_does_not_wait_for_ever(store: ControlStore) -> None:
+def test_shutting_down_does_not_wait_for_ever(store: ControlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_HOST__LEASE_TTL_S", "60")
     runner = Runner()
     host = host_on(store, runner)
     tick_until(host, all_running(store))
     runner.slow_stop["gold"] = threading.Event()
     began = time.monotonic()
     host.shut_down(0.1)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20
     assert set(store.leases()) == {stream_resource("gold")}, "what still runs keeps its lease until it expires"
     runner.slow_stop["gold"].set()
 
@@ -281,19 +309,140 @@ def test_a_second_host_waits_and_takes_over_after_the_lease_expires(store: Contr
     tick_until(second, lambda: {seen.host_id for seen in store.observed().values()} == {second.heartbeat.host_id})
 
 
+def test_a_stream_starts_with_what_a_person_set_also_after_a_failure_and_on_another_host(store: ControlStore) -> None:
+    slower = {"trigger": "1 minute"}
+    host = host_on(store, runner := Runner())
+    tick_until(host, all_running(store))
+    assert list(runner.overrides.values()) == [{}, {}, {}]
+    now, given = datetime.now(UTC), {"gold": slower}
+    store.request_all(("gold",), "restart", reason="test", actor="ann", now=now, overrides=given)
+    tick_until(host, lambda: runner.overrides["gold"] == slower and all_running(store)())
+    runner.overrides.clear()
+    runner.fail("gold")
+    tick_until(host, lambda: runner.overrides == {"gold": slower} and all_running(store)())
+    host.shut_down(5)
+    tick_until(host_on(store, other := Runner()), all_running(store))
+    assert (other.overrides["gold"], other.overrides["silver"]) == (slower, {})
+
+
+@pytest.mark.long
+def test_a_host_that_joins_gets_its_share_and_what_it_leaves_is_taken_over(store: ControlStore) -> None:
+    first, second = hosts_on(store, 2)
+    tick_until(first, all_running(store))
+    began = elapsed()
+    all_tick_until([first, second], lambda: len(running(first)) == 2 and len(running(second)) == 1)
+    assert elapsed() - began > 2 * TTL_S, "not before it has been there for two leases"
+    assert running(first) | running(second) == set(NAMES)
+    assert first.runner.cuts == [], "after its batch"  # type: ignore[attr-defined]
+    starts = len(first.runner.started) + len(second.runner.started)  # type: ignore[attr-defined]
+    until = elapsed() + TTL_S
+    all_tick_until([first, second], lambda: elapsed() > until)
+    assert len(first.runner.started) + len(second.runner.started) == starts == 4, "no more moves"  # type: ignore[attr-defined]
+    all_tick_until([second], lambda: running(second) == set(NAMES))  # the first one is dead
+    assert {seen.host_id for seen in store.observed().values()} == {second.heartbeat.host_id}
+
+
+@pytest.mark.long
+def test_a_stream_that_comes_back_is_what_the_other_host_left(store: ControlStore) -> None:
+    first, second = hosts_on(store, 2)
+    tick_until(first, all_running(store))
+    second.runner.broken = set(NAMES)  # type: ignore[attr-defined]
+    all_tick_until([first, second], lambda: "FAILED" in states(store).values())
+    (failed,) = [name for name, state in states(store).items() if state == "FAILED"]
+    second.shut_down(5)
+    all_tick_until([first], lambda: store.observed()[failed].host_id == first.heartbeat.host_id)
+    for _ in range(5):
+        first.tick()
+    assert states(store)[failed] == "FAILED", "it waits for a person"
+    assert first.runner.started.count(failed) == 1  # type: ignore[attr-defined]
+
+
+def test_what_a_host_gives_up_when_it_stops_is_spread_at_once(store: ControlStore) -> None:
+    first, second, third = hosts_on(store, 3)
+    tick_until(first, all_running(store))
+    for host in (second, third):
+        host.tick()
+    first.shut_down(5)
+    all_tick_until([second, third], all_running(store), limit_s=60)
+    assert sorted(map(len, (running(second), running(third)))) == [1, 2]
+
+
+def test_a_stream_runs_only_on_a_host_that_has_its_tags(store: ControlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = (declaration("bronze"), declaration("silver", "gpu"), declaration("gold", "gpu eu"))
+    declare(store, declared, datetime.now(UTC))
+
+    def host_with(*tags: str) -> StreamHost:
+        heartbeat = new_heartbeat(datetime.now(UTC), tags)
+        return StreamHost(load_settings(), store, Runner(), declared, heartbeat, StoreClock(store.now))
+
+    def because(name: str) -> str:
+        found = statuses(store, now=store.now(), heartbeat_stale_s=15)
+        return next(each.because for each in found if each.declaration.name == name)
+
+    plain = host_with("eu")
+    tick_until(plain, lambda: states(store) == {"bronze": "RUNNING"})
+    assert because("silver") == "silver has not been taken up by any host yet; no host with the tag gpu is up"
+    assert because("gold") == "gold has not been taken up by any host yet; no host with the tags eu and gpu is up"
+    gpu = host_with("gpu")
+    all_tick_until([plain, gpu], lambda: states(store) == {"bronze": "RUNNING", "silver": "RUNNING"})
+    assert "tag" not in because("silver")
+    both = host_with("gpu", "eu")
+    all_tick_until([plain, gpu, both], all_running(store))
+    assert [running(host) for host in (plain, gpu, both)] == [{"bronze"}, {"silver"}, {"gold"}]
+    both.shut_down(5)
+    all_tick_until([plain, gpu], lambda: states(store)["gold"] == "STOPPED")
+    assert running(plain) | running(gpu) == {"bronze", "silver"}
+
+
 def test_a_host_that_lost_its_leases_cuts_its_queries_and_writes_no_more(store: ControlStore) -> None:
-    first = host_on(store, losing := Runner())
-    second = host_on(store, Runner(), lambda: utc_now() + timedelta(seconds=2))
-    tick_until(first, all_running(store))  # and is frozen for longer than its leases last
+    """Its stopwatch stood still, as if its machine had slept: the store alone tells it."""
+    stood = [elapsed()]
+    first = host_on(store, losing := Runner(), lambda: stood[0])
+    second = host_on(store, Runner())
+    tick_until(first, all_running(store))
     tick_until(second, lambda: set(second.runner.active) == set(NAMES))  # type: ignore[attr-defined]
     tick_until(second, all_running(store))
+    stood[0] += TTL_S / 2  # a renewal is due, and nothing has run out
     tick_until(first, lambda: not losing.active)
     first.tick()
     assert sorted(losing.cuts) == sorted(NAMES)
     assert {seen.host_id for seen in store.observed().values()} == {second.heartbeat.host_id}
 
 
-def test_a_silent_store_stops_nothing_and_is_said_once(store: ControlStore, tmp_path: Path) -> None:
+def test_a_host_that_was_frozen_cuts_its_queries_before_it_asks_the_store(store: ControlStore) -> None:
+    slept = [0.0]
+    host = host_on(store, runner := Runner(), lambda: elapsed() + slept[0])
+    tick_until(host, all_running(store))
+    tokens = {name: lease.token for name, lease in store.leases().items()}
+    runs = {name: seen.run_id for name, seen in store.observed().items()}
+    slept[0] = TTL_S * 0.9
+    with capture_logs() as lines:
+        host.tick()
+        assert said(lines, "stream_")[: len(NAMES)] == ["stream_lost"] * len(NAMES)
+        tick_until(host, lambda: all_running(store)() and not any(_runs(store).items() & runs.items()))
+    assert sorted(runner.cuts) == sorted(NAMES)
+    assert {name: lease.token for name, lease in store.leases().items()} == {name: tokens[name] + 1 for name in tokens}
+    assert "COMPLETED" not in {line.get("state") for line in lines}
+
+
+def _runs(store: ControlStore) -> dict[str, str | None]:
+    return {name: seen.run_id for name, seen in store.observed().items()}
+
+
+def test_queries_are_held_for_less_than_their_leases_last(store: ControlStore) -> None:
+    host = host_on(store, runner := Runner())
+    tick_until(host, all_running(store))
+    before, held = elapsed(), dict(runner.until)
+    for lease in store.leases().values():
+        left_s = (lease.expires_at - store.now()).total_seconds()
+        assert held[lease.resource.removeprefix("stream/")] - before < left_s
+    tick_until(host, lambda: all(runner.until[name] > held[name] for name in NAMES))
+
+
+def test_a_silent_store_stops_nothing_and_is_said_once(
+    store: ControlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_HOST__LEASE_TTL_S", "60")
     runner = Runner()
     host = host_on(store, runner)
     tick_until(host, all_running(store))
@@ -313,11 +462,32 @@ def test_a_silent_store_stops_nothing_and_is_said_once(store: ControlStore, tmp_
         ask(store, "gold", "stop")
         wait_until(lambda: states(store)["gold"] == "STOPPED", "the stream is stopped")
         stop.set()
-        loop.join(5)
+        loop.join(60)
     engine.dispose()
     assert metrics.registry.get_sample_value("weir_host_store_up") == 1
     assert states(store) == {"bronze": "RUNNING", "silver": "RUNNING", "gold": "STOPPED"}
     assert said(lines, "store_") == ["store_silent", "store_back"]
+
+
+def test_a_store_that_is_silent_for_longer_than_leases_last_has_the_streams_cut_and_run_anew(
+    store: ControlStore,
+) -> None:
+    host = host_on(store, runner := Runner())
+    tick_until(host, all_running(store))
+    stop, engine, began = threading.Event(), sa.create_engine(store.shown_url), elapsed()
+    loop = threading.Thread(target=Loop(host, stop, interval_s=0.02).run)
+    with capture_logs() as lines:
+        _sql(engine, "ALTER TABLE lease RENAME TO away")
+        loop.start()
+        wait_until(lambda: not runner.active, "all are cut")
+        assert elapsed() - began > 0.3, "not before"
+        _sql(engine, "ALTER TABLE away RENAME TO lease")
+        wait_until(lambda: len(runner.active) == 3 and all_running(store)(), "all run again")
+        stop.set()
+        loop.join(60)
+    engine.dispose()
+    assert {line["reason"] for line in lines if line["event"] == "stream_lost"} == {RAN_OUT}
+    assert "COMPLETED" not in {line.get("state") for line in lines}
 
 
 def said(lines: Sequence[Mapping[str, object]], prefix: str) -> list[str]:

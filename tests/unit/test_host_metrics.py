@@ -4,6 +4,7 @@ import json
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 
 from backend.docs_table import with_table
 from backend.errors import SettingsError, StoreError
+from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
 from backend.metrics import OF_HOST, docs_table
 from backend.settings import load_settings
 from backend.streams.model import Progress
@@ -111,6 +113,16 @@ def test_a_batch_counts_once_though_the_store_is_asked_twice(metrics: HostMetric
     writer.flush()
     assert value(written(metrics), "weir_stream_input_rows_total", stream="silver") == 300
     assert value(written(metrics), "weir_host_progress_queue_length") == 0
+
+
+def test_a_broken_expectation_on_a_table_is_a_gauge_and_an_unknown_one_is_absent(metrics: HostMetrics) -> None:
+    expected = TableExpectation("/lake/orders", "gold_orders", Kind.UNIQUE, columns=("order_id",))
+    labels = {"table": "gold_orders", "expectation": "unique(order_id)"}
+    told = []
+    for state in (State.UNKNOWN, State.BROKEN, State.MET, State.UNKNOWN):
+        metrics.judged(Judgement(expected, Finding(state), "host-a", datetime.now(UTC)))
+        told.append(value(written(metrics), "weir_table_expectation_broken", **labels))
+    assert told == [None, 1, 0, None]
 
 
 def test_it_is_served_until_the_end_with_the_process_and_its_jvm() -> None:

@@ -25,19 +25,22 @@ WANTED = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident", 60.0)
 @dataclass
 class Runner:
     """Jobs that wait until `release`d, cancelled, or broken; `deaf` ones do not hear a cancel, what one with `has_part`
-    had found can be read."""
+    had found can be read, and `changing` ones are beyond a cancel."""
 
     release: threading.Event = field(default_factory=threading.Event)
     problem: Exception | None = None
     deaf: bool = False
     has_part: bool = False
+    changing: bool = False
+    said: str = ""
+    asked_to_stop: threading.Event = field(default_factory=threading.Event)
     started: list[str] = field(default_factory=list)
     cancelled: dict[str, float] = field(default_factory=dict)
     forgotten: list[str] = field(default_factory=list)
     at_work: int = 0
     most_at_work: int = 0
 
-    def run(self, job: Job) -> str:
+    def run(self, job: Job) -> JobEnd:
         self.started.append(job.job_id)
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
@@ -47,9 +50,13 @@ class Runner:
                     raise JobCancelled
             if self.problem is not None:
                 raise self.problem
-            return self.result_uri(job)
+            return JobEnd(JobState.DONE, self.result_uri(job), said=self.said)
         finally:
             self.at_work -= 1
+
+    def stops_short(self, job_id: str) -> bool:
+        self.asked_to_stop.set()
+        return not self.changing
 
     def cancel(self, job_id: str) -> None:
         self.cancelled.setdefault(job_id, time.monotonic())
@@ -185,6 +192,20 @@ def test_a_cancelled_job_is_over_within_a_second_and_leaves_no_result(
     assert until(store, job, is_in(JobState.CANCELLED)).result_uri is None
 
 
+def test_a_job_that_changes_tables_is_carried_through(store: ControlStore, start: Callable[..., JobHost]) -> None:
+    runner = Runner(changing=True, said="12 of 15 rows sent again")
+    start(runner)
+    job = ask(store, kind=JobKind.REQUEUE)
+    until(store, job, is_in(JobState.RUNNING))
+    store.jobs.cancel(job.job_id, actor="bob", reason="typo", now=datetime.now(UTC))
+    wait_until(runner.asked_to_stop.is_set, "the host looks whether it can be ended")
+    runner.release.set()
+    assert until(store, job, lambda found: found.state.is_over).state is JobState.DONE
+    entry = store.audit_entries()[0]
+    assert (entry.action, entry.actor, entry.subject) == ("requeue done", "ann", "orders")
+    assert entry.detail == f"job {job.job_id}: 12 of 15 rows sent again"
+
+
 def test_a_job_ends_at_its_time_limit(store: ControlStore, start: Callable[..., JobHost]) -> None:
     runner = Runner()
     start(runner)
@@ -248,10 +269,9 @@ def abandoned(store: ControlStore, job: Job, attempts: int) -> None:
     """The job as hosts leave it that were killed so many times."""
     long_ago = datetime.now(UTC) - timedelta(minutes=1)
     for number in range(attempts):
-        lease = store.acquire(job_resource(job.job_id), f"dead-{number}", ttl_s=1, now=long_ago)
+        lease = store.acquire(job_resource(job.job_id), f"dead-{number}", ttl_s=-1)
         assert lease is not None
         store.jobs.begin(lease, job.job_id, now=long_ago)
-        long_ago += timedelta(seconds=2)
 
 
 def test_a_job_whose_host_was_killed_is_begun_once_more(store: ControlStore, start: Callable[..., JobHost]) -> None:
@@ -293,10 +313,11 @@ def test_a_host_that_lost_its_lease_stops_and_writes_nothing(
     host = start(runner, "host-a")
     job = ask(store)
     until(store, job, is_in(JobState.RUNNING))
-    later = datetime.now(UTC) + timedelta(minutes=1)
-    taken = store.acquire(job_resource(job.job_id), "host-b", ttl_s=600, now=later)
+    resource = job_resource(job.job_id)
+    store.renew(store.leases()[resource], ttl_s=-1)  # as if the host had been frozen for long
+    taken = store.acquire(resource, "host-b", ttl_s=600)
     assert taken is not None
-    store.jobs.begin(taken, job.job_id, now=later)
+    store.jobs.begin(taken, job.job_id, now=datetime.now(UTC))
     until(store, job, lambda _: job.job_id in runner.cancelled)
     runner.release.set()
     wait_until(lambda: not host.busy, "the job's thread has ended")
@@ -312,7 +333,7 @@ def test_old_results_are_deleted(settings: Settings, store: ControlStore) -> Non
     runner = Runner()
     runner.release.set()
     host = JobHost(settings, store, runner, "host-a", clock=lambda: datetime.now(UTC) - timedelta(days=30))
-    lease = store.acquire(job_resource(job.job_id), "host-a", ttl_s=1, now=datetime.now(UTC))
+    lease = store.acquire(job_resource(job.job_id), "host-a", ttl_s=1)
     assert lease is not None
     store.jobs.begin(lease, job.job_id, now=datetime.now(UTC))
     store.jobs.end(lease, job.job_id, JobEnd(JobState.DONE, "/x"), now=datetime.now(UTC) - timedelta(days=8))

@@ -95,12 +95,12 @@ def test_a_value_is_made_once_however_many_ask_for_it():
     def make() -> int:
         made.append(threading.get_ident())
         begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(60)
         return 7
 
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(cache.get_or_make, "a", make)
-        assert begun.wait(10)
+        assert begun.wait(60)
         others = [pool.submit(cache.get_or_make, "a", make) for _ in range(7)]
         assert cache.get_or_make("b", lambda: 8) == 8  # another key does not wait
         may_end.set()
@@ -114,12 +114,12 @@ def test_whoever_waited_for_a_failure_tries_itself():
 
     def fail() -> int:
         begun.set()
-        assert may_fail.wait(10)
+        assert may_fail.wait(60)
         raise ValueError
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cache.get_or_make, "a", fail)
-        assert begun.wait(10)
+        assert begun.wait(60)
         second = pool.submit(cache.get_or_make, "a", lambda: 7)
         may_fail.set()
         assert isinstance(first.exception(10), ValueError)
@@ -131,7 +131,7 @@ def test_many_threads_at_once_keep_the_bound_and_mix_nothing_up():
     start = threading.Barrier(8)
 
     def work(seed: int) -> None:
-        start.wait(10)
+        start.wait(60)
         for step in range(1_000):
             key = (seed * 7_919 + step * 31) % 200
             assert cache.get_or_make(key, lambda key=key: key * 3 + 1) == key * 3 + 1

@@ -33,7 +33,7 @@ LONG_AGO = replace(BROKE, failed_at=NOW - timedelta(seconds=601))
 ABSENT, STARTING, STOPPING, ENDED = (Live(Phase(name)) for name in ("ABSENT", "STARTING", "STOPPING", "ENDED"))
 ACTIVE = Live(Phase.ACTIVE, "q", "r")
 FAILED = Live(Phase.FAILED, "q", "r", BROKE)
-CAUGHT_UP = replace(ACTIVE, idle_at=NOW + timedelta(seconds=1))
+CAUGHT_UP = replace(ACTIVE, read_until=NOW + timedelta(seconds=1))
 
 
 def want(state: str, generation: int = 1) -> Desired:
@@ -107,7 +107,7 @@ TABLE = [
     ("stopped, then started", want("RUNNING", 3), seen("STOPPING"), ABSENT, ["STARTING/3", "Start"]),
     # stopped once it has caught up
     ("reads on until it has caught up", want("DRAINED", 2), seen("RUNNING"), ACTIVE, []),
-    ("was idle before that was asked", want("DRAINED", 2), seen("RUNNING"), replace(ACTIVE, idle_at=NOW), []),
+    ("had read all before that was asked", want("DRAINED", 2), seen("RUNNING"), replace(ACTIVE, read_until=NOW), []),
     ("has caught up", want("DRAINED", 2), seen("RUNNING"), CAUGHT_UP, ["STOPPING/1", "Stop"]),
     ("stops, caught up", want("DRAINED", 2), seen("STOPPING"), CAUGHT_UP, ["Stop"]),
     ("is stopped, caught up", want("DRAINED", 2), seen("STOPPING"), ABSENT, ["STOPPED/2"]),

@@ -138,10 +138,13 @@ def store(tmp_path: Path) -> Iterator[ControlStore]:
     store.close()
 
 
-def test_nobody_starts_a_stream_that_is_being_reset(store: ControlStore) -> None:
-    wanted = JobRequest(JobKind.RESET, "silver", "reset silver", json.dumps({}), "ana", "a bad batch", 60)
-    job = store.jobs.submit(wanted, now=NOW)
-    with pytest.raises(StreamRefusedError, match="it is being reset"):
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [(JobKind.RESET, "it is being reset"), (JobKind.REQUEUE, "rows of its quarantine are being sent again")],
+)
+def test_nobody_starts_a_stream_whose_tables_are_being_changed(store: ControlStore, kind: JobKind, why: str) -> None:
+    job = store.jobs.submit(JobRequest(kind, "silver", "f1", json.dumps({}), "ana", "a bad batch", 60), now=NOW)
+    with pytest.raises(StreamRefusedError, match=why):
         store.request("silver", "start", reason="go on", actor="ben", now=NOW)
     assert store.request("silver", "stop", reason="rest", actor="ben", now=NOW).state is DesiredState.STOPPED
     store.jobs.cancel(job.job_id, actor="ana", reason="no", now=NOW)

@@ -74,3 +74,9 @@ def test_a_misspelled_section_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_HOME", "")
     assert load_settings().home == Path(".weir").absolute()
+
+
+def test_a_tag_of_a_host_is_one_word() -> None:
+    assert load_settings(host={"tags": ["eu", "gpu-2"]}).host.tags == ["eu", "gpu-2"]
+    with pytest.raises(SettingsError, match="one word"):
+        load_settings(host={"tags": ["eu gpu"]})

@@ -1,6 +1,9 @@
 """Batches as points of a chart, against naive recounts."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from random import Random
 from statistics import fmean
 
 import pytest
@@ -8,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
-from backend.streams.batches import dropped_rows, expectation_totals, phases_ms, points_of, versions_of
 from backend.streams.model import ExpectationCount, Progress
+from backend.streams.progress.batches import expectation_totals, phases_ms, versions_of
+from backend.streams.progress.points import DAY_S, plan_grain, points_of, points_over
+from backend.streams.progress.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
@@ -40,12 +45,12 @@ events = st.lists(
 def test_points_leave_out_no_batch_and_keep_each_mean(found: list[Progress], most: int) -> None:
     points = points_of(found, most=most)
 
-    assert sum(each.batches for each in points.bins) == len(found) == len(points.batches)
+    assert sum(each.batches for each in points.bins) == len(found) == points.batches
     assert points.mean_rows == (pytest.approx(fmean(each.num_input_rows for each in found)) if found else None)
     rows = sum(each.input_rows * each.batches for each in points.bins)
     assert rows == pytest.approx(sum(each.num_input_rows for each in found))
     known = [each.rows_dropped_by_watermark for each in found if each.rows_dropped_by_watermark is not None]
-    assert dropped_rows(found) == (sum(known) if known else None)
+    assert points.dropped_rows == (sum(known) if known else None)
 
 
 @given(events, st.integers(1, 40))
@@ -56,6 +61,15 @@ def test_a_point_never_spans_two_runs(found: list[Progress], most: int) -> None:
         assert {one.run_id for one in inside} == {each.run_id}
         assert (inside[0].batch_id, inside[-1].batch_id) == (each.first_batch, each.last_batch)
     assert not left
+
+
+def test_two_runs_in_one_span_stand_apart() -> None:
+    """At one place their bars would be stacked: twice as long a batch as there was."""
+    found = [event(i, run="r1" if i < 40 else "r2") for i in range(180)]
+    points = points_of(found, most=60)
+    assert points.width_s == 30
+    places = [each.at for each in points.bins]
+    assert len(places) == len(set(places)) == 31 and places == sorted(places)
 
 
 def test_few_batches_are_a_point_each_and_many_are_means_over_a_span() -> None:
@@ -81,7 +95,7 @@ def test_counts_are_of_batches_and_not_of_points(most: int) -> None:
 
     points = points_of(slow, trigger_interval_ms=5_000, most=most)
 
-    assert (points.over_trigger, len(points.batches)) == (100, 400)
+    assert (points.over_trigger, points.batches) == (100, 400)
     assert points.mean_ms == 3_000
     assert points.mean_rows == pytest.approx(sum(i % 3 for i in range(400)) / 400)
 
@@ -141,6 +155,64 @@ def test_expectations_add_up_and_the_uncounted_stay_unknown() -> None:
     assert amount.last_failed_at == found[0].progressed_at
     assert (never.passed, never.failed, never.failed_share) == (None, None, None)
     assert (kind.name, kind.passed) == ("type", None)
+
+
+@given(events, st.randoms())
+def test_figures_added_up_in_any_parts_and_order_are_those_of_batches(found: list[Progress], chance: Random) -> None:
+    left, parts = chance.sample(found, len(found)), []
+    while left:
+        size = chance.randint(1, len(left))
+        parts, left = [*parts, rollup_of(left[:size])], left[size:]
+    if parts:
+        whole, added = rollup_of(found), merged(parts)
+        rates = {"input_rows_per_s": whole.input_rows_per_s, "processed_rows_per_s": whole.processed_rows_per_s}
+        assert replace(added, **rates) == whole, "all whole numbers exactly"
+        assert added.input_rows_per_s.mean == pytest.approx(fmean(each.input_rows_per_s or 0 for each in found))
+
+
+def hours_of(found: list[Progress]) -> list[Rollup]:
+    by_hour = groupby(found, lambda each: each.progressed_at.replace(minute=0, second=0))
+    return [rollup_of(batches) for _, batches in by_hour]
+
+
+def test_a_long_window_has_two_hours_a_point_and_a_gap_where_nothing_ran() -> None:
+    down = range(4 * 720, 7 * 720)  # three hours of five-second batches
+    found = [event(i, rows=i % 7) for i in range(12 * 720) if i not in down]
+
+    points = points_over(hours_of(found), window_s=30 * DAY_S, grain_s=HOUR_S, trigger_interval_ms=5_000)
+
+    assert points.width_s == 7_200
+    assert [each.batches for each in points.bins] == [1_440, 1_440, 720, 1_440, 1_440]
+    assert [each.at.hour for each in points.bins] == [11, 13, 17, 19, 21], "none from 14 to 16 o'clock"
+    assert [each.goes_on for each in points.bins] == [True, True, False, True, True]
+    assert points.batches == len(found) == 9 * 720
+    assert points.mean_rows == pytest.approx(fmean(each.num_input_rows for each in found))
+    assert points.over_trigger is None, "sums do not tell it"
+
+
+def test_a_restart_within_a_point_of_a_long_window_is_no_gap() -> None:
+    found = [event(i, run=f"r{i // 100}") for i in range(720)]
+    (point,) = points_over([rollup_of([each]) for each in found], window_s=30 * DAY_S, grain_s=HOUR_S).bins
+    assert (point.batches, point.first_batch, point.last_batch, point.run_id) == (720, 0, 719, "r7")
+
+
+@pytest.mark.parametrize(
+    ("days", "batches_kept", "minutes_kept", "grain_s"),
+    [
+        (1 / 24, 7, 3, None),
+        (1, 7, 3, None),
+        (7, 7, 30, HOUR_S),
+        (30, 60, 60, HOUR_S),
+        (1, 0.25, 3, MINUTE_S),
+        (1, 0.25, 0.5, HOUR_S),
+        (0.25, 0.25, 0.1, None),
+    ],
+)
+def test_a_window_is_drawn_from_what_is_kept_for_so_long(
+    days: float, batches_kept: float, minutes_kept: float, grain_s: int | None
+) -> None:
+    kept_s = {"batches_kept_s": batches_kept * DAY_S, "minutes_kept_s": minutes_kept * DAY_S}
+    assert plan_grain(days * DAY_S, **kept_s) == grain_s
 
 
 def test_a_batch_number_that_comes_again_after_a_reset_is_another_batch() -> None:

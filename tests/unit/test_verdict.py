@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from backend.format import span_text
 from backend.store.store import ControlStore
-from backend.streams.backlog.lags import Trend, trend
 from backend.streams.backlog.model import Backlog, Lag, SourceBacklog
+from backend.streams.backlog.trend import Trend, trend
 from backend.streams.model import (
     Desired,
     DesiredState,
@@ -277,7 +277,7 @@ def test_statuses_reads_the_store(tmp_path) -> None:
     store.declare([STREAM, replace(STREAM, name="bronze")], now=NOW)
     store.ensure_desired("silver", DesiredState.RUNNING, now=NOW)
     store.beat(ALIVE)
-    lease = store.acquire("stream/silver", "h", ttl_s=15, now=NOW)
+    lease = store.acquire("stream/silver", "h", ttl_s=15)
     assert lease
     store.observe(seen(), token=lease.token)
     store.add_progress([batch(10), batch(5)])

@@ -4,7 +4,7 @@ Rule: an act is the wish of a named person with a reason; the host carries it ou
 none, and who was left out is said.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
@@ -14,6 +14,7 @@ from app.cli.tables.lake import services
 from backend.errors import StreamNotFoundError
 from backend.format import things
 from backend.streams.acts import Action, ActPlan, Selection, plan_acts
+from backend.streams.overrides import Setting, check_overrides, compare, parse_overrides, pinned_by, shown
 
 if TYPE_CHECKING:
     from backend.settings import Settings
@@ -24,7 +25,24 @@ if TYPE_CHECKING:
 Found = dict[str, "Preflight"]
 
 
-def request(action: Action, selection: Selection, reason: str, *, as_json: bool) -> int:
+class Change(NamedTuple):
+    """Settings that one stream shall run with: `KEY=VALUE` texts, or the declared ones again and then these."""
+
+    texts: tuple[str, ...] = ()
+    as_declared: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.texts) or self.as_declared
+
+    def of(self, status: "StreamStatus") -> dict[str, str] | None:
+        """All overrides afterwards; None where nothing was said of them."""
+        if not self:
+            return None
+        before = status.desired.overrides if status.desired and not self.as_declared else {}
+        return {**before, **parse_overrides(self.texts)}
+
+
+def request(action: Action, selection: Selection, reason: str, change: Change, *, as_json: bool) -> int:
     """Write the wishes; the exit code says whether they were accepted, not whether they have been carried out.
 
     A start is asked for whatever a preflight finds; what stands against it is said.
@@ -34,16 +52,19 @@ def request(action: Action, selection: Selection, reason: str, *, as_json: bool)
         plan, found = _planned(store, action, selection, settings)
         assert store is not None
         names = [each.declaration.name for each in plan.asked]
-        wishes = store.request_all(names, action, reason=reason, actor=actor(), now=now())
-        alive = is_host_alive(store.hosts(), settings)
+        settings_of = _settings(store, settings, plan, change)
+        overrides = {each.declaration.name: after for each in plan.asked if (after := change.of(each)) is not None}
+        wishes = store.request_all(names, action, reason=reason, actor=actor(), now=now(), overrides=overrides)
+        alive = is_host_alive(store.hosts(now=now()), settings)
     if as_json:
-        told = [_wish(wish, found.get(wish.name), alive=alive) for wish in wishes]
+        told = [_wish(wish, found.get(wish.name), settings_of[wish.name], alive=alive) for wish in wishes]
         print_json(told[0] if selection.name else [*told, *_left_out(plan)])
         return 0
     for wish in wishes:
         say(
             f"{wish.name}: {wish.state.value} asked for by {wish.actor}. `weir stream {wish.name}` shows when it is so."
         )
+        _say_settings(settings_of[wish.name])
         _say_against(found.get(wish.name))
     _say_left_out(plan)
     if wishes and not alive:
@@ -51,18 +72,22 @@ def request(action: Action, selection: Selection, reason: str, *, as_json: bool)
     return 0
 
 
-def preview(action: Action, selection: Selection, *, as_json: bool) -> int:
+def preview(action: Action, selection: Selection, change: Change, *, as_json: bool) -> int:
     """Say what would be asked of whom, and ask nothing."""
     settings, _ = services()
     with control_store(settings) as store:
         plan, found = _planned(store, action, selection, settings)
+        assert store is not None
+        settings_of = _settings(store, settings, plan, change)
     if as_json:
-        print_json([*(_as_it_is(each, action, found) for each in plan.asked), *_left_out(plan)])
+        told = [_as_it_is(each, action, found, settings_of[each.declaration.name]) for each in plan.asked]
+        print_json([*told, *_left_out(plan)])
         return 0
     say(f"{action} would be asked of {things(len(plan.asked), 'stream')}, in this order. Nothing was asked.")
     for each in plan.asked:
         desired = each.desired.state.value if each.desired else "–"
         say(f"{each.declaration.name}: wanted {desired}, observed {each.state.value}")
+        _say_settings(settings_of[each.declaration.name])
         _say_against(found.get(each.declaration.name))
     _say_left_out(plan)
     return 0
@@ -81,7 +106,25 @@ def _planned(
     return plan, {name: preflight.load(settings, services()[1], store, name) for name in names}
 
 
-def _wish(wish: "Desired", found: "Preflight | None", *, alive: bool) -> documents.Document:
+def _settings(
+    store: "ControlStore", settings: "Settings", plan: ActPlan, change: Change
+) -> dict[str, tuple[Setting, ...]]:
+    """What each is overridden with now and afterwards; raises `OverrideError` where it cannot be."""
+    declarations, found = store.declarations(), dict[str, tuple[Setting, ...]]()
+    for status in plan.asked:
+        name, before = status.declaration.name, status.desired.overrides if status.desired else {}
+        after = change.of(status)
+        if after is None:
+            found[name] = compare(declarations[name], before, before)
+            continue
+        check_overrides(declarations[name], after)
+        found[name] = compare(declarations[name], before, after, pinned_by(settings, declarations[name]))
+    return found
+
+
+def _wish(
+    wish: "Desired", found: "Preflight | None", settings: tuple[Setting, ...], *, alive: bool
+) -> documents.Document:
     return {
         "name": wish.name,
         "asked": True,
@@ -91,11 +134,14 @@ def _wish(wish: "Desired", found: "Preflight | None", *, alive: bool) -> documen
         "actor": wish.actor,
         "requested_at": wish.requested_at,
         "host_alive": alive,
+        "settings": [documents.setting(each) for each in settings],
         "preflight": preflight.document(found) if found else None,
     }
 
 
-def _as_it_is(status: "StreamStatus", action: Action, found: Found) -> documents.Document:
+def _as_it_is(
+    status: "StreamStatus", action: Action, found: Found, settings: tuple[Setting, ...]
+) -> documents.Document:
     against = found.get(status.declaration.name)
     return {
         "name": status.declaration.name,
@@ -103,12 +149,19 @@ def _as_it_is(status: "StreamStatus", action: Action, found: Found) -> documents
         "would_ask": action,
         "desired": status.desired.state.value if status.desired else None,
         "state": status.state.value,
+        "settings": [documents.setting(each) for each in settings],
         "preflight": preflight.document(against) if against else None,
     }
 
 
 def _left_out(plan: ActPlan) -> list[documents.Document]:
     return [{"name": each.name, "asked": False, "left_out": each.why} for each in plan.left_out]
+
+
+def _say_settings(settings: tuple[Setting, ...]) -> None:
+    if settings:
+        rows = ((each.key, shown(each.declared), shown(each.now), shown(each.after), each.note) for each in settings)
+        print_table(("setting", "declared", "now", "after", ""), rows)
 
 
 def _say_left_out(plan: ActPlan) -> None:

@@ -6,11 +6,11 @@ Rule: as for streams: an act is the wish of a named person with a reason; a stor
 import time
 from typing import TYPE_CHECKING
 
-from app.changes.view.progress import job_words
 from app.cli import documents
 from app.cli.output import now, one_line, print_json, print_table, say
 from app.cli.streams.listing import actor, control_store
 from app.cli.tables.lake import services
+from app.ui.view.jobs import job_words
 from backend.errors import JobError, JobNotFoundError
 from backend.format import ago
 from backend.jobs.host_liveness import is_orphan, why_no_host
@@ -62,7 +62,8 @@ def cancel(job_id: str, reason: str, *, as_json: bool) -> int:
 
 def require_host(store: "ControlStore", settings: Settings) -> None:
     """Raise `JobError` where no host is alive."""
-    why = why_no_host(store.hosts(), now=now(), stale_s=settings.host.heartbeat_stale_s)
+    clock = now()
+    why = why_no_host(store.hosts(now=clock), now=clock, stale_s=settings.host.heartbeat_stale_s)
     if why is not None:
         raise JobError(why, hint=START)
 
@@ -71,7 +72,8 @@ def awaited(store: "ControlStore", settings: Settings, job: Job, *, hint: str) -
     """The job once it is over, however it ended; says how far it is, and raises `JobError` when no host is left."""
     said, stale_s = "", settings.host.heartbeat_stale_s
     while not job.state.is_over:
-        hosts, clock = store.hosts(), now()
+        clock = now()
+        hosts = store.hosts(now=clock)
         if (why := why_no_host(hosts, now=clock, stale_s=stale_s + _PATIENCE_S)) is not None:
             raise JobError(f"job {job.job_id} waits: {why}", hint=hint)
         words = job_words(job, now=clock, is_orphan=is_orphan(job, hosts, now=clock, stale_s=stale_s))
@@ -85,7 +87,7 @@ def awaited(store: "ControlStore", settings: Settings, job: Job, *, hint: str) -
 
 def _known(settings: Settings) -> tuple[list[Job], list[HostHeartbeat]]:
     with control_store(settings) as store:
-        return ([], []) if store is None else (store.jobs.newest(_SHOWN), store.hosts())
+        return ([], []) if store is None else (store.jobs.newest(_SHOWN), store.hosts(now=now()))
 
 
 def _row(job: Job, hosts: list[HostHeartbeat], settings: Settings) -> tuple[str, ...]:

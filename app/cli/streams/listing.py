@@ -19,6 +19,7 @@ from backend.settings import Settings
 from backend.streams.backlog.words import behind_text, data_loss_sentence, source_sentence
 from backend.streams.faults import recognise
 from backend.streams.model import HostHeartbeat, StreamState, StreamStatus
+from backend.streams.overrides import overridden_text
 
 if TYPE_CHECKING:
     from backend.lake.lake import Lake
@@ -66,6 +67,7 @@ def one(name: str, *, as_json: bool) -> int:
         "source": declaration.source,
         "sink": f"{declaration.writes_to}" + (f" ({declaration.sink_uri})" if declaration.sink_uri else ""),
         "trigger": f"{declaration.trigger_interval_ms / 1000:g} s",
+        **({"overrides": overridden_text(status.overrides)} if status.overrides else {}),
         "checkpoint": declaration.checkpoint_location,
         "query id": (status.observed.query_id if status.observed else None) or "–",
         "batch": f"{progress.batch_id} · {ago(progress.progressed_at, now())}" if progress else "–",
@@ -94,8 +96,8 @@ def known_streams(
         from backend.streams.status import statuses
 
         store.take_in(settings.roots)
-        found = statuses(store, backlogs, now=now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
-        return found, store.hosts()
+        found = statuses(store, backlogs, now=store.now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
+        return found, store.hosts(now=now())
 
 
 def _backlogs(settings: Settings, lake: "Lake") -> "Backlogs":

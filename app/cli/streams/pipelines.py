@@ -1,4 +1,4 @@
-"""`weir pipelines check|graph`.
+"""`weir pipelines check|graph|latency`.
 
 Rule: declarations are Spark code, so they are checked by a process of their own; what runs is read from the store.
 """
@@ -13,7 +13,10 @@ from app.cli.output import now, one_line, print_json, print_table, say
 from app.cli.streams.listing import control_store, known_streams
 from app.cli.tables.lake import services
 from backend.errors import LakehouseError
+from backend.format import duration_text, utc_text
+from backend.streams.backlog.reader import BacklogReader
 from backend.streams.graph import Graph, build_graph
+from backend.streams.latency import LayerLatency, pipeline_latencies, read_trails
 from backend.streams.progress.recent import RecentBatches
 
 CHECK_LIMIT_S = 300
@@ -70,6 +73,41 @@ def graph(*, as_json: bool) -> int:
     return 0
 
 
+def latency(*, as_json: bool) -> int:
+    found = _latencies()
+    if as_json:
+        print_json([documents.layer_latency(pipeline, each) for pipeline, each in found])
+        return 0
+    if not found:
+        say("No streams: no host has declared any yet.")
+        return 0
+    rows = (
+        (
+            one_line(pipeline),
+            each.layer,
+            duration_text(each.seconds),
+            utc_text(each.complete_until),
+            each.slowest or "–",
+        )
+        for pipeline, each in found
+    )
+    print_table(("pipeline", "layer", "latency", "complete until", "slowest"), rows, right=("latency",))
+    for name in dict.fromkeys(name for _, each in found for name in each.unknown):
+        say(f"{name}: not known how far it and what feeds it have read", style="dim")
+    return 0
+
+
+def _latencies() -> list[tuple[str, LayerLatency]]:
+    """Those of each pipeline, in the order of the graph."""
+    settings, lake = services()
+    statuses, _ = known_streams(settings)
+    with control_store(settings) as store:
+        if store is None:
+            return []
+        trails = read_trails(store, BacklogReader(settings, lake), statuses, now=store.now())
+    return pipeline_latencies(statuses, trails)
+
+
 def _graph() -> Graph:
     settings, _ = services()
     statuses, _ = known_streams(settings)
@@ -82,8 +120,6 @@ def _graph() -> Graph:
 def _failure(ended: subprocess.CompletedProcess[str]) -> CheckError:
     lines = ended.stderr.strip().splitlines() or ["it said nothing"]
     said = {line.split(": ", 1)[0]: line.split(": ", 1)[-1] for line in lines if line.startswith(("error: ", "hint: "))}
-    error = CheckError(
-        said.get("error", lines[-1]), hint=said.get("hint", "run python -m pipelines.declare.check to see more")
-    )
+    error = CheckError(said.get("error", lines[-1]), hint=said.get("hint", "see python -m pipelines.declare.check"))
     error.exit_code = ended.returncode if said else 1
     return error

@@ -6,7 +6,7 @@ Rule: reads alone, also for a stream that runs; what could not be looked at is u
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from app.cli.output import now, one_line, print_json, say
+from app.cli.output import one_line, print_json, say
 from app.cli.streams.listing import control_store
 from app.cli.tables.lake import services
 from backend.errors import StreamNotFoundError
@@ -39,7 +39,7 @@ def preflight(name: str, *, as_json: bool) -> int:
 
 def load(settings: Settings, lake: Lake, store: "ControlStore", name: str) -> Preflight:
     """Raises `StreamNotFoundError` or `StoreError`."""
-    return load_preflight(settings, lake, store, name, now=now())
+    return load_preflight(settings, lake, store, name, now=store.now())
 
 
 def document(found: Preflight) -> dict[str, object]:

@@ -54,13 +54,13 @@ def reset(act: Act, *, dry_run: bool, as_json: bool) -> int:
         declared = next((each.declaration for each in statuses if each.declaration.name == name), None)
         starts = parse_starts(lake, declared, act.wheres) if declared and act.wheres else {}
         found = load_preview(settings, store, backlogs, statuses, name=name, level=act.level, now=now(), starts=starts)
-        if dry_run:
+        if dry_run or not (found.refused or act.confirm == name):
             print_json(_document(found)) if as_json else _say(found)
+        if dry_run:
             return 0
         if found.refused:
             raise StreamRefusedError(f"{name} is not reset: {found.refused}")
         if act.confirm != name:
-            _say(found)
             raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
         job_id = _done(store, settings, ResetRequest(name, act.level, starts), act.reason)
     if as_json:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from app.cli import documents
 from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.streams import expectations
 from app.cli.streams.listing import known_streams, query_names
 from app.cli.tables.lake import opened, services
 from backend.errors import LakehouseError
@@ -54,7 +55,8 @@ def everything(*, as_json: bool) -> int:
     settings, lake = services()
     cards = lake.cards()
     streams, hosts = known_streams(settings)
-    items = attention(cards, streams, hosts, now=now(), rules=AttentionRules.of(settings))
+    rules = AttentionRules.of(settings)
+    items = attention(cards, streams, hosts, judgements=expectations.known()[0], now=now(), rules=rules)
     groups = grouped(items)
     tables = [
         found for card in cards if isinstance(card, TableCard) and (found := _readable(card, query_names(streams)))

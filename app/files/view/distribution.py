@@ -5,13 +5,15 @@ Rule: pure; the figure draws buckets and never files, and a list says of how man
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import pandas as pd
 import plotly.graph_objects as go
 import pyarrow as pa
 
 from app.ui.view.axes import count_axis
-from app.ui.view.theme import SURFACES, Mode, categories, state_style, template_name
+from app.ui.view.theme import FIGURES_KEPT, SURFACES, Mode, categories, state_style, template_name
 from app.ui.view.words import KeyFigure
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
 from backend.lake.files.clustering import Overlap
@@ -67,12 +69,20 @@ def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> s
 def distribution_figure(
     found: FileDistribution, *, mode: Mode = "light", selected: int | None = None, title: str | None = None
 ) -> go.Figure:
-    """Bars: files per half-open log-2 bucket. Line: share of bytes up to a size. Target and small limit are marked."""
+    """Bars: files per half-open log-2 bucket. Line: share of bytes up to a size. Target and small limit are marked.
+
+    Built once: not to be changed.
+    """
+    return _distribution_figure(replace(found, partitions=()), mode, selected, title or files_finding(found))
+
+
+@lru_cache(FIGURES_KEPT)
+def _distribution_figure(found: FileDistribution, mode: Mode, selected: int | None, title: str) -> go.Figure:
     chart = go.Figure()
     if found.buckets:
         chart.add_trace(_bars(found, mode, selected))
         chart.add_trace(_share_line(found, mode))
-    chart.update_layout(template=template_name(mode), height=380, title_text=title or files_finding(found), bargap=0.04)
+    chart.update_layout(template=template_name(mode), height=380, title_text=title, bargap=0.04)
     chart.update_layout(showlegend=False, margin_t=80)
     _size_axis(chart, found)
     _mark(chart, found.small_limit_bytes, f"small under {bytes_text(found.small_limit_bytes)} ", mode)

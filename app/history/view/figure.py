@@ -6,6 +6,7 @@ Rule: pure; a figure has at most `MAX_POINTS` points and says when it left some 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import plotly.graph_objects as go
 
@@ -18,7 +19,7 @@ from app.ui.view.over_versions import (
     thinned,
     thinned_sentence,
 )
-from app.ui.view.theme import Mode, state_style
+from app.ui.view.theme import FIGURES_KEPT, Mode, state_style
 from backend.format import bytes_exact, bytes_text, count_exact, count_text, signed, things, utc_text
 from backend.lake.history.jumps import Jump
 from backend.lake.model import Timeline, VersionTotals
@@ -81,7 +82,16 @@ def history_figure(
     """A step line of the figure over time with operation glyphs along the bottom and versions on a second axis.
 
     Where a commit has no time the versions are the axis. `jumps` are marked on the line.
+
+    Built once: not to be changed.
     """
+    return _history_figure(timeline, figure, tuple(jumps), mode, zone)
+
+
+@lru_cache(FIGURES_KEPT)
+def _history_figure(
+    timeline: Timeline, figure: Figure, jumps: tuple[Jump, ...], mode: Mode, zone: str | None
+) -> go.Figure:
     totals = [timeline.totals[index] for index in thinned([_value(item, figure) for item in timeline.totals])]
     by_time = all(item.committed_at for item in timeline.totals)
 

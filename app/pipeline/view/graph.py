@@ -13,9 +13,9 @@ import pandas as pd
 from app.ui.states import own_words
 from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.format import UNKNOWN, count_text, cut, things
-from backend.streams.batches import expectation_totals
 from backend.streams.graph import Graph, Node
 from backend.streams.model import Progress, StreamState, StreamStatus, Verdict
+from backend.streams.progress.batches import expectation_totals
 
 MOST_LETTERS = 34
 GLYPHS = {

@@ -5,23 +5,18 @@ breaks where nothing ran: between two runs and in a pause. Small to send: a live
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import cache
 from itertools import pairwise
 from statistics import median
-from typing import Any
-
-import plotly.io as pio
 
 from app.streams.view.stream import ms_text
-from app.ui.view.axes import HOVER_MOMENT, wall_clock
-from app.ui.view.theme import SURFACES, Mode, categories, template_name
+from app.ui.view.axes import HOVER_MOMENT, bar_ticks
+from app.ui.view.figure_json import FigureJson, Look, base_figure, moment_json
+from app.ui.view.theme import SURFACES, Mode, categories
 from backend.format import count_text, duration_text, rate_text, zone_of
 from backend.streams.backlog.model import Lag
-from backend.streams.batches import WORK_PHASE, Bin, Points
+from backend.streams.progress.batches import WORK_PHASE
+from backend.streams.progress.points import Bin, Points
 
-CHART_HEIGHT = 280
 FEW_POINTS = 60  # up to here the dots are large
 BLUE, ORANGE, GREEN, PURPLE, VERMILLION = range(5)  # places in the palette
 # What Spark's phases are for, and a colour for each; the trigger's line has the text's.
@@ -33,23 +28,14 @@ WORK = {
 }
 REST = "everything else"
 
-FigureJson = dict[str, Any]
 Values = Sequence[float | None]
 Series = Mapping[str, tuple[int, Values]]  # by name: a place in the palette, and a value for each bin
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How the charts of one viewer look: light or dark, and whose clock."""
-
-    mode: Mode = "light"
-    zone: str | None = None
 
 
 def build_rate_figure(points: Points, look: Look) -> FigureJson:
     """Input and processing rate on one axis over time."""
     mean = points.mean_input_rows_per_s
-    figure = _figure(
+    figure = base_figure(
         f"Rate: {rate_text(mean)} come in on average" if mean is not None else "Input and processing rate",
         "rows per second",
         look,
@@ -71,11 +57,11 @@ def build_backlog_figure(lags: Sequence[Lag], look: Look) -> FigureJson | None:
     unit, values = ("rows", rows) if counted else ("minutes", minutes)
     waits = f"{count_text(last.rows)} rows wait" if counted else f"{duration_text(last.behind_s)} behind"
     title = f"Backlog: {waits}" if last.rows or last.behind_s else "Backlog: caught up"
-    figure = _figure(title, f"{unit} unread", look)
+    figure = base_figure(title, f"{unit} unread", look)
     zone = last.at.astimezone(zone_of(look.zone)).tzname()
     line = {
         "type": "scatter",
-        "x": [_wall_clock(lag.at, look.zone) for lag in lags],
+        "x": [moment_json(lag.at, look.zone) for lag in lags],
         "y": [None if value is None else round(value, 3) for value in values],
         "name": "unread",
         "mode": "lines+markers",
@@ -89,23 +75,44 @@ def build_backlog_figure(lags: Sequence[Lag], look: Look) -> FigureJson | None:
     return figure
 
 
+def build_waited_figure(points: Points, look: Look) -> FigureJson | None:
+    """The most that waited after a batch of each point, in rows where they are counted, else by the age of the oldest;
+    None where nobody knows."""
+    rows: Values = [item.unread_rows for item in points.bins]
+    minutes: Values = [None if item.behind_s is None else item.behind_s / 60 for item in points.bins]
+    if not points.knows_backlog:
+        return None
+    told = [count for count in rows if count is not None]
+    late = [minute for minute in minutes if minute is not None]
+    counted = len(told) >= len(late)
+    unit, values, most = ("rows", rows, max(told, default=0)) if counted else ("minutes", minutes, max(late))
+    waits = f"at most {count_text(most)} rows waited" if counted else f"at most {duration_text(60 * most)} behind"
+    title = f"Backlog: {waits}" if most else "Backlog: caught up after each batch"
+    figure = base_figure(title, f"{unit} unread", look)
+    series: Series = {"at most": (VERMILLION, values)}
+    return _add_lines(figure, points, series, look, unit=f"{unit} unread", told="the most after each")
+
+
 def build_duration_figure(points: Points, look: Look) -> FigureJson:
     """Batch duration as stacked phases, with the trigger interval as a line."""
-    figure = _figure(_duration_title(points), "seconds", look)
-    x, batches = [_wall_clock(item.at, look.zone) for item in points.bins], _batches(points)
+    figure = base_figure(_duration_title(points), "seconds", look)
+    x, batches = [moment_json(item.at, look.zone) for item in points.bins], _batches(points)
+    longest = [[*named, ms_text(item.longest_ms)] for item, named in zip(points.bins, batches, strict=True)]
+    said = ", longest batch %{customdata[3]}" if points.width_s else ""
     figure["data"] = [
         {
             "type": "bar",
             "x": x,
             "y": [round(value, 3) for value in seconds],
             "width": 0.85 * _distance_ms(points.bins),
-            "customdata": batches,
+            "customdata": longest if points.width_s else batches,
             "name": name,
             "marker": {"color": colour, "line": {"width": 0}},
-            "hovertemplate": _hover(points, look, f"%{{y:.2f}} s to {name}"),
+            "hovertemplate": _hover(points, look, f"%{{y:.2f}} s to {name}{said}"),
         }
         for name, colour, seconds in _work(points.bins, look.mode)
     ]
+    figure["layout"]["xaxis"] |= bar_ticks([item.at for item in points.bins])
     if points.trigger_interval_ms and points.bins:
         figure["layout"] |= _line_at(points.trigger_interval_ms, look)
     return figure
@@ -113,9 +120,9 @@ def build_duration_figure(points: Points, look: Look) -> FigureJson:
 
 def build_rows_figure(points: Points, look: Look) -> FigureJson:
     """Rows that a batch read, wrote and dropped as too late, over time."""
-    read = sum(batch.num_input_rows for batch in points.batches)
-    title = f"Rows per batch: {count_text(points.mean_rows)} on average, {count_text(read)} read in all"
-    figure = _figure(title if points.batches else "Rows per batch", "rows", look)
+    read = points.total.input_rows if points.total else None
+    title = f"Rows: {count_text(points.mean_rows)} a batch, {count_text(read)} read in all"
+    figure = base_figure(title if points.batches else "Rows per batch", "rows", look)
     series: Series = {
         "read": (BLUE, [item.input_rows for item in points.bins]),
         "written": (GREEN, [item.output_rows for item in points.bins]),
@@ -130,9 +137,9 @@ def build_watermark_figure(points: Points, look: Look) -> FigureJson | None:
     known = [delay_s for delay_s in delays if delay_s is not None]
     if not known:
         return None
-    figure = _figure(f"Watermark: {duration_text(known[-1])} behind the clock", "minutes behind", look)
+    figure = base_figure(f"Watermark: {duration_text(known[-1])} behind the clock", "minutes behind", look)
     minutes = [None if delay_s is None else delay_s / 60 for delay_s in delays]
-    return _add_lines(figure, points, {"watermark": (GREEN, minutes)}, look, unit="min behind")
+    return _add_lines(figure, points, {"watermark": (GREEN, minutes)}, look, unit="min behind", told="the last")
 
 
 def build_state_figure(points: Points, look: Look) -> FigureJson | None:
@@ -141,36 +148,8 @@ def build_state_figure(points: Points, look: Look) -> FigureJson | None:
     known = [count for count in counts if count is not None]
     if not known:
         return None
-    figure = _figure(f"State: {count_text(known[-1])} rows kept", "rows in state", look)
-    return _add_lines(figure, points, {"state": (PURPLE, counts)}, look, unit="rows")
-
-
-def _figure(title: str, unit: str, look: Look) -> FigureJson:
-    layout = {
-        "template": _template(look.mode),
-        "title": {"text": title, "font": {"size": 14}, "y": 0.98, "yanchor": "top"},
-        "height": CHART_HEIGHT,
-        "margin": {"t": 36},
-        "legend": {
-            "x": 0,
-            "xanchor": "left",
-            "y": -0.16,
-            "yanchor": "top",
-            "traceorder": "normal",
-            "font": {"size": 11},
-        },
-        "barmode": "stack",
-        "uirevision": "keep",
-        "dragmode": "zoom",
-        "yaxis": {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True},
-        "xaxis": {"type": "date"},
-    }
-    return {"data": [], "layout": layout}
-
-
-@cache
-def _template(mode: Mode) -> FigureJson:
-    return {"layout": pio.templates[template_name(mode)].layout.to_plotly_json()}
+    figure = base_figure(f"State: {count_text(known[-1])} rows kept", "rows in state", look)
+    return _add_lines(figure, points, {"state": (PURPLE, counts)}, look, unit="rows", told="the last")
 
 
 def _line_at(trigger_interval_ms: int, look: Look) -> FigureJson:
@@ -184,7 +163,9 @@ def _line_at(trigger_interval_ms: int, look: Look) -> FigureJson:
     return {"shapes": [shape], "annotations": [name]}
 
 
-def _add_lines(figure: FigureJson, points: Points, series: Series, look: Look, *, unit: str) -> FigureJson:
+def _add_lines(
+    figure: FigureJson, points: Points, series: Series, look: Look, *, unit: str, told: str = "mean"
+) -> FigureJson:
     """One line for each of the series, whose values stand in the order of the bins; none for what nobody knows."""
     known = {name: line for name, line in series.items() if any(value is not None for value in line[1])}
     for name, (colour, values) in known.items():
@@ -199,7 +180,7 @@ def _add_lines(figure: FigureJson, points: Points, series: Series, look: Look, *
             "line": {"color": categories(look.mode)[colour], "width": 2},
             "marker": {"size": 5 if len(points.bins) < FEW_POINTS else 3},
             "connectgaps": False,
-            "hovertemplate": _hover(points, look, f"{name} %{{y:,.4~g}} {unit}"),
+            "hovertemplate": _hover(points, look, f"{name} %{{y:,.4~g}} {unit}", told),
         }
         figure["data"].append(line)
     figure["layout"]["showlegend"] = len(known) > 1
@@ -214,7 +195,7 @@ def _broken(points: Points, values: Values, zone: str | None) -> tuple[list[str]
     for item, value, named in zip(points.bins, values, _batches(points), strict=True):
         if x and not item.goes_on:
             x, y, batches = [*x, x[-1]], [*y, None], [*batches, named]
-        x.append(_wall_clock(item.at, zone))
+        x.append(moment_json(item.at, zone))
         y.append(None if value is None else round(value, 3))
         batches.append(named)
     return x, y, batches
@@ -227,17 +208,12 @@ def _batches(points: Points) -> list[list[int]]:
     return [[item.first_batch, item.last_batch, item.batches] for item in points.bins]
 
 
-def _wall_clock(moment: datetime, zone: str | None) -> str:
-    """The viewer's wall clock as Plotly takes it: as a number it would be moved by the browser's zone once more."""
-    return wall_clock(moment, zone).isoformat(" ", "milliseconds")
-
-
-def _hover(points: Points, look: Look, value: str) -> str:
+def _hover(points: Points, look: Look, value: str, told: str = "mean") -> str:
     zone = points.bins[-1].at.astimezone(zone_of(look.zone)).tzname() if points.bins else ""
     if points.width_s is None:
         return f"batch %{{customdata[0]}} · %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
-    mean = "mean of %{customdata[2]} batches, %{customdata[0]}–%{customdata[1]}"
-    return f"{mean} · about %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
+    batches = f"{told} of %{{customdata[2]}} batches, %{{customdata[0]}}–%{{customdata[1]}}"
+    return f"{batches} · about %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
 
 
 def _work(bins: Sequence[Bin], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:
@@ -258,8 +234,13 @@ def _distance_ms(bins: Sequence[Bin]) -> float:
 
 
 def _duration_title(points: Points) -> str:
-    if points.mean_ms is None:
+    """How many took longer than the trigger is known of batches alone; of sums the longest."""
+    if points.total is None or points.mean_ms is None:
         return "Batch duration by phase"
-    over = count_text(points.over_trigger) if points.over_trigger else "none"
-    told = f", {over} of {count_text(len(points.batches))} over the trigger" if points.trigger_interval_ms else ""
+    told = ""
+    if points.over_trigger is None:
+        told = f", up to {ms_text(points.total.longest_ms)}"
+    elif points.trigger_interval_ms:
+        over = count_text(points.over_trigger) if points.over_trigger else "none"
+        told = f", {over} of {count_text(points.batches)} over the trigger"
     return f"Batch: {ms_text(points.mean_ms)} on average{told}"

@@ -25,8 +25,10 @@ from backend.format import (
 )
 from backend.streams.backlog.model import Backlog, SourceBacklog
 from backend.streams.backlog.words import behind_text, data_loss_sentence
-from backend.streams.batches import ExpectationTotal, Points, dropped_rows, sum_known
 from backend.streams.model import Run, StreamState, StreamStatus
+from backend.streams.progress.batches import ExpectationTotal, sum_known
+from backend.streams.progress.points import Points
+from backend.streams.progress.rollup import HOUR_S
 
 
 def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
@@ -79,7 +81,7 @@ def state_figures(status: StreamStatus, points: Points, totals: Sequence[Expecta
     """Watermark, state, rows too late and rows against expectations, each for a stream that has it."""
     last = status.progress
     watermark = last.watermark if last else None
-    dropped = dropped_rows(points.batches)
+    dropped = points.dropped_rows
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
     figures = [
@@ -124,7 +126,7 @@ def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
             "Behind",
             behind_text(backlog),
             f"Age of the oldest input that it has not read.{why}",
-            note=f"since {utc_text(backlog.oldest_unread_at)}" if backlog and backlog.oldest_unread_at else "",
+            note=utc_text(backlog.oldest_unread_at) if backlog and backlog.oldest_unread_at else "",
         ),
         KeyFigure(
             "Waiting",
@@ -220,11 +222,14 @@ def build_failure_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
 
 def window_sentence(points: Points, *, window: str) -> str:
     """How many batches the charts show, and what a point is."""
-    number = len(points.batches)
-    if not number:
+    if not points.batches:
         return f"No batch in the last {window}."
     point = "one batch" if points.width_s is None else f"the mean of a batch over {duration_text(points.width_s)}"
-    return f"{things(number, 'batch', 'batches')} in the last {window}. Each point is {point}."
+    said = f"{things(points.batches, 'batch', 'batches')} in the last {window}. Each point is {point}"
+    if points.grain_s is None:
+        return f"{said}."
+    backlog = " The backlog is the most that waited after a batch." if points.knows_backlog else ""
+    return f"{said}, from sums kept per {'hour' if points.grain_s == HOUR_S else 'minute'}.{backlog}"
 
 
 def ms_text(ms: float | None) -> str:

@@ -12,6 +12,7 @@ from backend.format import cut
 
 Mode = Literal["light", "dark"]
 MAX_POINTS = 2_000  # a figure above this is binned or thinned before it is drawn
+FIGURES_KEPT = 64  # of each kind: building one takes longer than all else that a page does
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
 _DARK_CATEGORIES = ("#56B4E9", "#E69F00", "#2FC295", "#DE9BC2", "#F0813A", "#7FC7EE", "#F0E442", "#D0D7DC")
@@ -72,6 +73,7 @@ _STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]
     "OK": ("green", ":material/check_circle:"),
     "FINE": ("green", ":material/check_circle:"),
     "COMPLETED": ("green", ":material/task_alt:"),
+    "MET": ("green", ":material/check_circle:"),
     "STARTING": ("blue", ":material/hourglass_top:"),
     "IDLE": ("blue", ":material/bedtime:"),
     "CATCHING UP": ("blue", ":material/fast_forward:"),
@@ -81,6 +83,7 @@ _STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]
     "SLOW": ("orange", ":material/speed:"),
     "STALLED": ("orange", ":material/pending:"),
     "WARNING": ("orange", ":material/warning:"),
+    "BROKEN": ("orange", ":material/warning:"),
     "FAILED": ("red", ":material/error:"),
     "CRITICAL": ("red", ":material/error:"),
     "DRAINED": ("gray", ":material/hourglass_bottom:"),

@@ -124,8 +124,11 @@ class StateLine:
         return bool(self.reasons)
 
 
-def state_line(lake: LakeFreshness, host: HostFreshness, now: datetime) -> StateLine:
-    """ "host up 3 h · 6 streams · lake read 2 s ago", and why when something is stale."""
+def state_line(
+    lake: LakeFreshness, host: HostFreshness, now: datetime, *, viewers: int = 1, live_pause_s: float | None = None
+) -> StateLine:
+    """ "host up 3 h · 6 streams · lake read 2 s ago", and why when something is stale. `live_pause_s`: of live pages,
+    where it is longer than usual because of so many viewers."""
     host_words, host_reason = _host_words(host, now)
     parts = [host_words]
     if host.num_streams:
@@ -133,6 +136,8 @@ def state_line(lake: LakeFreshness, host: HostFreshness, now: datetime) -> State
     parts.append(things(lake.num_tables, "table"))
     unread = "lake not read" if lake.problem else "lake being read"
     parts.append(f"lake read {ago(lake.read_at, now)}" if lake.read_at else unread)
+    if live_pause_s is not None:
+        parts.append(f"{viewers} viewers: live pages every {live_pause_s:g} s")
     lake_reason = f"The lake cannot be read: {lake.problem}" if lake.problem else None
     return StateLine(" · ".join(parts), tuple(reason for reason in (host_reason, lake_reason) if reason))
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -22,7 +23,7 @@ from app.ui.view.over_versions import (
     thinned,
     thinned_sentence,
 )
-from app.ui.view.theme import Mode
+from app.ui.view.theme import FIGURES_KEPT, Mode
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_text, datetime_text, things, utc_text
 from backend.lake.model import VersionTotals
 from backend.query.over_versions import VersionValue
@@ -131,7 +132,18 @@ def number_figure(
     points: Sequence[Point], commits: Sequence[VersionTotals], number: Number, *, by_time: bool, mode: Mode = "light",
     zone: str | None = None,
 ) -> go.Figure:  # fmt: skip
-    """The figure; `commits` are those whose operations are marked. Without times the versions are the axis."""
+    """The figure; `commits` are those whose operations are marked. Without times the versions are the axis.
+
+    Built once: not to be changed.
+    """
+    return _number_figure(tuple(points), tuple(commits), number, by_time, mode, zone)
+
+
+@lru_cache(FIGURES_KEPT)
+def _number_figure(
+    points: tuple[Point, ...], commits: tuple[VersionTotals, ...], number: Number, by_time: bool, mode: Mode,
+    zone: str | None,
+) -> go.Figure:  # fmt: skip
     by_time = by_time and all(point.at for point in points)
 
     def x_of(version: int, at: datetime | None) -> datetime | int:

@@ -7,11 +7,12 @@ together says so.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import plotly.graph_objects as go
 
 from app.ui.view.axes import version_axis
-from app.ui.view.theme import MAX_POINTS, SURFACES, Mode, state_style, template_name
+from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import UNKNOWN, ago, clock_text, things
 from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
@@ -98,21 +99,29 @@ def strip_finding(found: RetentionRuns) -> str:
 
 
 def strip_figure(found: RetentionRuns, *, chosen: int | None, mode: Mode = "light") -> go.Figure:
-    """One bar a track over all versions; a piece's `customdata` is its first and last version."""
+    """One bar a track over all versions; a piece's `customdata` is its first and last version.
+
+    Built once: not to be changed.
+    """
+    return _strip_figure(found.runs, found.facts.latest, strip_finding(found), chosen, mode)
+
+
+@lru_cache(FIGURES_KEPT)
+def _strip_figure(runs: tuple[Run, ...], latest: int, title: str, chosen: int | None, mode: Mode) -> go.Figure:
     chart = go.Figure()
     for track in reversed(TRACKS):
-        pieces = track_pieces(found.runs, track)
+        pieces = track_pieces(runs, track)
         chart.add_trace(_bar(track.name, pieces, mode))
     if chosen is not None:
         line = {"color": SURFACES[mode].text, "width": 2}
         chart.add_shape(type="line", x0=chosen, x1=chosen, y0=0, y1=1, yref="paper", line=line)
-        edge = "right" if chosen > found.facts.latest / 2 else "left"
+        edge = "right" if chosen > latest / 2 else "left"
         chart.add_annotation(x=chosen, y=1, yref="paper", text=f"v{chosen}", showarrow=False, yanchor="bottom",
                              xanchor=edge)  # fmt: skip
     chart.update_layout(
         template=template_name(mode), height=270, barmode="overlay", bargap=0.35, showlegend=False, margin_t=64,
-        title_text=strip_finding(found),
-        xaxis={**version_axis(0, found.facts.latest), "showgrid": False},
+        title_text=title,
+        xaxis={**version_axis(0, latest), "showgrid": False},
         yaxis={"showgrid": False, "ticklabelstandoff": 8},
     )  # fmt: skip
     return chart

@@ -97,11 +97,15 @@ class LogNames:
     def _poll(self, listing: LogListing) -> None:
         if self._is_remote:
             self._poll_store(listing)
-        elif self._tag_of(listing, []) != self._tag:
+            return
+        newest, following = self._folder.stat_many(
+            [f"{LOG}/{_newest_name(listing)}", f"{LOG}/{commit_name(listing.latest + 1)}"]
+        )
+        if newest is None or newest.tag != self._tag:
             self._forget()
             self._list_head()
-        else:
-            self._probe(listing)
+        elif following is not None:
+            self._probe(listing, following)
 
     def _poll_store(self, listing: LogListing) -> None:
         entries = self._folder.list_after(LOG, f"{listing.latest:020d}", digits_only=True)
@@ -112,24 +116,20 @@ class LogNames:
             newer = listing.merged(read_listing(entry.name for entry in entries))
             self._listing, self._tag = newer, self._tag_of(newer, entries)
 
-    def _probe(self, listing: LogListing) -> None:
-        version, tag = listing.latest, self._tag
-        while (entry := self._folder.stat(f"{LOG}/{commit_name(version + 1)}")) is not None:
-            version, tag = version + 1, entry.tag
-        if version == listing.latest:
-            return
+    def _probe(self, listing: LogListing, following: Entry) -> None:
+        version, entry = listing.latest + 1, following
+        while (after := self._folder.stat(f"{LOG}/{commit_name(version + 1)}")) is not None:
+            version, entry = version + 1, after
         self._probed += version - listing.latest
         if self._probed > RELIST_AFTER:
             self._list_whole()
         else:
             self._listing = listing.with_commits(range(listing.latest + 1, version + 1))
-            self._tag = tag
+            self._tag = entry.tag
 
     def _tag_of(self, listing: LogListing, entries: list[Entry]) -> str | None:
         """What tells the newest file of the log from another one of the same name."""
-        name = commit_name(listing.latest)
-        if listing.latest not in listing.commits:
-            name = listing.checkpoints[listing.latest][0].files[0]
+        name = _newest_name(listing)
         if self._is_remote:
             return next((entry.tag for entry in entries if entry.name == name), None)
         entry = self._folder.stat(f"{LOG}/{name}")
@@ -142,3 +142,10 @@ class LogNames:
             return None
         version = hint.get("version") if isinstance(hint, dict) else None
         return version if isinstance(version, int) and version > 0 else None
+
+
+def _newest_name(listing: LogListing) -> str:
+    """The newest file of the log: the latest commit, or a checkpoint of it where that is gone."""
+    if listing.latest in listing.commits:
+        return commit_name(listing.latest)
+    return listing.checkpoints[listing.latest][0].files[0]

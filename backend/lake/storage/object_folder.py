@@ -66,7 +66,8 @@ class ObjectFolder:
         with self._errors(path):
             found = _twice(lambda: obstore.list_with_delimiter(self._server.store, self._key(path) or None))
         folders = [Entry(prefix.rstrip("/").rpartition("/")[2], is_folder=True) for prefix in found["common_prefixes"]]
-        objects = [_entry(meta["path"].rpartition("/")[2], meta) for meta in found["objects"]]
+        inside = (meta for meta in found["objects"] if meta["path"] != self._key(path))  # not the folder's marker
+        objects = [_entry(meta["path"].rpartition("/")[2], meta) for meta in inside]
         return sorted(folders + objects, key=lambda entry: entry.name)
 
     def holds(self, path: str) -> bool:
@@ -106,6 +107,8 @@ class ObjectFolder:
         for chunk in obstore.list(self._server.store, prefix or None, offset=offset, chunk_size=LISTED_AT_ONCE):
             for meta in chunk:
                 name = meta["path"].removeprefix(prefix)
+                if name == self._key(path):  # the marker of the folder itself: an empty object, as Hadoop makes them
+                    continue
                 if digits_only and name > ":":  # the character after 9: stores list in this order
                     return
                 # Some stores (Azure's emulator) take no notice of where a listing shall start.

@@ -46,14 +46,16 @@ class Storage:
         return ObjectFolder(uri, root, self.options(root))
 
     def options(self, uri: str) -> dict[str, str]:
-        """The storage options of the root that a URI lies under: for readers alone, never for logs."""
-        return self._options.get(self.root_of(uri), {})
+        """The storage options of a URI's root, or of what holds that: for readers alone, never for logs."""
+        root = self.root_of(uri)
+        given = [each for each in self._options if is_within(root, each)]
+        return self._options[max(given, key=len)] if given else {}
 
 
 def declared_folder(settings: Settings, uri: str) -> Folder:
-    """A folder that a stream was declared with, a checkpoint or files: below an allowed root or `$WEIR_HOME`; raises
-    `PathRefusedError`."""
-    return Storage(settings, beside=[str(settings.home)]).folder(normal_uri(uri))
+    """A folder that a stream was declared with, a checkpoint or files: below an allowed root, `$WEIR_HOME` or the
+    checkpoints; raises `PathRefusedError`."""
+    return Storage(settings, beside=[str(settings.home), settings.checkpoints_uri]).folder(normal_uri(uri))
 
 
 def _is_really_within(uri: str, root: str) -> bool:

@@ -19,7 +19,7 @@ from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.streams.backlog.lags import UNREAD
 from backend.streams.backlog.model import SourceBacklog, known_sum
-from backend.streams.backlog.positions import FilesPosition
+from backend.streams.backlog.positions import FilesPosition, read_positions
 from backend.streams.model import StreamInput
 
 MOST_FILES = 100_000
@@ -62,6 +62,19 @@ def files_backlog(source: StreamInput, position: FilesPosition | None, files: li
     )
 
 
+def files_of_batch(checkpoint: Folder, batch_id: int) -> list[str]:
+    """The files that a planned batch reads, of every folder among its sources; raises `LakehouseError`."""
+    before = read_positions(checkpoint, batch_id - 1 if batch_id > 0 else None)
+    found: list[str] = []
+    for place, position in read_positions(checkpoint, batch_id).items():
+        if isinstance(position, FilesPosition):
+            last = before.get(place)
+            read = last.log_offset if isinstance(last, FilesPosition) else -1
+            named = _named(checkpoint, place, after=read)
+            found += [path for path, entry in named.items() if read < entry <= position.log_offset]
+    return found
+
+
 def has_pattern(uri: str) -> bool:
     """Whether an address stands for several folders."""
     return bool(_PATTERN & set(uri))
@@ -94,10 +107,15 @@ def _files(folder: Folder) -> Iterator[tuple[str, Entry]]:
                 return
 
 
-def _named(checkpoint: Folder, place: int) -> dict[str, int]:
-    """The paths that the source's own log names, with the entry that does."""
+def _named(checkpoint: Folder, place: int, *, after: int = -1) -> dict[str, int]:
+    """The paths that the source's own log names, with the entry that does. Those of entries up to `after` may be
+    missing: what holds all before it is then left unread where it can be."""
     folder = f"sources/{place}"
     names = [entry.name for entry in checkpoint.list_after(folder, "", digits_only=True)]
+    single = {int(name) for name in names if name.isdigit()}
+    newer = range(after + 1, max((int(name.removesuffix(".compact")) for name in names), default=-1) + 1)
+    if after >= 0 and single.issuperset(newer):
+        return {path: batch for entry in newer for path, batch in _entries(checkpoint, f"{folder}/{entry}")}
     compacts = [int(name.removesuffix(".compact")) for name in names if name.endswith(".compact")]
     compact = max(compacts, default=-1)
     wanted = [f"{folder}/{compact}.compact"] if compacts else []

@@ -25,9 +25,9 @@ def kafka_backlog(
     source: StreamInput, position: KafkaPosition | None, heard: TopicEnds | None, *, now: datetime
 ) -> SourceBacklog:
     """Of all partitions; unknown where no host has asked, the broker did not answer, or the topic is another one."""
-    blank = SourceBacklog(source.name, source.kind)
     if heard is None:
-        return replace(blank, unknown="no host has asked the broker yet")
+        return SourceBacklog(source.name, source.kind, unknown="no host has asked the broker yet")
+    blank = SourceBacklog(source.name, source.kind, asked_at=heard.at)
     if heard.problem:
         return replace(blank, unknown=f"the broker did not answer: {heard.problem}")
     read = position.offsets if position else heard.starts

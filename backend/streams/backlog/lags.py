@@ -8,60 +8,39 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from statistics import median
 
 from backend.lake.history.arrivals import Arrival
 from backend.streams.backlog.kafka import unread_records
 from backend.streams.backlog.model import Lag, known_sum
-from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, Position, parse_position
+from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, Position, position_of
 from backend.streams.model import Progress
 
 UNREAD = 2**62  # stands for the log entry of a file that no entry names
 MOST = 240  # points of a chart
-LEAST = 4  # values that a trend needs
-TAU = 0.5  # Kendall's, over ten values reached by chance once in forty
-
-
-class Trend(StrEnum):
-    GROWING = "growing"
-    STEADY = "steady"
-    SHRINKING = "shrinking"
-
-
-def trend(values: Sequence[float], *, tolerance: float) -> Trend | None:
-    """Whether values go up or down for certain (Mann-Kendall), and by more than `tolerance`; None for too few."""
-    if len(values) < LEAST:
-        return None
-    pairs = [(a, b) for place, a in enumerate(values) for b in values[place + 1 :]]
-    tau = sum((b > a) - (b < a) for a, b in pairs) / len(pairs)
-    half = len(values) // 2
-    before, after = median(values[:half]), median(values[-half:])
-    if abs(tau) < TAU or abs(after - before) < max(tolerance, 0.25 * min(before, after)):
-        return Trend.STEADY
-    return Trend.GROWING if after > before else Trend.SHRINKING
 
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
     """Where each source stood when a batch had ended, in Spark's order, () where the event does not say; `latest`: the
-    ends of its topics when it was planned, by the source's number."""
+    ends of its topics when it was planned, at `began_at`, by the source's number. `run_id`: the query's life."""
 
     at: datetime
     positions: tuple[Position, ...] = ()
     latest: Mapping[int, KafkaPosition] = field(default_factory=dict)
+    began_at: datetime | None = None
+    run_id: str = ""
 
 
 def batch_end(batch: Progress) -> BatchEnd:
     """As Spark's JSON of a batch says it."""
     try:
         sources = json.loads(batch.raw_json)["sources"]
-        positions = tuple(parse_position(json.dumps(source["endOffset"])) for source in sources)
-        newest = [parse_position(json.dumps(source.get("latestOffset"))) for source in sources]
+        positions = tuple(position_of(source["endOffset"]) for source in sources)
+        newest = [position_of(source.get("latestOffset")) for source in sources]
     except (ValueError, KeyError, TypeError, AttributeError):
         return BatchEnd(batch.ended_at)
     latest = {place: each for place, each in enumerate(newest) if isinstance(each, KafkaPosition)}
-    return BatchEnd(batch.ended_at, positions, latest)
+    return BatchEnd(batch.ended_at, positions, latest, batch.progressed_at, batch.run_id)
 
 
 def lags(ends: Iterable[BatchEnd], arrivals: Mapping[int, Sequence[Arrival]]) -> tuple[Lag, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from backend.streams.backlog.trend import Trend, trend
+
 
 @dataclass(frozen=True, slots=True)
 class DataLoss:
@@ -38,6 +40,7 @@ class SourceBacklog:
     unknown: str = ""
     detail: str = ""
     is_first_read: bool = False
+    asked_at: datetime | None = None  # when a host asked the source; None where the reader itself looked
 
     @property
     def is_caught_up(self) -> bool | None:
@@ -46,6 +49,12 @@ class SourceBacklog:
         if not counted:
             return None
         return counted[0] == 0 if self.rows is not None or self.files is not None else not any(counted)
+
+    def read_until(self, seen_at: datetime) -> datetime | None:
+        """What it took in before this moment has been read. Records of a topic are not in the order of their times."""
+        if self.is_caught_up:
+            return self.asked_at or seen_at
+        return None if self.asked_at else self.oldest_unread_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +115,24 @@ class Backlog:
         return False if False in found else None if None in found or not found else True
 
     @property
+    def read_until(self) -> datetime | None:
+        """What its sources took in before this moment, by their own times, has been read; None where nobody knows."""
+        found = [each.read_until(self.seen_at) for each in self.sources]
+        known = [each for each in found if each is not None]
+        return min(known, default=self.seen_at) if len(known) == len(found) else None
+
+    @property
     def is_first_read(self) -> bool:
         return any(each.is_first_read for each in self.sources)
 
     @property
     def drain_s(self) -> float | None:
-        """Until nothing waits, at the pace at which the backlog shrank over recent batches; None when it did not."""
+        """Until nothing waits, at the pace at which the backlog shrank over recent batches; None when it did not, or
+        no more than one that keeps up goes up and down."""
         if self.is_caught_up:
             return 0.0
-        if len(self.lags) < 2 or self.rows is None:
+        shrinks = trend([lag.rows for lag in self.lags if lag.rows is not None], tolerance=1) is Trend.SHRINKING
+        if self.rows is None or not shrinks:
             return None
         first, last = self.lags[0], self.lags[-1]
         elapsed_s = (last.at - first.at).total_seconds()

@@ -72,18 +72,28 @@ def read_positions(checkpoint: Folder, batch: int | None) -> dict[int, Position]
 def parse_position(text: str) -> Position:
     """Never raises: what is not known is an `OtherPosition`."""
     try:
-        found = json.loads(text)
+        return _known(json.loads(text)) or OtherPosition(text)
     except ValueError:
         return OtherPosition(text)
-    if isinstance(found, dict) and "reservoirId" in found:
-        return _delta(found) or OtherPosition(text)
-    if isinstance(found, dict) and found.keys() == {"logOffset"} and isinstance(found["logOffset"], int):
+
+
+def position_of(found: object) -> Position:
+    """The same of an offset that is read from JSON already."""
+    return _known(found) or OtherPosition(json.dumps(found))
+
+
+def _known(found: object) -> Position | None:
+    if not isinstance(found, dict):
+        return None
+    if "reservoirId" in found:
+        return _delta(found)
+    if found.keys() == {"logOffset"} and isinstance(found["logOffset"], int):
         return FilesPosition(found["logOffset"])
-    if isinstance(found, dict) and found and all(isinstance(each, dict) for each in found.values()):
-        return _kafka(found) or OtherPosition(text)
-    if isinstance(found, dict) and found and all(type(each) is int for each in found.values()):
+    if found and all(isinstance(each, dict) for each in found.values()):
+        return _kafka(found)
+    if found and all(type(each) is int for each in found.values()):
         return VersionsPosition(found)
-    return OtherPosition(text)
+    return None
 
 
 def _delta(found: Mapping[str, Any]) -> DeltaPosition | None:

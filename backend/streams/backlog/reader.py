@@ -6,7 +6,7 @@ Rule: never raises for one stream: what cannot be read is unknown, with the reas
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from threading import Lock
 
@@ -30,6 +30,7 @@ from backend.streams.backlog.positions import (
     read_positions,
 )
 from backend.streams.backlog.tables import MOST_VERSIONS, is_skipped, table_backlog, view_backlog
+from backend.streams.backlog.trail import Trail, topic_trail, trail_of
 from backend.streams.checkpoint import read_checkpoint
 from backend.streams.model import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
 
@@ -91,6 +92,36 @@ class BacklogReader:
         _, arrivals = self._look(declared, ends, now)
         return (*lags(ends[:-1], arrivals), *lags_since(ends[-1], arrivals, now))
 
+    def trails(
+        self,
+        declared: StreamDeclaration,
+        batches: Sequence[Progress],
+        topics: Sequence[TopicEnds] = (),
+        *,
+        now: datetime,
+    ) -> tuple[Trail, ...]:
+        """How far each of its sources was read, over these batches (oldest first, with Spark's JSON). Not kept."""
+        inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
+        ends = [batch_end(each) for each in batches]
+        heard = {each.source: each for each in topics}
+        look = _Look(self._lake, self._settings, self._checkpoint(declared), [e.positions for e in ends], heard, now)
+        placed = list(enumerate(ends[-1].positions)) if ends else []
+        found = matched(inputs, placed, [look.table_id(each) for each in inputs])
+        if declared.is_view:
+            found = {number: placed[0] for number in range(len(inputs)) if placed}
+        trigger = timedelta(milliseconds=declared.trigger_interval_ms)
+        return tuple(
+            look.trail(each, found[number][0], ends, trigger) if number in found else Trail(each)
+            for number, each in enumerate(inputs)
+        )
+
+    def _checkpoint(self, declared: StreamDeclaration) -> Folder | None:
+        """None where nobody here may read it."""
+        try:
+            return None if declared.is_attached else declared_folder(self._settings, declared.checkpoint_location)
+        except LakehouseError:
+            return None
+
     def _look(
         self, declared: StreamDeclaration, ends: Sequence[BatchEnd], now: datetime, topics: Sequence[TopicEnds] = ()
     ) -> tuple[Backlog, Mapping[int, Sequence[Arrival]]]:
@@ -149,8 +180,9 @@ class _Look:
             match source.kind:
                 case InputKind.TABLE | InputKind.CHANGE_FEED:
                     assert position is None or isinstance(position, DeltaPosition)
-                    if place is not None:
-                        self._note_table(source, place)
+                    came = self._commits(source, place) if place is not None else None
+                    if place is not None and came is not None:
+                        self.arrivals[place] = came
                     return table_backlog(self.lake, source, position)
                 case InputKind.FILES:
                     assert position is None or isinstance(position, FilesPosition)
@@ -167,15 +199,41 @@ class _Look:
             return _unknown(source, exc.message)
         return _unknown(source, f"a source of kind {source.kind} cannot be counted from here")
 
-    def _note_table(self, source: StreamInput, place: int) -> None:
-        """The commits since the oldest of the recent batches."""
+    def trail(self, source: StreamInput, place: int, ends: Sequence[BatchEnd], trigger: timedelta) -> Trail:
+        if source.kind == InputKind.KAFKA:
+            return topic_trail(source, place, ends, self.heard.get(source.name), trigger=trigger)
+        return trail_of(source, place, ends, self._came(source, place))
+
+    def _came(self, source: StreamInput, place: int) -> Sequence[Arrival] | None:
+        """What came over the batches that are looked at; None where nobody can tell."""
+        try:
+            if source.is_table:
+                return self._commits(source, place)
+            if source.kind == InputKind.FILES and self.checkpoint is not None:
+                return read_files(self.settings, source, checkpoint=self.checkpoint, place=place)
+        except LakehouseError:
+            return None
+        return None
+
+    def _commits(self, source: StreamInput, place: int) -> list[Arrival] | None:
+        """Those of a table since the oldest of the recent batches; None where they are too many or it is not known."""
         ends = [each[place] for each in self.recent if len(each) > place]
-        first = min((end.version for end in ends if isinstance(end, DeltaPosition)), default=None)
+        first = min((version for end in ends if (version := _version(end, source)) is not None), default=None)
         ref = self.lake.find(source.uri)
         latest = self.lake.latest_version(ref)
-        if first is not None and latest - first < MOST_VERSIONS:
-            arrivals = self.lake.arrivals(ref, first, latest, feed=source.kind == InputKind.CHANGE_FEED)
-            self.arrivals[place] = [each for each in arrivals if not is_skipped(each, source)]
+        if first is None or latest - first >= MOST_VERSIONS:
+            return None
+        arrivals = self.lake.arrivals(ref, first, latest, feed=source.kind == InputKind.CHANGE_FEED)
+        return [each for each in arrivals if not is_skipped(each, source)]
+
+
+def _version(position: Position, source: StreamInput) -> int | None:
+    match position:
+        case DeltaPosition():
+            return position.version
+        case VersionsPosition():
+            return position.versions.get(source.uri)
+    return None
 
 
 def _begins_at(source: StreamInput) -> Placed | None:

@@ -12,6 +12,7 @@ from backend.format import bytes_text, duration_text, things, utc_text
 from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.streams import faults
 from backend.streams.backlog.kafka import kafka_backlog
+from backend.streams.balance import why_nobody_can
 from backend.streams.faults import Fault
 from backend.streams.model import DesiredState, InputKind, Lease, StreamDeclaration
 from backend.streams.preflight.model import (
@@ -129,11 +130,15 @@ def judge_owners(evidence: Evidence) -> Iterator[Check]:
 
 
 def _of_lease(evidence: Evidence, lease: Lease | None) -> Check:
-    owners, now = evidence.owners, evidence.seen_at
+    owners = evidence.owners
     alive = [host for host in owners.hosts if _silent_s(evidence, host) is None]
-    if lease is None or lease.expires_at <= now:
+    if lease is None:
+        able = [host for host in alive if evidence.declaration.host_tags <= set(owners.hosts[host].tags)]
+        if nobody_can := why_nobody_can(evidence.declaration, [owners.hosts[host] for host in alive]):
+            remedy = "Start a host that has it in WEIR_HOST__TAGS, or change the stream's tag `host`."
+            return Check(faults.OWNER, Outcome.WARNING, f"{nobody_can[0].upper()}{nobody_can[1:]}", remedy)
         if alive:
-            return Check(faults.OWNER, Outcome.OK, f"The lease is free; {things(len(alive), 'host')} can take it")
+            return Check(faults.OWNER, Outcome.OK, f"The lease is free; {things(len(able), 'host')} can take it")
         return Check(
             faults.OWNER, Outcome.WARNING, "No host is alive: a start is carried out when one comes", "Start a host."
         )
@@ -171,10 +176,11 @@ def _same_checkpoint(owners: Owners, declared: StreamDeclaration) -> Iterator[Ch
 
 
 def _same_sink(owners: Owners, declared: StreamDeclaration) -> Iterator[Check]:
-    own = owners.leases.get(declared.name)
+    own, uris = owners.leases.get(declared.name), {each.uri for each in declared.outputs} - {""}
     for other in owners.others:
         lease = owners.leases.get(other.name)
-        if other.sink_uri == declared.sink_uri != "" and lease is not None and _is_wanted(owners, other.name):
+        shares = any(each.uri in uris for each in other.outputs)
+        if shares and lease is not None and _is_wanted(owners, other.name):
             foreign = own is None or own.owner != lease.owner
             detail = f"{other.name} writes the same table; host {lease.owner} runs it"
             yield _failed(faults.SINK_LEASED, detail, outcome=Outcome.FAILED if foreign else Outcome.WARNING)

@@ -265,9 +265,17 @@ def _folder(settings: Settings, source: StreamInput) -> FolderSeen:
 def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSeen:
     if declared.outside:
         return SinkSeen(None, problem=f"{declared.writes_to} is looked at by the host, when the stream starts")
+    seen = [_output(lake, each.uri, declared.name, query) for each in declared.outputs]
+    if bad := next((each for each in seen if each.problem or not each.exists), None):
+        return bad
+    batches = [each.last_batch for each in seen if each.last_batch is not None]
+    return SinkSeen(True, sum(each.files or 0 for each in seen), max(batches, default=None))
+
+
+def _output(lake: Lake, uri: str, stream: str, query: str | None) -> SinkSeen:
     try:
-        found = lake.snapshot(lake.find(declared.sink_uri))
-        wrote = [found.transactions.get(key) for key in (query, f"{declared.name}:{query}") if query and key]
+        found = lake.snapshot(lake.find(uri))
+        wrote = [found.transactions.get(key) for key in (query, f"{stream}:{query}") if query and key]
     except TableNotFoundError:
         return SinkSeen(exists=False)
     except (PathRefusedError, StorageError) as exc:

@@ -152,8 +152,8 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
         return [stays if declared.outside else "what the stream wrote since the reset leaves its tables"]
     twice = _TWICE.get(declared.sink, "nobody here knows what it does with rows that come twice")
     risks = [f"{declared.writes_to} keeps what it holds: {twice}"] if declared.outside else []
-    if level in AGAIN and declared.sink == "append":
-        risks.append(f"{declared.sink_table} keeps its rows: each row that is read again is there twice")
+    for table in (each.table for each in declared.outputs if level in AGAIN and each.sink == "append"):
+        risks.append(f"{table} keeps its rows: each row that is read again is there twice")
     if level is ResetLevel.FROM:
         risks.append("what lies before that place and was not read yet is never read")
     if declared.is_view:
@@ -167,9 +167,9 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
 
 def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence[StreamDeclaration]) -> list[str]:
     """What each stream that reads the table will see."""
-    said = []
+    said, sinks = [], {each.uri: each.sink for each in declared.outputs}
     for other in others:
-        reads = [each for each in other.inputs if each.is_table and each.uri == declared.sink_uri]
+        reads = [each for each in other.inputs if each.is_table and each.uri in sinks]
         if not reads or other.name == declared.name:
             continue
         read = reads[0]
@@ -177,7 +177,7 @@ def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence
             said.append(f"{other.name} is computed anew")
         elif read.kind == InputKind.CHANGE_FEED:
             said.append(f"{other.name} gets each change as a change: deletes, then inserts")
-        elif level in AGAIN and declared.sink == "append":
+        elif level in AGAIN and sinks[read.uri] == "append":
             said.append(f"{other.name} gets the doubled rows as new ones")
         elif read.options.get("skipChangeCommits", "").lower() == "true":
             said.append(f"{other.name} passes over the commit that takes rows away, and gets the new rows as new ones")

@@ -33,6 +33,6 @@ def load_preview(
     if name not in named:
         raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(named) or 'none'}")
     again = backlogs.from_start(begun_at(named[name].declaration, starts), store.topic_ends().get(name, ()), now=now)
-    kept = [folder.name for folder in set_aside(settings, name)]
+    kept = set_aside(settings, name)
     others = [status.declaration for status in statuses]
     return preview(named[name], level, others, again=again, set_aside=kept)

@@ -5,8 +5,9 @@ Rule: read only; the host that resets writes here, nobody deletes.
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
+from backend.lake.storage.folder import Folder
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 
 NOTE, CHECKPOINT = "reset.json", "checkpoint"
@@ -26,16 +27,19 @@ class Note:
     undoes: str | None = None
 
 
-def set_aside_folder(settings: Settings, stream: str) -> Path:
-    return settings.home / "checkpoints" / _FOLDER / stream
+def set_aside_folder(settings: Settings, stream: str) -> str:
+    return f"{settings.checkpoints_uri}/{_FOLDER}/{stream}"
 
 
-def set_aside(settings: Settings, stream: str) -> list[Path]:
-    """Resets that can be taken back, oldest first."""
-    notes = set_aside_folder(settings, stream).glob(f"*/{NOTE}")
-    kept = [each.parent for each in notes if (each.parent / CHECKPOINT).exists()]
-    return sorted(kept, key=lambda folder: read_note(folder).at)
+def set_aside(settings: Settings, stream: str) -> list[str]:
+    """Resets that can be taken back, by the names of their folders, oldest first."""
+    folder = declared_folder(settings, set_aside_folder(settings, stream))
+    names = [each.name for each in folder.list("")]
+    notes = {name: read_note(folder, name) for name in names if folder.stat(f"{name}/{NOTE}")}
+    kept = [name for name in notes if folder.holds(f"{name}/{CHECKPOINT}")]
+    return sorted(kept, key=lambda name: notes[name].at)
 
 
-def read_note(folder: Path) -> Note:
-    return Note(**json.loads((folder / NOTE).read_text(encoding="utf-8")))
+def read_note(folder: Folder, name: str) -> Note:
+    """The note of one of the folders in that of a stream."""
+    return Note(**json.loads(folder.read(f"{name}/{NOTE}")))

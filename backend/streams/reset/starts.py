@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from backend.errors import StreamRefusedError
 from backend.lake.history.history_filter import newest_until
 from backend.lake.lake import Lake
+from backend.lake.storage.folder import Folder
 from backend.streams.backlog.positions import KafkaPosition, parse_position
 from backend.streams.model import InputKind, StreamDeclaration, StreamInput
 
@@ -50,23 +50,12 @@ def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
     return replace(declared, inputs=tuple(inputs))
 
 
-def read_starts(checkpoint: str) -> Starts:
+def read_starts(checkpoint: Folder) -> Starts:
     """Those that a reset left; {} once a batch is planned, or where there are none."""
-    folder = Path(checkpoint)
-    file = folder / START
-    if (folder / "offsets").exists() or not file.is_file():
+    if checkpoint.stat(START) is None or checkpoint.holds("offsets"):
         return {}
-    found: Starts = json.loads(file.read_text(encoding="utf-8"))
+    found: Starts = json.loads(checkpoint.read(START))
     return found
-
-
-def write_starts(checkpoint: str, starts: Starts) -> None:
-    """Into a checkpoint that holds nothing yet; whole or not at all."""
-    folder = Path(checkpoint)
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{START}"
-    draft.write_text(json.dumps(starts), encoding="utf-8")
-    draft.rename(folder / START)
 
 
 def _options(lake: Lake, source: StreamInput, where: str) -> Mapping[str, str]:

@@ -38,6 +38,17 @@ def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
     assert "9,000 versions thinned" in history_figure.drawn_sentence(timeline)
 
 
+def test_a_figure_is_built_once_for_the_same_versions() -> None:
+    rows = history_figure.FIGURES["Rows"]
+    first = history_figure.history_figure(Timeline(totals(60), 0), rows)
+    assert history_figure.history_figure(Timeline(totals(60), 0), rows, jumps=[]) is first
+    assert history_figure.history_figure(Timeline(totals(60), 0), rows, mode="dark") is not first
+    assert history_figure.history_figure(Timeline(totals(60), 0), rows, zone="Asia/Tokyo") is not first
+    other = (*totals(60)[:-1], replace(totals(60)[-1], num_rows=7))
+    changed = history_figure.history_figure(Timeline(other, 0), rows)
+    assert changed.data[0].y[-1] == 7 and first.data[0].y[-1] != 7
+
+
 def test_rare_operations_keep_their_glyph_among_thousands() -> None:
     many = [*totals(5_000), VersionTotals(5_000, NOW + timedelta(days=1), "OPTIMIZE", 1, 1, 1, 0)]
     figure = history_figure.history_figure(Timeline(tuple(many), 0), history_figure.FIGURES["Files"])

@@ -1,5 +1,7 @@
 """The first screen in words: totals, order, what needs attention and where it leads."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.overview import view as overview
@@ -76,7 +78,7 @@ def test_a_line_begins_with_its_name_or_with_how_many() -> None:
     small = AttentionItem(Severity.NOTE, Cause.SMALL_FILES, "t", "9 of 9 files are small.", "wait", spared=8)
     lines = [overview.group_words(group, NOW) for group in (*grouped([failed]), *grouped([small]))]
     assert lines == [("s", "failed · just now"), ("t", "· 9 of 9 files are small.")]
-    (many,) = grouped([small, small])
+    (many,) = grouped([small, replace(small, subject="u")])
     assert overview.group_words(many, NOW) == ("2 tables", "hold mostly small files: merging would spare 16 files.")
 
 

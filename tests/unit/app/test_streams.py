@@ -9,7 +9,6 @@ import plotly.graph_objects as go
 import pytest
 
 from app.streams.view.figures import (
-    Look,
     build_duration_figure,
     build_rate_figure,
     build_rows_figure,
@@ -17,7 +16,7 @@ from app.streams.view.figures import (
 )
 from app.streams.view.stream import key_figures, window_sentence
 from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
-from backend.streams.batches import points_of
+from app.ui.view.figure_json import Look
 from backend.streams.model import (
     Desired,
     DesiredState,
@@ -27,6 +26,7 @@ from backend.streams.model import (
     StreamStatus,
     Verdict,
 )
+from backend.streams.progress.points import points_of
 from tests.unit.test_stream_batches import event
 
 NOW = datetime(2026, 11, 20, 12, 3, tzinfo=UTC)
@@ -160,7 +160,7 @@ def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:
     figure = go.Figure(build_rows_figure(points, Look()))
 
     assert set(figure.data[0].y) == {10.5}
-    assert figure.layout.title.text == "Rows per batch: 10.5 on average, 181 k read in all"
+    assert figure.layout.title.text == "Rows: 10.5 a batch, 181 k read in all"
     assert window_sentence(points, window="24 h") == (
         "17,280 batches in the last 24 h. Each point is the mean of a batch over 10 min."
     )

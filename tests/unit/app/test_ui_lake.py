@@ -37,7 +37,7 @@ class Stub:
 
     def read_cards(self, refs: Sequence[TableRef]) -> Iterator[TableCard]:
         for ref in refs:
-            assert self._gate.acquire(timeout=10)
+            assert self._gate.acquire(timeout=60)
             yield TableCard(ref, self.passes, 1, 1, 1, 0, NOW, "WRITE")
 
 
@@ -59,7 +59,7 @@ def test_a_big_lake_is_shown_as_it_arrives() -> None:
     lake = reader(stub)
     started = time.monotonic()
     first = lake.reading()
-    assert time.monotonic() - started < 1  # it is not waited for
+    assert time.monotonic() - started < 10  # it is not waited for
     assert (first.num_read, first.num_found, first.is_complete) == (0, SMALL_LAKE + 50, False)
     stub.more(7)
     some = until(lake, 7)
@@ -86,7 +86,7 @@ def test_viewers_share_one_reading() -> None:
         viewer.start()
     stub.more(5)
     for viewer in viewers:
-        viewer.join(10)
+        viewer.join(60)
     assert stub.passes == 1 and len(seen) == 8 and all(each.is_complete for each in seen)
 
 

@@ -22,6 +22,13 @@ def test_the_state_line_of_a_healthy_weir() -> None:
     assert not line.is_amber
 
 
+def test_the_state_line_says_that_so_many_watch() -> None:
+    lake, host = frame.LakeFreshness(2, NOW), frame.HostFreshness([beat(1)], 6, 15)
+    line = frame.state_line(lake, host, NOW, viewers=60, live_pause_s=6.0)
+    assert line.text.endswith(" · 60 viewers: live pages every 6 s")
+    assert not line.is_amber
+
+
 @pytest.mark.parametrize(
     ("lake", "host", "words"),
     [

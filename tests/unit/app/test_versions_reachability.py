@@ -29,6 +29,13 @@ def test_every_track_covers_every_version() -> None:
     assert [piece[3] for piece in feed.customdata] == ["off", "yes"] and feed.customdata[1][:2] == [5, 20]
 
 
+def test_the_strip_is_built_again_only_when_something_else_is_known() -> None:
+    first = view.strip_figure(judge(facts(), NOW), chosen=15)
+    assert view.strip_figure(judge(facts(), NOW + timedelta(seconds=1)), chosen=15) is first
+    assert view.strip_figure(judge(facts(), NOW), chosen=16) is not first
+    assert view.strip_figure(judge(facts(), T0), chosen=15) is not first
+
+
 def test_the_legend_begins_with_what_is_fine() -> None:
     sentence = view.legend_sentence(judge(facts(spans=((14, 20),)), NOW))
     assert sentence.startswith("Green filled = yes; blue filled") and sentence.index("red") < sentence.index("grey")

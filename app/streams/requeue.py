@@ -1,0 +1,138 @@
+"""Rows set apart, sent again: which, how repaired, what a trial on the host found, then the reason and the name.
+
+Rule: what is sent is what was tried, the same rows of the same version. A click asks the stream host; the operation log
+says what came of it. The page opens the dialog, outside every live region.
+"""
+
+import pandas as pd
+import streamlit as st
+
+from app import cache, context, errors, navigation
+from app.streams.view import requeue as view
+from app.ui.lists import Look, show
+from app.ui.view.words import markdown_safe
+from app.ui.work import follow_job
+from backend.errors import LakehouseError
+from backend.jobs.model import Job, JobRequest, JobState
+from backend.streams.model import StreamDeclaration, StreamStatus
+from backend.streams.requeue.answer import load_answer, load_request
+from backend.streams.requeue.request import (
+    RequeueAnswer,
+    RequeueRequest,
+    preview_job,
+    quarantine_of,
+    requeue_job,
+    why_never,
+    why_not,
+)
+
+_PENDING, _SAID, _TRIED = "_pending_requeue", "_requeue_said", "_requeue_tried"
+_WHERE, _SET, _REASON, _NAME = "requeue_where", "requeue_set", "requeue_reason", "requeue_name"
+SAMPLES = Look(alt="Some of the chosen rows, before and after the repair")
+
+
+def set_apart(declared: StreamDeclaration) -> None:
+    """One line: the way to the rows that were set apart, and to send them again. Nothing for a stream without them."""
+    quarantine = quarantine_of(declared)
+    if quarantine is None:
+        return
+    blocked = context.read_only_reason() or why_never(declared)
+    with st.container(horizontal=True, vertical_alignment="center", key="set_apart"):
+        navigation.table_link(quarantine, f"Rows set apart: {quarantine}")
+        what = blocked or "Repair rows that broke an expectation, and send them through the stream again, each once"
+        if st.button("Send again", key="one_requeue", icon=":material/redo:", disabled=bool(blocked), help=what):
+            st.session_state[_PENDING] = declared.name
+            st.session_state.pop(_TRIED, None)
+            st.rerun()
+
+
+def requeue_dialog() -> None:
+    """Called once by the page: says what was just asked, and opens the dialog that is due."""
+    if said := st.session_state.pop(_SAID, None):
+        st.toast(said, icon=":material/check:")
+    if name := st.session_state.get(_PENDING):
+        st.dialog(f"Send rows of {name} again?", width="large", on_dismiss=_forget)(_dialog)(name)
+
+
+def _dialog(name: str) -> None:
+    with errors.boundary():
+        status = next(each for each in cache.streams_reading().streams if each.declaration.name == name)
+        _choose(status.declaration)
+        tried = st.session_state.get(_TRIED)
+        if tried is not None:
+            request, job_id = tried
+            _outcome(status, request, context.store().jobs.get(job_id))
+
+
+def _choose(declared: StreamDeclaration) -> None:
+    with st.form("requeue_choice", border=False):
+        where = st.text_input("Which rows", key=_WHERE, placeholder="all, or SQL over a row: amount < 0")
+        repairs = st.text_area(
+            "Repair", key=_SET, height=90, placeholder="amount = abs(amount)", help="One line a column: column = SQL"
+        )
+        tried = st.form_submit_button("Preview", key="requeue_try", icon=":material/visibility:")
+    if tried:
+        st.session_state.pop(_TRIED, None)
+        lines = [line for line in (repairs or "").splitlines() if line.strip()]
+        request = load_request(context.lake(), declared, where or "", lines)
+        job = _submit(preview_job(request, actor=context.actor()))
+        st.session_state[_TRIED] = request, job.job_id
+
+
+def _submit(wanted: JobRequest) -> Job:
+    return context.store().jobs.submit(wanted, now=context.now())
+
+
+def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> None:
+    """How far the trial is; then what it found, and what is asked for before rows are sent."""
+    if job is None:
+        st.info("The trial is gone: preview it again.", icon=":material/info:")
+    elif not job.state.is_over:
+        follow_job(job.job_id, page="the stream's page", every_s=1.0)
+    elif job.state is JobState.CANCELLED:
+        st.caption("Cancelled: nothing was tried.")
+    elif job.state is JobState.FAILED:
+        st.error(markdown_safe(f"{job.error} {job.hint}".strip()), icon=":material/error:")
+    else:
+        found = load_answer(context.settings(), job)
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in view.lines(found, request, status.declaration)))
+        if samples := view.build_samples(found):
+            show(pd.DataFrame(samples), SAMPLES, key="requeue_samples")
+        _ask(status, request, found)
+
+
+def _ask(status: StreamStatus, request: RequeueRequest, found: RequeueAnswer) -> None:
+    if refused := why_not(status) or ("" if found.met else "no row would go"):
+        st.warning(f"Nothing can be sent now: {markdown_safe(refused)}.", icon=":material/block:")
+        return
+    with st.form("requeue_form", border=False):
+        reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
+        typed = st.text_input(f"Type {request.stream} to confirm", key=_NAME)
+        with st.container(horizontal=True, key="requeue_buttons"):
+            sent = st.form_submit_button(view.label(found), type="primary", key="requeue_send")
+            cancelled = st.form_submit_button("Cancel", key="requeue_cancel")
+    if sent:
+        _send(request, (reason or "").strip(), (typed or "").strip())
+    elif cancelled:
+        _forget()
+        st.rerun()
+
+
+def _send(request: RequeueRequest, reason: str, typed: str) -> None:
+    if not reason or typed != request.stream:
+        st.error("A reason and the stream's name are needed.", icon=":material/edit:")
+        return
+    try:
+        _submit(requeue_job(request, actor=context.actor(), reason=reason))
+    except LakehouseError as exc:
+        errors.show(exc)
+        return
+    name = markdown_safe(request.stream)
+    st.session_state[_SAID] = f"Asked for {name}; its host does it next. The operation log says what came of it."
+    _forget()
+    cache.forget_streams()
+    st.rerun()
+
+
+def _forget() -> None:
+    st.session_state.pop(_PENDING, None)

@@ -1,0 +1,60 @@
+"""What is expected of a table and whether that is met, as lines of its Summary.
+
+Rule: pure; what no living host judges is shown as unknown, with what it was.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from backend.expectations.model import Judgement, State
+from backend.expectations.words import expected_text, found_text, judged_text
+from backend.format import duration_text, things
+
+_WORDS = {State.MET: "met", State.BROKEN: "broken", State.UNKNOWN: "not known"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One expectation: its state, what is expected, what was found, when that was, and since when it is broken."""
+
+    state: State
+    expected: str
+    found: str
+    when: str
+    since: datetime | None = None
+
+
+def lines(judgements: Sequence[Judgement], silent: Sequence[Judgement], now: datetime) -> list[Line]:
+    """Broken ones first."""
+    order = (State.BROKEN, State.UNKNOWN, State.MET)
+    found = [_line(each, now, is_silent=each in silent) for each in judgements]
+    return sorted(found, key=lambda line: order.index(line.state))
+
+
+def _line(judgement: Judgement, now: datetime, *, is_silent: bool) -> Line:
+    when, found = judged_text(judgement, now), found_text(judgement, now)
+    since = judgement.broken_since if judgement.state is State.BROKEN and not is_silent else None
+    if since:
+        when = f"broken for {duration_text((now - since).total_seconds())} · {when}"
+    state = State.UNKNOWN if is_silent else judgement.state
+    if is_silent and judgement.state is not State.UNKNOWN:
+        found = f"it was {_WORDS[judgement.state]}: {found}"
+    return Line(state, expected_text(judgement.expectation), found, when, since)
+
+
+def summary_sentence(found: Sequence[Line]) -> str:
+    """ "3 expectations: 1 broken, 2 met"."""
+    counts = Counter(line.state for line in found)
+    parts = [f"{counts[state]} {_WORDS[state]}" for state in (State.BROKEN, State.UNKNOWN, State.MET) if counts[state]]
+    return f"{things(len(found), 'expectation')}: {', '.join(parts)}"
+
+
+def away_sentence(silent: Sequence[Judgement], now: datetime) -> str:
+    """Since when nobody judges; empty where somebody does."""
+    if not silent:
+        return ""
+    last = max(each.judged_at for each in silent)
+    away = duration_text((now - last).total_seconds())
+    return f"Not judged for {away}: the host that did is away. `weir host` starts one."

@@ -1,0 +1,90 @@
+"""Expectations on tables: what a pipeline declares of a table, and what a host found when it judged it.
+
+Rule: unknown is a state of its own with its reason, never taken for met.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    FRESH = "fresh"
+    ROWS_PER_DAY = "rows_per_day"
+    UNIQUE = "unique"
+    REFERENCES = "references"
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the newest commits tell; else a month of them, or rows, are read."""
+        return self is Kind.FRESH
+
+
+class State(StrEnum):
+    MET = "met"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TableExpectation:
+    """One expectation on the table at `uri`. `table` and `other` are what the pipeline calls the tables."""
+
+    uri: str
+    table: str
+    kind: Kind
+    pipeline: str = ""
+    within_s: float = 0.0
+    columns: tuple[str, ...] = ()
+    other: str = ""
+    other_uri: str = ""
+    other_column: str = ""
+
+    @property
+    def name(self) -> str:
+        """What tells it from others on the same table: fresh, unique(order_id)."""
+        given = [*self.columns, *([f"{self.other}.{self.other_column}"] if self.other else [])]
+        return f"{self.kind}({', '.join(given)})" if given else self.kind.value
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one look at the table gave.
+
+    `since`: from when on it is broken, as far as the table tells. `day` (ISO, UTC), `rows` and `usual` (both ends
+    included) belong to rows_per_day, with the number of `days` that the band is from. `examples` are up to five of
+    the `broken_keys`. `is_early`: unknown because the table is too young. `seen` spares the next look what this one
+    read.
+    """
+
+    state: State
+    reason: str = ""
+    since: datetime | None = None
+    version: int | None = None
+    other_version: int | None = None
+    last_data_at: datetime | None = None
+    day: str = ""
+    rows: int | None = None
+    usual: tuple[int, int] | None = None
+    days: int = 0
+    broken_keys: int | None = None
+    broken_rows: int | None = None
+    examples: tuple[str, ...] = ()
+    is_early: bool = False
+    seen: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a host found last of one expectation. `broken_since` outlives looks that could not tell."""
+
+    expectation: TableExpectation
+    finding: Finding
+    host_id: str
+    judged_at: datetime
+    broken_since: datetime | None = None
+
+    @property
+    def state(self) -> State:
+        return self.finding.state

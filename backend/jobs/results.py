@@ -1,0 +1,45 @@
+"""What jobs leave behind: one small Delta table each, below `jobs.results_uri`.
+
+Rule: read only; the host that ran the job writes it, and deletes it with the job.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from backend.errors import JobError, JobResultMissingError, ObjectMissingError, TableError
+from backend.jobs.model import Job
+from backend.lake.lake import Lake
+from backend.lake.model import Snapshot, TableRef
+from backend.lake.storage.paths import normal_uri
+from backend.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ResultLake(Protocol):
+    """The part of `backend.lake.lake.Lake` that reads results."""
+
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
+
+    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> "pa.RecordBatchReader": ...
+
+
+def results_lake(settings: Settings) -> Lake:
+    """A lake of the folder that hosts write results to, and of nothing else."""
+    lake = settings.lake.model_copy(update={"roots": [settings.results_uri]})
+    return Lake(settings.model_copy(update={"lake": lake}))
+
+
+def read_result(lake: ResultLake, settings: Settings, job: Job, columns: Sequence[str], *, again: str) -> "pa.Table":
+    """The rows that a job left, `again` is what to do without them; raises `JobError` where it found nothing,
+    `JobResultMissingError`."""
+    if job.result_uri is None:
+        raise JobError(f"job {job.job_id} has no result: {job.error or f'it is {job.state}'}", hint=job.hint)
+    ref = TableRef(normal_uri(job.result_uri), job.job_id, normal_uri(settings.results_uri))
+    try:
+        return lake.scan(lake.snapshot(ref), list(columns)).read_all()
+    except (TableError, ObjectMissingError) as exc:
+        raise JobResultMissingError(
+            f"the result of job {job.job_id} cannot be read: {exc.message}", hint=again
+        ) from exc

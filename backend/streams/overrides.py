@@ -1,0 +1,197 @@
+"""Settings that a person gives a stream in place of the declared ones: its trigger, how much a batch reads, Spark's.
+
+Rule: overrides hold for every later start, on whichever host, until somebody asks for others or for none.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from backend.errors import LakehouseError, OverrideError
+from backend.format import interval_s
+from backend.lake.storage.storage import declared_folder
+from backend.settings import Settings
+from backend.streams.checkpoint import read_checkpoint, read_offsets
+from backend.streams.model import InputKind, StreamDeclaration
+
+TRIGGER = "trigger"
+AVAILABLE_NOW = "available now"
+LONGEST = 200
+_TABLE_LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")
+_LIMITS: Mapping[str, tuple[str, ...]] = {
+    InputKind.TABLE: _TABLE_LIMITS,
+    InputKind.CHANGE_FEED: _TABLE_LIMITS,
+    InputKind.FILES: _TABLE_LIMITS,
+    InputKind.KAFKA: ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
+}
+LIMITS = frozenset(key for keys in _LIMITS.values() for key in keys)
+_SPARK = re.compile(r"spark\.(sql|databricks\.delta)\.[\w.]+")
+_GUARDED = (  # what exactly once and the checkpoint stand on
+    *("spark.sql.streaming.stopActiveRunOnRestart", "spark.sql.streaming.checkpoint", "spark.sql.extensions"),
+    *("spark.sql.catalog", "spark.sql.warehouse", "spark.databricks.delta.write", "spark.databricks.delta.commitInfo"),
+    *("spark.databricks.delta.retentionDurationCheck", "spark.databricks.delta.merge.materializeSource"),
+)
+_DELAY = re.compile(r"[1-9]\d*\s*(ms|s|m|min|h|d)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as it is declared, as it is now, and as it will be; None: not set, so the host's or Spark's."""
+
+    key: str
+    declared: str | None
+    now: str | None
+    after: str | None
+    note: str = ""
+
+    @property
+    def changes(self) -> bool:
+        return self.now != self.after
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
+    """`KEY=VALUE` texts; raises `OverrideError`."""
+    found = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not key:
+            raise OverrideError(f"{text!r} is no setting", hint='write KEY=VALUE, like "trigger=30 seconds"')
+        found[key] = value
+    return found
+
+
+def known_keys(declared: StreamDeclaration) -> tuple[str, ...]:
+    """What may be set beside Spark's own settings: the trigger, and the limits of its sources."""
+    limits = (key for source in declared.inputs for key in _LIMITS.get(source.kind, ()))
+    return tuple(dict.fromkeys((TRIGGER, *(limits if not declared.is_view else ()))))
+
+
+def check_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -> None:
+    """Raises `OverrideError` where one cannot be set on this stream, or has no such value."""
+    known = known_keys(declared)
+    if any(each.kind == InputKind.FILES for each in declared.inputs) and overrides.keys() >= set(_TABLE_LIMITS):
+        raise OverrideError(f"{' and '.join(_TABLE_LIMITS)}: files take one of them", hint="leave one out")
+    for key, value in overrides.items():
+        if any(key == each or key.startswith(f"{each}.") for each in _GUARDED):
+            raise OverrideError(f"{key} is Weir's own: writing exactly once stands on it", hint="leave it out")
+        if not (key in known or _SPARK.fullmatch(key)):
+            hint = f"of {declared.name} one can set {', '.join(known)}, and settings that begin with spark.sql."
+            raise OverrideError(f"{key} cannot be set on {declared.name}", hint=hint)
+        is_right, example = _VALUES.get(key, (_is_text, "a text"))
+        if not is_right(value):
+            raise OverrideError(f"{key}={value!r} is not understood", hint=f"write {example}")
+
+
+def limits_of(kind: str, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Options for the reader of such a source."""
+    return {key: overrides[key] for key in _LIMITS.get(kind, ()) if key in overrides}
+
+
+def spark_conf_of(overrides: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in overrides.items() if _SPARK.fullmatch(key)}
+
+
+def with_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -> StreamDeclaration:
+    """The declaration as the stream runs: pace and limits are judged by these."""
+    if not overrides:
+        return declared
+    inputs = tuple(
+        replace(each, options={**each.options, **limits_of(each.kind, overrides)}) for each in declared.inputs
+    )
+    interval_ms = declared.trigger_interval_ms
+    if TRIGGER in overrides:
+        interval_ms = round(1_000 * (interval_s(overrides[TRIGGER]) or 0))
+    conf = {**declared.spark_conf, **spark_conf_of(overrides)}
+    return replace(declared, inputs=inputs, trigger_interval_ms=interval_ms, spark_conf=conf)
+
+
+def compare(
+    declared: StreamDeclaration,
+    now: Mapping[str, str],
+    after: Mapping[str, str],
+    pinned: Mapping[str, str] | None = None,
+) -> tuple[Setting, ...]:
+    """Each setting that is or will be overridden. `pinned`: Spark's settings that the checkpoint goes on with."""
+    values = declared_values(declared)
+    return tuple(
+        Setting(
+            key, values.get(key), now.get(key, values.get(key)), after.get(key, values.get(key)),
+            _pinned_note(key, after, pinned or {}),
+        )
+        for key in dict.fromkeys((*now, *after))
+    )  # fmt: skip
+
+
+def pinned_by(settings: Settings, declared: StreamDeclaration) -> Mapping[str, str]:
+    """Spark's settings that every start goes on with, whatever it is told: those of its checkpoint's newest batch.
+
+    Empty before a batch, and where the checkpoint cannot be read: a preflight says so.
+    """
+    try:
+        folder = declared_folder(settings, declared.checkpoint_location)
+        planned = read_checkpoint(folder).planned
+        return read_offsets(folder, planned[-1]).conf if planned else {}
+    except LakehouseError:
+        return {}
+
+
+def declared_values(declared: StreamDeclaration) -> dict[str, str]:
+    """The values of all that is declared and may be overridden."""
+    limits = (limits_of(each.kind, each.options).items() for each in declared.inputs)
+    return {
+        TRIGGER: trigger_text(declared.trigger_interval_ms),
+        **dict(pair for pairs in limits for pair in pairs),
+        **declared.spark_conf,
+    }
+
+
+def trigger_text(interval_ms: int) -> str:
+    """ "10 seconds", as a declaration has it."""
+    if not interval_ms:
+        return AVAILABLE_NOW
+    seconds = interval_ms / 1_000
+    return f"{seconds:g} second{'s' if seconds != 1 else ''}"
+
+
+def changes_text(settings: Iterable[Setting]) -> str:
+    """ "trigger: 5 seconds → 30 seconds, …"; empty where nothing changes."""
+    return ", ".join(f"{each.key}: {shown(each.now)} → {shown(each.after)}" for each in settings if each.changes)
+
+
+def overridden_text(settings: Iterable[Setting]) -> str:
+    """ "trigger 30 seconds (declared: 5 seconds), …"; empty without any."""
+    return ", ".join(f"{each.key} {shown(each.now)} (declared: {shown(each.declared)})" for each in settings)
+
+
+def shown(value: str | None) -> str:
+    return "not set" if value is None else value
+
+
+def _pinned_note(key: str, after: Mapping[str, str], pinned: Mapping[str, str]) -> str:
+    if key in after and key in pinned and pinned[key] != after[key]:
+        return f"its checkpoint goes on with {pinned[key]}, until it is started over"
+    return ""
+
+
+def _is_count(value: str) -> bool:
+    return value.isascii() and value.isdigit() and int(value) > 0
+
+
+def _is_text(value: str) -> bool:
+    return 0 < len(value) <= LONGEST and value.isprintable()
+
+
+def _is_trigger(value: str) -> bool:
+    return value == AVAILABLE_NOW or interval_s(value) is not None
+
+
+_COUNT = (_is_count, "a number above 0")
+_VALUES: Mapping[str, tuple[Callable[[str], object], str]] = {
+    TRIGGER: (_is_trigger, '"30 seconds", "1 minute" or "available now"'),
+    "maxBytesPerTrigger": (_is_count, "a number of bytes"),
+    "maxTriggerDelay": (_DELAY.fullmatch, "a span, like 5m"),
+    **dict.fromkeys(
+        ("maxFilesPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions"),
+        _COUNT,
+    ),
+}

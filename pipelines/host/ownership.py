@@ -1,0 +1,100 @@
+"""Which streams this host may run: one lease each in the control store.
+
+Rule: a stream runs only under a lease. The store's clock says when a lease ends. A host's own stopwatch says when it
+must have been renewed: that begins when the store is asked, so it ends first. Then the stream is cut, since another
+host may have it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from backend.store.clock import elapsed
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.streams.model import Lease
+
+RENEW_AFTER = 1 / 3  # of its time
+CUT_AFTER = 9 / 10  # what is left is for the cut
+ANOTHER_HAS_IT = "another host holds its lease"
+RAN_OUT = "its lease ran out before it was renewed"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease, and when it was asked for and has run out, by `elapsed`."""
+
+    lease: Lease
+    asked_at: float
+    until: float
+
+    @property
+    def token(self) -> int:
+        return self.lease.token
+
+
+class Ownership:
+    """Used by one thread, the host's loop. `hold` is told of each grant: the stream, and until when it may run."""
+
+    def __init__(
+        self,
+        store: ControlStore,
+        owner: str,
+        *,
+        ttl_s: float,
+        hold: Callable[[str, float], None],
+        elapsed: Callable[[], float] = elapsed,
+    ) -> None:
+        self._store, self._owner, self._ttl_s = store, owner, ttl_s
+        self._hold, self._elapsed = hold, elapsed
+        self._held: dict[str, Held] = {}
+
+    @property
+    def held(self) -> Mapping[str, Held]:
+        return self._held
+
+    def run_out(self) -> tuple[str, ...]:
+        """Those that another host may have by now. The store is not asked."""
+        now = self._elapsed()
+        return tuple(name for name, held in self._held.items() if held.until <= now)
+
+    def take(self, names: Iterable[str]) -> None:
+        """Acquires the leases of these streams that are still free."""
+        for name in names:
+            asked_at = self._elapsed()
+            lease = self._store.acquire(stream_resource(name), self._owner, ttl_s=self._ttl_s)
+            if lease is not None:
+                self._keep(name, lease, asked_at)
+
+    def renew_due(self) -> Mapping[str, str]:
+        """Renews the leases that are due; gives up the others, and says why."""
+        due_before = self._elapsed() - self._ttl_s * RENEW_AFTER
+        due = [name for name, held in self._held.items() if held.asked_at < due_before]
+        lost = {name: why for name in due if (why := self._renew(name))}
+        for name in lost:
+            self.drop(name)
+        return lost
+
+    def drop(self, name: str) -> None:
+        """Forget a lease. The store is not asked."""
+        self._held.pop(name, None)
+
+    def release(self, name: str) -> None:
+        held = self._held.pop(name, None)
+        if held is not None:
+            self._store.release(held.lease)
+
+    def _renew(self, name: str) -> str | None:
+        """Why it is lost, if it is."""
+        held, asked_at = self._held[name], self._elapsed()
+        renewed = self._store.renew(held.lease, ttl_s=self._ttl_s)
+        if renewed is None:
+            return ANOTHER_HAS_IT
+        if self._elapsed() >= held.until:
+            return RAN_OUT  # its query is cut already
+        self._keep(name, renewed, asked_at)
+        return None
+
+    def _keep(self, name: str, lease: Lease, asked_at: float) -> None:
+        held = Held(lease, asked_at, asked_at + self._ttl_s * CUT_AFTER)
+        self._held[name] = held
+        self._hold(name, held.until)

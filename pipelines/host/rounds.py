@@ -1,0 +1,51 @@
+"""What a host does again and again beside its streams, in a thread of its own.
+
+Rule: a round that fails is told, and the next one comes; a stop waits no longer than it may.
+"""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from backend.errors import LakehouseError
+from backend.work import Stopped
+
+log = structlog.get_logger()
+
+
+class Rounds:
+    """`failed` is the event of the log for a round that failed. A round may end them all by raising `Stopped`."""
+
+    def __init__(self, name: str, once: Callable[[], None], *, every_s: float, failed: str) -> None:
+        self._once, self._every_s, self._failed = once, every_s, failed
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def pause(self, seconds: float) -> bool:
+        """Waits amid a round; whether it was told to stop."""
+        return self._stop.wait(seconds)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, limit_s: float) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(limit_s)
+
+    def _run(self) -> None:
+        while not self.is_stopping:
+            try:
+                self._once()
+            except Stopped:
+                return
+            except LakehouseError as exc:
+                log.warning(self._failed, error=exc.message)
+            except Exception:  # the thread must live: the next round may be fine
+                log.exception(self._failed)
+            self._stop.wait(self._every_s)

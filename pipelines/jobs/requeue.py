@@ -1,0 +1,277 @@
+"""Sends repaired rows of a quarantine through their stream's sink, and takes them out of the quarantine.
+
+Rule: which rows go is decided once and written down first, so a replay cannot decide otherwise. Both steps after that
+carry the job's name as their writer: Delta passes over one that is done. What a broken job left between the two is
+ended by the stream's next one.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backend.errors import StreamRefusedError
+from backend.format import cut
+from backend.jobs.model import Job, JobKind
+from backend.settings import Settings
+from backend.store.store import ControlStore
+from backend.streams.requeue.request import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
+from backend.streams.reset.plan import stands_still
+from pipelines.declare.expectations import BROKEN, OnViolation, breaks_any, marked
+from pipelines.declare.registry import Registry
+from pipelines.declare.spec import StreamSpec
+from pipelines.jobs.condition import satisfies, value_of, why_failed
+from pipelines.jobs.states import jvm, make_active, named
+from pipelines.sinks.base import mark
+from pipelines.spark.checkpoint_files import CheckpointFiles
+from pipelines.spark.s3 import spark_uri
+from pipelines.spark.writing import write_rows
+
+ROW, SENT, NOW = "_weir_row", "_weir_sent", "_weir_now"
+_WAS, _IS = "_weir_was", "_weir_is"
+_FOLDER = ".requeued"  # among the checkpoints
+_SHOWN = 3  # rows that go, and as many that stay
+_LONGEST = 300  # characters of a value that is shown
+_ADDING = frozenset(
+    ("STREAMING UPDATE", "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN")
+)
+_EXACT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+log = structlog.get_logger()
+
+
+class Listener(Protocol):
+    """Who wants to know how far a job is."""
+
+    def tell(self, phase: str) -> None:
+        """What goes on now; raises when the job is to end."""
+
+    def changes(self, phase: str) -> None:
+        """The same, of what is carried through once it has begun."""
+
+
+class Requeues:
+    """What one host does with its streams' quarantines."""
+
+    def __init__(self, settings: Settings, store: ControlStore, registry: Registry) -> None:
+        self._settings, self._store, self._registry = settings, store, registry
+
+    def run(self, job: Job, session: SparkSession, listener: Listener) -> RequeueAnswer:
+        """Raises `StreamRefusedError` where it may not be done, `QueryError` for SQL that the rows do not go with."""
+        make_active(session)
+        request = RequeueRequest.parse(job.request)
+        work = self._work(request, session)
+        try:
+            if job.kind is JobKind.REQUEUE_PREVIEW:
+                listener.tell("trying the repair")
+                return work.tried()
+            self._require_rest(work.spec)
+            return self._send(job, work, listener)
+        except (PySparkException, Py4JJavaError) as exc:
+            if (failure := why_failed(exc)) is not None:
+                raise failure from exc
+            raise
+
+    def _work(self, request: RequeueRequest, session: SparkSession) -> "_Work":
+        spec = self._registry.get(request.stream)
+        never = why_never(self._registry.declaration(spec, self._settings))
+        if never or spec.quarantine is None:
+            raise StreamRefusedError(f"no row of {spec.name} can be sent again: {never}")
+        work = _Work(spec, self._settings, request, session, spec.quarantine.spark_uri(self._settings))
+        if not DeltaTable.isDeltaTable(session, work.quarantine):
+            raise StreamRefusedError(f"{spec.name} has set no row apart", hint="start it once: it makes the table")
+        for key, value in spec.spark_conf.items():
+            session.conf.set(key, value)
+        return work
+
+    def _require_rest(self, spec: StreamSpec) -> None:
+        if not stands_still(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
+            raise StreamRefusedError(f"{spec.name} does not stand still", hint="stop it first")
+
+    def _send(self, job: Job, work: "_Work", listener: Listener) -> RequeueAnswer:
+        folder = spark_uri(f"{self._settings.checkpoints_uri}/{_FOLDER}/{work.spec.name}")
+        listener.tell("deciding which rows go")
+        self._end_others(folder, job, work)
+        decided = work.decided_in(f"{folder}/{job.job_id}")
+        answer = work.answer(decided)
+        listener.changes("writing rows")
+        mark(
+            work.session, _writer(work.spec, job.job_id), 0, _said(work.spec, job.job_id, by=job.actor, why=job.reason)
+        )
+        work.write(decided, job.job_id)
+        listener.changes("taking them out of the quarantine")
+        work.take_out(decided)
+        log.info("rows_sent_again", stream=work.spec.name, rows=answer.met, left=answer.left)
+        return answer
+
+    def _end_others(self, folder: str, job: Job, work: "_Work") -> None:
+        """What a former job wrote leaves the quarantine; one that had written nothing is forgotten.
+
+        Raises `StreamRefusedError` then: this job was asked for with those rows in view.
+        """
+        ended, files = [], CheckpointFiles(work.session)
+        for other in (name for name in files.names(folder) if name != job.job_id):
+            place, writer = f"{folder}/{other}", _writer(work.spec, other)
+            if work.is_table(place) and work.has_begun(writer):
+                if not work.has_written(writer, work.quarantine):
+                    ended.append(other)
+                mark(work.session, writer, 0, _said(work.spec, other, by=job.actor, why="ended what broke off"))
+                decided = work.session.read.format("delta").load(place)
+                work.write(decided, other)
+                work.take_out(decided)
+            files.remove(place)
+        if ended:
+            said = f"{', '.join(ended)} had broken off: its rows have left the quarantine now"
+            raise StreamRefusedError(f"{work.spec.name}: {said}", hint="preview it again, and send what is there now")
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One request. `quarantine`: its URI."""
+
+    spec: StreamSpec
+    settings: Settings
+    request: RequeueRequest
+    session: SparkSession
+    quarantine: str
+
+    def tried(self) -> RequeueAnswer:
+        decided = self._decided().persist()
+        try:
+            return self.answer(decided)
+        finally:
+            decided.unpersist()
+
+    def decided_in(self, folder: str) -> DataFrame:
+        """Every chosen row, repaired, and whether it goes; decided on the first call alone."""
+        if not self.is_table(folder):
+            self._require_only_more()
+            writer = self._decided().write.format("delta").option("delta.columnMapping.mode", "name")
+            writer.save(folder)
+        return self.session.read.format("delta").load(folder)
+
+    def answer(self, decided: DataFrame) -> RequeueAnswer:
+        rules = [(each.name, each.on_violation == OnViolation.WARN) for each in self.spec.expectations]
+        counts = [F.count_if(F.array_contains(BROKEN, name) & (F.col(SENT) == warns)) for name, warns in rules]
+        chosen, met, *found = decided.agg(F.count("*"), F.count_if(SENT), *counts).collect()[0]
+        broken, warned = (
+            {name: rows for (name, warns), rows in zip(rules, found, strict=True) if rows and warns == kind}
+            for kind in (False, True)
+        )
+        return RequeueAnswer(chosen, met, broken, warned, tuple(_samples(decided)))
+
+    def write(self, decided: DataFrame, job_id: str) -> None:
+        """By the stream's own sinks: what they do with rows that come late, they do with these."""
+        rows = decided.where(SENT).select(*map(named, _own(decided.columns)))
+        if not rows.isEmpty():
+            target = replace(self.spec.target(self.settings), query_id=f"requeue-{job_id}", batch_id=0)
+            write_rows(rows, self.spec, target)
+
+    def take_out(self, decided: DataFrame) -> None:
+        """Rows that went leave the quarantine. The others keep their values, with the rules that those break today."""
+        into = DeltaTable.forPath(self.session, self.quarantine).alias("q")
+        names = [*_own(decided.columns), *REASON]
+        row = _as_text([F.col(f"q.{_quoted(name)}").alias(name) for name in names])
+        known = decided.select(ROW, SENT, NOW).dropDuplicates([ROW]).alias("s")  # same rows were decided the same
+        merge = into.merge(known, row == F.col(f"s.{ROW}")).whenMatchedDelete(f"s.{SENT}")
+        merge = merge.whenMatchedUpdate(f"NOT (q.{REASON[0]} <=> s.{NOW})", set={REASON[0]: f"s.{NOW}"})
+        merge.execute()
+
+    def has_begun(self, writer: str) -> bool:
+        """Whether one of the stream's tables has rows of this writer."""
+        uris = [table.spark_uri(self.settings) for each in self.spec.destinations for table in each.writes]
+        return any(self.has_written(writer, uri) for uri in uris)
+
+    def is_table(self, folder: str) -> bool:
+        found: bool = DeltaTable.isDeltaTable(self.session, folder)
+        return found
+
+    def has_written(self, writer: str, uri: str) -> bool:
+        """Whether a table's log holds a commit of this writer."""
+        log_of = jvm(self.session).org.apache.spark.sql.delta.DeltaLog
+        snapshot = log_of.forTable(self.session._jsparkSession, uri).unsafeVolatileSnapshot()
+        found: bool = snapshot.transactions().contains(writer)
+        return found
+
+    def _decided(self) -> DataFrame:
+        reader = self.session.read.format("delta").option("versionAsOf", self.request.version)
+        present = reader.load(self.quarantine)
+        names, own = present.columns, _own(present.columns)
+        place = {name: f"c{number}" for number, name in enumerate(names)}
+        rows = present.toDF(*place.values())
+        if self.request.where:
+            rows = rows.where(satisfies(self.request.where, names, rows.schema))
+        was = {name: F.col(place[name]) for name in own}
+        now = {name: value_of(text, name, names, rows.schema) for name, text in self.request.repairs.items()}
+        key = _as_text([F.col(place[name]).alias(name) for name in (*own, *REASON)])
+        rows = rows.select(key.alias(ROW), _struct(was).alias(_WAS), _struct({**was, **now}).alias(_IS))
+        as_was = marked(rows.select(ROW, _IS, f"{_WAS}.*"), self.spec.expectations).withColumnRenamed(BROKEN, NOW)
+        judged = marked(as_was.select(ROW, NOW, f"{_IS}.*"), self.spec.expectations)
+        keeping = [each.name for each in self.spec.expectations if each.on_violation != OnViolation.WARN]
+        return judged.withColumn(SENT, ~breaks_any(keeping))
+
+    def _require_only_more(self) -> None:
+        """Raises `StreamRefusedError` where rows of the version may have gone since."""
+        history = DeltaTable.forPath(self.session, self.quarantine).history()
+        for commit in history.where(F.col("version") > self.request.version).orderBy("version").collect():
+            mode = (commit["operationParameters"] or {}).get("mode")
+            if commit["operation"] not in _ADDING and (commit["operation"], mode) != ("WRITE", "Append"):
+                raise StreamRefusedError(
+                    f"the quarantine of {self.spec.name} is not what it was: {commit['operation']} in version"
+                    f" {commit['version']}",
+                    hint="preview it again, and send what is there now",
+                )
+
+
+def _writer(spec: StreamSpec, job_id: str) -> str:
+    return f"{spec.name}:requeue-{job_id}"
+
+
+def _said(spec: StreamSpec, job_id: str, *, by: str, why: str) -> dict[str, object]:
+    return {"stream": spec.name, "requeue": job_id, "by": by, "reason": why}
+
+
+def _own(columns: Sequence[str]) -> list[str]:
+    """The columns that the stream's function returned."""
+    return [name for name in columns if name not in (*REASON, ROW, SENT, NOW, BROKEN)]
+
+
+def _struct(values: dict[str, Column]) -> Column:
+    return F.struct(*(value.alias(name) for name, value in values.items()))
+
+
+def _as_text(columns: Sequence[Column]) -> Column:
+    """A row, exactly: two texts are equal where all values are, of any type."""
+    return F.to_json(F.struct(*columns), _EXACT)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _samples(decided: DataFrame) -> list[Sample]:
+    after = _as_text([named(name) for name in _own(decided.columns)]).alias("after")
+    rows = decided.select(ROW, SENT, BROKEN, after)
+    shown = [row for goes in (F.col(SENT), ~F.col(SENT)) for row in rows.where(goes).limit(_SHOWN).collect()]
+    return [Sample(_values(row[ROW]), _values(row["after"]), tuple(row[BROKEN]), row[SENT]) for row in shown]
+
+
+def _values(text: str) -> dict[str, object]:
+    values = {name: value for name, value in json.loads(text).items() if name not in REASON}
+    return {name: _cut(value) for name, value in values.items()}
+
+
+def _cut(value: object) -> object:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return value if len(text) <= _LONGEST else cut(text, _LONGEST)

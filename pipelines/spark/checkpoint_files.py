@@ -1,0 +1,154 @@
+"""Checkpoints and the small files beside them, on a disk or an object store: read, written, moved and removed whole.
+
+Rule: a disk is used by its own calls, everything else by the Hadoop file system that Spark's session has for it. A
+file is there whole or not at all.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from backend.lake.storage.paths import is_remote
+
+
+class CheckpointFiles:
+    """Files by path or URI. `session` is asked for remote ones alone."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def exists(self, uri: str) -> bool:
+        if not is_remote(uri):
+            return Path(uri).exists()
+        system, path = self._remote(uri)
+        return bool(system.exists(path))
+
+    def names(self, uri: str) -> list[str]:
+        """What lies in a folder; nothing where it is not there."""
+        if not self.exists(uri):
+            return []
+        if not is_remote(uri):
+            return sorted(each.name for each in Path(uri).iterdir())
+        system, path = self._remote(uri)
+        return sorted(each.getPath().getName() for each in system.listStatus(path))
+
+    def read(self, uri: str) -> str:
+        if not is_remote(uri):
+            return Path(uri).read_text(encoding="utf-8")
+        system, path = self._remote(uri)
+        stream = system.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
+        finally:
+            stream.close()
+
+    def write(self, uri: str, text: str) -> None:
+        """In one step, in place of what is there."""
+        if is_remote(uri):
+            self._put(uri, text, overwrite=True)
+        else:
+            _draft(Path(uri), text).replace(uri)
+
+    def write_once(self, uri: str, text: str) -> None:
+        """Unless it is there: whoever comes first decides."""
+        if is_remote(uri):
+            try:
+                self._put(uri, text, overwrite=False)
+            except Py4JJavaError:
+                if not self.exists(uri):
+                    raise
+            return
+        draft = _draft(Path(uri), text)
+        try:
+            os.link(draft, uri)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+
+    def move(self, source: str, target: str, *, done: str) -> None:
+        """A folder to where nothing is. Does nothing where it was moved before.
+
+        On an object store each file is copied. One that broke off is found by `done`, a file that ends it.
+        """
+        if not is_remote(source):
+            if self.exists(source) and not self.exists(target):
+                Path(target).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(source, target)
+            return
+        if self.exists(source) and not self.exists(done):
+            self._move_objects(source, target)
+        self.write(done, "")
+
+    def _move_objects(self, source: str, target: str) -> None:
+        system, old = self._remote(source)
+        _, new = self._remote(target)
+        if not system.exists(new):
+            system.mkdirs(new.getParent())
+            system.rename(old, new)
+            return
+        left = system.listFiles(old, True)
+        while left.hasNext():
+            file = left.next().getPath()
+            _, place = self._remote(target + file.toString().removeprefix(old.toString()))
+            system.delete(place, False)  # perhaps half there
+            system.rename(file, place)
+        system.delete(old, True)
+
+    def remove(self, uri: str) -> None:
+        """A folder with all that is in it."""
+        if not is_remote(uri):
+            shutil.rmtree(uri, ignore_errors=True)
+            return
+        system, path = self._remote(uri)
+        system.delete(path, True)
+
+    def remove_drafts(self, checkpoint: str) -> None:
+        """What a killed host had begun to write, in a checkpoint whose first batch is not planned yet. Spark takes it
+        for an older stream's, and does not start."""
+        folders = {folder: self.names(f"{checkpoint}/{folder}") for folder in ("offsets", "commits")}
+        if all(_is_draft(name) for names in folders.values() for name in names):
+            for folder, names in folders.items():
+                for name in names:
+                    self._remove_file(f"{checkpoint}/{folder}/{name}")
+
+    def _remove_file(self, uri: str) -> None:
+        if not is_remote(uri):
+            Path(uri).unlink(missing_ok=True)
+            return
+        system, path = self._remote(uri)
+        system.delete(path, False)
+
+    def _put(self, uri: str, text: str, *, overwrite: bool) -> None:
+        system, path = self._remote(uri)
+        builder = system.createFile(path).overwrite(overwrite).recursive()
+        if not overwrite:
+            # Else S3A would look first, and then put.
+            builder = builder.opt("fs.option.create.conditional.overwrite", "true")
+        stream = builder.build()
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
+    @property
+    def _jvm(self) -> Any:
+        return self._session._jvm
+
+    def _remote(self, uri: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(uri)
+        return path.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf()), path
+
+
+def _is_draft(name: str) -> bool:
+    """As Hadoop names a file that it will rename, and the checksum of it."""
+    return name.startswith(".") and name.endswith((".tmp", ".tmp.crc"))
+
+
+def _draft(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{id(text)}")
+    draft.write_text(text, encoding="utf-8")
+    return draft

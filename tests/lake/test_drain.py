@@ -1,0 +1,125 @@
+"""When a stream has read what was there as its drain was asked for, while its source goes on growing."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from backend.lake.lake import Lake
+from backend.settings import Settings, load_settings
+from backend.store.store import ControlStore
+from backend.streams.model import Desired, StreamDeclaration, StreamInput, TopicEnds
+from pipelines.host.drain_watch import DrainWatch
+from tests import builders
+from tests.checkpoints import delta_offset, write_checkpoint
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(home=tmp_path, lake={"roots": [str(tmp_path / "lake")]})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[ControlStore]:
+    opened = ControlStore.open(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def bronze(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "bronze" / "events"
+
+
+def write(path: Path) -> None:
+    builders.write(path, {"id": [1, 2, 3]})
+
+
+def drained(store: ControlStore, settings: Settings, *inputs: StreamInput) -> Desired:
+    """A stream `silver` over these sources that was asked to drain."""
+    place = str(settings.home / "checkpoints" / "silver")
+    declared = StreamDeclaration("silver", "", "", "/l/s", "silver/x", (), "silver", 5_000, place, inputs=inputs)
+    store.declare([declared], now=now())
+    return store.request("silver", "drain", reason="a move", actor="ann", now=now())
+
+
+def reached(settings: Settings, *offsets: str | None) -> None:
+    """The stream's checkpoint ends here."""
+    write_checkpoint(settings.home / "checkpoints" / "silver", {7: list(offsets)})
+
+
+def read_until(store: ControlStore, settings: Settings, idle_at: datetime | None = None) -> datetime | None:
+    watch = DrainWatch(settings, Lake(settings), store, lambda _: idle_at, now)
+    watch.look()
+    return watch.read_until("silver")
+
+
+def test_a_table_is_read_up_to_its_oldest_unread_commit(store: ControlStore, settings: Settings, bronze: Path) -> None:
+    for _ in range(2):
+        write(bronze)
+    asked_at = drained(store, settings, StreamInput("table", "bronze/events", str(bronze))).requested_at
+    write(bronze)  # it goes on
+    table = DeltaTable(str(bronze))
+    written = {each["version"]: datetime.fromtimestamp(each["timestamp"] / 1_000, UTC) for each in table.history()}
+
+    reached(settings, delta_offset(table.metadata().id, 1))
+    assert read_until(store, settings) == written[1] < asked_at, "version 1 was there, and is not read"
+    reached(settings, delta_offset(table.metadata().id, 2))
+    assert read_until(store, settings) == written[2] > asked_at, "version 2 came later"
+    reached(settings, delta_offset(table.metadata().id, 3))
+    started = now()
+    until = read_until(store, settings)
+    assert until is not None and until >= started, "nothing waits"
+
+
+def test_a_topic_is_read_up_to_the_ends_that_were_told_after_the_request(
+    store: ControlStore, settings: Settings
+) -> None:
+    asked_at = drained(store, settings, StreamInput("kafka", "orders", "")).requested_at
+    watch = DrainWatch(settings, Lake(settings), store, lambda _: None, now)
+
+    def tell(end: int, after_s: float) -> datetime:
+        at = asked_at + timedelta(seconds=after_s)
+        first, ends = {"orders": {0: 0}}, {"orders": {0: end}}
+        store.note_ends(TopicEnds("silver", "orders", at, firsts=first, ends=ends, starts=first))
+        watch.look()
+        return at
+
+    def seen(read: int) -> datetime | None:
+        reached(settings, json.dumps({"orders": {"0": read}}))
+        watch.look()
+        return watch.read_until("silver")
+
+    tell(80, -1)
+    assert seen(80) is None, "80 were there before the request: how many at the request nobody said"
+    mark = tell(100, 1)
+    assert seen(90) is None
+    tell(300, 2)
+    assert seen(100) == mark > asked_at
+
+
+def test_what_cannot_be_read_is_not_said_to_be_read(store: ControlStore, settings: Settings, bronze: Path) -> None:
+    asked_at = drained(store, settings, StreamInput("table", "bronze/events", str(bronze))).requested_at
+    reached(settings, delta_offset("gone", 3))
+    assert read_until(store, settings) is None
+    idle_at = asked_at + timedelta(seconds=3)
+    assert read_until(store, settings, idle_at) == idle_at, "Spark itself found nothing more"
+
+
+def test_rows_that_are_made_up_do_not_wait(store: ControlStore, settings: Settings) -> None:
+    asked_at = drained(store, settings, StreamInput("rate", "rate", "")).requested_at
+    until = read_until(store, settings)
+    assert until is not None and until > asked_at
+
+
+def test_a_stream_that_nobody_drains_is_not_looked_at(store: ControlStore, settings: Settings, bronze: Path) -> None:
+    drained(store, settings, StreamInput("rate", "rate", ""))
+    store.request("silver", "start", reason="go on", actor="ann", now=now())
+    assert read_until(store, settings) is None

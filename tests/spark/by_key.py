@@ -1,0 +1,22 @@
+"""A table of a sink that applies changes by key, and what it holds after some batches."""
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from pipelines.sinks.base import Sink, Target
+from pipelines.spark.tables import TableSpec, create_table
+
+
+def written(sink: Sink, folder: Path, empty: DataFrame, *batches: DataFrame) -> DataFrame:
+    """The sink's table, made in this folder for the columns of `empty`, once it took these batches in turn."""
+    spark, rows = empty.sparkSession, empty.schema
+    table = TableSpec("silver_orders", "silver")
+    tables = (table, *sink.beside(table))
+    target = Target("silver_orders", table, {each.name: str(folder / each.name) for each in tables})
+    create_table(spark, table, sink.table_schema(rows), target.uri)
+    for each in tables[1:]:
+        create_table(spark, each, sink.beside_schema(rows), target.uris[each.name])
+    for batch in batches:
+        sink.write(batch, target)
+    return spark.read.format("delta").load(target.uri)

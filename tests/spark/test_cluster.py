@@ -1,0 +1,130 @@
+"""The demo on a Spark standalone cluster of two workers, with tables and checkpoints on S3: its streams unchanged.
+
+The tests of this module share one cluster, one S3 server and one lakehouse, and run in order.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from backend.jobs.model import JobState
+from backend.lake.lake import Lake
+from backend.lake.storage.storage import declared_folder
+from backend.streams.model import StreamState
+from backend.streams.preflight.model import Outcome
+from backend.streams.preflight.reading import preflight
+from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job
+from backend.streams.reset.set_aside import set_aside
+from backend.streams.reset.starts import read_starts
+from tests.object_store import SECRET, list_keys, make_bucket, server_url, storage_options
+from tests.spark.cluster import SMALL, SparkCluster
+from tests.spark.demo_lake import check_lake, drain
+from tests.spark.host_process import FAST, World, now
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+BUCKET = "cluster-demo"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    opened = SparkCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield opened.start()
+    finally:
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def world(cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    make_bucket(BUCKET)
+    env = {
+        **FAST,
+        "WEIR_DEMO__PACE": "2",
+        "WEIR_SPARK__MASTER": cluster.url,
+        "WEIR_SPARK__CONF": json.dumps(SMALL),
+        "WEIR_LAKE__TABLES_URI": f"s3://{BUCKET}/lake",
+        "WEIR_LAKE__STORAGE_OPTIONS": json.dumps({f"s3://{BUCKET}": storage_options(server_url())}),
+        "WEIR_HOST__CHECKPOINTS_URI": f"s3://{BUCKET}/checkpoints",
+    }
+    opened = World(tmp_path_factory.mktemp("demo"), env)
+    try:
+        opened.spawn("pipelines.demo.generator")
+        opened.host()
+        yield opened
+    finally:
+        opened.close()
+
+
+def test_executors_of_both_workers_run_the_six_streams(world: World, cluster: SparkCluster) -> None:
+    world.until_batch(0)
+    assert all(cluster.finished_tasks(worker) > 20 for worker in cluster.workers)
+    assert not any(seen.failures for seen in world.observed().values())
+    assert not (world.home / "lake").exists()
+    assert not (world.home / "checkpoints").exists()
+    assert {key.split("/")[1] for key in list_keys(BUCKET, "checkpoints/")} == set(world.streams)
+
+
+def test_a_worker_is_killed_and_the_lake_equals_the_ledger(world: World, cluster: SparkCluster) -> None:
+    runs = world.runs(*world.streams)
+    cluster.kill_worker("worker-0")
+    (left,) = cluster.workers
+    before = cluster.finished_tasks(left)
+    world.until_moved(1, "silver_events", "silver_orders")
+    assert len(cluster.alive()) == 1
+    assert cluster.finished_tasks(left) > before
+    assert world.runs(*world.streams) == runs, "Spark tries a lost task again: no query ended"
+    drain(world)
+    check_lake(world)
+
+
+def test_pages_find_checkpoints_and_sinks_there(world: World) -> None:
+    lake = Lake(world.settings)
+    for name in world.streams:
+        found = preflight(world.settings, lake, world.store, name, now=now())
+        odd = [check for check in found.checks if check.outcome is not Outcome.OK]
+        assert [(check.name, check.outcome) for check in odd] == [("room for state", Outcome.UNKNOWN)], (name, odd)
+        (sink,) = [check for check in found.checks if check.name == "sink"]
+        assert "Its last batch of this query is" in sink.detail
+
+
+def test_a_reset_moves_a_checkpoint_there_and_undo_brings_it_back(world: World) -> None:
+    name, place = "silver_events", f"s3://{BUCKET}/checkpoints/silver_events"
+    world.store.request(name, "stop", reason="test", actor="ann", now=now())
+    world.until_state(StreamState.STOPPED, name)
+    before = _files(f"checkpoints/{name}/")
+    starts = {f"s3://{BUCKET}/lake/bronze/bronze_events": {"startingVersion": "2"}}
+
+    moved = _reset(world, ResetRequest(name, ResetLevel.FROM, starts))
+    assert set_aside(world.settings, name) == [moved]
+    assert _files(f"checkpoints/.set_aside/{name}/{moved}/checkpoint/") == before
+    assert read_starts(declared_folder(world.settings, place)) == starts
+
+    _reset(world, ResetRequest(name, ResetLevel.UNDO))
+    assert _files(f"checkpoints/{name}/") == before
+    assert moved not in set_aside(world.settings, name)
+    world.store.request(name, "start", reason="test", actor="ann", now=now())
+    world.until_state(StreamState.RUNNING, name)
+    world.until_drained(now() + timedelta(seconds=1))
+    check_lake(world)
+
+
+def _reset(world: World, request: ResetRequest) -> str:
+    """The job's id, once the host has done it."""
+    job_id = world.store.jobs.submit(reset_job(request, actor="ann", reason="test"), now=now()).job_id
+    world.until(lambda: world.store.jobs.get(job_id).state in (JobState.DONE, JobState.FAILED), "the reset")
+    job = world.store.jobs.get(job_id)
+    assert job is not None
+    assert job.state is JobState.DONE, job.error
+    return job_id
+
+
+def _files(prefix: str) -> set[str]:
+    return {key.removeprefix(prefix) for key in list_keys(BUCKET, prefix) if not key.endswith("/")}
+
+
+def test_the_secret_is_in_no_log(world: World) -> None:
+    logs = [*(world.home / "logs").iterdir(), *(world.home / "out").iterdir()]
+    assert any("host.log" in path.name for path in logs)
+    assert not [path for path in logs if SECRET in path.read_text(errors="replace")]

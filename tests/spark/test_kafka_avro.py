@@ -1,0 +1,208 @@
+"""Avro in topics: each record a row or a dead letter, once. Apache's own Avro encodes, a real registry has schemas."""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import avro.io
+import avro.schema
+import pytest
+from pyspark.sql import SparkSession
+
+from backend.settings import load_settings
+from pipelines import Pipeline, kafka, secret
+from pipelines.sources.kafka import KafkaSource
+from tests.kafka_broker import KafkaBroker
+from tests.schema_registry import SchemaRegistry
+from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+
+pytestmark = pytest.mark.spark
+COLUMNS = (
+    "id BIGINT, name STRING, amount DECIMAL(9,2), share DOUBLE, at TIMESTAMP, day DATE, raw BINARY, tags ARRAY<STRING>,"
+    " counts MAP<STRING, BIGINT>, place STRUCT<city: STRING, zip: INT>, kind STRING"
+)
+PLACE = {
+    "type": "record",
+    "name": "Place",
+    "fields": [{"name": "city", "type": "string"}, {"name": "zip", "type": "int"}],
+}
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "share", "type": "double"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "raw", "type": "bytes"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "counts", "type": {"type": "map", "values": "long"}},
+        {"name": "place", "type": ["null", PLACE]},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "PAID"]}},
+    ],
+}
+SMALL = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+WIDER = {**SMALL, "fields": [*SMALL["fields"], {"name": "name", "type": ["null", "string"], "default": None}]}  # type: ignore[misc]
+
+
+def encoded(schema: dict[str, Any], record: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    avro.io.DatumWriter(avro.schema.parse(json.dumps(schema))).write(record, avro.io.BinaryEncoder(stream))
+    return stream.getvalue()
+
+
+def framed(number: int, payload: bytes) -> bytes:
+    return b"\0" + number.to_bytes(4, "big") + payload
+
+
+def order(number: int, **other: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "name": f"order «{number}»",
+        "amount": Decimal(number) + Decimal("0.25"),
+        "share": number / 3,
+        "at": datetime(2026, 3, 1, 12, 30, 15, 123_456 + number, tzinfo=UTC),
+        "day": date(2026, 3, number),
+        "raw": bytes([0, 255, number]),
+        "tags": [f"t{number}", "\u2028"],
+        "counts": {"a": number, "b": -(2**62)},
+        "place": {"city": "Kyōto", "zip": number},
+        "kind": "PAID",
+        **other,
+    }
+
+
+LakeOf = Callable[[KafkaSource], DemoLake]
+
+
+@pytest.fixture
+def lake_of(spark: SparkSession, tmp_path: Path) -> LakeOf:
+    """An open lake with a stream of the source and one of its dead letters, which read what is there and end."""
+
+    def build(source: KafkaSource) -> DemoLake:
+        pipeline = Pipeline("shop")
+        pipeline.streaming_table("bronze_orders", source=source, trigger="available now")(lambda records: records)
+        assert not pipeline.problems
+        return open_lake(load_settings(home=tmp_path), *pipeline.streams)
+
+    return build
+
+
+def letters(lake: DemoLake) -> dict[int, str]:
+    """Why, by offset; each with its bytes."""
+    return {row["offset"]: row["reason"] for row in lake.rows("bronze/bronze_orders_dead_letters")}
+
+
+def test_records_of_a_schema_file_are_rows_or_dead_letters(
+    kafka_broker: KafkaBroker, lake_of: LakeOf, tmp_path: Path
+) -> None:
+    topic = kafka_broker.create("avro_file", partitions=1)
+    file = tmp_path / "order.avsc"
+    file.write_text(json.dumps(ORDER))
+    sound = [order(1), order(2, name=None, place=None, share=float("nan")), order(3, share=float("-inf"), tags=[])]
+    whole = encoded(ORDER, sound[0])
+    broken = [whole[:-7], whole + b"more", b"", b"\xff" * 9]
+    sent = kafka_broker.produce(topic, [(b"k", encoded(ORDER, each)) for each in sound])
+    sent += kafka_broker.produce(topic, [(b"k", None), *((b"k", each) for each in broken)])
+
+    lake = lake_of(kafka(kafka_broker.servers, topic, format="avro", schema=COLUMNS, avro_schema=str(file)))
+    lake.process("bronze_orders", "bronze_orders_dead_letters")
+
+    rows = {row["offset"]: row.asDict(recursive=True) for row in lake.rows("bronze/bronze_orders")}
+    assert sorted(rows) == [0, 1, 2, 3]
+    for number, wanted in enumerate(sound):
+        found = {name: rows[number][name] for name in wanted}
+        found["at"] = found["at"].astimezone(UTC)
+        assert repr(found.pop("share")) == repr(wanted["share"])  # NaN is not itself
+        assert {**found, "raw": bytes(found["raw"])} == {name: each for name, each in wanted.items() if name != "share"}
+    assert {rows[3][name] for name in sound[0]} == {None}, "a record without a value"
+    why = letters(lake)
+    assert {each.offset() for each in sent} == rows.keys() | why.keys() and not rows.keys() & why.keys()
+    assert why[5] == "not Avro of its schema: 4 bytes follow the record"
+    assert all(said.startswith("not Avro of its schema") for said in why.values()), why
+    kept = {row["offset"]: bytes(row["value"]) for row in lake.rows("bronze/bronze_orders_dead_letters")}
+    assert kept == {4 + number: each for number, each in enumerate(broken)}
+
+
+@pytest.fixture(scope="module")
+def registry(request: pytest.FixtureRequest) -> Iterator[SchemaRegistry]:
+    opened = SchemaRegistry(request.config.cache.mkdir("apicurio"))
+    try:
+        yield opened.start()
+    finally:
+        opened.close()
+
+
+@pytest.mark.long
+def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
+    kafka_broker: KafkaBroker, lake_of: LakeOf, registry: SchemaRegistry
+) -> None:
+    topic = kafka_broker.create("avro_registry", partitions=1)
+    small = registry.register("orders-value", json.dumps(SMALL))
+    wider = registry.register("orders-value", json.dumps(WIDER))
+    first = [
+        framed(small, encoded(SMALL, {"id": 1})),
+        framed(wider, encoded(WIDER, {"id": 2, "name": "two"})),
+        framed(9_999, encoded(SMALL, {"id": 3})),
+        b"\x05" + framed(small, encoded(SMALL, {"id": 4}))[1:],
+        b"{}",
+        framed(small, b""),
+    ]
+    kafka_broker.produce(topic, [(b"k", each) for each in first])
+    source = kafka(kafka_broker.servers, topic, format="avro", schema="id BIGINT, name STRING", registry=registry.url)
+    lake = lake_of(source)
+    lake.process("bronze_orders", "bronze_orders_dead_letters")
+    assert {(row["id"], row["name"]) for row in lake.rows("bronze/bronze_orders")} == {(1, None), (2, "two")}
+    assert letters(lake) == {
+        2: "the registry knows no Avro schema 9999",
+        3: "not Avro behind a schema's id: it begins with the byte 0x05, not with 0x00",
+        4: "not Avro behind a schema's id: it begins with the byte 0x7b, not with 0x00",
+        5: letters(lake)[5],
+    }
+    assert letters(lake)[5].startswith("not Avro of its schema: ")
+
+    newest = {**SMALL, "fields": [*SMALL["fields"], {"name": "extra", "type": "string"}]}  # type: ignore[misc]
+    number = registry.register("others-value", json.dumps(newest))
+    kafka_broker.produce(topic, [(b"k", framed(number, encoded(newest, {"id": 7, "extra": "x"})))])
+    registry.kill()
+    run = lake.runtime.start("bronze_orders")
+    failure = lake.runtime.await_end(run.name, timeout_s=PATIENCE_S).failure
+    assert failure is not None
+    assert failure.error_class == "RegistryError"
+    assert f"the schema registry at {registry.url} did not answer: " in failure.message
+    assert failure.message.endswith("(the batch runs again by itself: see that the registry is up, and its login)")
+
+    registry.start()
+    again = [registry.register("orders-value", json.dumps(each)) for each in (SMALL, WIDER)]
+    assert [*again, registry.register("others-value", json.dumps(newest))] == [small, wider, number]
+    lake.process("bronze_orders", "bronze_orders_dead_letters")
+    assert sorted(row["id"] for row in lake.rows("bronze/bronze_orders")) == [1, 2, 7]
+    assert letters(lake).keys() == {2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({}, "kafka: avro needs either a registry or a schema file"),
+        ({"registry": "http://r", "avro_schema": "/x"}, "kafka: avro needs either a registry or a schema file"),
+        ({"registry": "r:8081"}, "kafka: registry 'r:8081' is no address"),
+        ({"registry": "http://weir:pw@r"}, "kafka: the address of the registry holds a login"),
+        (
+            {"registry": "http://r", "registry_login": secret("weir:pw")},
+            "kafka: the secret of the registry's password has no place",
+        ),
+        ({"registry": "http://r", "schema": None}, "kafka: avro needs a schema"),
+        ({"registry": "http://r", "format": "json"}, "kafka: a registry or an Avro schema goes with format='avro'"),
+        ({"avro_schema": "/nowhere.avsc"}, "kafka: /nowhere.avsc cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_starts(said: dict[str, Any], problem: str) -> None:
+    source = kafka("b:9092", "t", **{"format": "avro", "schema": "id INT", **said})
+    assert problem in [message for message, _ in source.problems()]
+    assert "pw" not in repr(source).replace("weir:pw@r", "")

@@ -1,0 +1,51 @@
+"""The control store keeps what hosts found of expectations on tables."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.store.store import ControlStore
+from tests.store.values import NOW
+
+FRESH = TableExpectation("/lake/gold/orders", "gold_orders", Kind.FRESH, "shop", within_s=900.0)
+KEY = TableExpectation("s3://lake/orders", "s3://lake/orders", Kind.UNIQUE, "shop", columns=("a", "b"))
+REFERS = replace(KEY, kind=Kind.REFERENCES, columns=("a",), other="c", other_uri="/lake/c", other_column="id")
+EARLY = Finding(State.UNKNOWN, "not judged yet", is_early=True)
+FULL = Finding(
+    State.BROKEN, "because", NOW, 131, 7, NOW - timedelta(days=1), "2026-02-28", 12, (800, 1_200), 20, 3, 9, ("1", "2"),
+    seen={"table": "id", "days": {"2026-02-28": 12, "2026-02-27": None}},
+)  # fmt: skip
+
+
+def said(expectation: TableExpectation, finding: Finding = EARLY) -> Judgement:
+    return Judgement(expectation, finding, "host-a", NOW)
+
+
+def test_a_judgement_comes_back_as_it_was_given(store: ControlStore) -> None:
+    assert store.judgements() == []
+    for each in (FRESH, KEY, REFERS):
+        judged = replace(said(each, FULL), broken_since=NOW - timedelta(hours=2))
+        store.note_judgement(judged)
+        assert judged in store.judgements()
+    later = replace(said(KEY, replace(FULL, state=State.MET)), judged_at=NOW + timedelta(seconds=1))
+    store.note_judgement(later)
+    assert len(store.judgements()) == 3 and later in store.judgements()
+
+
+def test_what_a_pipeline_expects_no_more_is_forgotten_and_what_was_found_stays(store: ControlStore) -> None:
+    of_others = said(replace(FRESH, uri="/lake/x", pipeline="other"))
+    store.expect(["other"], [of_others])
+    store.expect(["shop"], [said(FRESH), said(KEY)])
+    found = said(FRESH, FULL)
+    store.note_judgement(found)
+    store.expect(["shop"], [said(FRESH), said(REFERS)])
+    assert sorted(store.judgements(), key=lambda each: each.expectation.name) == [found, of_others, said(REFERS)]
+    store.expect(["shop"], [])
+    assert store.judgements() == [of_others]
+
+
+def test_what_no_host_judges_is_forgotten_after_a_while(store: ControlStore) -> None:
+    store.note_judgement(said(FRESH))
+    assert store.prune_judgements(before=NOW) == 0
+    assert store.prune_judgements(before=NOW + timedelta(seconds=1)) == 1
+    assert store.judgements() == []

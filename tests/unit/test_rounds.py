@@ -1,0 +1,50 @@
+"""The thread of a watch: it outlives rounds that fail, and ends when it is told to or has nothing more to do."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from backend.errors import StoreError
+from backend.work import Stopped
+from pipelines.host.rounds import Rounds
+from tests.processes import wait_until
+
+
+@pytest.mark.parametrize(("failure", "level"), [(StoreError("silent"), "warning"), (KeyError("odd"), "error")])
+def test_a_round_that_fails_is_told_and_the_next_one_comes(failure: Exception, level: str) -> None:
+    done: list[int] = []
+
+    def once() -> None:
+        done.append(len(done))
+        if len(done) == 1:
+            raise failure
+
+    rounds = Rounds("watch", once, every_s=0.01, failed="not_watched")
+    with capture_logs() as logs:
+        rounds.start()
+        wait_until(lambda: len(done) > 2, "rounds go on")
+        rounds.stop(5)
+    assert [(each["event"], each["log_level"]) for each in logs] == [("not_watched", level)]
+
+
+def alive(name: str) -> Callable[[], bool]:
+    return lambda: name in {each.name for each in threading.enumerate()}
+
+
+def test_a_stop_ends_the_pause_and_a_round_may_end_them_all() -> None:
+    waiting = Rounds("waits", lambda: None, every_s=600, failed="x")
+    waiting.start()
+    waiting.stop(5)
+    assert waiting.is_stopping and not alive("waits")()
+
+    def ended() -> None:
+        raise Stopped
+
+    Rounds("ends", ended, every_s=600, failed="x").start()
+    wait_until(lambda: not alive("ends")(), "it has ended")
+
+
+def test_rounds_that_never_began_can_be_stopped() -> None:
+    Rounds("idle", lambda: None, every_s=1, failed="x").stop(5)
