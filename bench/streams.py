@@ -1,0 +1,158 @@
+"""`make bench-streams`: what Weir's streams cost beside the same work in PySpark alone, and fifty on one host.
+
+Rule: a comparison counts only where both tables hold the same rows; each turn begins with an empty folder.
+"""
+
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from backend.format import things
+from bench import stream_tasks as tasks
+from bench.measure import BenchError, Run, Task, fresh, repeated, require_equal
+from bench.report import Line, at_most, duration
+from bench.runner import Suite, run_suite
+from tests.kafka_broker import KafkaBroker
+
+FIGURES = Path(__file__).with_name("streams.md")
+RECORDS, PARTITIONS = 10_000_000, 4
+CHANGES, BATCHES = 2_000_000, 10
+STREAMS, SECONDS = 50, 120.0
+COMMITS = 20
+OPTIMIZE_WRITE, AUTO_COMPACT = "delta.autoOptimize.optimizeWrite", "delta.autoOptimize.autoCompact"
+TOPIC = "orders"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    folder: Path
+    scale: float
+    repeats: int
+
+    def runs(self, *tasks: partial[Run]) -> list[Run]:
+        return repeated(self.repeats, *tasks)
+
+    def task(self, which: Task, **arguments: Any) -> partial[Run]:
+        """In a home of its own, each time."""
+        return partial(self._at_home, which, arguments)
+
+    def _at_home(self, which: Task, arguments: dict[str, Any]) -> Run:
+        with TemporaryDirectory(prefix="weir-bench-", dir=self.folder) as home:
+            return fresh(which, limit_s=2 * tasks.LIMIT_S, home=home, **arguments)
+
+
+def ingest(bench: Bench) -> Iterator[Line]:
+    """Records of a topic into bronze, a million a batch"""
+    records = round(RECORDS * bench.scale)
+    with _broker(bench.folder) as broker:
+        broker.create(TOPIC, partitions=PARTITIONS)
+        topic: dict[str, Any] = {"servers": broker.servers, "topic": TOPIC}
+        bench.task(tasks.fill_topic, records=records, **topic)()
+        ours, bare = bench.runs(
+            bench.task(tasks.our_ingest, format="bytes", with_letters=False, **topic),
+            bench.task(tasks.bare_ingest, format="bytes", **topic),
+        )
+        yield _paced(f"{records:,} records as bytes", records, ours, bare, at_least=0.95)
+        ours, with_letters, bare = bench.runs(
+            bench.task(tasks.our_ingest, format="json", with_letters=False, **topic),
+            bench.task(tasks.our_ingest, format="json", with_letters=True, **topic),
+            bench.task(tasks.bare_ingest, format="json", **topic),
+        )
+        yield _paced(f"{records:,} records as JSON", records, ours, bare, at_least=0.95)
+        yield _paced("the same, while its dead letters are looked for", records, with_letters, bare)
+
+
+def changes(bench: Bench) -> Iterator[Line]:
+    """Changes by key, four inserts to one update, beside a MERGE that is neither ordered nor safe to replay"""
+    count = round(CHANGES * bench.scale)
+    with TemporaryDirectory(prefix="weir-bench-", dir=bench.folder) as folder:
+        uri = f"{folder}/changes"
+        bench.task(tasks.fill_changes, uri=uri, changes=count, batches=BATCHES)()
+        ours, bare = bench.runs(bench.task(tasks.our_upsert, uri=uri), bench.task(tasks.bare_upsert, uri=uri))
+        yield _paced(f"{count:,} changes in {BATCHES} batches", count, ours, bare, at_least=0.8)
+
+
+def throttle(bench: Bench) -> Iterator[Line]:
+    """Files of a table by day, after small batches of four tasks, each with rows of four days"""
+    commits = max(10, round(COMMITS * min(1, bench.scale)))
+    with TemporaryDirectory(prefix="weir-bench-", dir=bench.folder) as folder:
+        uri = f"{folder}/small"
+        bench.task(tasks.fill_small, uri=uri, batches=commits)()
+        settings = [
+            (f"{commits} batches, nothing set", 1, ()),
+            (f"a trigger ten times as long: {commits // 10} batches", 10, ()),
+            ("optimizeWrite", 1, (OPTIMIZE_WRITE,)),
+            ("autoCompact", 1, (AUTO_COMPACT,)),
+            ("optimizeWrite and autoCompact", 1, (OPTIMIZE_WRITE, AUTO_COMPACT)),
+        ]
+        runs = bench.runs(
+            *(
+                bench.task(tasks.our_batches, uri=uri, commits=each, properties=dict.fromkeys(names, "true"))
+                for _, each, names in settings
+            )
+        )
+    for (what, _, _), run in zip(settings, runs, strict=True):
+        require_equal(run.answer["holds"], runs[0].answer["holds"], what)
+        yield Line(what, ours=f"{things(run.answer['files'], 'file')} in {duration(run.seconds)}")
+
+
+def many(bench: Bench) -> Iterator[Line]:
+    """Fifty streams that ask for a batch each second, on one host"""
+    share = min(1, bench.scale)
+    streams, seconds = max(3, round(STREAMS * share)), max(20.0, SECONDS * share)
+    heard, alone = (
+        bench.task(tasks.many_rates, streams=streams, seconds=seconds, listening=listening)().answer
+        for listening in (True, False)
+    )
+    if not heard["told"] or not alone["batches"]:
+        raise BenchError(f"no batch of {streams} streams ended in {seconds:.0f} s")
+    yield Line(
+        f"batches of {streams} streams that ended in {seconds:.0f} s, with the listener and without",
+        ours=f"{heard['batches']:,}",
+        theirs=f"{alone['batches']:,}",
+        ratio=f"{heard['batches'] / alone['batches']:.2f}×",
+    )
+    took = heard["callbacks_ms"]
+    worst = took[round(0.99 * (len(took) - 1))]
+    shown = f"median {duration(statistics.median(took) / 1_000)}, 99 % under {duration(worst / 1_000)}"
+    yield Line("what an event of a batch holds up Spark's own thread of events", ours=shown)
+    yield at_most("events dropped", heard["dropped"], 0, (str(heard["dropped"]), "0"))
+    yield Line("events waiting for the store, at most", ours=str(heard["most_waiting"]))
+    bytes_each = heard["bytes"] / heard["told"]
+    yield at_most("growth of the store for each batch", bytes_each, 1_000, (f"{bytes_each:,.0f} bytes", "1 kB"))
+
+
+def _paced(what: str, rows: int, ours: Run, bare: Run, *, at_least: float | None = None) -> Line:
+    """Rows a second against the peer's."""
+    require_equal(ours.answer, bare.answer, what)
+    ratio = bare.seconds / ours.seconds
+    mine, theirs = (f"{rows / run.seconds:,.0f} rows/s" for run in (ours, bare))
+    target = f"≥ {at_least:g}×" if at_least else ""
+    return Line(what, target, mine, theirs, f"{ratio:.2f}×", None if at_least is None else ratio >= at_least)
+
+
+@contextmanager
+def _broker(folder: Path) -> Iterator[KafkaBroker]:
+    with TemporaryDirectory(prefix="weir-bench-kafka-", dir=folder) as data:
+        broker = KafkaBroker(Path(data))
+        try:
+            yield broker.start()
+        finally:
+            broker.close()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measures, prints the table; 1 when a measurement means nothing."""
+    sections = {"ingest": ingest, "changes": changes, "throttle": throttle, "many": many}
+    packages = ("pyspark", "delta-spark")
+    return run_suite(Suite("bench-streams", __doc__ or "", FIGURES, Bench, sections, packages, 3), words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
