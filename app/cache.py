@@ -7,6 +7,7 @@ pickled here: the lake has caches of its own for logs and snapshots.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from threading import Lock
 
 import pyarrow as pa
@@ -17,9 +18,12 @@ from app.ui.lake import LakeReader, LakeReading
 from backend.errors import LakehouseError
 from backend.expectations import judge
 from backend.expectations.model import Judgement
+from backend.health.attention import AttentionRules
+from backend.health.attention import attention as attention_items
+from backend.health.groups import grouped
 from backend.health.health import table_evidence, table_health
 from backend.health.judge import Judged, LakeJudge
-from backend.health.model import TableHealth
+from backend.health.model import AttentionGroup, TableHealth
 from backend.kept import Kept
 from backend.lake.files import file_sizes, stats
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
@@ -62,9 +66,12 @@ FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
 # The lake's listing: `lake.refresh_s` of the settings.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StreamsReading:
-    """All streams, hosts and judgements of tables as the store last had them. `problem` says why there are none."""
+    """All streams, hosts and judgements of tables as the store last had them. `problem` says why there are none.
+
+    Each reading is a value of its own, whatever it holds.
+    """
 
     streams: tuple[StreamStatus, ...]
     hosts: tuple[HostHeartbeat, ...]
@@ -92,6 +99,16 @@ def lake_reader() -> LakeReader:
 def judged(reading: LakeReading) -> dict[str, Judged]:
     """The health of the tables read so far as it comes, by address; never waits for a big lake."""
     return _lake_judge().judged([table for table in reading.tables if isinstance(table, TableCard)])
+
+
+@lru_cache(1)
+def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[AttentionGroup, ...]:
+    """What needs a person as these readings tell it, by cause and most urgent first: made once for all viewers."""
+    tables, rules = reading.tables if reading else (), AttentionRules.of(context.settings())
+    found = attention_items(
+        tables, streams.streams, streams.hosts, judgements=streams.judgements, now=streams.read_at, rules=rules
+    )
+    return grouped(found)
 
 
 @st.cache_resource(show_spinner=False)
@@ -141,7 +158,7 @@ def _kept_streams() -> Kept[StreamsReading]:
     return Kept(streams_reading, patience_s=SCRAPE_PATIENCE_S)
 
 
-@st.cache_data(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1)
+@st.cache_resource(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1, refresh_mode="background")
 def _streams_reading() -> StreamsReading:
     now, store = context.now(), context.store()
     store.take_in(context.settings().roots)

@@ -13,9 +13,7 @@ from app.ui.frame import empty_lake
 from app.ui.lake import Table, lake_totals
 from app.ui.live import live_lake, reading_progress
 from backend.errors import LakehouseError
-from backend.health.attention import AttentionRules, attention
-from backend.health.groups import grouped
-from backend.health.model import AttentionItem
+from backend.health.model import AttentionGroup
 
 MOST_TABLES = 50
 # Side by side where both fit, else one below the other.
@@ -33,23 +31,20 @@ def region() -> None:
         reading, lake_error = None, exc
     tables = view.by_layer(reading.tables) if reading else []
     partial = reading is not None and not reading.is_complete
-    rules = AttentionRules.of(context.settings())
-    found = streams.judgements
-    items = attention(tables, streams.streams, streams.hosts, judgements=found, now=now, rules=rules)
-    groups = grouped(items)
+    groups = cache.attention(reading, streams)
     key_figures(view.key_figures(lake_totals(tables), streams.streams), key="overview_figures")
     if lake_error:
         errors.show(lake_error)
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
     st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
-    judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), found)
+    judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
     overview.attention_list(groups, now, judged=judged)
     st.html(_LISTS)
     grid = st.grid(2, key="overview_lists")
     with grid.cell():
         st.subheader("Tables", anchor=False)
         if tables:
-            table_list(tables, items)
+            table_list(tables, groups)
         elif not lake_error and not partial:
             empty_lake()
     with grid.cell():
@@ -57,10 +52,10 @@ def region() -> None:
         stream_list(streams)
 
 
-def table_list(tables: list[Table], items: Sequence[AttentionItem]) -> None:
+def table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
     if len(tables) > MOST_TABLES:
         cut = f"{MOST_TABLES} of {len(tables):,}: those in trouble, then the stalest. "
-        tables = view.most_troubled(tables, items, MOST_TABLES)
+        tables = view.most_troubled(tables, groups, MOST_TABLES)
     else:
         cut = ""
     st.caption(f"{cut}Click a row to open the table.")

@@ -25,7 +25,7 @@ from app.ui.states import state_text, verdict_text, wanted_text, why_text
 from app.ui.view.words import KeyFigure
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
-from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
+from backend.health.model import AttentionGroup, Cause, Severity
 from backend.streams.model import StreamState, StreamStatus
 
 LAYER_ORDER = ("bronze", "silver", "gold")
@@ -56,10 +56,14 @@ def by_layer(tables: Iterable[Table]) -> list[Table]:
     return sorted(tables, key=lambda table: (rank.get(table.ref.layer or "", len(rank)), table.ref.name))
 
 
-def most_troubled(tables: Sequence[Table], items: Sequence[AttentionItem], most: int) -> list[Table]:
+def most_troubled(tables: Sequence[Table], groups: Sequence[AttentionGroup], most: int) -> list[Table]:
     """Of many tables those that cannot be read, then those that need attention, then the stalest."""
     severities = list(Severity)
-    urgency = {item.subject: severities.index(item.severity) for item in reversed(items) if item.kind == "table"}
+    urgency: dict[str, int] = {}
+    for group in groups:  # the most urgent first
+        for item in group.items:
+            if item.kind == "table":
+                urgency.setdefault(item.subject, severities.index(group.severity))
 
     def rank(table: Table) -> tuple[int, float, str]:
         committed_at = table.last_commit_at.timestamp() if table.last_commit_at else float("inf")

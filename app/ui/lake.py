@@ -36,9 +36,9 @@ class Catalog(Protocol):
     def read_cards(self, refs: Sequence[TableRef]) -> Iterator[Table]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LakeReading:
-    """Tables read so far, in the catalog's order; `names` are all that were found.
+    """Tables read so far, in the catalog's order; `names` are all that were found. Each reading is a value of its own.
 
     `is_listed`: it is known which tables there are. A later reading replaces the known tables one by one.
     """

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from app import cache
 from backend.streams.model import DesiredState
 from tests import builders
+from tests.processes import wait_until
 from tests.ui import stream_store
 from tests.ui.opened import again, home, metrics, open_page, words
 
@@ -31,6 +33,24 @@ def test_a_fresh_lake_needs_nothing(lake: Path) -> None:
     frame = app.dataframe(key="overview_tables").value
     assert frame["Table"].tolist() == ["bronze/orders_raw", "silver/orders", "gold/orders_by_status"]
     assert frame["Rows"].tolist() == [3, 4, 2]
+
+
+def test_what_needs_attention_is_worked_out_once_for_all_viewers(lake: Path) -> None:
+    reading, streams = cache.lake_reading(), cache.streams_reading()
+    assert cache.attention(reading, streams) is cache.attention(reading, streams)
+    (lake / "silver" / "orders" / "_delta_log" / "00000000000000000003.json").write_text("{\n")
+    wait_until(lambda: cache.lake_reading() is not reading, "the lake is read again", limit_s=30)
+    groups = cache.attention(cache.lake_reading(), cache.streams_reading())
+    assert [(group.cause.name, group.items[0].subject) for group in groups] == [("UNREADABLE", "silver/orders")]
+
+
+def test_an_old_reading_of_the_streams_is_shown_while_a_new_one_is_made(lake: Path) -> None:
+    first = cache.streams_reading()
+    wait_until(lambda: cache.streams_reading() is not first, "it is read again", limit_s=10)
+    second = cache.streams_reading()
+    assert second.read_at > first.read_at
+    cache.forget_streams()
+    assert cache.streams_reading().read_at > second.read_at  # after an act nothing old is shown
 
 
 def test_an_empty_lake_teaches(home: Path) -> None:

@@ -9,6 +9,7 @@ from app.overview.view import attention_sentence, most_troubled
 from app.tables import view
 from app.ui.lake import LakeReading
 from app.ui.view import words
+from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
@@ -99,7 +100,7 @@ def test_of_many_tables_those_in_trouble_then_the_stalest_are_short_listed() -> 
         AttentionItem(Severity.WARNING, Cause.SMALL_FILES, "people", "small files", ""),
         AttentionItem(Severity.NOTE, Cause.QUIET_TABLE, "people", "stale", ""),
     ]
-    assert [t.ref.name for t in most_troubled(TABLES, items, 3)] == ["x", "people", "silver/orders"]
+    assert [t.ref.name for t in most_troubled(TABLES, grouped(items), 3)] == ["x", "people", "silver/orders"]
 
 
 def test_nothing_is_praised_before_all_is_read() -> None:
