@@ -12,7 +12,7 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.jobs.host_liveness import why_no_host
 from backend.streams.model import StreamStatus
-from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, stands_still
+from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, why_it_moves
 from backend.streams.reset.starts import Starts, parse_starts
 
 _PENDING, _SAID = "_pending_reset", "_reset_said"
@@ -22,8 +22,8 @@ _LEVEL, _REASON, _NAME = "reset_level", "reset_reason", "reset_name"
 def reset_button(status: StreamStatus) -> None:
     """Opens the dialog on the next full run; off while the stream runs."""
     blocked = context.read_only_reason()
-    if blocked is None and not stands_still(status.desired, status.observed):
-        blocked = "Stop it first."
+    if blocked is None and (moves := why_it_moves(status)):
+        blocked = sentence(moves)
     what = blocked or "Read everything again, with its tables or without, or take that back"
     if st.button("Start over", key="one_reset", icon=":material/replay:", disabled=blocked is not None, help=what):
         st.session_state[_PENDING] = status.declaration.name

@@ -17,7 +17,7 @@ from backend.streams.requeue.request import (
     why_never,
     why_not,
 )
-from tests.unit.test_reset import SILVER, UNWANTED, seen
+from tests.unit.test_reset import SILVER, UNWANTED, WANTED, seen
 
 COLUMNS = ("id", "Amount", "broken_expectations", "stream", "batch_id", "quarantined_at")
 APART = replace(SILVER, side_tables=("silver/x_tombstones", "silver/x_quarantine"), sink="upsert")
@@ -66,6 +66,10 @@ def test_which_streams_take_rows_again() -> None:
     assert why_not(running) == "it is running: stop it first"
     still = replace(running, observed=seen(StreamState.STOPPED), state=StreamState.STOPPED)
     assert why_not(still) == ""
+    wanted = replace(still, desired=WANTED)
+    assert why_not(wanted) == "it is wanted to run, so a host may start it: stop it first"
+    unwatched = replace(running, state=StreamState.UNKNOWN)
+    assert why_not(unwatched) == "no host watches it, so it may run: start a host, then stop it"
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"stream": "s", "version": "x"}'])

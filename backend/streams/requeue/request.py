@@ -14,7 +14,7 @@ from backend.errors import QueryError, StreamError
 from backend.format import things
 from backend.jobs.model import JobKind, JobRequest
 from backend.streams.model import StreamDeclaration, StreamStatus
-from backend.streams.reset.plan import TIME_LIMIT_S, stands_still
+from backend.streams.reset.plan import TIME_LIMIT_S, why_it_moves
 
 REASON = ("broken_expectations", "stream", "batch_id", "quarantined_at")  # what a quarantine adds to a row
 _SUFFIX = "_quarantine"
@@ -114,11 +114,7 @@ def why_never(declared: StreamDeclaration) -> str:
 
 def why_not(status: StreamStatus) -> str:
     """Why it may not be done now; empty where it may."""
-    if never := why_never(status.declaration):
-        return never
-    if not stands_still(status.desired, status.observed):
-        return f"it is {status.state.value.lower()}: stop it first"
-    return ""
+    return why_never(status.declaration) or why_it_moves(status)
 
 
 def parse_repairs(lines: Sequence[str]) -> dict[str, str]:

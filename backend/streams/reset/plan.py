@@ -113,6 +113,17 @@ def stands_still(desired: Desired | None, observed: Observed | None) -> bool:
     return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
 
 
+def why_it_moves(status: StreamStatus) -> str:
+    """Why its checkpoint and tables may not be touched now; empty where it stands still."""
+    if stands_still(status.desired, status.observed):
+        return ""
+    if status.state is StreamState.STOPPED:
+        return "it is wanted to run, so a host may start it: stop it first"
+    if status.state is StreamState.UNKNOWN:
+        return "no host watches it, so it may run: start a host, then stop it"
+    return f"it is {status.state.value.lower()}: stop it first"
+
+
 def reset_job(request: ResetRequest, *, actor: str, reason: str) -> JobRequest:
     """What a host is asked; each is a job of its own, whoever asked the same before."""
     fingerprint = f"reset {uuid.uuid4().hex}"
@@ -137,8 +148,8 @@ def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str]) 
         return f"nobody here empties {status.declaration.writes_to}: empty it yourself, then reprocess"
     if not status.declaration.reset_allowed and level is not ResetLevel.UNDO:
         return "it is declared with reset_allowed=False: its source no longer holds what its table does"
-    if not stands_still(status.desired, status.observed):
-        return f"it is {status.state.value.lower()}: stop it first"
+    if moves := why_it_moves(status):
+        return moves
     if level is ResetLevel.FROM and (status.declaration.is_view or not status.declaration.inputs):
         return "a view is computed from all rows each time"
     if level is ResetLevel.UNDO and not set_aside:
