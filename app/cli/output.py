@@ -1,9 +1,11 @@
 """How answers leave: one JSON document, or lines and tables for people; errors as sentences.
 
-Rule: JSON is plain data in snake_case: times ISO 8601 UTC, sizes integers, unknown and NaN null.
+Rule: JSON is plain data in snake_case: times ISO 8601 UTC, sizes integers, unknown and NaN null. What was written by
+others reaches a terminal through here alone, and cannot drive it.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -17,10 +19,13 @@ from backend.diff.values import json_value
 if TYPE_CHECKING:
     from rich.console import Console
 
+_CONTROLS = re.compile(r"[\x7f-\x9f]")  # control characters that `json` leaves as they are
+
 
 def print_json(document: Any) -> None:
     """Print one document; lone surrogates of broken texts leave as JSON escapes."""
     text = json.dumps(json_value(document), ensure_ascii=False, allow_nan=False, indent=2)
+    text = _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     typer.echo(text.encode("utf-8", "backslashreplace"))
 
 
@@ -28,14 +33,14 @@ def console(*, to_stderr: bool = False) -> "Console":
     """A terminal of its real width; a pipe or file gets lines that are never wrapped."""
     from rich.console import Console
 
-    found = Console(highlight=False, stderr=to_stderr)
-    return found if found.is_terminal else Console(highlight=False, stderr=to_stderr, width=10_000)
+    found = Console(highlight=False, emoji=False, stderr=to_stderr)
+    return found if found.is_terminal else Console(highlight=False, emoji=False, stderr=to_stderr, width=10_000)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     """A table without frames; the columns named in `right` are numbers. `rich`, which takes seconds for three thousand
     rows, folds alone what is too wide for a terminal."""
-    lines = [tuple(columns), *(tuple(one_line(cell) for cell in row) for row in rows)]
+    lines = [tuple(one_line(cell) for cell in line) for line in (columns, *rows)]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     screen = console()
     if not screen.is_terminal or sum(widths) + 2 * len(widths) - 2 <= screen.width:
@@ -50,8 +55,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for name, head in zip(columns, lines[0], strict=True):
+        table.add_column(Text(head), justify="right" if name in right else "left", overflow="fold")
     for line in lines[1:]:
         table.add_row(*map(Text, line))
     screen.print(table, soft_wrap=False)
@@ -72,15 +77,15 @@ def _padded(text: str, column: tuple[int, bool]) -> str:
 
 
 def say(text: str = "", *, style: str = "", to_stderr: bool = False) -> None:
-    """A line for people, literally (no markup)."""
-    console(to_stderr=to_stderr).print(text, style=style or None, markup=False, soft_wrap=True)
+    """One line for people, literally (no markup)."""
+    console(to_stderr=to_stderr).print(one_line(text), style=style or None, markup=False, soft_wrap=True)
 
 
 def fail(message: str, hint: str = "", code: int = 1) -> int:
     """Say on stderr what is wrong and what to do; return the exit code."""
-    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.write(f"error: {one_line(message)}\n")
     if hint:
-        sys.stderr.write(f"hint: {hint}\n")
+        sys.stderr.write(f"hint: {one_line(hint)}\n")
     return code
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -652,10 +653,41 @@ def test_a_store_that_does_not_answer_is_told_without_its_password(weir: Weir, m
 def test_texts_of_others_cannot_rewrite_the_terminal(weir: Weir, home: Path) -> None:
     path = home / "lake" / "t"
     path.parent.mkdir()
-    write_deltalake(path, pa.table({"id": [1]}), description="\x1b[2J[bold]gone[/bold]")
+    write_deltalake(path, pa.table({"id": [1]}), description="\x1b[2J[bold]gone[/bold] :cat:")
     out = weir("table", "t").out
     assert "\x1b" not in out
-    assert "[bold]gone[/bold]" in out
+    assert "[bold]gone[/bold] :cat:" in out
+
+
+RED, HOSTILE = "\x1b[31mred", "\x1b]0;pwned\x07\x1b[2J\x9b2Jcol"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("tables",),
+        ("table", "t"),
+        ("table", "t", "--json"),
+        ("table", RED),
+        ("files", RED),
+        ("versions", RED),
+        ("health", RED),
+        ("profile", "t"),
+        ("diff", "t", "--from", "0", "--to", "1"),
+        ("diff", RED, "--from", "0", "--to", "1"),
+        ("diff", "t", "--from", "0", "--to", "1", "--key", "nope"),
+        ("export", "t", "--columns", "nope", "-o", "some.csv"),
+        ("export", RED, "-o", "all.csv"),
+    ],
+)
+def test_names_of_columns_and_folders_cannot_drive_the_terminal(weir: Weir, home: Path, args: Sequence[str]) -> None:
+    path = builders.write(home / "lake" / "t", {"id": [1], HOSTILE: ["a"]})
+    builders.write(path, {"id": [2], HOSTILE: ["b"]})
+    shutil.copytree(path, path.with_name(RED))
+    answer = weir(*args)
+    said = answer.out + answer.err
+    assert "�" in said or "\\u009b2Jcol" in said, "else this test would say nothing"
+    assert [c for c in said if not c.isprintable() and c != "\n"] == []
 
 
 def test_help_lists_every_command(weir: Weir) -> None:

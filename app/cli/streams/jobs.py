@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from app.cli import documents
-from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.output import now, print_json, print_table, say
 from app.cli.streams.listing import actor, control_store
 from app.cli.tables.lake import services
 from app.ui.view.jobs import job_words
@@ -78,7 +78,7 @@ def awaited(store: "ControlStore", settings: Settings, job: Job, *, hint: str) -
             raise JobError(f"job {job.job_id} waits: {why}", hint=hint)
         words = job_words(job, now=clock, is_orphan=is_orphan(job, hosts, now=clock, stale_s=stale_s))
         if (key := words.rpartition(" · ")[0]) != said:
-            say(one_line(words), style="dim", to_stderr=True)
+            say(words, style="dim", to_stderr=True)
             said = key
         time.sleep(_POLL_S)
         job = store.jobs.get(job.job_id) or job
@@ -102,5 +102,5 @@ def _row(job: Job, hosts: list[HostHeartbeat], settings: Settings) -> tuple[str,
         job.state.value,
         ago(job.requested_at, now()),
         job.actor,
-        one_line(what),
+        what,
     )

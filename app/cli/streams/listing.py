@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli import documents
-from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.output import now, print_json, print_table, say
 from app.cli.tables.lake import services
 from backend.errors import StreamNotFoundError
 from backend.format import ago, rate_text, things, utc_text
@@ -60,8 +60,9 @@ def one(name: str, *, as_json: bool) -> int:
     declaration, progress = status.declaration, status.progress
     desired = status.desired.state.value if status.desired else "–"
     say(f"{name} · {status.state.value} · {status.verdict.value}", style="bold")
-    say(one_line(declaration.description))
-    say(f"{one_line(status.because)}\n")
+    say(declaration.description)
+    say(status.because)
+    say()
     lines = {
         "desired": f"{desired}{_asked(status)}",
         "source": declaration.source,
@@ -76,12 +77,13 @@ def one(name: str, *, as_json: bool) -> int:
     }
     lines |= {"waits" if place == 0 else "": text for place, text in enumerate(_waits(status))}
     for word, text in lines.items():
-        say(f"{word:<11} {one_line(text)}")
+        say(f"{word:<11} {text}")
     for failure in status.observed.failures if status.observed else ():
-        say(f"failed {ago(failure.failed_at, now())}: {failure.error_class}: {one_line(failure.message)}", style="red")
+        say(f"failed {ago(failure.failed_at, now())}: {failure.error_class}: {failure.message}", style="red")
     if status.observed and status.observed.last_failure:
         for fault in recognise(status.observed.last_failure):
-            say(f"{fault.name}. {fault.cause}\n→ {fault.remedy}")
+            say(f"{fault.name}. {fault.cause}")
+            say(f"→ {fault.remedy}")
         say(f"`weir preflight {name}` shows what stands against a restart.", style="dim")
     return 0
 
@@ -149,7 +151,7 @@ def is_host_alive(hosts: list[HostHeartbeat], settings: Settings) -> bool:
 
 def _asked(status: StreamStatus) -> str:
     wish = status.desired
-    return f" ({wish.actor}, {ago(wish.requested_at, now())}: {one_line(wish.reason)})" if wish else ""
+    return f" ({wish.actor}, {ago(wish.requested_at, now())}: {wish.reason})" if wish else ""
 
 
 def _rates(status: StreamStatus) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from app.cli import documents
-from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.output import now, print_json, print_table, say
 from app.cli.streams.listing import control_store, known_streams
 from app.cli.tables.lake import services
 from backend.errors import LakehouseError
@@ -62,7 +62,7 @@ def graph(*, as_json: bool) -> int:
     kinds = {node.name: node for node in found.nodes}
     rows = (
         (
-            one_line(edge.source),
+            edge.source,
             edge.target,
             kinds[edge.target].state.value if kinds[edge.target].state else "–",
             "–" if edge.rows_per_min is None else f"{edge.rows_per_min:,.0f}",
@@ -83,7 +83,7 @@ def latency(*, as_json: bool) -> int:
         return 0
     rows = (
         (
-            one_line(pipeline),
+            pipeline,
             each.layer,
             duration_text(each.seconds),
             utc_text(each.complete_until),

@@ -6,7 +6,7 @@ Rule: reads alone, also for a stream that runs; what could not be looked at is u
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from app.cli.output import one_line, print_json, say
+from app.cli.output import print_json, say
 from app.cli.streams.listing import control_store
 from app.cli.tables.lake import services
 from backend.errors import StreamNotFoundError
@@ -54,13 +54,14 @@ def say_checks(checks: Iterable[Check]) -> None:
     """A line for each check, and one for its remedy where something is to be done."""
     for check in checks:
         sign = f"{SIGNS[check.outcome]} {check.outcome.value:<8}"
-        say(f"{sign} {one_line(check.name)}: {one_line(check.detail)}", style=STYLES[check.outcome])
+        say(f"{sign} {check.name}: {check.detail}", style=STYLES[check.outcome])
         if check.remedy and check.outcome is not Outcome.OK:
-            say(f"           → {one_line(check.remedy)}")
+            say(f"           → {check.remedy}")
 
 
 def _print(found: Preflight) -> None:
     say_checks(found.checks)
     failed = len(found.failed)
     said = f"cannot go on: {things(failed, 'check')} failed" if failed else "can go on"
-    say(f"\n{found.name} {said}", style="bold")
+    say()
+    say(f"{found.name} {said}", style="bold")

@@ -7,7 +7,7 @@ change, the stream's name typed once more.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.output import now, print_json, print_table, say
 from app.cli.streams.jobs import awaited, require_host
 from app.cli.streams.listing import actor, control_store, known_streams
 from app.cli.tables.lake import services
@@ -92,7 +92,7 @@ def _tell(found: RequeueAnswer, request: RequeueRequest, status: StreamStatus, *
         print_json(_document(found, request, status))
         return
     for line in lines(found, request, status.declaration):
-        say(one_line(line))
+        say(line)
     if refused := why_not(status):
         say(f"refused: {refused}", style="red")
     if samples := build_samples(found):

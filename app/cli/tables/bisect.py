@@ -11,7 +11,7 @@ from app.bisect.view.culprit import changed_text, restore_texts
 from app.bisect.view.words import commit_text, headline, left_text, means_text, notes, probe_line
 from app.cli import documents
 from app.cli.documents import Document
-from app.cli.output import one_line, print_json, print_table, say
+from app.cli.output import print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.ui.view.explanation import explained
 from backend.bisect.model import Bisection, BisectRequest, Probe
@@ -50,7 +50,7 @@ def bisect(request: Request, *, as_json: bool) -> int:
         for step in steps:
             for probe in step.probes[told:]:
                 left = left_text(step)
-                say(one_line(f"{probe_line(probe)}{f' · {left}' if left else ''}"), style="dim", to_stderr=True)
+                say(f"{probe_line(probe)}{f' · {left}' if left else ''}", style="dim", to_stderr=True)
             told, found = len(step.probes), step.result
     if found is None:
         raise BisectError("the search ended without an answer")
@@ -182,12 +182,12 @@ def diff_command(found: Bisection) -> str:
 
 
 def _print(found: Bisection, about: _About) -> None:
-    say(one_line(f"{headline(found)}."), style="bold")
-    say(one_line(means_text(by_row=found.by_row)[:1].upper() + means_text(by_row=found.by_row)[1:]), style="dim")
+    say(f"{headline(found)}.", style="bold")
+    say(means_text(by_row=found.by_row)[:1].upper() + means_text(by_row=found.by_row)[1:], style="dim")
     for note in notes(found):
-        say(one_line(f"  {note}"))
+        say(f"  {note}")
     for line in about.lines():
-        say(one_line(f"  {line}"))
+        say(f"  {line}")
     if found.culprit is None:
         say()
         _print_candidates(found)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from app.changes.view.sentence import rewritten_text
 from app.changes.view.summary import to_markdown
 from app.cli import documents, leave_at_once
-from app.cli.output import fail, one_line, print_json, print_table, say
+from app.cli.output import fail, print_json, print_table, say
 from app.cli.tables.diff_here import compared as compared_here
 from app.cli.tables.lake import opened, services
 from app.ui.view.explanation import explained
@@ -183,9 +183,9 @@ def _print(found: VersionDiff, shown: int) -> None:
     if found.is_available:
         say(net_words(found))
     for line in explained(found.explanation):
-        say(f"  {one_line(line)}")
+        say(f"  {line}")
     for reason in found.reasons:
-        say(f"  {one_line(reason)}", style="dim")
+        say(f"  {reason}", style="dim")
     files = found.files
     say(
         f"files: {count_text(files.added)} added ({bytes_text(files.bytes_added)}), "
@@ -221,7 +221,7 @@ def _print_metadata(found: VersionDiff) -> None:
     for change in schema.changed:
         say(f"schema: {change.path}: {change.what} {change.before or 'none'} → {change.after or 'none'}")
     for prop in found.properties:
-        say(one_line(f"property: {prop.key}: {prop.before or 'unset'} → {prop.after or 'unset'}"))
+        say(f"property: {prop.key}: {prop.before or 'unset'} → {prop.after or 'unset'}")
 
 
 def _print_commits(found: VersionDiff) -> None:

@@ -6,7 +6,7 @@ Rule: judges nothing itself; a store that is not there leaves streams out and sa
 from collections.abc import Mapping
 
 from app.cli import documents
-from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.output import now, print_json, print_table, say
 from app.cli.streams import expectations
 from app.cli.streams.listing import known_streams, query_names
 from app.cli.tables.lake import opened, services
@@ -40,13 +40,13 @@ def one(name: str, *, as_json: bool) -> int:
     say(_log_words(found))
     for offender in found.offenders:
         say(
-            f"  {offender.kind} {one_line(offender.name)}: {count_text(offender.small_files)} small of "
+            f"  {offender.kind} {offender.name}: {count_text(offender.small_files)} small of "
             f"{count_text(offender.files)} files, {bytes_text(offender.average_bytes)} on average"
         )
     for item in found.recommendations:
         say()
-        say(f"{item.severity.value}: {one_line(item.finding)}", style=_STYLES[item.severity])
-        say(f"  → {one_line(item.next_step)}")
+        say(f"{item.severity.value}: {item.finding}", style=_STYLES[item.severity])
+        say(f"  → {item.next_step}")
     return 0
 
 
@@ -87,7 +87,7 @@ def _readable(card: TableCard, names: Mapping[str, str]) -> TableHealth | None:
     try:
         return table_health(lake, card.ref, now=now(), settings=settings.health, stream_names=names)
     except LakehouseError as exc:
-        say(f"{card.ref.name}: cannot be judged: {one_line(exc.message)}", style="red", to_stderr=True)
+        say(f"{card.ref.name}: cannot be judged: {exc.message}", style="red", to_stderr=True)
         return None
 
 
@@ -96,8 +96,8 @@ def _print_attention(groups: tuple[AttentionGroup, ...]) -> None:
         say("Nothing needs attention.", style="green")
     for group in groups:
         about = f"{group.only.kind} {group.only.subject}: " if group.only else ""
-        say(f"{group.severity.value}: {one_line(about + group.what)}", style=_STYLES[group.severity])
-        say(f"  → {one_line(group.next_step)}")
+        say(f"{group.severity.value}: {about + group.what}", style=_STYLES[group.severity])
+        say(f"  → {group.next_step}")
     say()
 
 

@@ -6,7 +6,7 @@ Rule: reads through `Lake` alone; JSON and the human form come from the same val
 from functools import lru_cache
 
 from app.cli import documents
-from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.output import now, print_json, print_table, say
 from backend.diff.versions import resolve_version
 from backend.format import ago, bytes_text, count_text, percent, utc_text
 from backend.lake.lake import Lake
@@ -49,7 +49,7 @@ def tables(*, as_json: bool) -> int:
         right=("version", "rows", "files", "size", "small"),
     )
     for bad in (card for card in cards if isinstance(card, UnreadableTable)):
-        say(f"{bad.ref.name}: cannot be read: {one_line(bad.reason)}", style="red")
+        say(f"{bad.ref.name}: cannot be read: {bad.reason}", style="red")
     return 0
 
 
@@ -62,7 +62,7 @@ def find(words: str, *, as_json: bool) -> int:
         print_json([documents.found_table(each) for each in found])
         return 0
     if not found:
-        say(f"No table holds {one_line(words)!r} in its name, columns, comments, description, owner or properties.")
+        say(f"No table holds {words!r} in its name, columns, comments, description, owner or properties.")
         return 0
     print_table(
         ("table", "where", "what", ""),
@@ -101,11 +101,12 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
         return 0
     rows = f"{count_text(snapshot.num_rows)} rows · {count_text(snapshot.num_files)} files"
     say(f"{snapshot.ref.name} · v{snapshot.version} · {utc_text(snapshot.committed_at)}", style="bold")
-    say(f"{snapshot.ref.uri}\n{rows} · {bytes_text(snapshot.size_bytes)}")
+    say(snapshot.ref.uri)
+    say(f"{rows} · {bytes_text(snapshot.size_bytes)}")
     if snapshot.metadata.description:
-        say(one_line(snapshot.metadata.description))
+        say(snapshot.metadata.description)
     for finding in snapshot.findings:
-        say(f"! {one_line(finding)}", style="yellow")
+        say(f"! {finding}", style="yellow")
     say()
     if not schema:
         say("No columns yet: the schema is empty at this version.")

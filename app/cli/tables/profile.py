@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from app.cli.documents import Document
-from app.cli.output import one_line, print_json, print_table, say
+from app.cli.output import print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.profile.view import words
 from backend.diff.versions import resolve_version
@@ -90,7 +90,7 @@ def _print(ref: TableRef, found: Profile, before: Profile | None) -> None:
     say(words.source_sentence(found))
     if before is not None:
         for line in words.difference_lines(before, found):
-            say(f"  {one_line(line)}")
+            say(f"  {line}")
     say()
     print_table(
         ("column", "type", "null share", "nulls", "distinct", "lowest", "highest", "commonest", "spread"),

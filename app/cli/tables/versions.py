@@ -4,7 +4,7 @@ Rule: a broken table is an answer, not a failure; nothing is claimed of files th
 """
 
 from app.cli.documents import Document
-from app.cli.output import now, one_line, print_json, print_table, say
+from app.cli.output import now, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.versions.view.reachability import answer_text, file_words, run_words
 from backend.diff.versions import resolve_version
@@ -141,7 +141,7 @@ def _print(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) ->
     facts = found.facts
     say(f"{ref.name} · versions 0 – {facts.latest}", style="bold")
     for problem in facts.problems:
-        say(f"! {one_line(problem)}", style="yellow")
+        say(f"! {problem}", style="yellow")
     if answer is not None:
         _print_version(answer)
         return
@@ -164,6 +164,6 @@ def _print_version(answer: VersionAnswer) -> None:
     ):
         say(f"{label}: {answer_text(part, None)}")
         for reason in part.reasons:
-            say(f"    {one_line(reason)}", style="dim")
+            say(f"    {reason}", style="dim")
     say(f"log: {answer.log_words}", style="dim")
     say(f"files: {missing_words(answer.files) if answer.files else file_words(answer.run)}")
