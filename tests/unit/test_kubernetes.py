@@ -67,6 +67,12 @@ def test_what_one_object_says_of_another_is_true() -> None:
     assert of("StatefulSet", "weir-host")["spec"]["serviceName"] == "weir-host"
 
 
+def test_no_pod_gets_services_named_in_variables_that_weir_takes_for_settings() -> None:
+    assert any(each["kind"] == "Service" and each["metadata"]["name"].startswith("weir-") for each in OBJECTS)
+    specs = [pod["spec"] for _, pod in pods()] + [EXECUTOR["spec"]]
+    assert [each.get("enableServiceLinks", True) for each in specs] == [False] * 3
+
+
 def host_environment() -> dict[str, str]:
     """What the host's process gets, as Kubernetes puts it together."""
     (container,) = of("StatefulSet", "weir-host")["spec"]["template"]["spec"]["containers"]
