@@ -7,10 +7,10 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as SourceError
 
 from backend.errors import SettingsError
@@ -245,10 +245,13 @@ class Settings(BaseSettings):
     health: HealthSettings = HealthSettings()
     demo: DemoSettings = DemoSettings()
 
-    @model_validator(mode="after")
-    def _absolute_home(self) -> "Settings":
-        object.__setattr__(self, "home", self.home.expanduser().absolute())
-        return self
+    @field_validator("home")
+    @classmethod
+    def _absolute_home(cls, home: Path) -> Path:
+        try:
+            return home.expanduser().absolute()
+        except RuntimeError as exc:
+            raise ValueError(f"{home} begins with the home of a user who is not known") from exc
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -284,8 +287,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        toml = TomlConfigSettingsSource(settings_cls, _config_file())
-        return (init_settings, env_settings, toml)
+        return (init_settings, env_settings, InitSettingsSource(settings_cls, _from_file()))
 
 
 def load_settings(**flags: object) -> Settings:
@@ -298,18 +300,29 @@ def load_settings(**flags: object) -> Settings:
         raise SettingsError(f"settings are wrong: {wrong}", hint=_HINT) from exc
     except SourceError as exc:
         raise SettingsError(f"{exc}: lists and maps are written as JSON", hint=_HINT) from exc
-    except tomllib.TOMLDecodeError as exc:
-        raise SettingsError(f"{_config_file()} is not TOML: {exc}", hint=_HINT) from exc
 
 
-def _config_file() -> Path:
-    return Path(os.environ.get("WEIR_CONFIG", "weir.toml"))
+def _from_file() -> dict[str, Any]:
+    """What `weir.toml` says; nothing where there is none, unless `WEIR_CONFIG` names it."""
+    named = os.environ.get("WEIR_CONFIG")
+    file = Path(named or "weir.toml")
+    if not named and not file.exists():
+        return {}
+    try:
+        return tomllib.loads(file.expanduser().read_text("utf-8"))
+    except (OSError, RuntimeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        raise SettingsError(f"{file} cannot be read: {why}", hint="WEIR_CONFIG names the file of settings") from exc
+    except ValueError as exc:
+        raise SettingsError(f"{file} is not TOML: {exc}", hint=_HINT) from exc
 
 
 def _refuse_unknown_variables() -> None:
     """The library checks keys inside a section but ignores a misspelled section or top-level key."""
-    known = {*Settings.model_fields, "config", "test"}
+    sections = {name for name, field in Settings.model_fields.items() if isinstance(field.default, Section)}
     for variable in os.environ:
-        first = re.split("__|_", variable.removeprefix("WEIR_"), maxsplit=1)[0].lower()
-        if variable.startswith("WEIR_") and first not in known:
+        if not variable.startswith("WEIR_") or variable == "WEIR_CONFIG" or variable.startswith("WEIR_TEST_"):
+            continue
+        name, nested, _ = variable.removeprefix("WEIR_").lower().partition("__")
+        if name not in (sections if nested else Settings.model_fields):
             raise SettingsError(f"{variable} is not a setting", hint=_HINT)

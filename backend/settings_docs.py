@@ -22,7 +22,8 @@ INTRO = """\
 <!-- Written by `make docs` from backend/settings.py; a test fails when the two differ. -->
 
 A setting comes from the first of these that has it: a command-line flag, the environment, `weir.toml`, the default.
-`weir.toml` lies in the working folder, or where `WEIR_CONFIG` says. In the environment lists and maps are JSON:
+`weir.toml` may lie in the working folder; a file that `WEIR_CONFIG` names instead must be there.
+In the environment lists and maps are JSON:
 
 ```sh
 WEIR_PORT=8502

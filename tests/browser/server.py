@@ -18,7 +18,7 @@ def pages_over(home: Path, **settings: str) -> Iterator[Weir]:
     """A server of its own over the tables below `home/lake`; `settings` are further variables. Gone afterwards."""
     port, output = free_port(), home / "ui.txt"
     env = {
-        **os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "WEIR_CONFIG": str(home / "no.toml"),
+        **os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "WEIR_CONFIG": os.devnull,
         "WEIR_LAKE__ROOTS": json.dumps([str(home / "lake")]), **settings,
     }  # fmt: skip
     (home / "lake").mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 Rule: the page is read as its viewer reads it, the command as a script does; nothing of one is used for the other.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +24,7 @@ ORDERS, EVENTS = "silver/silver_orders", "bronze/bronze_events"
 def home(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Pages of this process show the demo's lake and its store."""
     monkeypatch.setenv("WEIR_HOME", str(weir.home))
-    monkeypatch.setenv("WEIR_CONFIG", str(weir.home / "no.toml"))
+    monkeypatch.setenv("WEIR_CONFIG", os.devnull)
     forget_caches()
     yield
     forget_caches()

@@ -72,7 +72,7 @@ class Pages:
 
     def _spawn(self, module: str, name: str) -> "subprocess.Popen[bytes]":
         env = {**os.environ, "WEIR_HOME": str(self.world.folder / "home"), "WEIR_PORT": str(self.port)}
-        env |= {"WEIR_STORE__URL": self.world.url, "WEIR_CONFIG": str(self.world.folder / "no.toml")}
+        env |= {"WEIR_STORE__URL": self.world.url, "WEIR_CONFIG": os.devnull}
         with self._out(name).open("ab") as out, self._out(f"{name}-errors").open("ab") as errors:
             return subprocess.Popen([sys.executable, "-m", module], env=env, stdout=out, stderr=errors)
 

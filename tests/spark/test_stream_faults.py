@@ -3,6 +3,7 @@
 All cases are copies of one small stream that has read two of its source's commits in two batches.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -117,7 +118,7 @@ def stream(made: Stream, tmp_path: Path) -> Stream:
 def store(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlStore]:
     """That of the pages and commands which a test opens, too."""
     monkeypatch.setenv("WEIR_HOME", str(stream.home))
-    monkeypatch.setenv("WEIR_CONFIG", str(stream.home / "no.toml"))
+    monkeypatch.setenv("WEIR_CONFIG", os.devnull)
     forget_caches()
     (stream.home / "store").mkdir()
     store = ControlStore(f"sqlite:///{stream.home / 'store' / 'weir.db'}")

@@ -1,5 +1,6 @@
 """Opens pages of the real app in Streamlit's own test runner."""
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ def forget_caches() -> None:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty WEIR_HOME for one test, and no settings but those set here."""
     monkeypatch.setenv("WEIR_HOME", str(tmp_path))
-    monkeypatch.setenv("WEIR_CONFIG", str(tmp_path / "no.toml"))
+    monkeypatch.setenv("WEIR_CONFIG", os.devnull)
     (tmp_path / "lake").mkdir()
     forget_caches()
     yield tmp_path

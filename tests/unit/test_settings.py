@@ -1,5 +1,6 @@
 """Settings: precedence, strictness, and that no secret leaves them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from backend.settings import load_settings
 
 @pytest.fixture(autouse=True)
 def _no_outside_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("WEIR_CONFIG", str(tmp_path / "weir.toml"))
-    monkeypatch.delenv("WEIR_PORT", raising=False)
-    monkeypatch.delenv("WEIR_LAKE__ROOTS", raising=False)
+    for name in [each for each in os.environ if each.startswith("WEIR_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
 
 
 def test_flag_beats_environment_beats_file_beats_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -65,9 +66,48 @@ def test_no_secret_in_the_text_of_settings(monkeypatch: pytest.MonkeyPatch) -> N
     assert settings.store_url.endswith("s3cret@db/weir")
 
 
-def test_a_misspelled_section_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_HOEM", "/data")
-    with pytest.raises(SettingsError, match="WEIR_HOEM"):
+@pytest.mark.parametrize(
+    "name",
+    ["HOEM", "LAKE_ROOTS", "SPARK_MASTER", "HOME_DIR", "PORT_X", "PORT__X", "CONFIG_FILE", "UI_SERVICE_HOST"],
+)
+def test_a_variable_that_is_no_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"WEIR_{name}", "/data")
+    with pytest.raises(SettingsError, match=f"WEIR_{name} is not a setting"):
+        load_settings()
+
+
+def test_a_whole_section_may_be_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_LAKE", '{"roots": ["/data"]}')
+    monkeypatch.setenv("WEIR_TEST_SEED", "7")
+    assert load_settings().roots == ("/data",)
+
+
+def test_a_file_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for named, why in {
+        tmp_path / "no.toml": "No such file",
+        tmp_path: "Is a directory",
+        "~nobody-knows/weir.toml": "home directory",
+    }.items():
+        monkeypatch.setenv("WEIR_CONFIG", str(named))
+        with pytest.raises(SettingsError, match=f"{named} cannot be read: .*{why}"):
+            load_settings()
+    for none in (os.devnull, ""):
+        monkeypatch.setenv("WEIR_CONFIG", none)
+        assert load_settings().port == 8501
+    (tmp_path / "other.toml").write_text("port = 9001")
+    monkeypatch.setenv("WEIR_CONFIG", "other.toml")
+    assert load_settings().port == 9001
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "weir.toml").write_bytes('home = "/dätä"'.encode("latin-1"))
+    with pytest.raises(SettingsError, match=r"weir\.toml is not TOML: .*utf-8"):
+        load_settings()
+
+
+def test_the_home_of_a_user_who_is_not_known_is_a_settings_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_HOME", "~nobody-knows/x")
+    with pytest.raises(SettingsError, match=r"home: .*a user who is not known"):
         load_settings()
 
 
