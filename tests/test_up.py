@@ -56,9 +56,11 @@ def script_of(programs: dict[str, str]) -> str:
     )
     return textwrap.dedent(f"""
         import sys
+        from app.cli import hold_standard_streams
         from app.run.supervise import Service
         from app.run.up import main
         from backend.errors import LakehouseError
+        hold_standard_streams()
         try:
             sys.exit(main(services=[{services}]))
         except LakehouseError as exc:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 USAGE = 2
@@ -20,6 +21,7 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code: 0 done, 1 failed, 2 usage, 3 not found, 4 refused."""
     is_program = args is None
     if is_program:
+        hold_standard_streams()
         sys.meta_path.insert(0, WithoutPandas)
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of few characters gets a "?" for the others
             sys.stdout.reconfigure(errors="replace")
@@ -29,6 +31,16 @@ def main(args: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         code = _reader_gone()
     sys.exit(code)
+
+
+def hold_standard_streams() -> None:
+    """Put /dev/null where standard input, output or error is closed: Python has no stream there, and the next file to
+    be opened would get its number, which every child inherits as its own."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process lives
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", errors="replace")  # noqa: SIM115
 
 
 class WithoutPandas:

@@ -34,7 +34,6 @@ class AlreadyUpError(LakehouseError):
 
 def main(settings: Settings | None = None, *, services: Sequence[Service] | None = None) -> int:
     """Run until Ctrl-C or SIGTERM. Raises `LakehouseError` when it must not or cannot start."""
-    hold_standard_streams()
     settings = settings or load_settings()
     services = services if services is not None else demo_services(settings)
     logs = settings.home / "logs"
@@ -51,16 +50,6 @@ def main(settings: Settings | None = None, *, services: Sequence[Service] | None
         finally:
             guard.close()
     return 0
-
-
-def hold_standard_streams() -> None:
-    """Put /dev/null where standard input, output or error is closed. Else the lock or the guard's pipe would get one
-    of their numbers, and every child would inherit it as its own."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(number, True)
-    os.close(number)
-    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process lives
-    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
 
 
 def demo_services(settings: Settings) -> tuple[Service, ...]:

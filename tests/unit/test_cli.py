@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -709,6 +710,15 @@ def test_a_reader_that_leaves_early_makes_no_noise(home: Path, lake: Path) -> No
     process.stdout.close()
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("history orders --json >&-", 0), ("table nope 2>&-", 3), ("tables <&- >&- 2>&-", 0)],
+)
+def test_closed_streams_change_no_exit_code_and_make_no_noise(home: Path, lake: Path, command: str, code: int) -> None:
+    ended = subprocess.run(["sh", "-c", f"{shlex.join(WEIR)} {command}"], capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, b"", b"")
 
 
 def test_ctrl_c_ends_without_a_traceback(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
