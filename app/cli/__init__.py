@@ -5,6 +5,7 @@ gets sentences, never a traceback: `PYTHONDEVMODE=1` shows it to whoever asks.
 """
 
 import atexit
+import errno
 import io
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import NoReturn
 
 USAGE = 2
 INTERRUPTED = 130  # what shells expect after Ctrl-C
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -28,8 +30,8 @@ def main(args: Sequence[str] | None = None) -> None:
     code = _guarded(sys.argv[1:] if args is None else args, is_program=is_program)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        code = _reader_gone()
+    except OSError as exc:
+        code = _output_lost(exc)
     sys.exit(code)
 
 
@@ -65,8 +67,8 @@ def _guarded(args: Sequence[str], *, is_program: bool) -> int:
         if is_program:  # one more Ctrl-C must not spoil the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _interrupted()
-    except BrokenPipeError:
-        return _reader_gone()
+    except BrokenPipeError as exc:
+        return _output_lost(exc)
 
 
 def _run(args: Sequence[str]) -> int:
@@ -88,6 +90,10 @@ def _run(args: Sequence[str]) -> int:
     except Exception as exc:  # the outermost boundary: a person at a terminal gets no traceback
         if hasattr(exc, "format_message"):  # wrong usage; typer does not export the class
             return fail(exc.format_message(), _usage_hint(exc), USAGE)
+        if isinstance(exc, OSError) and exc.errno in _NO_ROOM and exc.filename is None:
+            return _output_lost(exc)
+        if any("\ud800" <= letter <= "\udfff" for letter in "".join(args)):  # Python's sign for a byte that is none
+            return fail("what was typed is not UTF-8", "look at LANG and at the terminal's encoding", USAGE)
         if sys.flags.dev_mode:
             raise
         first_line = (str(exc).strip() or "no message").splitlines()[0]
@@ -118,7 +124,9 @@ def _usage_hint(exc: Exception) -> str:
     return f"{context.command_path if context else 'weir'} --help"
 
 
-def _reader_gone() -> int:
-    """Whoever read our output (`head`) has left; Python must not complain again when it closes stdout."""
+def _output_lost(why: OSError) -> int:
+    """Python must not complain again when it closes stdout. Of a reader that has left (`head`) nothing is said."""
+    from app.cli.output import fail
+
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 1
+    return 1 if isinstance(why, BrokenPipeError) else fail(f"standard output cannot be written: {why.strerror}")

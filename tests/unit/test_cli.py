@@ -637,6 +637,14 @@ def test_wrong_input_ends_with_words_and_a_code(
     assert answer.out == ""
 
 
+def test_what_is_typed_in_another_encoding_is_a_usage_error(weir: Weir, store: ControlStore) -> None:
+    before = store.desired()
+    for args in (("stop", "flows", "--reason", "\udcff"), ("cancel", "\udcff", "--reason", "x")):
+        answer = weir(*args)
+        assert (answer.code, answer.out) == (2, "") and answer.err.startswith("error: what was typed is not UTF-8\n")
+    assert store.desired() == before
+
+
 def test_wrong_settings_are_a_usage_error(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_HEALTH__MIN_FILES", "many")
     answer = weir("tables")
@@ -719,6 +727,23 @@ def test_a_reader_that_leaves_early_makes_no_noise(home: Path, lake: Path) -> No
 def test_closed_streams_change_no_exit_code_and_make_no_noise(home: Path, lake: Path, command: str, code: int) -> None:
     ended = subprocess.run(["sh", "-c", f"{shlex.join(WEIR)} {command}"], capture_output=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, b"", b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["tables", "history orders --json", "--help"])
+def test_a_full_disk_under_the_output_is_said_once(
+    home: Path, lake: Path, monkeypatch: pytest.MonkeyPatch, command: str, unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    ended = subprocess.run(
+        ["sh", "-c", f"{shlex.join(WEIR)} {command} >/dev/full"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = "error: standard output cannot be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, said)
 
 
 def test_ctrl_c_ends_without_a_traceback(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
