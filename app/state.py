@@ -30,6 +30,7 @@ KEY = "key"
 WITHOUT = "without"
 TOLERANCE = "tolerance"
 ROWS_WHERE = "rows_where"
+ROWS_PAGE = "rows_page"
 KIND = "kind"
 KEY_OF = "key_of"
 LIFE = "life"
@@ -64,6 +65,7 @@ ENGINE = "engine"
 WRITTEN_BY = "written_by"
 # its files
 FILE = "file"
+FILES_PAGE = "files_page"
 PARTITION = "partition"
 BUCKET = "bucket"
 OVERLAP_COLUMN = "overlap_column"
@@ -82,7 +84,7 @@ WINDOW = "window"
 BATCH = "batch"
 
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
-_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, AGAINST, METHOD, ON, KEY_OF, LIFE, PAGE)
+_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, AGAINST, METHOD, ON, KEY_OF, LIFE, ROWS_PAGE, FILES_PAGE)
 _EMPTY = {KEY: list, WITHOUT: list, COLUMN: list, ROWS_WHERE: str}
 _ODD_VERSION = "_odd_version"
 _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}
@@ -124,6 +126,14 @@ def put(values: Mapping[str, Value | Sequence[Value]]) -> None:
             st.query_params[key] = wanted if len(wanted) > 1 else wanted[0]
 
 
+def first_page() -> None:
+    """For callbacks: the list that `PAGE` is of begins at its first page."""
+    if PAGE in st.session_state:  # bound to the choice of the page: Streamlit refuses to delete it
+        st.session_state[PAGE] = 1
+    else:
+        put({PAGE: None})
+
+
 def table() -> str | None:
     """The chosen table, from the URL, else as last looked at in this session."""
     return text(TABLE) or st.session_state.get(_REMEMBERED[TABLE])
@@ -144,6 +154,7 @@ def stream() -> str | None:
 def choose_table(name: str | None, version: int | None = None) -> None:
     """Makes a table and a version the chosen ones; what was asked of another table is forgotten."""
     if name != table():
+        first_page()
         put(dict.fromkeys(_OF_ONE_TABLE))
         # A bound widget writes its parameter by itself, so it is emptied through the session.
         for widget in _EMPTY.keys() & set(st.session_state):

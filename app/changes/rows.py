@@ -108,14 +108,14 @@ def _page(found: list[RowChange]) -> list[RowChange]:
     pages = -(-len(found) // PAGE_ROWS)
     if pages <= 1:
         return found
-    number = min(max(1, state.whole(state.PAGE) or 1), pages)
-    st.session_state["rows_page"] = number
-    st.number_input(f"Page (1 – {pages})", 1, pages, key="rows_page", width=160, on_change=_paged)
+    number = min(max(1, state.whole(state.ROWS_PAGE) or 1), pages)
+    st.session_state["pick_rows_page"] = number
+    st.number_input(f"Page (1 – {pages})", 1, pages, key="pick_rows_page", width=160, on_change=_paged)
     return found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
 
 
 def _paged() -> None:
-    state.put({state.PAGE: st.session_state["rows_page"]})
+    state.put({state.ROWS_PAGE: st.session_state["pick_rows_page"]})
 
 
 def _exports(diff: VersionDiff) -> None:

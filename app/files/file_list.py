@@ -52,7 +52,7 @@ def show(snapshot: Snapshot, choice: FileChoice, what: str) -> None:
 
 def start() -> int:
     """Where the page in the URL begins, counted from 0."""
-    return (max(1, state.whole(state.PAGE) or 1) - 1) * PER_PAGE
+    return (max(1, state.whole(state.FILES_PAGE) or 1) - 1) * PER_PAGE
 
 
 def pager(total: int, begin: int, words: str) -> None:
@@ -65,7 +65,9 @@ def pager(total: int, begin: int, words: str) -> None:
                 ("Previous", number - 1, number == 1),
                 ("Next", number + 1, begin + PER_PAGE >= total),
             ):
-                st.button(label, key=f"page_{label}", disabled=is_end, on_click=state.put, args=({state.PAGE: to},))
+                st.button(
+                    label, key=f"page_{label}", disabled=is_end, on_click=state.put, args=({state.FILES_PAGE: to},)
+                )
 
 
 def _one(snapshot: Snapshot, path: str) -> None:

@@ -120,7 +120,7 @@ def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:
 def _on_chart() -> None:
     points = st.session_state[_CHART].get("selection", {}).get("points", [])
     edges = [point["customdata"][0] for point in points if isinstance(point.get("customdata"), list | tuple)]
-    state.put({state.BUCKET: int(edges[0]) if edges else None, state.PAGE: None})
+    state.put({state.BUCKET: int(edges[0]) if edges else None, state.FILES_PAGE: None})
     if edges and st.session_state.get(state.VIEW) not in OF_SIZES:
         st.session_state[state.VIEW] = OF_SIZES[0]  # where the bar's files are
 
@@ -133,7 +133,7 @@ def _on_view() -> None:
 
 
 def _close() -> None:
-    state.put({state.BUCKET: None, state.PAGE: None})
+    state.put({state.BUCKET: None, state.FILES_PAGE: None})
 
 
 def of_bucket(snapshot: Snapshot, bucket: Bucket, *, order: str) -> None:
@@ -171,20 +171,20 @@ def partitions(snapshot: Snapshot, found: FileDistribution) -> None:
     frame = view.partitions_frame(part, with_vectors=bool(found.vectors.files))
     opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
     if opened:
-        state.put({state.PARTITION: opened, state.PAGE: None})
+        state.put({state.PARTITION: opened, state.FILES_PAGE: None})
         st.rerun()
 
 
 def _of_partition(snapshot: Snapshot, partition: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="partition_head"):
         st.markdown(f"**{markdown_safe(partition)}**", width="content")
-        none = {state.PARTITION: None, state.PAGE: None}
+        none = {state.PARTITION: None, state.FILES_PAGE: None}
         st.button("All partitions", key="close_partition", icon=":material/close:", on_click=state.put, args=(none,))
     file_list.show(snapshot, FileChoice(partition=partition, order="smallest"), ORDERS["smallest"])
 
 
 def _first_page() -> None:
-    state.put({state.PAGE: None})
+    state.put({state.FILES_PAGE: None})
 
 
 def vectors(snapshot: Snapshot, found: FileDistribution) -> None:

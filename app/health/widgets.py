@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app import cache, context, state
+from app import cache, context, navigation, state
 from app.health import view
 from app.ui.badges import state_mark
 from app.ui.figures import chart, key_figures
@@ -65,8 +65,7 @@ def lake_health() -> None:
             f"Small files: {URGENCY[0].lower()}{URGENCY[1:]}".strip()
         )
     if name is not None:
-        state.choose_table(name)
-        st.rerun()
+        navigation.go("health", {state.TABLE: name})
 
 
 def being_judged(reading: LakeReading) -> bool:

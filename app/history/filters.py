@@ -47,7 +47,7 @@ def is_on() -> bool:
     filters = (*GROUPS, state.SINCE, state.UNTIL)
     if state.FILTER not in st.session_state and any(state.text(key) for key in filters):
         st.session_state[state.FILTER] = True
-    return st.toggle("Filter", key=state.FILTER, bind="query-params", on_change=_first_page)
+    return st.toggle("Filter", key=state.FILTER, bind="query-params", on_change=state.first_page)
 
 
 def filtered(log: LogRange, streams: Mapping[str, str]) -> Filtered:
@@ -103,7 +103,7 @@ def _times() -> tuple[datetime | None, datetime | None]:
             placeholder="any time",
             width=150,
             help=help_text,
-            on_change=_first_page,
+            on_change=state.first_page,
         )
         try:
             found.append(view.moment_of(text, now, end_of_day=is_end))
@@ -143,21 +143,15 @@ def _said(looked: view.Looked, wanted: HistoryFilter) -> None:
 
 def _picked(key: str) -> None:
     state.put({key: st.session_state[f"pick_{key}"]})
-    _first_page()
+    state.first_page()
 
 
 def _clear() -> None:
     state.put(dict.fromkeys(GROUPS))
     for key in (state.SINCE, state.UNTIL):
         st.session_state[key] = ""
-    _first_page()
+    state.first_page()
 
 
 def _look_further(most: int) -> None:
     state.put({state.LOOK: most})
-
-
-def _first_page() -> None:
-    """Another filter begins at the list's first page."""
-    st.session_state.pop(state.PAGE, None)
-    state.put({state.PAGE: None})

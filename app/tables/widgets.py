@@ -62,11 +62,16 @@ def table_list() -> None:
 def _filters(tables: Sequence[Table]) -> view.Query:
     with st.container(horizontal=True, vertical_alignment="bottom", key="table_filters"):
         words = st.text_input(
-            "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=_first_page,
+            "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=state.first_page,
             type="search", placeholder="Name, owner, layer, problem", icon=":material/search:",
         )  # fmt: skip
         layers = st.pills(
-            "Layer", view.LAYERS, selection_mode="multi", key=state.LAYER, bind="query-params", on_change=_first_page
+            "Layer",
+            view.LAYERS,
+            selection_mode="multi",
+            key=state.LAYER,
+            bind="query-params",
+            on_change=state.first_page,
         )
         shown = st.segmented_control(
             "Show",
@@ -75,15 +80,15 @@ def _filters(tables: Sequence[Table]) -> view.Query:
             required=True,
             key=state.SHOW,
             bind="query-params",
-            on_change=_first_page,
+            on_change=state.first_page,
         )
         owners = view.owners(tables, state.texts(state.OWNER))
         chosen = st.multiselect(
-            "Owner", owners, key=state.OWNER, bind="query-params", on_change=_first_page, width=205,
+            "Owner", owners, key=state.OWNER, bind="query-params", on_change=state.first_page, width=205,
             placeholder="All owners" if owners else "No table names one",
         )  # fmt: skip
         order = st.selectbox(
-            "Sort by", view.ORDERS, key=state.SORT, bind="query-params", on_change=_first_page, width=190
+            "Sort by", view.ORDERS, key=state.SORT, bind="query-params", on_change=state.first_page, width=190
         )
     return view.Query(words or "", tuple(layers), tuple(chosen), shown or view.ALL, order or view.ORDERS[0])
 
@@ -97,11 +102,6 @@ def _page(found: Sequence[Table], limits: view.Limits) -> None:
         name = lists.choose(view.catalog_frame(rows, limits.now), TABLES, key="catalog", names=names)
     if name is not None:
         navigation.go("table", {state.TABLE: name})
-
-
-def _first_page() -> None:
-    if state.PAGE in st.session_state:
-        st.session_state[state.PAGE] = 1
 
 
 def _clear() -> None:

@@ -56,7 +56,7 @@ def _offered(opened: OpenTable) -> dict[str, Commit]:
 
 def choose_range(from_version: int, to_version: int) -> None:
     """Callback of buttons that lead to another range."""
-    state.put({state.FROM: from_version, state.TO: to_version, state.KEY_OF: None, state.PAGE: None})
+    state.put({state.FROM: from_version, state.TO: to_version, state.KEY_OF: None, state.ROWS_PAGE: None})
     st.session_state[state.ROWS_WHERE] = ""  # a filter of this comparison would hide rows of the next one unasked
 
 

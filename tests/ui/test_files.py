@@ -115,7 +115,7 @@ def test_long_lists_come_in_pages(home: Path) -> None:
         *[builders.add(f"p={n}/f", size=n + 1, partitionValues={"p": str(n)}) for n in range(120)],
         builders.commit_info(),
     )
-    app = open_page("files", table="many", view="Smallest", page_=3)
+    app = open_page("files", table="many", view="Smallest", files_page=3)
     assert frame_with(app, "Path")["Size"].tolist() == list(range(101, 121))
     assert "101 to 120 of 120 files, the smallest first." in words(app)
     app.button(key="page_Previous").click()
