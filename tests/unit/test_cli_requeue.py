@@ -106,6 +106,14 @@ def test_rows_go_once_the_name_is_typed_and_a_reason_given(weir: Weir, store: Co
     assert ended.detail.endswith(": 2 of 3 rows sent again; 1 stays: 1 breaks priced")
 
 
+def test_without_the_name_a_script_gets_the_document_and_nothing_is_done(weir: Weir, store: ControlStore) -> None:
+    with hosted(store) as host:
+        unsure = weir("requeue", NAME, *REPAIR, "--reason", "prices had a sign", "--json")
+    document = json.loads(unsure.out[unsure.out.index("\n{") :])
+    assert (unsure.code, document["chosen"], "job_id" in document) == (4, 3, False)
+    assert [job.kind for job in host.asked] == [JobKind.REQUEUE_PREVIEW]
+
+
 def test_what_cannot_be_is_refused_before_a_job_is_asked_for(weir: Weir, store: ControlStore) -> None:
     for arguments, code, said in (
         (("nobody", "--dry-run"), 3, "no stream 'nobody'"),

@@ -56,7 +56,7 @@ def requeue(act: Act, *, dry_run: bool, as_json: bool) -> int:
             raise StreamRefusedError(f"no row of {act.name} is sent again: {refused}")
         if dry_run or act.confirm != act.name:
             _, found = _answered(store, settings, preview_job(request, actor=actor()))
-            _tell(found, request, status, as_json=as_json and dry_run)
+            _tell(found, request, status, as_json=as_json)
             if dry_run:
                 return 0
             hint = f"say --confirm {act.name} once you have read what it does"
