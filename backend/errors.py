@@ -101,6 +101,12 @@ class DiffError(LakehouseError):
     """The difference between two versions cannot be computed by the method asked for."""
 
 
+class DiffColumnError(DiffError):
+    """A column that is asked for as a key, or to compare, is not there."""
+
+    exit_code = 3
+
+
 class BisectError(LakehouseError):
     """The search for a first bad version cannot begin or go on: an end is not what it was said to be."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 
 from backend.diff.model import KeyChoice, KeySource, VersionDiff
-from backend.errors import DiffError
+from backend.errors import DiffColumnError
 from backend.lake.model import Commit, Metadata, TableRef
 
 _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
@@ -42,8 +42,8 @@ def choose_key(
     commits: Iterable[Commit],
     remembered: Sequence[str] | None = None,
 ) -> KeyFound:
-    """The strongest key: given > table property > MERGE predicates > the last one that was given. Raises `DiffError`
-    for a wrong given one."""
+    """The strongest key: given > table property > MERGE predicates > the last one that was given. Raises
+    `DiffColumnError` for a wrong given one."""
     columns = _columns(metadata)
     if given:
         return KeyFound(KeyChoice(_given(given, columns), KeySource.GIVEN), (f"key {_list(given)}: as given",))
@@ -137,7 +137,7 @@ def _from_merges(commits: Iterable[Commit], columns: dict[str, str]) -> tuple[tu
 
 def _given(given: Sequence[str], columns: dict[str, str]) -> tuple[str, ...]:
     if missing := [name for name in given if name.lower() not in columns]:
-        raise DiffError(f"no column {_list(missing)} to use as a key", hint=f"columns: {_list(columns.values())}")
+        raise DiffColumnError(f"no column {_list(missing)} to use as a key", hint=f"columns: {_list(columns.values())}")
     return tuple(dict.fromkeys(columns[name.lower()] for name in given))
 
 

@@ -19,7 +19,7 @@ from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, Fil
 from backend.diff.read_local import why_not_by_duckdb
 from backend.diff.read_stream import DiffInput, two_tables, two_versions, why_no_changes, why_no_row_ids
 from backend.duckdb_session import open_ahead
-from backend.errors import DiffError, LakehouseError
+from backend.errors import DiffColumnError, LakehouseError
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.files.file_difference import FileDifference
 from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
@@ -141,7 +141,8 @@ def _compared(columns: Sequence[str] | None, given: DiffInput, plan: DiffPlan) -
         return given.columns
     wanted = {name.lower() for name in (*columns, *(plan.key.columns if plan.key else ()))}
     if missing := sorted(wanted - {name.lower() for name in given.columns}):
-        raise DiffError(f"no column {', '.join(missing)} to compare", hint=f"columns: {', '.join(given.columns[:50])}")
+        hint = f"columns: {', '.join(given.columns[:50])}"
+        raise DiffColumnError(f"no column {', '.join(missing)} to compare", hint=hint)
     return tuple(name for name in given.columns if name.lower() in wanted)
 
 
