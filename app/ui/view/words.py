@@ -20,15 +20,18 @@ _WEB = re.compile(r"https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?
 
 def markdown_safe(text: str) -> str:
     """Text of a user or a log, shown literally where Markdown is read; `code` between backticks stays code."""
-    parts = text.replace("\n", " ").split("`")
-    if len(parts) % 2 == 0:  # a backtick without its pair
-        return _escaped(text.replace("\n", " "))
+    line = " ".join(text.splitlines()).strip()
+    parts = line.split("`")
+    # No code: a backtick without its pair, or a row of them, which pairs otherwise. Nor a bracket in it, which would
+    # end the badge or the colour around it.
+    if len(parts) % 2 == 0 or "``" in line or any("]" in code for code in parts[1::2]):
+        return _escaped(line)
     return "".join(f"`{part}`" if index % 2 else _escaped(part) for index, part in enumerate(parts))
 
 
 def _escaped(text: str) -> str:
     # In Streamlit a colon also begins a colour or an icon, and a dollar a formula.
-    return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:" else c for c in text)
+    return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:&" else c for c in text)
 
 
 def linked(text: str) -> str:

@@ -3,6 +3,9 @@
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from app.ui.view import words as frame
 from app.ui.view.words import linked, markdown_safe
@@ -63,6 +66,34 @@ def test_words_of_others_cannot_become_markdown() -> None:
     assert markdown_safe("a_b *c* [d](http://e)\n# f") == r"a\_b \*c\* \[d\]\(http\://e\) \# f"
     assert markdown_safe("run `weir up` now") == "run `weir up` now"
     assert "`" not in markdown_safe("one ` alone").replace("\\`", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```![x](https://evil.example/p.png)```",
+        "`a``[x](https://evil.example)`",
+        "x\r===",
+        "    indented",
+        "&lt;b&gt;",
+        "`] [x](https://evil.example)`",  # in a badge the bracket would end it
+    ],
+)
+def test_words_that_break_out_of_code_or_of_their_line_stay_words(text: str) -> None:
+    assert shown_as(markdown_safe(text)) == [("text", " ".join(text.split()))]
+    assert f":gray-badge[{markdown_safe(text)}]".count("]") == 1 + markdown_safe(text).count("\\]")
+
+
+@given(text=st.text("ab `\n\r\\[]()!#*_<>&;:=-1."))
+def test_whatever_is_written_is_text_or_code(text: str) -> None:
+    assert {kind for kind, _ in shown_as(markdown_safe(text))} <= {"text", "code_inline"}
+
+
+def shown_as(markdown: str) -> list[tuple[str, str]]:
+    """What a paragraph holds; fails for anything that is not one paragraph."""
+    blocks = MarkdownIt().parse(markdown)
+    assert [block.type for block in blocks] in ([], ["paragraph_open", "inline", "paragraph_close"])
+    return [(part.type, part.content) for block in blocks for part in block.children or ()]
 
 
 @pytest.mark.parametrize(
