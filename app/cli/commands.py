@@ -118,7 +118,7 @@ def export(
     where: Annotated[str | None, typer.Option("--where", help="A filter, as on the page: amount >= 10.")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Only these: a,b.")] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="csv, parquet or arrow. None: by the name of the file.")
+        Literal["csv", "parquet", "arrow"] | None, typer.Option("--format", help="None: by the name of the file.")
     ] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -189,10 +189,8 @@ def diff(
     key: Annotated[str | None, typer.Option("--key", help="Columns that name a row: a,b.")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
     method: Annotated[
-        str | None,
-        typer.Option(
-            "--method", help="change_feed, spark_changes, row_id, key_join, multiset or log_only. None: the best."
-        ),
+        Literal["change_feed", "spark_changes", "row_id", "key_join", "multiset", "log_only"] | None,
+        typer.Option("--method", help="None: the best."),
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", help="SQL over a row: changes whose row satisfies it before or after.")
@@ -204,7 +202,7 @@ def diff(
         Path | None, typer.Option("--output", help="Write all changed rows (.csv, .json, .parquet) or a summary (.md).")
     ] = None,
     on: Annotated[
-        str, typer.Option("--on", help="here, or host: a job of the stream host, any amount of data.")
+        Literal["here", "host"], typer.Option("--on", help="host: a job of the stream host, any amount of data.")
     ] = "here",
     as_json: AsJson = False,
 ) -> int:
@@ -217,13 +215,13 @@ def diff(
         to_version,
         key,
         columns,
-        changes.named_method(method),
+        method,
         where,
         tolerance,
         against,
         rows,
         output,
-        changes.is_on_host(on),
+        on == "host",
     )
     return changes.diff(request, as_json=as_json)
 

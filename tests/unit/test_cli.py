@@ -21,7 +21,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from app.cli import main
 from app.cli.tables.lake import services
+from backend.diff.model import DiffMethod
 from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.query.export import FORMATS
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
@@ -338,7 +340,7 @@ def test_diff_where_the_data_is_gone_tells_the_rest_and_ends_with_1(weir: Weir, 
 
 def test_diff_by_a_named_method_a_condition_and_with_another_table(weir: Weir, plain: Path, home: Path) -> None:
     some = weir(
-        "diff", "plain", "--from", "0", "--to", "2", "--method", "key-join", "--key", "id", "--where", "v > 5", "--json"
+        "diff", "plain", "--from", "0", "--to", "2", "--method", "key_join", "--key", "id", "--where", "v > 5", "--json"
     )
     assert (some.code, some.document["net"]["inserted"]) == (0, 0)
     write_deltalake(home / "lake" / "copy", pa.table({"id": [2, 3], "v": [2.0, 3.0]}))
@@ -347,7 +349,14 @@ def test_diff_by_a_named_method_a_condition_and_with_another_table(weir: Weir, p
     assert other["against"]["name"] == "copy"
     near = weir("diff", "plain", "--from", "0", "--to", "2", "--key", "v", "--tolerance", "9", "--json")
     assert near.document["net"]["inserted"] == 1
-    assert "change_feed" in weir("diff", "plain", "--from", "0", "--to", "1", "--method", "magic").err
+
+
+def test_the_methods_and_formats_that_can_be_named_are_those_there_are(weir: Weir, plain: Path) -> None:
+    answer = weir("diff", "plain", "--from", "0", "--to", "1", "--method", "magic")
+    methods = [method.value for method in DiffMethod if method is not DiffMethod.SAME_VERSION]
+    assert answer.code == 2 and ", ".join(map(repr, methods)) in answer.err
+    answer = weir("export", "plain", "--format", "magic", "-o", "rows.csv")
+    assert answer.code == 2 and ", ".join(map(repr, FORMATS)) in answer.err
 
 
 # -- expectations on tables -------------------------------------------------------------------------------------------
@@ -607,8 +616,12 @@ def test_preflight_lists_checks_with_evidence_and_ends_with_1_where_one_failed(
         (["diff", "orders", "--from", "0"], 2, "--to"),
         (["diff", "orders", "--from", "0", "--to", "1", "--key", "nope"], 3, "nope"),
         (["diff", "orders", "--from", "0", "--to", "1", "--columns", "nope"], 3, "nope"),
-        (["diff", "orders", "--from", "0", "--to", "1", "--output", "x.xls"], 1, "x.xls"),
+        (["diff", "orders", "--from", "0", "--to", "1", "--output", "x.xls"], 2, "x.xls"),
+        (["diff", "orders", "--from", "0", "--to", "1", "--on", "moon"], 2, "'here', 'host'"),
         (["diff", "orders", "--from", "0", "--to", "1", "--output", "no/such/folder.csv"], 1, "folder.csv"),
+        (["export", "orders", "-o", "x.xls"], 2, "x.xls"),
+        (["export", "orders", "-o", "x"], 2, "csv, parquet, arrow"),
+        (["export", "orders", "-o", "no/such/folder.csv"], 1, "folder.csv"),
         (["history", "orders", "--limit", "0"], 2, "limit"),
         (["history", "orders", "--limit", "many"], 2, "--limit"),
         (["tables", "--nope"], 2, "--nope"),

@@ -76,7 +76,7 @@ def test_a_failed_job_says_why(weir: Weir, store: ControlStore) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
-    [(("--where", "id IN (SELECT 1)"), 2, "a subquery is not allowed"), (("--on", "moon"), 1, "no place 'moon'")],
+    [(("--where", "id IN (SELECT 1)"), 2, "a subquery is not allowed"), (("--on", "moon"), 2, "'here', 'host'")],
 )
 def test_what_cannot_be_is_refused_before_a_job_is_asked_for(
     weir: Weir, store: ControlStore, arguments: tuple[str, ...], code: int, said: str

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import typer
 
 from app.changes.view.sentence import rewritten_text
 from app.changes.view.summary import to_markdown
@@ -25,7 +26,7 @@ from backend.diff.prepare import DiffOptions, prepare
 from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
 from backend.duckdb_session import CancelToken
-from backend.errors import DiffError, StorageError
+from backend.errors import StorageError
 from backend.format import bytes_text, count_text, things, utc_text
 
 CHANGED = 10  # the exit code when anything differs
@@ -43,7 +44,7 @@ class Request:
     to_version: str
     key: str | None = None
     columns: str | None = None
-    method: DiffMethod | None = None
+    method: str | None = None
     where: str | None = None
     tolerance: float = 0.0
     against: str | None = None
@@ -76,22 +77,6 @@ def diff(request: Request, *, as_json: bool) -> int:
     return 0
 
 
-def named_method(text: str | None) -> DiffMethod | None:
-    """The method that was typed; raises `DiffError` for one that is none."""
-    wanted = [method for method in DiffMethod if method is not DiffMethod.SAME_VERSION]
-    found = next((method for method in wanted if method.value == (text or "").strip().lower().replace("-", "_")), None)
-    if text is not None and found is None:
-        raise DiffError(f"no method {text!r}", hint=f"one of {', '.join(wanted)}")
-    return found
-
-
-def is_on_host(text: str) -> bool:
-    """Whether `--on` names the stream host; raises `DiffError` for a place that is none."""
-    if (place := text.strip().lower()) not in ("here", "host"):
-        raise DiffError(f"no place {text!r} to compare on", hint="here, or host: Spark on the stream host")
-    return place == "host"
-
-
 def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -> VersionDiff:
     settings, _ = services()
     lake, ref = opened(request.table)
@@ -102,7 +87,7 @@ def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -
         remembered=None if request.key else keys.known(ref),
         columns=parse_names(request.columns) if request.columns else None,
         row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
-        method=request.method,
+        method=DiffMethod(request.method) if request.method else None,
         max_bytes=settings.lake.diff_max_bytes,
         tolerance=request.tolerance,
         against=other,
@@ -132,7 +117,8 @@ class _Output:
         self._path, self._form = path, path.suffix.lower().removeprefix(".")
         self._rows: int | None = None
         if self._form not in (*WRITERS, "md"):
-            raise DiffError(f"cannot write {path.name}", hint="the file's name ends with .csv, .json, .parquet or .md")
+            known = ", ".join((*WRITERS, "md"))
+            raise typer.BadParameter(f"{path.name} has an ending other than {known}", param_hint="--output")
 
     def take(self, changed: ChangedBatches) -> None:
         """Writes changed rows, in place of any that were written before; a summary needs none."""

@@ -8,11 +8,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import pyarrow as pa
+import typer
 
 from app.cli.output import print_json, say
 from app.cli.tables.lake import opened
 from backend.diff.versions import resolve_version
-from backend.errors import ColumnNotFoundError, ExportError
+from backend.errors import ColumnNotFoundError, StorageError
 from backend.format import bytes_text, things
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import parse_filter
@@ -62,14 +63,15 @@ def _write(output: Path, rows: pa.RecordBatchReader, form: Format) -> int:
             finally:
                 Path(draft.name).unlink(missing_ok=True)
     except OSError as exc:
-        raise ExportError(f"{output} cannot be written: {exc.strerror or exc}", hint="choose another file") from exc
+        raise StorageError(f"{output} cannot be written: {exc.strerror or exc}", hint="choose another file") from exc
     return num_rows
 
 
 def _format(request: Request) -> Format:
     named = (request.form or request.output.suffix.lstrip(".")).lower()
     if named not in FORMATS:
-        raise ExportError(f"{named or 'a file without an ending'} is no format", hint=f"one of: {', '.join(FORMATS)}")
+        known = ", ".join(FORMATS)
+        raise typer.BadParameter(f"{request.output.name} has an ending other than {known}", param_hint="--output")
     return FORMATS[named]
 
 
