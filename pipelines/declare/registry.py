@@ -172,12 +172,14 @@ def load_registry(settings: Settings) -> Registry:
 
 def _import(name: str) -> ModuleType:
     try:
+        if not name or name.startswith("."):
+            raise ModuleNotFoundError("it is no whole name of a module", name=name)
         return importlib.import_module(name)
     except ModuleNotFoundError as exc:
-        if exc.name != name:
+        if not f"{name}.".startswith(f"{exc.name}."):  # the module is there, and what it imports is not
             raise
         raise SettingsError(
-            f"host.pipelines names {name}, which cannot be imported: {exc}",
+            f"host.pipelines names {name!r}, which cannot be imported: {exc}",
             hint="name an installed module, or add its folder to PYTHONPATH",
         ) from exc
 

@@ -251,11 +251,25 @@ def test_a_sequence_that_is_a_key_orders_no_deletions(sink: Sink) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "complaint"), [("no_such_pipelines", "cannot be imported"), ("json", "declares no streams")]
+    ("module", "complaint"),
+    [
+        ("no_such_pipelines", "cannot be imported"),
+        ("no_such_folder.pipelines", "cannot be imported: No module named 'no_such_folder'"),
+        (".pipelines", "cannot be imported: it is no whole name"),
+        ("", "cannot be imported"),
+        ("json", "declares no streams"),
+    ],
 )
 def test_a_module_without_streams_is_refused(tmp_path: Path, module: str, complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         load_registry(load_settings(home=tmp_path, host={"pipelines": [module]}))
+
+
+def test_what_a_module_lacks_itself_is_told_as_its_own_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lacking.py").write_text("import lacking_parts.of_it\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="lacking_parts"):
+        load_registry(load_settings(home=tmp_path, host={"pipelines": ["lacking"]}))
 
 
 def test_a_pipeline_in_two_modules_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
