@@ -55,8 +55,17 @@ class Fleet:
         self._failures: dict[str, StreamFailure] = {}
 
     def live(self, names: Iterable[str]) -> dict[str, Live]:
-        """What each stream is doing now; raises `SparkLostError` when nothing answers any more."""
-        return {name: self._live(name) for name in names}
+        """What each stream is doing now, without those of which nobody can say; raises `SparkLostError` when nothing
+        answers any more."""
+        found = dict[str, Live]()
+        for name in names:
+            try:
+                found[name] = self._live(name)
+            except SparkLostError:
+                raise
+            except LakehouseError as exc:  # nothing is done about this one, and the others are looked after
+                log.warning("stream_not_seen", stream=name, error=exc.message)
+        return found
 
     def start(self, name: str, overrides: Mapping[str, str]) -> None:
         self._operations[name] = _Operation(Phase.STARTING, self._starters.submit(self._start, name, overrides))

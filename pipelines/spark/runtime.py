@@ -17,9 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, StreamError
-from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
-from backend.streams.checkpoint import read_checkpoint
 from pipelines.declare.check import Analysis, in_order, table_schemas
 from pipelines.declare.expectations import BROKEN
 from pipelines.declare.registry import Registry
@@ -59,7 +57,7 @@ NOT_RENEWED = QueryFailure("LEASE_RAN_OUT", "the host could not renew its lease 
 class QueryState:
     """What the query is now. Not active and no failure: it ended by itself, was stopped, or was never started.
 
-    `batch_id`: after a failure the batch that failed, the last one that was planned.
+    `batch_id`: after a failure the batch that failed, while it was planned or run.
     """
 
     active: bool
@@ -209,7 +207,7 @@ class Runtime:
                 active=active,
                 query_id=str(query.id),
                 run_id=str(query.runId),
-                batch_id=self._planned_batch(name) if failure else None,
+                batch_id=_last_begun(query) if failure else None,
                 failure=failure,
             )
 
@@ -269,16 +267,17 @@ class Runtime:
         if isinstance(spec.sink, OnwardSink):
             spec.sink.prepare(rows.drop(BROKEN))
 
-    def _planned_batch(self, name: str) -> int | None:
-        # Spark's progress names finished batches alone; the checkpoint also names the one that runs or failed.
-        location = self._registry.get(name).checkpoint_location(self._settings)
-        return max(read_checkpoint(declared_folder(self._settings, location)).planned, default=None)
-
 
 def _last_batch(query: StreamingQuery) -> tuple[int, str] | None:
     """Which batch ended last, and when it had begun."""
     progress = query._jsq.lastProgress()
     return (progress.batchId(), progress.timestamp()) if progress else None
+
+
+def _last_begun(query: StreamingQuery) -> int | None:
+    """The batch that it was at, whose progress Spark does not tell before it ends; the checkpoint may be silent."""
+    batch_id: int = query._jsq.streamingQuery().getLatestExecutionContext().batchId()
+    return batch_id if batch_id >= 0 else None
 
 
 def _failure(query: StreamingQuery) -> QueryFailure | None:

@@ -1,6 +1,7 @@
 """The only door to running queries: start, poll, stop, cut, and what a failure is called."""
 
 import math
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -216,7 +217,22 @@ def test_a_batch_that_fails_names_the_innermost_error(
     assert isinstance(ended.failure, QueryFailure)
     assert ended.failure.error_class == error_class
     assert message in ended.failure.message
-    assert ended.batch_id is not None
+    assert ended.batch_id == _planned_last(lake)
+
+
+def test_a_failed_batch_is_named_though_its_checkpoint_cannot_be_read(numbers: Callable[..., DemoLake]) -> None:
+    lake = numbers(function=lambda df: df.select((F.col("value") / F.lit(0)).cast("bigint").alias("value")))
+    lake.runtime.start("numbers")
+    failed = lake.runtime.await_end("numbers", timeout_s=PATIENCE_S)
+    assert failed.batch_id == _planned_last(lake)
+    checkpoint = lake.settings.home / "checkpoints/numbers"
+    shutil.rmtree(checkpoint)
+    checkpoint.write_text("no folder")
+    assert lake.runtime.poll("numbers") == failed
+
+
+def _planned_last(lake: DemoLake) -> int:
+    return max(int(each.name) for each in (lake.settings.home / "checkpoints/numbers/offsets").glob("[0-9]*"))
 
 
 def test_an_unknown_stream(numbers: Callable[..., DemoLake]) -> None:

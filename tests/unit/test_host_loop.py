@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
 
-from backend.errors import StoreError
+from backend.errors import StoreError, StreamError
 from backend.settings import load_settings
 from backend.store.clock import StoreClock, elapsed
 from backend.store.leases import stream_resource
@@ -48,6 +48,7 @@ class Runner:
         self.cuts: list[str] = []
         self.until: dict[str, float] = {}
         self.lost = False
+        self.mute: set[str] = set()
 
     def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
         if name in self.slow_start:
@@ -75,6 +76,8 @@ class Runner:
     def poll(self, name: str) -> QueryState:
         if self.lost:
             raise SparkLostError("gone")
+        if name in self.mute:
+            raise StreamError(f"stream {name} does not answer")
         query = self.active.get(name)
         if query is None:
             return QueryState(active=False, batch_id=4, failure=self.failures.get(name))
@@ -254,6 +257,18 @@ def test_a_failure_while_running_is_recorded_with_its_batch(store: ControlStore)
     tick_until(host, all_running(store))
     assert runner.started.count("gold") == 2
     assert runner.started.count("bronze") == 1
+
+
+def test_a_stream_of_which_nobody_can_say_anything_holds_up_no_other(store: ControlStore) -> None:
+    runner = Runner()
+    host = host_on(store, runner)
+    tick_until(host, all_running(store))
+    runner.mute = {"bronze"}
+    ask(store, "bronze", "stop")
+    ask(store, "gold", "stop")
+    tick_until(host, lambda: states(store) == {"bronze": "RUNNING", "silver": "RUNNING", "gold": "STOPPED"})
+    runner.mute.clear()
+    tick_until(host, lambda: states(store)["bronze"] == "STOPPED")
 
 
 def test_shutting_down_leaves_the_wishes_and_frees_the_leases(store: ControlStore) -> None:
