@@ -1,5 +1,6 @@
 """`weir versions`: one document, an answer for one version, and no traceback on any table."""
 
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -53,6 +54,17 @@ def test_one_version_says_until_when_and_why(home: Path, weir: Weir) -> None:
     assert travel["extend"]["suggested_s"] == 14 * 86_400
     assert answer["change_feed"]["answer"] == "yes" and answer["restore"]["answer"] == "yes"
     assert answer["files"] == {"state": "present", "total": 2, "checked": 2, "missing": 0, "examples": []}
+
+
+def test_when_it_was_committed_is_not_when_its_file_was_written(home: Path, weir: Weir) -> None:
+    """A lake that was copied has new files of old commits."""
+    path = builders.orders_table(home / "lake" / "orders")
+    os.utime(path / "_delta_log" / f"{1:020d}.json", (1_600_000_000, 1_600_000_000))
+    answer = weir("versions", "orders", "--at", "1", "--json").document["at"]
+    (commit,) = (each for each in weir("history", "orders", "--json").document if each["version"] == 1)
+    assert answer["committed_at"] == commit["committed_at"]
+    assert answer["log_written_at"].startswith("2020-09-13T12:26:40")
+    assert "v1 · written to the log 2020-09-13 12:26:40" in weir("versions", "orders", "--at", "1").out
 
 
 def test_people_get_the_same_in_words(home: Path, weir: Weir) -> None:

@@ -10,7 +10,7 @@ from app.versions.view.reachability import answer_text, file_words, run_words
 from backend.diff.versions import resolve_version
 from backend.format import ago, utc_text
 from backend.lake.lake import Lake
-from backend.lake.model import TableRef
+from backend.lake.model import Commit, TableRef
 from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.runs import FilesSeen, LogFacts, Retention, RetentionRuns, Run, judge, with_missing
 
@@ -26,7 +26,8 @@ def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
         files = _files(lake, ref, version) if check and found.facts.is_reconstructable(version) else None
         answer = judge_version(found, version, files)
     if as_json:
-        print_json(document(ref, found, answer))
+        commits = [] if version is None else lake.history(ref, starting_version=version, ending_version=version)
+        print_json(document(ref, found, answer, next(iter(commits), None)))
     else:
         _print(ref, found, answer)
     return 0
@@ -45,7 +46,8 @@ def _files(lake: Lake, ref: TableRef, version: int) -> FilesSeen:
 # JSON ------------------------------------------------------------------------------------------------------------
 
 
-def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) -> Document:
+def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None, commit: Commit | None) -> Document:
+    """`commit`: that of the version which is answered for, where the log has it."""
     facts = found.facts
     printed: Document = {
         "name": ref.name,
@@ -68,7 +70,7 @@ def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) 
         ],
         "problems": list(facts.problems),
     }
-    return printed if answer is None else printed | {"at": _version(answer)}
+    return printed if answer is None else printed | {"at": _version(answer, commit)}
 
 
 def _run(run: Run) -> Document:
@@ -91,10 +93,11 @@ def _retention(value: Retention) -> Document:
     return {"key": value.key, "value": value.text, "is_set": value.is_set, "duration_s": seconds}
 
 
-def _version(value: VersionAnswer) -> Document:
+def _version(value: VersionAnswer, commit: Commit | None) -> Document:
     return {
         "version": value.version,
-        "committed_at": value.at,
+        "committed_at": commit.committed_at if commit else None,
+        "log_written_at": value.at,
         "run": _run(value.run) if value.run else None,
         "time_travel": _answer(value.time_travel),
         "restore": _answer(value.restore),
@@ -155,7 +158,7 @@ def _print(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) ->
 
 
 def _print_version(answer: VersionAnswer) -> None:
-    say(f"v{answer.version} · {utc_text(answer.at)} ({ago(answer.at, now())})")
+    say(f"v{answer.version} · written to the log {utc_text(answer.at)} ({ago(answer.at, now())})")
     for label, part in (
         ("time travel", answer.time_travel),
         ("restore", answer.restore),
