@@ -1,6 +1,6 @@
 """One `Settings`, strict, every key documented here and in docs/settings.md.
 
-Precedence: flag > environment (`WEIR_SECTION__KEY`) > `weir.toml` > default.
+Precedence: environment (`WEIR_SECTION__KEY`) > `weir.toml` > default.
 """
 
 import os
@@ -290,11 +290,11 @@ class Settings(BaseSettings):
         return (init_settings, env_settings, InitSettingsSource(settings_cls, _from_file()))
 
 
-def load_settings(**flags: object) -> Settings:
-    """Settings from flags, environment, `weir.toml` and defaults; raises `SettingsError` naming each wrong key."""
+def load_settings(**given: object) -> Settings:
+    """Settings as given, from environment, `weir.toml` and defaults; raises `SettingsError` naming each wrong key."""
     _refuse_unknown_variables()
     try:
-        return Settings(**flags)  # type: ignore[arg-type]
+        return Settings(**given)  # type: ignore[arg-type]
     except ValidationError as exc:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors(include_input=False))
         raise SettingsError(f"settings are wrong: {wrong}", hint=_HINT) from exc

@@ -21,7 +21,7 @@ INTRO = """\
 
 <!-- Written by `make docs` from backend/settings.py; a test fails when the two differ. -->
 
-A setting comes from the first of these that has it: a command-line flag, the environment, `weir.toml`, the default.
+A setting comes from the first of these that has it: the environment, `weir.toml`, the default.
 `weir.toml` may lie in the working folder; a file that `WEIR_CONFIG` names instead must be there.
 In the environment lists and maps are JSON:
 

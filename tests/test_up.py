@@ -19,6 +19,7 @@ from app.run.up import demo_services, page_url
 from backend.settings import load_settings
 from tests.processes import free_port, processes_of, wait_until
 
+OPERATIONS = Path(__file__).parents[1] / "docs" / "operations.md"
 PAGE = """
     import http.server, os, sys
     class Page(http.server.BaseHTTPRequestHandler):
@@ -287,7 +288,9 @@ def test_the_generator_runs_only_with_the_demo_streams(monkeypatch: pytest.Monke
     assert [service.name for service in demo_services(load_settings())] == ["ui", "host", "generator"]
     through_topics = demo_services(load_settings(demo={"kafka": "127.0.0.1:9094"}))
     assert [service.name for service in through_topics] == ["broker", "topics", "ui", "host", "generator"]
-    assert through_topics[0].argv[-1] == "9094"
+    folder, port = through_topics[0].argv[-2:]
+    assert port == "9094"
+    assert f"| `{Path(folder).name}/` |" in OPERATIONS.read_text(), "the folders of WEIR_HOME are listed"
     monkeypatch.setenv("WEIR_HOST__PIPELINES", '["mine.streams"]')
     assert [service.name for service in demo_services(load_settings())] == ["ui", "host"]
     monkeypatch.delenv("WEIR_HOST__PIPELINES")

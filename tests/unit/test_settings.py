@@ -16,7 +16,9 @@ def _no_outside_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.chdir(tmp_path)
 
 
-def test_flag_beats_environment_beats_file_beats_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_given_beats_environment_beats_file_beats_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert load_settings().port == 8501
     (tmp_path / "weir.toml").write_text("port = 9001\n[lake]\npreview_rows = 7\n")
     assert load_settings().port == 9001
