@@ -71,17 +71,17 @@ class CheckpointFiles:
             draft.unlink()
 
     def move(self, source: str, target: str, *, done: str) -> None:
-        """A folder to where nothing is. Does nothing where it was moved before.
+        """A folder to where nothing is. Once only: `done`, a file that ends it, says that it was moved before, or that
+        nothing was there then.
 
-        On an object store each file is copied. One that broke off is found by `done`, a file that ends it.
+        On an object store each file is copied, and a move that broke off goes on.
         """
-        if not is_remote(source):
-            if self.exists(source) and not self.exists(target):
+        if self.exists(source) and not self.exists(done):
+            if is_remote(source):
+                self._move_objects(source, target)
+            elif not self.exists(target):
                 Path(target).parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(source, target)
-            return
-        if self.exists(source) and not self.exists(done):
-            self._move_objects(source, target)
         self.write(done, "")
 
     def _move_objects(self, source: str, target: str) -> None:
