@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from app.cli.output import fields_of
 from backend.diff.values import json_value
 
 # Types alone: a command that prints a commit must not load what compares rows.
@@ -118,7 +119,7 @@ def commit(value: Commit, changes: Sequence[TableChange] = ()) -> Document:
         "user": value.user,
         "engine": value.engine,
         "parameters": value.parameters,
-        "metrics": {name: getattr(value.metrics, name) for name in value.metrics.__dataclass_fields__},
+        "metrics": fields_of(value.metrics),
         "raw_metrics": value.raw_metrics,
         "user_metadata": value.user_metadata,
         "job": value.job,
@@ -201,7 +202,7 @@ def diff(value: VersionDiff) -> Document:
         },
         "num_rows": {"from": value.num_rows[0], "to": value.num_rows[1]},
         "against": {"name": value.against.name, "uri": value.against.uri} if value.against else None,
-        "set_apart": {name: getattr(value.apart, name) for name in value.apart.__dataclass_fields__},
+        "set_apart": fields_of(value.apart),
         "commits": [_commit_changes(changes) for changes in value.commits],
         "changed_cells": dict(value.changed_cells),
         "common_changes": [
@@ -213,7 +214,7 @@ def diff(value: VersionDiff) -> Document:
         "truncated": value.truncated,
         "schema": _schema_diff(value),
         "properties": [{"key": p.key, "before": p.before, "after": p.after} for p in value.properties],
-        "files": {name: getattr(value.files, name) for name in value.files.__dataclass_fields__}
+        "files": fields_of(value.files)
         | {"rewritten": None if value.rewritten is None else sum(value.rewritten.values())},
     }
 
@@ -286,15 +287,14 @@ def health(value: TableHealth, *, whole: bool) -> Document:
         "size_bytes": value.size_bytes,
         "small_files": value.small_files,
         "small_share": value.small_share,
-        "rule": {name: getattr(value.rule, name) for name in value.rule.__dataclass_fields__},
+        "rule": fields_of(value.rule),
         "last_optimize": {"version": value.last_optimize.version, "at": value.last_optimize.at}
         if value.last_optimize
         else None,
         "last_vacuum": {"version": value.last_vacuum.version, "at": value.last_vacuum.at}
         if value.last_vacuum
         else None,
-        "log": {name: getattr(value.log, name) for name in value.log.__dataclass_fields__}
-        | {"commits_since_checkpoint": value.log.commits_since_checkpoint},
+        "log": fields_of(value.log) | {"commits_since_checkpoint": value.log.commits_since_checkpoint},
         "offenders": [
             {"kind": o.kind, "name": o.name, "small_files": o.small_files, "files": o.files, "bytes": o.bytes}
             for o in value.offenders
@@ -306,15 +306,12 @@ def health(value: TableHealth, *, whole: bool) -> Document:
     }
     if whole:
         found["trend_truncated"] = value.trend_truncated
-        found["trend"] = [
-            {name: getattr(point, name) for name in point.__dataclass_fields__} | {"small_share": point.small_share}
-            for point in value.trend
-        ]
+        found["trend"] = [fields_of(point) | {"small_share": point.small_share} for point in value.trend]
     return found
 
 
 def attention_item(value: AttentionItem) -> Document:
-    return {"kind": value.kind} | {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return {"kind": value.kind} | fields_of(value)
 
 
 def attention_group(value: AttentionGroup) -> Document:
@@ -489,14 +486,12 @@ def whole_stream(value: StreamStatus) -> Document:
 
 def _failure(value: StreamFailure) -> Document:
     faults = [{"name": each.name, "cause": each.cause, "remedy": each.remedy} for each in recognise(value)]
-    return {name: getattr(value, name) for name in value.__dataclass_fields__} | {"faults": faults}
+    return fields_of(value) | {"faults": faults}
 
 
 def _progress(value: Progress) -> Document:
-    names = [name for name in value.__dataclass_fields__ if name not in ("raw_json", "expectations", "stream")]
-    found: Document = {name: getattr(value, name) for name in names}
-    counts = [{"name": e.name, "passed": e.passed, "failed": e.failed} for e in value.expectations]
-    return found | {"expectations": counts}
+    found = {name: held for name, held in fields_of(value).items() if name not in ("raw_json", "stream")}
+    return found | {"expectations": [fields_of(each) for each in value.expectations]}
 
 
 def job(value: Job) -> Document:

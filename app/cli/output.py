@@ -29,6 +29,11 @@ def print_json(document: Any) -> None:
     typer.echo(text.encode("utf-8", "backslashreplace"))
 
 
+def fields_of(value: Any) -> dict[str, Any]:
+    """A dataclass as a document; what its fields hold stays as it is."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
 def console(*, to_stderr: bool = False) -> "Console":
     """A terminal of its real width; a pipe or file gets lines that are never wrapped."""
     from rich.console import Console

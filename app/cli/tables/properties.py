@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.cli import documents
-from app.cli.output import print_json, print_table, say
+from app.cli.output import fields_of, print_json, print_table, say
 from app.cli.tables.lake import at_version
 from app.ui.view.table_changes import change_text, changes_sentence, meaning
 from backend.lake.history.metadata_changes import InForce, TableChange, compare
@@ -45,10 +45,10 @@ def _comparison(snapshot: Snapshot, other: Snapshot) -> Comparison:
 def _document(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "version": snapshot.version,
-        "properties": [_fields(row) for row in explain_properties(snapshot.metadata)],
-        "features": [_fields(row) for row in explain_features(snapshot.protocol)],
+        "properties": [fields_of(row) for row in explain_properties(snapshot.metadata)],
+        "features": [fields_of(row) for row in explain_features(snapshot.protocol)],
         "protocol": documents.protocol(snapshot.protocol),
-        "ownership": _fields(ownership(snapshot.metadata)),
+        "ownership": fields_of(ownership(snapshot.metadata)),
     }
 
 
@@ -58,10 +58,6 @@ def _comparison_document(value: Comparison) -> dict[str, Any]:
         "to_version": value.to_version,
         "changes": [documents.table_change(change) | {"meaning": meaning(change) or None} for change in value.changes],
     }
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def _print_comparison(value: Comparison) -> None:

@@ -4,7 +4,7 @@ Rule: a broken table is an answer, not a failure; nothing is claimed of files th
 """
 
 from app.cli.documents import Document
-from app.cli.output import now, print_json, print_table, say
+from app.cli.output import fields_of, now, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.versions.view.reachability import answer_text, file_words, run_words
 from backend.diff.versions import resolve_version
@@ -74,9 +74,7 @@ def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None, 
 
 
 def _run(run: Run) -> Document:
-    return {name: getattr(run, name) for name in run.__dataclass_fields__} | {
-        "data_files": run.data_files.value if run.data_files else None
-    }
+    return fields_of(run) | {"data_files": run.data_files.value if run.data_files else None}
 
 
 def _settings(facts: LogFacts) -> Document:
