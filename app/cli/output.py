@@ -19,6 +19,7 @@ from backend.diff.values import json_value
 if TYPE_CHECKING:
     from rich.console import Console
 
+WIDEST = 60  # characters of a cell
 _CONTROLS = re.compile(r"[\x7f-\x9f]")  # control characters that `json` leaves as they are
 
 
@@ -45,7 +46,7 @@ def console(*, to_stderr: bool = False) -> "Console":
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     """A table without frames; the columns named in `right` are numbers. `rich`, which takes seconds for three thousand
     rows, folds alone what is too wide for a terminal."""
-    lines = [tuple(one_line(cell) for cell in line) for line in (columns, *rows)]
+    lines = [tuple(one_line(text) for text in line) for line in (columns, *rows)]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     screen = console()
     if not screen.is_terminal or sum(widths) + 2 * len(widths) - 2 <= screen.width:
@@ -65,6 +66,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
     for line in lines[1:]:
         table.add_row(*map(Text, line))
     screen.print(table, soft_wrap=False)
+
+
+def cell(value: object) -> str:
+    """A value of a row, cut to what a table can show; JSON and files have it whole."""
+    plain = json_value(value)
+    text = "null" if plain is None else str(plain)
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
 
 
 def _width(text: str) -> int:

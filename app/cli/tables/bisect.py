@@ -11,7 +11,7 @@ from app.bisect.view.culprit import changed_text, restore_texts
 from app.bisect.view.words import commit_text, headline, left_text, means_text, notes, probe_line
 from app.cli import documents
 from app.cli.documents import Document
-from app.cli.output import print_json, print_table, say
+from app.cli.output import cell, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.ui.view.explanation import explained
 from backend.bisect.model import Bisection, BisectRequest, Probe
@@ -20,14 +20,12 @@ from backend.diff.answer import diff as compare
 from backend.diff.cache import Differences, DiffQuestion
 from backend.diff.model import VersionDiff
 from backend.diff.prepare import DiffOptions
-from backend.diff.values import json_value
 from backend.errors import BisectError, LakehouseError
 from backend.format import utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit
 
 SHOWN = 20  # commits of a range on a terminal
-WIDEST = 60  # characters of a cell; --json has them all
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +209,4 @@ def _print_candidates(found: Bisection) -> None:
 
 def _print_examples(found: Bisection) -> None:
     columns = found.examples.columns
-    print_table(columns, ([_cell(row.get(name)) for name in columns] for row in found.examples.rows))
-
-
-def _cell(value: object) -> str:
-    text = "null" if value is None else str(json_value(value))
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+    print_table(columns, ([cell(row.get(name)) for name in columns] for row in found.examples.rows))

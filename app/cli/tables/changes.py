@@ -14,7 +14,7 @@ import typer
 from app.changes.view.sentence import rewritten_text
 from app.changes.view.summary import to_markdown
 from app.cli import documents, leave_at_once
-from app.cli.output import fail, print_json, print_table, say
+from app.cli.output import cell, fail, print_json, print_table, say
 from app.cli.tables.diff_here import compared as compared_here
 from app.cli.tables.lake import opened, services
 from app.ui.view.explanation import explained
@@ -23,7 +23,6 @@ from backend.diff.export import WRITERS, ChangedBatches, fetched
 from backend.diff.key import key_memory, parse_names
 from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.diff.prepare import DiffOptions, prepare
-from backend.diff.values import json_value
 from backend.diff.versions import resolve_version
 from backend.duckdb_session import CancelToken
 from backend.errors import StorageError
@@ -31,7 +30,6 @@ from backend.format import bytes_text, count_text, things, utc_text
 
 CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal
-WIDEST = 60  # characters of a cell; --json and --output have them all
 _SIGNS = {RowKind.INSERT: "+", RowKind.UPDATE: "~", RowKind.DELETE: "−"}
 
 
@@ -243,11 +241,5 @@ def _print_rows(found: VersionDiff, shown: int) -> None:
 def _cell(row: RowChange, name: str) -> str:
     """A value, or "before → after" where it changed."""
     if row.before is not None and row.after is not None and name in row.changed:
-        return f"{_text(row.before[name])} → {_text(row.after[name])}"
-    return _text((row.after if row.after is not None else row.before or {}).get(name))
-
-
-def _text(value: object) -> str:
-    plain = json_value(value)
-    text = "null" if plain is None else str(plain)
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+        return f"{cell(row.before[name])} → {cell(row.after[name])}"
+    return cell((row.after if row.after is not None else row.before or {}).get(name))
