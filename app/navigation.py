@@ -13,6 +13,7 @@ from streamlit.navigation.page import Page
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import state
+from app.ui.view.words import markdown_safe
 
 Params = Mapping[str, state.Value]
 
@@ -55,8 +56,9 @@ def title(name: str) -> str:
 
 
 def page_link(page: str, label: str, params: Params | None = None, *, icon: str | None = None) -> None:
-    """A link to a page with its query parameters, keys of `state`; None leaves one out. `icon`: not the page's."""
-    st.page_link(_link_to(page), label=label, icon=icon, query_params=_given(params or {}))
+    """A link to a page with its query parameters, keys of `state`; None leaves one out. `label` is shown as it is;
+    `icon`: not the page's."""
+    st.page_link(_link_to(page), label=markdown_safe(label), icon=icon, query_params=_given(params or {}))
 
 
 def table_link(table: str, label: str | None = None, params: Params | None = None, *, page: str = "table") -> None:

@@ -22,7 +22,7 @@ with boundary():
         st.title(navigation.title("stream"), anchor=False)
         say_why_none(reading)
     elif chosen not in declared:
-        st.title(chosen, anchor=False)
+        st.title(markdown_safe(chosen), anchor=False)
         show(StreamNotFoundError(f"no stream is called {chosen!r}", hint="open one of these"))
         for name in sorted(declared):
             navigation.page_link("stream", name, {state.STREAM: name})
@@ -32,7 +32,7 @@ with boundary():
         st.set_page_config(page_title=f"{chosen} · Weir")
         navigation.page_link("streams", "All streams")
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.title(chosen, anchor=False, width="content")
+            st.title(markdown_safe(chosen), anchor=False, width="content")
             layer_badge(declaration.layer)
         outside = f"Writes {declaration.writes_to}." if declaration.outside else ""
         st.caption(markdown_safe(" · ".join(filter(None, (declaration.description, outside)))))

@@ -41,8 +41,8 @@ def suggestions(opened: OpenTable, asked: BisectRequest) -> None:
         for number, each in enumerate(found):
             with st.container(horizontal=True, vertical_alignment="center", key=f"suggested_{number}"):
                 st.button(
-                    f"`{each.condition}`", key=f"suggestion_{number}", on_click=_fill, args=(each.condition,),
-                    icon=":material/arrow_upward:",
+                    markdown_safe(f"`{each.condition}`"), key=f"suggestion_{number}", icon=":material/arrow_upward:",
+                    on_click=_fill, args=(each.condition,),
                 )  # fmt: skip
                 st.markdown(markdown_safe(view.suggestion_text(each)), width="content")
         quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"

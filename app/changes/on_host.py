@@ -61,7 +61,7 @@ def too_large(part: LogPart, *, view_of_rows: str) -> None:
         why = _why_not()
         st.button(
             LABEL, key="to_host", icon=":material/dns:", on_click=_go, args=(view_of_rows,),
-            disabled=why is not None, help=why,
+            disabled=why is not None, help=markdown_safe(why) if why else None,
         )  # fmt: skip
         if why:
             st.caption(f"On the stream host: {markdown_safe(sentence(why))}")

@@ -3,6 +3,7 @@
 Rule: counts are of all changed rows, lists are of the rows fetched, and each says which.
 """
 
+import shlex
 import zlib
 from collections.abc import Sequence
 
@@ -134,4 +135,5 @@ def _exports(diff: VersionDiff) -> None:
             )
         if diff.truncated and diff.against is None:
             versions = f"--from {diff.from_version} --to {diff.to_version}"
-            st.caption(f"All of them: `weir diff {diff.ref.name} {versions} --output changes.parquet`")
+            command = f"weir diff {shlex.quote(diff.ref.name)} {versions} --output changes.parquet"
+            st.caption(f"All of them: {markdown_safe(f'`{command}`')}")

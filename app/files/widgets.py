@@ -215,7 +215,7 @@ def _overlap(snapshot: Snapshot, column: str) -> Overlap:
     asked = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version, column)
     last = st.session_state.get(_OVERLAP)
     if last is None or last[0] != asked:
-        with st.spinner(f"Reading the statistics of {column} …", show_time=True):
+        with st.spinner(f"Reading the statistics of {markdown_safe(column)} …", show_time=True):
             last = (asked, overlap(snapshot, column))
         st.session_state[_OVERLAP] = last
     return last[1]

@@ -171,7 +171,7 @@ def _page(total: int) -> int:
 
 def _say(listed: Listed, *, filtering: bool) -> None:
     if listed.commits:
-        words = f"{view.history_sentence(listed.commits, listed.total)}."
+        words = markdown_safe(f"{view.history_sentence(listed.commits, listed.total)}.")
         st.caption(f"Listed: {words}" if filtering else words)
     elif filtering:
         st.info("**No commit that was looked at fits.** Look further or clear a filter.", icon=":material/filter_alt:")

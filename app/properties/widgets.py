@@ -91,7 +91,7 @@ def _differences(name: str, old: Snapshot, new: Snapshot) -> None:
     if columns:
         st.caption(f"{things(len(columns), 'change')} of columns beside.")
     params = {state.FROM: old.version, state.TO: new.version, state.VIEW: "Schema and properties"}
-    navigation.table_link(name, f"All that changed {markdown_safe(range_text)}", params, page="changes")
+    navigation.table_link(name, f"All that changed {range_text}", params, page="changes")
 
 
 def _list(range_text: str, changes: list[TableChange]) -> None:

@@ -55,7 +55,7 @@ def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
             key=f"{key}_{act.action}",
             icon=act.icon,
             disabled=act.blocked is not None,
-            help=act.blocked or act.effect,
+            help=markdown_safe(act.blocked or act.effect),
         )
         if clicked:
             plan = plan_of(act.action, statuses)
@@ -68,8 +68,8 @@ def start_button(status: StreamStatus, *, key: str) -> None:
     """Start for another stream than the page's own, where it may be started."""
     act = acts(status, refused=context.read_only_reason())[0]
     name = status.declaration.name
-    label, off = f"Start {name}", act.blocked is not None
-    if st.button(label, key=key, icon=act.icon, disabled=off, help=act.blocked or act.effect):
+    label, said = f"Start {markdown_safe(name)}", markdown_safe(act.blocked or act.effect)
+    if st.button(label, key=key, icon=act.icon, disabled=act.blocked is not None, help=said):
         st.session_state[_PENDING] = Pending("start", (name,))
         st.rerun()
 
@@ -81,9 +81,9 @@ def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
     reasons = dict.fromkeys(act.blocked for act in options if act.blocked)
     named = [f"{act.label}: {act.blocked}" for act in options if act.blocked]
     if len(reasons) == 1 and len(named) == len(options):
-        st.caption(" ".join(reasons))
+        st.caption(markdown_safe(" ".join(reasons)))
     elif named:  # no keyboard reaches the tooltip of a button that is off, but every one reaches this
-        st.caption("Why a button is off", help="  \n".join(named))
+        st.caption("Why a button is off", help="  \n".join(markdown_safe(each) for each in named))
     else:
         st.caption("\u00a0")
 
@@ -94,7 +94,7 @@ def act_dialog() -> None:
         st.toast(text, icon=":material/check:")
     pending = st.session_state.get(_PENDING)
     if isinstance(pending, Pending):
-        title = f"{pending.action.capitalize()} {_subject(pending.names)}?"
+        title = f"{pending.action.capitalize()} {markdown_safe(_subject(pending.names))}?"
         dialog = st.dialog(title, width="small", on_dismiss=_forget)
         dialog(_ask)(pending)
 
@@ -136,7 +136,7 @@ def _ask(pending: Pending) -> None:
     with st.form("act_form", border=False):
         others = tuple(status.declaration.name for status in allowed(below, pending.action))
         too = bool(others) and st.checkbox(
-            f"{pending.action.capitalize()} {', '.join(others)} too", key="act_downstream"
+            f"{pending.action.capitalize()} {markdown_safe(', '.join(others))} too", key="act_downstream"
         )
         late = pending.action == "stop" and st.checkbox("Only once it has read what is there now", key="act_drain")
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
@@ -159,7 +159,7 @@ def _send(action: Action, names: Sequence[str], reason: str, overrides: Mapping[
         return
     refused = context.read_only_reason()
     if refused:
-        st.error(refused, icon=":material/lock:")
+        st.error(markdown_safe(refused), icon=":material/lock:")
         return
     said: list[str] = st.session_state.setdefault(_SAID, [])
     try:

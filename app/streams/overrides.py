@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import cache, context
 from app.streams.view.overrides import chosen, difference_lines, spark_lines
+from app.ui.view.words import markdown_safe
 from backend.streams.model import StreamDeclaration
 from backend.streams.overrides import (
     TRIGGER,
@@ -44,7 +45,7 @@ def overrides_input(name: str) -> dict[str, str] | None:
 def _fields(declared: StreamDeclaration, before: Mapping[str, str]) -> dict[str, str]:
     values, typed = declared_values(declared), dict[str, str]()
     for key in known_keys(declared):
-        label = "Trigger" if key == TRIGGER else key
+        label = "Trigger" if key == TRIGGER else markdown_safe(key)
         now = before.get(key, values.get(key))
         typed[key] = st.text_input(label, value=now, placeholder=shown(now), key=f"act_set_{key}") or ""
     lines = st.text_area(

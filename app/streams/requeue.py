@@ -40,7 +40,8 @@ def set_apart(declared: StreamDeclaration) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="set_apart"):
         navigation.table_link(quarantine, f"Rows set apart: {quarantine}")
         what = blocked or "Repair rows that broke an expectation, and send them through the stream again, each once"
-        if st.button("Send again", key="one_requeue", icon=":material/redo:", disabled=bool(blocked), help=what):
+        said = markdown_safe(what)
+        if st.button("Send again", key="one_requeue", icon=":material/redo:", disabled=bool(blocked), help=said):
             st.session_state[_PENDING] = declared.name
             st.session_state.pop(_TRIED, None)
             st.rerun()
@@ -51,7 +52,7 @@ def requeue_dialog() -> None:
     if said := st.session_state.pop(_SAID, None):
         st.toast(said, icon=":material/check:")
     if name := st.session_state.get(_PENDING):
-        st.dialog(f"Send rows of {name} again?", width="large", on_dismiss=_forget)(_dialog)(name)
+        st.dialog(f"Send rows of {markdown_safe(name)} again?", width="large", on_dismiss=_forget)(_dialog)(name)
 
 
 def _dialog(name: str) -> None:
@@ -107,7 +108,7 @@ def _ask(status: StreamStatus, request: RequeueRequest, found: RequeueAnswer) ->
         return
     with st.form("requeue_form", border=False):
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
-        typed = st.text_input(f"Type {request.stream} to confirm", key=_NAME)
+        typed = st.text_input(f"Type {markdown_safe(request.stream)} to confirm", key=_NAME)
         with st.container(horizontal=True, key="requeue_buttons"):
             sent = st.form_submit_button(view.label(found), type="primary", key="requeue_send")
             cancelled = st.form_submit_button("Cancel", key="requeue_cancel")

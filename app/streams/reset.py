@@ -25,7 +25,8 @@ def reset_button(status: StreamStatus) -> None:
     if blocked is None and (moves := why_it_moves(status)):
         blocked = sentence(moves)
     what = blocked or "Read everything again, with its tables or without, or take that back"
-    if st.button("Start over", key="one_reset", icon=":material/replay:", disabled=blocked is not None, help=what):
+    off, said = blocked is not None, markdown_safe(what)
+    if st.button("Start over", key="one_reset", icon=":material/replay:", disabled=off, help=said):
         st.session_state[_PENDING] = status.declaration.name
         st.rerun()
 
@@ -35,7 +36,7 @@ def reset_dialog() -> None:
     if said := st.session_state.pop(_SAID, None):
         st.toast(said, icon=":material/check:")
     if name := st.session_state.get(_PENDING):
-        st.dialog(f"Start {name} over?", width="medium", on_dismiss=_forget)(_dialog)(name)
+        st.dialog(f"Start {markdown_safe(name)} over?", width="medium", on_dismiss=_forget)(_dialog)(name)
 
 
 def _dialog(name: str) -> None:
@@ -61,7 +62,8 @@ def _starts(name: str) -> Starts | None:
     wheres = []
     for source in declared.inputs:
         example = "a version, 2026-01-31T10:00Z or latest" if source.is_table else "a time, latest or offsets as JSON"
-        if where := st.text_input(f"Begin {source.name} at", key=f"reset_from_{source.name}", placeholder=example):
+        label = f"Begin {markdown_safe(source.name)} at"
+        if where := st.text_input(label, key=f"reset_from_{source.name}", placeholder=example):
             wheres.append(f"{source.name}={where}")
     if len(wheres) < len(declared.inputs):
         st.caption("Say where to begin, and press Enter.")
@@ -76,7 +78,7 @@ def _starts(name: str) -> Starts | None:
 def _ask(found: ResetPreview, starts: Starts) -> None:
     with st.form("reset_form", border=False):
         reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
-        typed = st.text_input(f"Type {found.stream} to confirm", key=_NAME)
+        typed = st.text_input(f"Type {markdown_safe(found.stream)} to confirm", key=_NAME)
         with st.container(horizontal=True, key="reset_buttons"):
             sent = st.form_submit_button(view.label(found.level), type="primary", key="reset_send")
             cancelled = st.form_submit_button("Cancel", key="reset_cancel")

@@ -103,7 +103,7 @@ def _state_row(status: StreamStatus) -> None:
     st.markdown(f"**{markdown_safe(sentence(status.because))}**")
     if status.overrides:
         said = f"Not as declared: {overridden_text(status.overrides)}."
-        st.caption(f":material/tune: {markdown_safe(said)}", help=_wanted_help(status))
+        st.caption(f":material/tune: {markdown_safe(said)}", help=markdown_safe(_wanted_help(status)))
     blocked_caption([status])
 
 
@@ -120,14 +120,14 @@ def _attached_row(status: StreamStatus) -> None:
 def _named(word: str, state: str, help_text: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", width="content", gap="xsmall"):
         st.caption(word, width="content")
-        state_badge(state, help=help_text)
+        state_badge(state, help=markdown_safe(help_text))
 
 
 def _wanted_help(status: StreamStatus) -> str:
     wanted = status.desired
     if wanted is None:
         return "Nobody has said what this stream should do."
-    return f"{wanted.actor}, {utc_text(wanted.requested_at)}: {markdown_safe(wanted.reason)}"
+    return f"{wanted.actor}, {utc_text(wanted.requested_at)}: {wanted.reason}"
 
 
 def _trouble(status: StreamStatus, silent: str | None) -> None:

@@ -42,7 +42,7 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     where = parse_filter(text, schema)
     chosen = tuple(shown or columns[: view.MOST_COLUMNS])
     query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(state.SEARCH_FILES) or 0))
-    with st.spinner(f"Reading rows of {opened.ref.name} v{snapshot.version} …", show_time=True):
+    with st.spinner(f"Reading rows of {markdown_safe(opened.ref.name)} v{snapshot.version} …", show_time=True):
         found = context.lake().find_rows(snapshot, query)
     with st.container(horizontal=True, vertical_alignment="center", key="found"):
         said = view.found_sentence(found, snapshot.version, filtered=where is not None)
@@ -103,9 +103,9 @@ def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[SchemaField], clic
     if cut:
         st.caption(f":material/content_cut: {cut}")
     config = {
-        name: st.column_config.TextColumn(help=kind, alignment="right")
+        name: st.column_config.TextColumn(help=markdown_safe(kind), alignment="right")
         if name in shown.right
-        else st.column_config.Column(help=kind)
+        else st.column_config.Column(help=markdown_safe(kind))
         for name, kind in shown.types.items()
     }
     with lists.opening("rows"):

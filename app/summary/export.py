@@ -37,7 +37,8 @@ class Wanted:
 def export_button(wanted: Wanted) -> None:
     """Opens the dialog of the export."""
     if st.button("Export", key="export_rows", icon=":material/download:", help="Every row, as a file"):
-        st.dialog(f"Export {wanted.snapshot.ref.name} v{wanted.snapshot.version}", width="medium")(_dialog)(wanted)
+        name = markdown_safe(wanted.snapshot.ref.name)
+        st.dialog(f"Export {name} v{wanted.snapshot.version}", width="medium")(_dialog)(wanted)
 
 
 def _dialog(wanted: Wanted) -> None:

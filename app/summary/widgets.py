@@ -30,7 +30,7 @@ def key_figures(opened: OpenTable) -> None:
         "Last commit" if opened.is_latest else "Committed",
         ago_short(snapshot.committed_at, context.now()),
         moment_help(snapshot.committed_at, context.timezone()),
-        note=(commits[0].operation or "") if commits else "",
+        note=markdown_safe(commits[0].operation or "") if commits else "",
     )
     found = view.key_figures(snapshot, small_files, timeline, context.now())
     figures.key_figures([*found, committed], key="summary_figures")

@@ -8,6 +8,7 @@ from html import escape
 import streamlit as st
 
 from app.ui.view.theme import LAYER_COLOURS, state_style, state_word
+from app.ui.view.words import markdown_safe
 
 _SENSITIVE = ("pii", "confidential", "restricted", "secret", "sensitive")
 
@@ -32,9 +33,19 @@ def classification_badge(classification: str | None) -> None:
     if classification:
         sensitive = any(word in classification.lower() for word in _SENSITIVE)
         icon = ":material/lock:" if sensitive else ":material/label:"
-        st.badge(
-            classification, icon=icon, color="orange" if sensitive else "gray", help="`catalog.table.classification`"
-        )
+        colour = "orange" if sensitive else "gray"
+        _badge(classification, icon=icon, colour=colour, help="`catalog.table.classification`")
+
+
+def team_badge(team: str | None) -> None:
+    """Who owns the table."""
+    if team:
+        _badge(team, icon=":material/group:", colour="gray", help="Owner: `catalog.team_name`")
+
+
+def _badge(words: str, *, icon: str, colour: str, help: str) -> None:
+    # `st.badge` puts a backslash before brackets alone, and so takes back one that stands there already.
+    st.markdown(f":{colour}-badge[{icon} {markdown_safe(words)}]", help=help, width="content")
 
 
 def state_mark(state: str) -> str:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import cache, context, errors, navigation, state
 from app.ui import lists
-from app.ui.badges import classification_badge, layer_badge
+from app.ui.badges import classification_badge, layer_badge, team_badge
 from app.ui.live import VIEWERS, paced, redrawn
 from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
 from app.ui.waiting import spinner
@@ -95,7 +95,8 @@ def _state_line() -> None:
     line = state_line(_lake_freshness(), host, now, viewers=watching, live_pause_s=longer_s)
     with st.container(key="state_line"):
         if line.is_amber:
-            st.warning("\n\n".join([line.text, *line.reasons]), icon=":material/warning:")
+            reasons = [markdown_safe(reason) for reason in line.reasons]
+            st.warning("\n\n".join([line.text, *reasons]), icon=":material/warning:")
         else:
             st.caption(line.text)
 
@@ -138,7 +139,7 @@ def table_header(
 def _open(name: str, version: int | None, page: str, otherwise: Callable[[TableRef], None] | None) -> OpenTable:
     lake, ref = context.lake(), None
     try:
-        with spinner(f"Opening {name} …", of=f"open {name} {version}"):
+        with spinner(f"Opening {markdown_safe(name)} …", of=f"open {name} {version}"):
             ref = lake.find(name)
             return OpenTable(ref, lake.snapshot(ref, version), lake.latest_version(ref))
     except TableNotFoundError as exc:
@@ -148,7 +149,7 @@ def _open(name: str, version: int | None, page: str, otherwise: Callable[[TableR
 
 
 def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: Callable[[], None] | None) -> NoReturn:
-    st.title(name, anchor=False)
+    st.title(markdown_safe(name), anchor=False)
     errors.show(exc)
     if version is not None:
         st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
@@ -166,11 +167,10 @@ def _title_row(opened: OpenTable, *, versioned: bool) -> None:
     owner = ownership(opened.snapshot.metadata)
     _breadcrumb(opened.ref, folders)
     with st.container(horizontal=True, vertical_alignment="center", key="title_row"):
-        st.title(own, anchor=False, width="content")
+        st.title(markdown_safe(own), anchor=False, width="content")
         layer_badge(opened.ref.layer)
         classification_badge(owner.classification)
-        if owner.team:
-            st.badge(owner.team, icon=":material/group:", color="gray", help="Owner: `catalog.team_name`")
+        team_badge(owner.team)
         st.space("stretch")
         if versioned:
             _version_control(opened)
@@ -254,7 +254,7 @@ def _no_table_chosen(page: str) -> NoReturn:
 
 
 def _gone(name: str, exc: TableNotFoundError, page: str) -> NoReturn:
-    st.title(name, anchor=False)
+    st.title(markdown_safe(name), anchor=False)
     errors.show(exc)
     with errors.boundary():
         names = cache.lake_reading().names

@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app import context, state
 from app.ui.view.theme import LAYER_TEXT, state_style
-from app.ui.view.words import PAGE_ROWS, linked, num_pages, page_sentence
+from app.ui.view.words import PAGE_ROWS, linked, markdown_safe, num_pages, page_sentence
 from backend.format import UNKNOWN, ago_short_text, ago_text, bytes_text, count_exact, count_text, percent, rate_text
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
@@ -231,7 +231,8 @@ def text_table(frame: pd.DataFrame, *, name: str, meaning: str) -> None:
 
 def facts(values: Mapping[str, str]) -> None:
     """Names and values in two columns, every value as it is, an address as a link."""
-    _table({"Name": list(values), "Value": [linked(value) for value in values.values()]}, hide_header=True)
+    names = [markdown_safe(name) for name in values]
+    _table({"Name": names, "Value": [linked(value) for value in values.values()]}, hide_header=True)
 
 
 def _table(cells: Mapping[str, Sequence[str]], *, hide_header: bool = False) -> None:

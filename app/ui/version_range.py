@@ -12,6 +12,7 @@ import streamlit as st
 from app import context, state
 from app.ui.frame import OpenTable
 from app.ui.view.theme import operation_text
+from app.ui.view.words import markdown_safe
 from backend.diff.versions import resolve_version
 from backend.format import utc_text
 from backend.lake.model import Commit
@@ -39,7 +40,7 @@ def version_range(opened: OpenTable, against: OpenTable | None = None) -> Versio
     oldest = min((int(version) for version in commits[0]), default=0)
     first = opened.latest_version if against else max(oldest, opened.latest_version - DEFAULT_COMMITS)
     defaults = {state.FROM: str(first), state.TO: str(second.latest_version)}
-    labels = ("From version", f"To version of {against.ref.name}" if against else "To version")
+    labels = ("From version", f"To version of {markdown_safe(against.ref.name)}" if against else "To version")
     with st.container(horizontal=True, vertical_alignment="bottom", key="range"):
         for place, key in enumerate(defaults):
             picker(key, labels[place], defaults[key], commits[place])

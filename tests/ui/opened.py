@@ -64,7 +64,17 @@ def words(app: AppTest) -> str:
         app.code,
     )
     texts = [each.value for kind in kinds for each in kind] + [each.value for each in app.toast]
-    return "\n".join(texts).replace("\\", "")
+    return plain("\n".join(texts))
+
+
+def plain(markdown: str) -> str:
+    """Markdown as a person reads it, as far as its escapes go."""
+    return markdown.replace("\\", "")
+
+
+def links(app: AppTest) -> dict[str, str]:
+    """The links on the page by their label, each with its query string."""
+    return {plain(link.label): link.proto.query_string for link in app.main.page_link}
 
 
 def metrics(app: AppTest) -> dict[str, str]:

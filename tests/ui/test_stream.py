@@ -17,7 +17,7 @@ from backend.streams.model import DesiredState, InputKind, StreamFailure, Stream
 from backend.streams.reset.plan import ResetLevel, ResetRequest
 from tests.checkpoints import write_checkpoint
 from tests.ui import stream_store
-from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.opened import again, home, links, metrics, open_page, plain, words
 from tests.unit.test_attached import beat, progress, started
 
 __all__ = ["home"]
@@ -72,10 +72,9 @@ def test_the_quarantine_is_one_click_away(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
 
     app = open_page("stream", stream=NAME, view="Expectations")
-    links = {link.label: link.proto.query_string for link in app.main.page_link}
 
     table = "silver/silver_events_quarantine"
-    assert links[f"Rows set apart: {table}"] == f"table={table.replace('/', '%2F')}"
+    assert links(app)[f"Rows set apart: {table}"] == f"table={table.replace('/', '%2F')}"
 
 
 def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime) -> None:
@@ -225,7 +224,7 @@ def test_without_a_stream_in_the_link_the_first_one_is_shown(store, now: datetim
     stream_store.flowing(store, NAME, now)
     stream_store.flowing(store, "bronze_events", now)
 
-    assert open_page("stream").title[0].value == "bronze_events"
+    assert plain(open_page("stream").title[0].value) == "bronze_events"
 
 
 def test_without_any_declaration_the_page_teaches(home: Path) -> None:
@@ -236,9 +235,9 @@ def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: dateti
     stream_store.flowing(store, NAME, now)
     app = open_page("stream", stream=NAME)
     assert app.button(key="one_start").disabled and app.button(key="one_reset").disabled
-    assert app.button(key="one_start").help == "It is running already."
+    assert plain(app.button(key="one_start").help) == "It is running already."
     assert "It is running already" not in words(app)  # the tooltip alone, which the keyboard reaches here:
-    assert [each.proto.help for each in app.caption if each.value == "Why a button is off"] == [
+    assert [plain(each.proto.help) for each in app.caption if each.value == "Why a button is off"] == [
         "Start: It is running already."
     ]
 

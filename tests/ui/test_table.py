@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from tests import builders
 from tests.ui import stream_store
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.opened import again, home, links, metrics, open_page, words
 
 __all__ = ["home"]
 
@@ -61,8 +61,7 @@ def test_the_summary_links_to_the_streams_that_write_and_read_the_table(orders: 
     store.close()
     app = open_page("table", table="silver/orders")
     assert "Written by stream" in words(app) and "Read by" in words(app)
-    links = [link.proto for link in app.main.page_link if "stream=" in link.proto.query_string]
-    found = {link.label: link.query_string for link in links}
+    found = {label: leads_to for label, leads_to in links(app).items() if "stream=" in leads_to}
     assert found == {"silver_orders": "stream=silver_orders", "gold": "stream=gold"}
 
 

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from app.bisect.view.words import outcome_text, read_text
 from app.ui.view.frames import ages
 from app.ui.view.theme import SURFACES, Mode, operation_style, state_style, template_name
+from app.ui.view.words import markdown_safe
 from backend.bisect.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose
 from backend.diff.values import json_value
 from backend.format import cut, things, utc_text
@@ -115,7 +116,7 @@ def strip_title(found: Bisection) -> str:
 def empty_text(example: str) -> str:
     """What the condition is for, where there is none yet; `example` is one on this table's rows."""
     return (
-        f"**Write what a good version satisfies**, for instance `{example}` (every row) or "
+        f"**Write what a good version satisfies**, for instance {markdown_safe(f'`{example}`')} (every row) or "
         "`count(*) > 0` (the version as a whole). Versions between a good and a bad one are then "
         "judged, half of what is left each time, until the commit is found that broke it."
     )

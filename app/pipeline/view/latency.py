@@ -30,7 +30,7 @@ def _age(latency: LayerLatency) -> str:
 
 
 def _note(latency: LayerLatency) -> str:
-    return f"slowest: {cut(latency.slowest, 24)}" if latency.slowest and latency.seconds else ""
+    return f"slowest: {markdown_safe(cut(latency.slowest, 24))}" if latency.slowest and latency.seconds else ""
 
 
 def _help(latency: LayerLatency) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from app.streams.view.streams import last_batch_at
 from app.ui.view.frames import ages
-from app.ui.view.words import KeyFigure, sentence
+from app.ui.view.words import KeyFigure, markdown_safe, sentence
 from backend.format import (
     UNKNOWN,
     ago_short,
@@ -116,7 +116,7 @@ def state_figures(status: StreamStatus, points: Points, totals: Sequence[Expecta
 def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
     """How far behind, what waits, when it will be done, and until when that is safe."""
     backlog = status.backlog
-    why = f" {sentence(backlog.unknown)}" if backlog and backlog.unknown else ""
+    why = f" {markdown_safe(sentence(backlog.unknown))}" if backlog and backlog.unknown else ""
     loss = backlog.data_loss if backlog else None
     is_known = backlog is not None and backlog.is_caught_up is not None
     safe = "Nothing waits that retention is known to delete." if is_known else f"What waits is not known.{why}"
@@ -143,7 +143,7 @@ def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
         KeyFigure(
             "Safe until",
             span_text((loss.at - now).total_seconds()) if loss and loss.at > now else "over" if loss else UNKNOWN,
-            sentence(data_loss_sentence(loss, now=now)) if loss else safe,
+            markdown_safe(sentence(data_loss_sentence(loss, now=now))) if loss else safe,
             note=f"at {utc_text(loss.at)}" if loss else "",
         ),
     ]
