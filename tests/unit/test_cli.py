@@ -566,8 +566,13 @@ def test_an_act_without_a_live_host_says_so(weir: Weir, store: ControlStore) -> 
 def test_without_a_store_there_are_no_streams_and_none_is_made(weir: Weir, home: Path) -> None:
     assert weir("streams", "--json").document == []
     assert "weir up" in weir("streams").out
-    assert weir("stream", "flows").code == 3
-    assert weir("stop", "flows", "--reason", "x").code == 3
+    because = ("--reason", "x")
+    for args in (
+        ("stream", "flows"), ("preflight", "flows"), ("requeue", "flows", "--dry-run"), ("stop", "flows", *because),
+        ("start", "--all", "--dry-run"), ("cancel", "job-1", *because),
+    ):  # fmt: skip
+        answer = weir(*args)
+        assert (answer.code, "`weir host`" in answer.err) == (3, True), args
     assert not (home / "store").exists()
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
 from app.cli.streams import preflight
-from app.cli.streams.listing import NO_HOST_HINT, actor, control_store, is_host_alive, known_streams
+from app.cli.streams.listing import actor, is_host_alive, known_streams, required_store
 from app.cli.tables.lake import services
-from backend.errors import StreamNotFoundError
 from backend.format import things
 from backend.streams.acts import Action, ActPlan, Selection, plan_acts
 from backend.streams.overrides import Setting, check_overrides, compare, parse_overrides, pinned_by, shown
@@ -48,9 +47,8 @@ def request(action: Action, selection: Selection, reason: str, change: Change, *
     A start is asked for whatever a preflight finds; what stands against it is said.
     """
     settings, _ = services()
-    with control_store(settings) as store:
+    with required_store(settings) as store:
         plan, found = _planned(store, action, selection, settings)
-        assert store is not None
         names = [each.declaration.name for each in plan.asked]
         settings_of = _settings(store, settings, plan, change)
         overrides = {each.declaration.name: after for each in plan.asked if (after := change.of(each)) is not None}
@@ -75,9 +73,8 @@ def request(action: Action, selection: Selection, reason: str, change: Change, *
 def preview(action: Action, selection: Selection, change: Change, *, as_json: bool) -> int:
     """Say what would be asked of whom, and ask nothing."""
     settings, _ = services()
-    with control_store(settings) as store:
+    with required_store(settings) as store:
         plan, found = _planned(store, action, selection, settings)
-        assert store is not None
         settings_of = _settings(store, settings, plan, change)
     if as_json:
         told = [_as_it_is(each, action, found, settings_of[each.declaration.name]) for each in plan.asked]
@@ -94,11 +91,9 @@ def preview(action: Action, selection: Selection, change: Change, *, as_json: bo
 
 
 def _planned(
-    store: "ControlStore | None", action: Action, selection: Selection, settings: "Settings"
+    store: "ControlStore", action: Action, selection: Selection, settings: "Settings"
 ) -> tuple[ActPlan, Found]:
     """Who is asked, and what stands against each start."""
-    if store is None:
-        raise StreamNotFoundError("no stream is declared: there is no control store", hint=NO_HOST_HINT)
     plan = plan_acts(action, selection, known_streams(settings)[0], now=now())
     if action in ("stop", "drain"):
         return plan, {}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
-from app.cli.streams.listing import actor, control_store
+from app.cli.streams.listing import actor, control_store, required_store
 from app.cli.tables.lake import services
 from app.ui.view.jobs import job_words
-from backend.errors import JobError, JobNotFoundError
+from backend.errors import JobError
 from backend.format import ago
 from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import Job, JobState
@@ -47,9 +47,7 @@ def everything(*, as_json: bool) -> int:
 def cancel(job_id: str, reason: str, *, as_json: bool) -> int:
     """Write the wish; one that is over stays as it is."""
     settings, _ = services()
-    with control_store(settings) as store:
-        if store is None:
-            raise JobNotFoundError(f"no job {job_id}: there is no control store", hint="`weir jobs` lists them")
+    with required_store(settings) as store:
         job = store.jobs.cancel(job_id, actor=actor(), reason=reason, now=now())
     if as_json:
         print_json(documents.job(job))

@@ -53,7 +53,7 @@ def everything(*, as_json: bool) -> int:
 
 def one(name: str, *, as_json: bool) -> int:
     settings, lake = services()
-    status = _status(name, known_streams(settings, _backlogs(settings, lake))[0])
+    status = stream_named(name, known_streams(settings, _backlogs(settings, lake))[0])
     if as_json:
         print_json(documents.whole_stream(status))
         return 0
@@ -137,7 +137,17 @@ def control_store(settings: Settings) -> Iterator["ControlStore | None"]:
         store.close()
 
 
-def _status(name: str, statuses: list[StreamStatus]) -> StreamStatus:
+@contextmanager
+def required_store(settings: Settings) -> Iterator["ControlStore"]:
+    """The control store; raises `StreamNotFoundError` where there is none: then there is no stream and no job."""
+    with control_store(settings) as store:
+        if store is None:
+            raise StreamNotFoundError("there is no control store yet, so no stream and no job", hint=NO_HOST_HINT)
+        yield store
+
+
+def stream_named(name: str, statuses: list[StreamStatus]) -> StreamStatus:
+    """Raises `StreamNotFoundError` naming those that are there."""
     for status in statuses:
         if status.declaration.name == name:
             return status

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.cli.output import print_json, say
-from app.cli.streams.listing import control_store
+from app.cli.streams.listing import required_store
 from app.cli.tables.lake import services
-from backend.errors import StreamNotFoundError
 from backend.format import things
 from backend.lake.lake import Lake
 from backend.settings import Settings
@@ -26,9 +25,7 @@ STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red",
 def preflight(name: str, *, as_json: bool) -> int:
     """Ends with 0 when nothing stands against a start, else 1."""
     settings, lake = services()
-    with control_store(settings) as store:
-        if store is None:
-            raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint="start a host: `weir up`")
+    with required_store(settings) as store:
         found = load(settings, lake, store, name)
     if as_json:
         print_json(document(found))

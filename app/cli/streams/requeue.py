@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from app.cli.output import now, print_json, print_table, say
 from app.cli.streams.jobs import awaited, require_host
-from app.cli.streams.listing import actor, control_store, known_streams
+from app.cli.streams.listing import actor, known_streams, required_store, stream_named
 from app.cli.tables.lake import services
 from app.streams.view.requeue import build_samples, lines
-from backend.errors import JobError, StreamNotFoundError, StreamRefusedError
+from backend.errors import JobError, StreamRefusedError
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.settings import Settings
 from backend.streams.model import StreamStatus
@@ -46,10 +46,8 @@ class Act:
 def requeue(act: Act, *, dry_run: bool, as_json: bool) -> int:
     """The preview alone, or the act; the exit code says whether it was done."""
     settings, lake = services()
-    with control_store(settings) as store:
-        if store is None:
-            raise StreamNotFoundError(f"no stream {act.name!r}: there is no control store", hint="`weir host` makes it")
-        status = _status(act.name, settings)
+    with required_store(settings) as store:
+        status = stream_named(act.name, known_streams(settings)[0])
         request = load_request(lake, status.declaration, act.where, act.repairs)
         refused = why_not(status)
         if not dry_run and refused:
@@ -68,13 +66,6 @@ def requeue(act: Act, *, dry_run: bool, as_json: bool) -> int:
         say(f"{act.name}: {found.words()}.")
         say(f"Start it with `weir start {act.name}`.", style="dim")
     return 0
-
-
-def _status(name: str, settings: Settings) -> StreamStatus:
-    statuses = {status.declaration.name: status for status in known_streams(settings)[0]}
-    if name not in statuses:
-        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(statuses) or 'none'}")
-    return statuses[name]
 
 
 def _answered(store: "ControlStore", settings: Settings, wanted: JobRequest) -> tuple[Job, RequeueAnswer]:
