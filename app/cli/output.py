@@ -19,6 +19,7 @@ from backend.diff.values import json_value
 if TYPE_CHECKING:
     from rich.console import Console
 
+Document = dict[str, Any]
 WIDEST = 60  # characters of a cell
 _CONTROLS = re.compile(r"[\x7f-\x9f]")  # control characters that `json` leaves as they are
 
@@ -30,7 +31,7 @@ def print_json(document: Any) -> None:
     typer.echo(text.encode("utf-8", "backslashreplace"))
 
 
-def fields_of(value: Any) -> dict[str, Any]:
+def fields_of(value: Any) -> Document:
     """A dataclass as a document; what its fields hold stays as it is."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from app.cli import documents
+from app.cli.tables import documents
 from backend.diff.answer import compare_rows, diff
 from backend.diff.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
 from backend.diff.model import DiffMethod, Effect, Limits, VersionDiff

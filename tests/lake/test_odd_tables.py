@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from app.cli import documents, main
+from app.cli import main
+from app.cli.tables import documents
 from app.cli.tables.lake import services
 from backend.errors import TableNotFoundError
 from backend.lake.lake import Lake

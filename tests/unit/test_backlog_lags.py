@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.cli.documents import backlog as backlog_document
+from app.cli.streams.documents import backlog as backlog_document
 from app.streams.view.figures import build_backlog_figure
 from app.ui.view.figure_json import Look
 from backend.lake.history.arrivals import Arrival

@@ -6,9 +6,8 @@ none, and who was left out is said.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.cli import documents
-from app.cli.output import now, print_json, print_table, say
-from app.cli.streams import preflight
+from app.cli.output import Document, now, print_json, print_table, say
+from app.cli.streams import documents, preflight
 from app.cli.streams.listing import actor, is_host_alive, known_streams, required_store
 from app.cli.tables.lake import services
 from backend.format import things
@@ -117,9 +116,7 @@ def _settings(
     return found
 
 
-def _wish(
-    wish: "Desired", found: "Preflight | None", settings: tuple[Setting, ...], *, alive: bool
-) -> documents.Document:
+def _wish(wish: "Desired", found: "Preflight | None", settings: tuple[Setting, ...], *, alive: bool) -> Document:
     return {
         "name": wish.name,
         "asked": True,
@@ -134,9 +131,7 @@ def _wish(
     }
 
 
-def _as_it_is(
-    status: "StreamStatus", action: Action, found: Found, settings: tuple[Setting, ...]
-) -> documents.Document:
+def _as_it_is(status: "StreamStatus", action: Action, found: Found, settings: tuple[Setting, ...]) -> Document:
     against = found.get(status.declaration.name)
     return {
         "name": status.declaration.name,
@@ -149,7 +144,7 @@ def _as_it_is(
     }
 
 
-def _left_out(plan: ActPlan) -> list[documents.Document]:
+def _left_out(plan: ActPlan) -> list[Document]:
     return [{"name": each.name, "asked": False, "left_out": each.why} for each in plan.left_out]
 
 

@@ -3,8 +3,8 @@
 Rule: judges nothing itself; what no living host judges says so.
 """
 
-from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
+from app.cli.streams import documents
 from app.cli.streams.listing import NO_HOST_HINT, control_store
 from app.cli.tables.lake import services
 from backend.expectations.judge import away

@@ -6,8 +6,8 @@ Rule: as for streams: an act is the wish of a named person with a reason; a stor
 import time
 from typing import TYPE_CHECKING
 
-from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
+from app.cli.streams import documents
 from app.cli.streams.listing import actor, control_store, required_store
 from app.cli.tables.lake import services
 from app.ui.view.jobs import job_words

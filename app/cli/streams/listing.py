@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
+from app.cli.streams import documents
 from app.cli.tables.lake import services
 from backend.errors import StreamNotFoundError
 from backend.format import ago, rate_text, things, utc_text

@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 
-from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
+from app.cli.streams import documents
 from app.cli.streams.listing import control_store, known_streams
 from app.cli.tables.lake import services
 from backend.errors import LakehouseError

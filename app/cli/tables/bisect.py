@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 
 from app.bisect.view.culprit import changed_text, restore_texts
 from app.bisect.view.words import commit_text, headline, left_text, means_text, notes, probe_line
-from app.cli import documents
-from app.cli.documents import Document
-from app.cli.output import cell, print_json, print_table, say
+from app.cli.output import Document, cell, print_json, print_table, say
+from app.cli.tables import documents
 from app.cli.tables.lake import opened
 from app.ui.view.explanation import explained
 from backend.bisect.model import Bisection, BisectRequest, Probe

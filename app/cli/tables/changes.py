@@ -13,8 +13,9 @@ import typer
 
 from app.changes.view.sentence import rewritten_text
 from app.changes.view.summary import to_markdown
-from app.cli import documents, leave_at_once
+from app.cli import leave_at_once
 from app.cli.output import cell, fail, print_json, print_table, say
+from app.cli.tables import documents
 from app.cli.tables.diff_here import compared as compared_here
 from app.cli.tables.lake import opened, services
 from app.ui.view.explanation import explained

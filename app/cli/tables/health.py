@@ -5,10 +5,10 @@ Rule: judges nothing itself; a store that is not there leaves streams out and sa
 
 from collections.abc import Mapping
 
-from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
 from app.cli.streams import expectations
 from app.cli.streams.listing import known_streams, query_names
+from app.cli.tables import documents
 from app.cli.tables.lake import opened, services
 from backend.errors import LakehouseError
 from backend.format import ago, bytes_text, count_text, percent

@@ -6,8 +6,8 @@ Rule: without a filter only the commits that are printed are read; with one, as 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
+from app.cli.tables import documents
 from app.cli.tables.lake import opened
 from app.history.view.filters import moment_of
 from app.ui.view.table_changes import changes_text

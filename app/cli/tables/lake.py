@@ -5,8 +5,8 @@ Rule: reads through `Lake` alone; JSON and the human form come from the same val
 
 from functools import lru_cache
 
-from app.cli import documents
 from app.cli.output import now, print_json, print_table, say
+from app.cli.tables import documents
 from backend.diff.versions import resolve_version
 from backend.format import ago, bytes_text, count_text, percent, utc_text
 from backend.lake.lake import Lake

@@ -6,8 +6,7 @@ Rule: what reading costs is said on stderr before it begins; only answers go to 
 from collections.abc import Sequence
 from contextlib import closing
 
-from app.cli.documents import Document
-from app.cli.output import print_json, print_table, say
+from app.cli.output import Document, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.profile.view import words
 from backend.diff.versions import resolve_version

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.cli import documents
 from app.cli.output import fields_of, print_json, print_table, say
+from app.cli.tables import documents
 from app.cli.tables.lake import at_version
 from app.ui.view.table_changes import change_text, changes_sentence, meaning
 from backend.lake.history.metadata_changes import InForce, TableChange, compare

@@ -3,8 +3,7 @@
 Rule: a broken table is an answer, not a failure; nothing is claimed of files that nobody looked for.
 """
 
-from app.cli.documents import Document
-from app.cli.output import fields_of, now, print_json, print_table, say
+from app.cli.output import Document, fields_of, now, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.versions.view.reachability import answer_text, file_words, run_words
 from backend.diff.versions import resolve_version
