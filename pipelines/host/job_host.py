@@ -1,7 +1,8 @@
 """The jobs of one host: takes queued jobs under a lease, runs each in a thread, ends cancelled ones.
 
 Rule: jobs have a loop of their own, so that none holds up a stream. Every write about a job carries its lease's token.
-A job that has begun to change tables is carried through: a cancel comes too late for it.
+A job that has begun to change tables is carried through: a cancel and the time limit come too late for it, and nobody
+else gets its lease while it goes on. Where the lease could not be renewed in time, it takes no further step.
 A job whose host died is begun once more, by the host that takes its lease. If that host dies too, the job fails.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import compress
 from typing import Protocol
 
 import structlog
@@ -23,6 +25,8 @@ from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from backend.streams.model import Lease
 from pipelines.host.fleet import utc_now
+from pipelines.host.ownership import CUT_AFTER
+from pipelines.host.rounds import Rounds
 from pipelines.jobs.runner import JobCancelled
 from pipelines.spark.failures import SparkLostError
 
@@ -72,22 +76,27 @@ class JobHost:
         self._running: dict[str, _Running] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
+        self._leases = Rounds("job-leases", self._refuse_late, every_s=poll_s, failed="job_leases_not_watched")
         self._pruned_at: datetime | None = None
 
     def start(self) -> None:
         self._thread.start()
+        self._leases.start()
 
     def stop(self, limit_s: float) -> None:
-        """Takes no more jobs. Running ones are cancelled and put back into the queue."""
+        """Takes no more jobs. Running ones are ended and put back into the queue, but for those that change tables."""
+        deadline = time.monotonic() + limit_s
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(limit_s)
-        for running in [each for each in self._running.values() if not each.is_settled]:
+        left = [each for each in self._running.values() if not each.is_settled]
+        short = [self._runner.stops_short(running.job.job_id) for running in left]
+        for running in compress(left, short):
             self._end(running.job.job_id)
-            self._quietly(partial(self._give_back, running))
-        deadline = time.monotonic() + limit_s
         for running in self._running.values():
             running.thread.join(max(0.0, deadline - time.monotonic()))
+        for running, is_short in zip(left, short, strict=True):
+            self._quietly(partial(self._hand_over, running, is_short=is_short))
 
     def step(self) -> None:
         """One round over all jobs. Raises `StoreError`; running jobs go on then."""
@@ -126,20 +135,26 @@ class JobHost:
         try:
             if not self._renew(running):
                 raise StreamRefusedError(f"job {job_id}: another host holds its lease")
-            now = self._store.jobs.get(job_id)
-            if now is not None and now.cancel_requested and self._runner.stops_short(job_id):
-                self._settle(running, JobEnd(JobState.CANCELLED, self._runner.so_far(running.job)))
-            elif running.outcome:
+            end, is_over = self._due(running), not running.thread.is_alive()
+            if running.outcome:
                 self._settle(running, running.outcome[0])
-            elif time.monotonic() > running.ends_at:
-                end = replace(_too_long(running.job), result_uri=self._runner.so_far(running.job))
-                self._settle(running, end)
+            elif end is not None and (is_over or self._runner.stops_short(job_id)):
+                self._settle(running, replace(end, result_uri=self._runner.so_far(running.job)))
+            elif is_over:  # it was refused a step
+                self._give_back(running)
             else:
                 self._report(running)
         except StreamRefusedError as exc:
             log.warning("job_lost", job=job_id, reason=exc.message)
             running.is_settled = True
             self._end(job_id)
+
+    def _due(self, running: _Running) -> JobEnd | None:
+        """How it is to end now, if it is."""
+        now = self._store.jobs.get(running.job.job_id)
+        if now is not None and now.cancel_requested:
+            return JobEnd(JobState.CANCELLED)
+        return _too_long(running.job) if time.monotonic() > running.ends_at else None
 
     def _settle(self, running: _Running, end: JobEnd) -> None:
         """Writes the end, then stops the work: who cancelled sees at once what had been compared."""
@@ -182,9 +197,26 @@ class JobHost:
         running.lease, running.leased_at = renewed, asked_at
         return True
 
+    def _refuse_late(self) -> None:
+        """What would change tables takes no further step where another host may have its lease. Asks no store, which
+        may hold up the loop for that long."""
+        late = elapsed() - self._settings.host.lease_ttl_s * CUT_AFTER
+        for running in list(self._running.values()):
+            if running.job.kind.is_act and running.leased_at < late:
+                self._end(running.job.job_id)
+
+    def _hand_over(self, running: _Running, *, is_short: bool) -> None:
+        is_over = not running.thread.is_alive()
+        if running.outcome:
+            self._settle(running, running.outcome[0])
+        elif is_over or is_short:
+            self._give_back(running)
+        else:
+            log.warning("job_left", job=running.job.job_id, effect="it is begun again when its lease has run out")
+
     def _give_back(self, running: _Running) -> None:
-        running.is_settled = True
         self._store.jobs.requeue(running.lease, running.job.job_id)
+        running.is_settled = running.keeps_result = True  # whoever does it next writes to the same address
         self._store.release(running.lease)
         log.info("job_given_back", job=running.job.job_id)
 

@@ -3,11 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from backend.errors import JobError
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
@@ -41,6 +43,7 @@ class Runner:
     most_at_work: int = 0
 
     def run(self, job: Job) -> JobEnd:
+        self.cancelled.pop(job.job_id, None)
         self.started.append(job.job_id)
         self.at_work += 1
         self.most_at_work = max(self.most_at_work, self.at_work)
@@ -56,7 +59,10 @@ class Runner:
 
     def stops_short(self, job_id: str) -> bool:
         self.asked_to_stop.set()
-        return not self.changing
+        if self.changing or not self.at_work:
+            return False
+        self.cancel(job_id)
+        return True
 
     def cancel(self, job_id: str) -> None:
         self.cancelled.setdefault(job_id, time.monotonic())
@@ -204,6 +210,89 @@ def test_a_job_that_changes_tables_is_carried_through(store: ControlStore, start
     entry = store.audit_entries()[0]
     assert (entry.action, entry.actor, entry.subject) == ("requeue done", "ann", "orders")
     assert entry.detail == f"job {job.job_id}: 12 of 15 rows sent again"
+
+
+def test_a_job_that_changes_tables_has_no_time_limit(
+    store: ControlStore, start: Callable[..., JobHost], clock: Clock
+) -> None:
+    runner = Runner(changing=True)
+    start(runner)
+    job = ask(store, kind=JobKind.REQUEUE, time_limit_s=0.1)
+    wait_until(runner.asked_to_stop.is_set, "the host looks whether it can be ended")
+    clock.rounds(3)
+    assert (until(store, job, is_in(JobState.RUNNING)).error, runner.cancelled) == ("", {})
+    assert job_resource(job.job_id) in store.leases()
+    runner.release.set()
+    until(store, job, is_in(JobState.DONE))
+
+
+def test_a_job_that_changes_tables_is_not_begun_by_another_host_while_it_goes_on(
+    store: ControlStore, start: Callable[..., JobHost]
+) -> None:
+    runner, other = Runner(changing=True), Runner()
+    host = start(runner, "host-a")
+    job = ask(store, kind=JobKind.REQUEUE)
+    until(store, job, is_in(JobState.RUNNING))
+    host.stop(0.1)
+    assert (runner.at_work, runner.cancelled) == (1, {})
+    assert job_resource(job.job_id) in store.leases(), "it runs out by itself"
+    other.release.set()
+    start(other, "host-b")
+    done = until(store, job, is_in(JobState.DONE))
+    assert (done.host_id, done.attempts) == ("host-b", 2)
+    assert job.job_id in runner.cancelled, "its next step is refused by then"
+
+
+def test_a_job_that_ends_while_its_host_stops_is_not_done_again(
+    store: ControlStore, start: Callable[..., JobHost]
+) -> None:
+    runner = Runner(changing=True)
+    host = start(runner)
+    job = ask(store, kind=JobKind.REQUEUE)
+    until(store, job, is_in(JobState.RUNNING))
+    threading.Timer(0.1, runner.release.set).start()
+    host.stop(10)
+    assert until(store, job, is_in(JobState.DONE)).attempts == 1
+    assert job_resource(job.job_id) not in store.leases()
+
+
+def test_a_job_whose_lease_ran_out_changes_no_more_and_is_begun_again(
+    store: ControlStore, start: Callable[..., JobHost]
+) -> None:
+    runner = Runner(changing=True)
+    start(runner)
+    job = ask(store, kind=JobKind.REQUEUE)
+    until(store, job, is_in(JobState.RUNNING))
+    with leases_away(store):
+        wait_until(lambda: job.job_id in runner.cancelled, "its next step is refused")
+    wait_until(lambda: len(runner.started) == 2, "it is begun again")
+    runner.release.set()
+    assert until(store, job, is_in(JobState.DONE)).attempts == 1
+
+
+def test_a_cancel_that_the_store_did_not_take_is_told_when_it_answers(store: ControlStore, tmp_path: Path) -> None:
+    runner, settings = Runner(), load_settings(home=tmp_path, host={"lease_ttl_s": 60})  # no renewal is due meanwhile
+    host = JobHost(settings, store, runner, "host-a", poll_s=POLL_S)
+    host.start()
+    job = ask(store)
+    until(store, job, is_in(JobState.RUNNING))
+    with leases_away(store):
+        store.jobs.cancel(job.job_id, actor="bob", reason="typo", now=datetime.now(UTC))
+        wait_until(lambda: not runner.at_work, "the job has heard it")
+    until(store, job, is_in(JobState.CANCELLED))
+    host.stop(1)
+
+
+@contextmanager
+def leases_away(store: ControlStore) -> Iterator[None]:
+    """What needs a lease fails; the rest of the store answers."""
+    engine = sa.create_engine(store.shown_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE lease RENAME TO away"))
+    yield
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE away RENAME TO lease"))
+    engine.dispose()
 
 
 def test_a_job_ends_at_its_time_limit(store: ControlStore, start: Callable[..., JobHost]) -> None:
