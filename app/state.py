@@ -5,7 +5,7 @@ remembers the table for a click on the navigation, which carries no parameters. 
 to widgets, so that links can set them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import streamlit as st
 
@@ -84,8 +84,16 @@ WINDOW = "window"
 BATCH = "batch"
 
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
-_OF_ONE_TABLE = (FROM, TO, GOOD, BAD, AGAINST, METHOD, ON, KEY_OF, LIFE, ROWS_PAGE, FILES_PAGE)
-_EMPTY = {KEY: list, WITHOUT: list, COLUMN: list, ROWS_WHERE: str}
+_OF_ONE_TABLE = (
+    FROM, TO, AGAINST, METHOD, ON, KEY_OF, LIFE, ROWS_PAGE, GOOD, BAD, RUN, SEARCH_FILES, COMMIT, LOOK, FILE, PARTITION,
+    BUCKET, FILES_PAGE, AT,
+)  # fmt: skip
+_EMPTY: dict[str, Callable[[], object]] = {
+    **dict.fromkeys((KEY, WITHOUT, COLUMN, COLUMNS), list),
+    **dict.fromkeys((ROWS_WHERE, CONDITION, WHERE, COMPARE, SQL), str),
+    ORDER: lambda: None,
+    SCHEMA_PAGE: lambda: 1,
+}
 _ODD_VERSION = "_odd_version"
 _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}
 
@@ -156,12 +164,17 @@ def choose_table(name: str | None, version: int | None = None) -> None:
     if name != table():
         first_page()
         put(dict.fromkeys(_OF_ONE_TABLE))
-        # A bound widget writes its parameter by itself, so it is emptied through the session.
-        for widget in _EMPTY.keys() & set(st.session_state):
-            st.session_state[widget] = _EMPTY[widget]()
+        _empty_widgets()
     st.session_state[_REMEMBERED[TABLE]] = name
     st.session_state[_REMEMBERED[VERSION]] = version
     put({TABLE: name, VERSION: version})
+
+
+def _empty_widgets(*, but: Container[str] = ()) -> None:
+    """Those of one table: a bound widget writes its parameter by itself, and comes back as it was on a later page."""
+    for widget in _EMPTY.keys() & set(st.session_state):
+        if widget not in but:
+            st.session_state[widget] = _EMPTY[widget]()
 
 
 def choose_stream(name: str | None) -> None:
@@ -181,6 +194,8 @@ def keep_only(*keys: str) -> None:
 def settle_table() -> tuple[str | None, int | None]:
     """The chosen table and version, written back to URL and session so that both agree."""
     name, pinned, said = table(), version(), text(VERSION)
+    if name != st.session_state.get(_REMEMBERED[TABLE]):  # a link led to another table
+        _empty_widgets(but=st.query_params)
     if text(TABLE) and said and said != "latest" and pinned is None:
         st.session_state[_ODD_VERSION] = name, said
     choose_table(name, pinned)

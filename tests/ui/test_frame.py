@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from tests import builders
 from tests.ui import stream_store
@@ -112,6 +113,43 @@ def test_picking_a_table_keeps_the_page_and_forgets_the_other_tables_range(lake:
     again(app)
     assert plain(app.title[0].value) == "orders_by_status"
     assert app.query_params == {"table": "gold/orders_by_status"}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("table", {"view": "Data", "where": "amount > 20", "columns": "amount", "order": "amount ↓", "search": "90"}),
+        ("history", {"commit": "2", "look": "5000"}),
+        ("files", {"view": "By partition", "partition": "x", "bucket": "1", "file": "x.parquet", "files_page": "2"}),
+        ("versions", {"at": "1", "number": "SQL aggregate", "sql": "sum(amount)"}),
+        ("bisect", {"condition": "amount > 20", "good": "1", "run": "x"}),
+        ("changes", {"rows_where": "amount > 20", "rows_page": "2", "key_of": "{}"}),
+        ("properties", {"compare": "2"}),
+    ],
+)
+def test_what_was_asked_of_one_table_is_not_asked_of_the_next(lake: Path, name: str, asked: dict[str, str]) -> None:
+    kept = {key: value for key, value in asked.items() if key in ("view", "number")}
+    app = open_page(name, table="silver/orders", **asked)
+    assert app.query_params.keys() > kept.keys() | {"table"}
+    app.selectbox(key="table_picker").select("gold/orders_by_status")
+    again(app)
+    assert app.query_params == {"table": "gold/orders_by_status", **kept} and not app.error
+
+
+def test_a_link_to_another_table_leads_to_all_of_its_rows_or_to_those_that_it_names(lake: Path) -> None:
+    app = open_page("table", table="silver/orders", view="Data", where="amount > 20")
+    lead_to(app, "tables")
+    lead_to(app, "table", table="gold/orders_by_status", view="Data")
+    assert app.text_input(key="where").value == "" and not app.error
+    lead_to(app, "tables")
+    lead_to(app, "table", table="silver/orders", view="Data", where="order_id = 2")
+    assert app.text_input(key="where").value == "order_id = 2"
+
+
+def lead_to(app: AppTest, name: str, **params: str) -> None:
+    app.query_params = params
+    app.switch_page(f"../pages/{name}.py")
+    again(app)
 
 
 def test_picking_a_table_on_the_overview_opens_its_summary(lake: Path) -> None:
