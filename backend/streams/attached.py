@@ -70,7 +70,7 @@ class Attached:
             try:
                 body = json.loads(event.body)
                 self._take(event, body["event"], body)
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, LakehouseError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, LakehouseError):
                 self.unreadable += 1
 
     def _take(self, event: AttachedEvent, kind: str, body: Mapping[str, Any]) -> None:
@@ -110,12 +110,12 @@ class Attached:
         return name
 
     def _progress(self, app: AttachedApp, at: datetime, batch: Progress) -> None:
-        name = self._name(app, batch.stream, batch.query_id)
+        name, ended_at = self._name(app, batch.stream, batch.query_id), batch.ended_at  # no time is later than 9999
         seen = self.observed.get(name)
         if seen is None or seen.run_id != batch.run_id:  # its start was lost while the store was away
             self._start(app, at, {"query": batch.stream, "id": batch.query_id, "run_id": batch.run_id})
         self.progress.append(replace(batch, stream=name))
-        self.signs[name] = batch.ended_at
+        self.signs[name] = ended_at
         told = _with_ends(self.declarations[name], json.loads(batch.raw_json), self.roots)
         if told != self.declarations[name]:
             self.declarations[name] = told

@@ -148,9 +148,12 @@ def test_a_silent_application_is_forgotten_after_a_week(store: ControlStore, inb
         progress(5, timestamp="0001-01-01T00:00:00+23:59"),
         progress(5, id="a\ud800"),
         progress(5, runId="a\x00"),
+        progress(5, batchDuration=10**15),
+        progress(5, durationMs={"triggerExecution": 10**30}),
+        replace(progress(5), body="[" * 100_000),
         replace(beat("app-2", name="a\x00"), body=beat("app-2", name="a\x00").body.replace('"pid": 7', '"pid": 1e30')),
     ],
-    ids=["batch", "rows", "time", "surrogate", "nul", "application"],
+    ids=["batch", "rows", "time", "surrogate", "nul", "end", "phase", "deep", "application"],
 )
 def test_what_no_column_takes_keeps_nothing_else_waiting(
     store: ControlStore, inbox: sa.Engine, odd: AttachedEvent
@@ -160,8 +163,9 @@ def test_what_no_column_takes_keeps_nothing_else_waiting(
     store.take_in([])
 
     assert waiting(inbox) == 0
-    kept = [batch.batch_id for batch in store.progress("etl.orders")]
-    assert kept[0] == 1 and 2 in kept
+    kept = store.progress("etl.orders")
+    assert kept[0].batch_id == 1 and 2 in [batch.batch_id for batch in kept]
+    assert all(batch.ended_at for batch in kept), "else no page can be drawn"
 
 
 def test_a_silent_application_takes_no_hosts_stream_along(store: ControlStore, inbox: sa.Engine) -> None:

@@ -167,6 +167,8 @@ def test_nobody_reaches_another_applications_stream() -> None:
         '{"event": "started"}',
         '{"event": "idle", "run_id": "run-1", "at": "never"}',
         '{"event": ["unknown"]}',
+        "[" * 100_000,
+        progress(batchDuration=10**15).body,
     ],
 )
 def test_rubbish_is_counted_and_changes_nothing(body: str) -> None:
