@@ -723,6 +723,8 @@ def test_help_lists_every_command(weir: Weir) -> None:
     assert answer.code == 0
     for command in ("up", "ui", "host", "demo", "tables", "diff", "streams", "start", "stop", "restart", "health"):
         assert command in answer.out
+    headings = [line for line in answer.out.splitlines() if line.endswith(":")]
+    assert headings == ["Options:", "Read:", "Act:", "Run:"]
     assert weir("--version").out.startswith("weir ")
 
 

@@ -1,0 +1,205 @@
+"""The commands of `weir` that read tables, and their options.
+
+Rule: a command parses, calls, prints; what is behind it is imported when it runs, so that `weir` starts fast.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from app.cli.options import READ, AsJson, TableName
+
+app = typer.Typer()
+
+VERSION = "A version, `latest`, -5, or a time (ISO 8601)"
+TIME = "an age (24 h, 7 d), a date or a time (UTC)"
+
+At = Annotated[str | None, typer.Option("--version", help="A version, `latest`, -5, or a time (ISO 8601).")]
+
+
+@app.command(rich_help_panel=READ)
+def tables(as_json: AsJson = False) -> int:
+    """Every table of the lake: rows, files, size, small files, last commit."""
+    from app.cli.tables import lake
+
+    return lake.tables(as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def find(
+    words: Annotated[list[str], typer.Argument(metavar="WORD…", help="Every word must be found in a table.")],
+    as_json: AsJson = False,
+) -> int:
+    """Tables that hold a word: in name, columns, comments, description, owner or properties."""
+    from app.cli.tables import lake
+
+    return lake.find(" ".join(words), as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def table(name: TableName, at: At = None, as_json: AsJson = False) -> int:
+    """One table: what it is, how big, its schema."""
+    from app.cli.tables import lake
+
+    return lake.table(name, at, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def profile(
+    name: TableName,
+    at: At = None,
+    against: Annotated[str | None, typer.Option("--against", help="Another version: what differs.")] = None,
+    from_statistics: Annotated[
+        bool, typer.Option("--statistics", help="From the log's statistics alone; no data file is opened.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """The columns of one version: nulls, bounds, distinct and commonest values; what differs from another."""
+    from app.cli.tables import profile
+
+    return profile.profile(name, at, against, from_statistics=from_statistics, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def export(
+    name: TableName,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file; it is replaced once all is written.")],
+    at: At = None,
+    where: Annotated[str | None, typer.Option("--where", help="A filter, as on the page: amount >= 10.")] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="Only these: a,b.")] = None,
+    form: Annotated[
+        Literal["csv", "parquet", "arrow"] | None, typer.Option("--format", help="None: by the name of the file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Every row of one version as a file."""
+    from app.cli.tables import export
+
+    return export.export(export.Request(name, output, at, where, columns, form), as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def history(
+    name: TableName,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many of the newest commits.")] = None,
+    operation: Annotated[list[str] | None, typer.Option("--operation", help="Only commits of this operation.")] = None,
+    user: Annotated[list[str] | None, typer.Option("--user", help="Only commits of this user.")] = None,
+    engine: Annotated[list[str] | None, typer.Option("--engine", help="Only commits of this engine.")] = None,
+    stream: Annotated[list[str] | None, typer.Option("--stream", help="Only commits of this stream.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help=f"Not before {TIME}.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help=f"Not after {TIME}.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """The commits, newest first (30 on a terminal, all with --json, unless --limit says otherwise)."""
+    from app.cli.tables import history
+
+    groups = {"operations": operation, "users": user, "engines": engine, "streams": stream}
+    return history.history(name, history.Request(limit, groups, since, until), as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def properties(
+    name: TableName,
+    at: Annotated[str | None, typer.Option("--at", "--version", help=f"{VERSION}.")] = None,
+    compare: Annotated[str | None, typer.Option("--compare", help="Another version: what differs.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Table properties and features, explained; what differs from another version."""
+    from app.cli.tables import properties
+
+    return properties.properties(name, at, compare, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def files(name: TableName, at: At = None, as_json: AsJson = False) -> int:
+    """File sizes, small files and partitions of one version."""
+    from app.cli.tables import lake
+
+    return lake.files(name, at, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def versions(
+    name: TableName,
+    at: Annotated[str | None, typer.Option("--at", help="One version: `latest`, -5, a number or a time.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Look for every data file.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Which versions can still be read, restored or followed, until when, and why."""
+    from app.cli.tables import versions
+
+    return versions.versions(name, at, check=check, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def diff(
+    name: TableName,
+    from_version: Annotated[str, typer.Option("--from", help="A version, `latest`, -5, or a time (ISO 8601).")],
+    to_version: Annotated[str, typer.Option("--to", help="The same; the older one shows what going back changes.")],
+    key: Annotated[str | None, typer.Option("--key", help="Columns that name a row: a,b.")] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
+    method: Annotated[
+        Literal["change_feed", "spark_changes", "row_id", "key_join", "multiset", "log_only"] | None,
+        typer.Option("--method", help="None: the best."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="SQL over a row: changes whose row satisfies it before or after.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option("--tolerance", min=0.0, help="Floats this close are the same.")] = 0.0,
+    against: Annotated[str | None, typer.Option("--with", help="Another table, which --to is a version of.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", min=0, help="Most changed rows to show.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write all changed rows (.csv, .json, .parquet) or a summary (.md).")
+    ] = None,
+    on: Annotated[
+        Literal["here", "host"], typer.Option("--on", help="host: a job of the stream host, any amount of data.")
+    ] = "here",
+    as_json: AsJson = False,
+) -> int:
+    """What changed between two versions: counts, rows, schema, properties, files. Exit 0: nothing, 10: something."""
+    from app.cli.tables import changes
+
+    request = changes.Request(
+        name,
+        from_version,
+        to_version,
+        key,
+        columns,
+        method,
+        where,
+        tolerance,
+        against,
+        rows,
+        output,
+        on == "host",
+    )
+    return changes.diff(request, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def bisect(
+    name: TableName,
+    condition: Annotated[str, typer.Option("--assert", help="SQL that a good version satisfies: amount >= 0.")],
+    good: Annotated[str | None, typer.Option("--good", help=f"{VERSION}. None: the oldest that can be read.")] = None,
+    bad: Annotated[
+        str | None, typer.Option("--bad", help="The same; none: the latest. Older than good: what mended it.")
+    ] = None,
+    check: Annotated[int, typer.Option("--check", min=0, max=50, help="Versions to try beyond, on each side.")] = 2,
+    as_json: AsJson = False,
+) -> int:
+    """The first version that breaks a condition, by binary search; a condition on rows means every row."""
+    from app.cli.tables import bisect
+
+    return bisect.bisect(bisect.Request(name, condition, good, bad, check), as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def health(
+    name: Annotated[str | None, typer.Argument(metavar="[T]", help="Name or URI of one table; none: all.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """What needs attention and what maintenance would help."""
+    from app.cli.tables import health
+
+    return health.one(name, as_json=as_json) if name else health.everything(as_json=as_json)
