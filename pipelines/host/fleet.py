@@ -135,6 +135,7 @@ class Fleet:
             self._started.discard(name)
         else:
             log.warning("stream_stop_failed", stream=name, error=str(problem))
+            self.cut(name)  # until that succeeds: its batch may still write, though Spark calls the query ended
 
     def _settle_start(self, name: str, problem: BaseException | None) -> None:
         if problem is None:

@@ -127,8 +127,6 @@ class StreamHost:
             self._observed.update({name: seen[name] for name in won if name in seen})
             self._known |= won
             log.info("streams_owned", streams=sorted(won))
-        for name in self._fleet.occupied() - self._ownership.held.keys():  # a failed cut is tried again
-            self._fleet.cut(name)
         self._give(share.give)
 
     def _able(self) -> tuple[str, ...]:
@@ -144,7 +142,7 @@ class StreamHost:
         if self._giving is None:
             return
         if self._giving in self._fleet.occupied():
-            self._fleet.stop(self._giving)  # again, where it failed
+            self._fleet.stop(self._giving)
             return
         try:
             self._leave(self._giving)

@@ -49,6 +49,7 @@ class Runner:
         self.until: dict[str, float] = {}
         self.lost = False
         self.mute: set[str] = set()
+        self.hanging: set[str] = set()  # what a stop waits for in vain
 
     def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
         if name in self.slow_start:
@@ -64,11 +65,16 @@ class Runner:
     def stop(self, name: str, *, timeout_s: float) -> None:
         if name in self.slow_stop:
             self.slow_stop[name].wait(60)
-        self.active.pop(name, None)
+        self._end(name)
 
     def cut(self, name: str) -> None:
         self.cuts.append(name)
-        self.active.pop(name, None)
+        self._end(name)
+
+    def _end(self, name: str) -> None:
+        self.active.pop(name, None)  # so it says at once, though a batch may go on
+        if name in self.hanging:
+            raise StreamError(f"stream {name} cannot be stopped")
 
     def hold(self, name: str, until: float) -> None:
         self.until[name] = until
@@ -193,6 +199,20 @@ def test_a_stop_that_takes_long_does_not_hold_up_the_others(store: ControlStore)
     runner.slow_stop["bronze"].set()
     tick_until(host, lambda: states(store)["bronze"] == "STOPPED")
     assert set(runner.active) == {"silver"}
+
+
+def test_a_stream_whose_stop_failed_is_stopped_again_and_not_said_to_rest(store: ControlStore) -> None:
+    runner = Runner()
+    host = host_on(store, runner)
+    tick_until(host, all_running(store))
+    runner.hanging = {"bronze", "silver"}
+    ask(store, "bronze", "stop")
+    ask(store, "silver", "restart")
+    tick_until(host, lambda: min(map(runner.cuts.count, runner.hanging)) >= 3)
+    assert states(store) == {"bronze": "STOPPING", "silver": "STOPPING", "gold": "RUNNING"}
+    assert runner.started.count("silver") == 1
+    runner.hanging = set()
+    tick_until(host, lambda: states(store) == {"bronze": "STOPPED", "silver": "RUNNING", "gold": "RUNNING"})
 
 
 def test_restart_is_a_new_run_and_leaves_the_others_alone(store: ControlStore) -> None:
