@@ -569,7 +569,8 @@ def test_without_a_store_there_are_no_streams_and_none_is_made(weir: Weir, home:
     because = ("--reason", "x")
     for args in (
         ("stream", "flows"), ("preflight", "flows"), ("requeue", "flows", "--dry-run"), ("stop", "flows", *because),
-        ("start", "--all", "--dry-run"), ("cancel", "job-1", *because),
+        ("reset", "flows", "--level", "full", "--dry-run"), ("start", "--all", "--dry-run"),
+        ("cancel", "job-1", *because),
     ):  # fmt: skip
         answer = weir(*args)
         assert (answer.code, "`weir host`" in answer.err) == (3, True), args

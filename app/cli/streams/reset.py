@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.cli.output import now, one_line, print_json, say
+from app.cli.output import now, print_json, say
 from app.cli.streams.jobs import awaited, require_host
-from app.cli.streams.listing import actor, control_store, known_streams
+from app.cli.streams.listing import actor, known_streams, required_store
 from app.cli.tables.lake import services
-from backend.errors import JobError, SettingsError, StreamNotFoundError, StreamRefusedError
+from backend.errors import JobError, SettingsError, StreamRefusedError
 from backend.jobs.model import JobState
 from backend.settings import Settings
 from backend.streams.backlog.reader import BacklogReader
@@ -46,9 +46,7 @@ def level_of(level: str | None, wheres: Sequence[str]) -> ResetLevel:
 def reset(act: Act, *, dry_run: bool, as_json: bool) -> int:
     """The preview alone, or the act; the exit code says whether it was done."""
     name, settings, lake = act.name, *services()
-    with control_store(settings) as store:
-        if store is None:
-            raise StreamNotFoundError(f"no stream {name!r}: there is no control store", hint="`weir host` makes it")
+    with required_store(settings) as store:
         statuses, _ = known_streams(settings)
         backlogs = BacklogReader(settings, lake)
         declared = next((each.declaration for each in statuses if each.declaration.name == name), None)
@@ -88,9 +86,9 @@ def _say(found: ResetPreview) -> None:
     if found.again is not None:
         say(f"reads again: {reads_again(found.again)}")
     for risk in found.risks:
-        say(f"risk: {one_line(risk)}")
+        say(f"risk: {risk}")
     for line in found.downstream:
-        say(f"downstream: {one_line(line)}")
+        say(f"downstream: {line}")
 
 
 def _document(found: ResetPreview) -> dict[str, object]:
