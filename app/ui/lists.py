@@ -57,9 +57,10 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -
     """A list whose rows lead on. Returns the name of the row that was opened, anywhere in it; None before.
 
     The browser sends the position of a row, and rows may have moved since it drew them. So the position counts in the
-    list as it was shown, not as it is now.
+    list as it was shown, not as it is now; and the name stays as long as nobody opens another row.
     """
-    shown = st.session_state.get(f"_{key}_shown", names)
+    opened, named = f"_{key}_opened", f"_{key}_name"
+    shown, before = st.session_state.get(f"_{key}_shown", names), st.session_state.get(opened)
     st.session_state[f"_{key}_shown"] = list(names)
     with opening(key):
         event = st.dataframe(
@@ -71,7 +72,10 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -
             **shape(frame, look),
         )
     row = opened_row(event, key)
-    return shown[row] if row is not None and row < len(shown) else None
+    if st.session_state.get(opened) != before:
+        st.session_state[named] = shown[row] if row is not None and row < len(shown) else None
+    name: str | None = st.session_state.get(named)
+    return name
 
 
 def paged(rows: Sequence[Row], *, key: str) -> tuple[DeltaGenerator, Sequence[Row], str]:
@@ -162,8 +166,9 @@ def opened_row(event: Mapping[str, Any], key: str) -> int | None:
     if entered:
         st.session_state[_ENTERED] = None
     if row is None or _by() != "keyboard" or entered:
-        st.session_state[opened] = row
-    return st.session_state.get(opened)
+        # told apart: another cell of the same row, and Enter pressed there again
+        st.session_state[opened] = row, repr(event.get("selection")), object() if entered else None
+    return st.session_state.get(opened, (None,))[0]
 
 
 def opened_cell(event: Mapping[str, Any], key: str) -> tuple[int, str] | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
+from streamlit.testing.v1 import AppTest
 
 from backend.format import utc_text
 from backend.streams import faults
@@ -518,6 +519,30 @@ def test_a_batch_leads_to_the_commit_that_it_wrote(store, home: Path, now: datet
     assert list(listed["Batch"][:3]) == [35, 34, 33]
     assert list(listed["Commit"][:4]) == ["–", "v2", "v1", "–"]
     assert "2 with a commit" in words(app)
+
+
+def test_a_batch_that_was_clicked_stays_the_one_though_newer_ones_come_on_top(store, home: Path, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    table = home / "lake" / store.declarations()[NAME].sink_table
+    for batch_id in (34, 36):
+        stamp = {"userMetadata": json.dumps({"stream": NAME, "batch_id": batch_id, "query_id": f"query-{NAME}"})}
+        rows = pa.table({"id": pa.array([1], pa.int64())})
+        write_deltalake(table, rows, mode="append", commit_properties=CommitProperties(custom_metadata=stamp))
+    app = open_page("stream", stream=NAME, view="Batches")
+    click(app, "Batch")  # 35, which wrote no commit
+    store.add_progress([stream_store.batch(NAME, 36, now, run_id=f"{NAME}-run-2")])
+    again(app)
+    again(app)
+    assert list(_list(app)["Batch"][:2]) == [36, 35] and app.query_params["stream"] == NAME
+
+    click(app, "Took")  # another cell in the same place: now it is 36
+    assert app.query_params["to"] == "1"
+
+
+def click(app: AppTest, column: str) -> None:
+    """Chooses a cell of the first row."""
+    app.session_state["batches"] = {"selection": {"rows": [], "columns": [], "cells": [(0, column)]}}
+    again(app)
 
 
 def test_a_batch_that_is_not_kept_is_told(store, now: datetime) -> None:
