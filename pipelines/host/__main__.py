@@ -37,7 +37,7 @@ from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.spark.runtime import Runtime
 from pipelines.stop_signals import stop_signals
 
-SHUTDOWN_LIMIT_S = 8.0  # below the 10 s that `weir up` gives it; a batch that is cut is replayed by the next start
+SHUTDOWN_LIMIT_S = 8.0  # of it all, below the 10 s that `weir up` gives; the next start replays a batch that is cut
 JOBS_LIMIT_S = 2.0  # running jobs go back into the queue, so nothing is lost
 WATCHES_LIMIT_S = 1.0  # they only ask
 
@@ -111,8 +111,9 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         stop = stop_signals()  # after Spark, which takes SIGINT for itself
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
         code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s, metrics=metrics).run()
+        deadline = time.monotonic() + SHUTDOWN_LIMIT_S
     jobs.stop(JOBS_LIMIT_S)
-    _close(host, runtime, writer)
+    _close(host, runtime, writer, limit_s=deadline - time.monotonic())
     store.close()
     return code
 
@@ -150,10 +151,10 @@ def _beating(store: ControlStore, heartbeat: HostHeartbeat, clock: StoreClock, *
         thread.join()
 
 
-def _close(host: StreamHost, runtime: Runtime, writer: ProgressWriter) -> None:
+def _close(host: StreamHost, runtime: Runtime, writer: ProgressWriter, *, limit_s: float) -> None:
     log.info("host_stopping")
     try:
-        host.shut_down(min(host.settings.host.stop_timeout_s, SHUTDOWN_LIMIT_S))
+        host.shut_down(limit_s)
         writer.close()
         runtime.close()
     except LakehouseError as exc:

@@ -25,6 +25,7 @@ from pipelines.host.fleet import Fleet, QueryRunner
 from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership
 from pipelines.host.shares import Sharing
 
+CUT_S = 2.0  # what a query takes that is cut at the limit
 AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)
 
 log = structlog.get_logger()
@@ -105,17 +106,22 @@ class StreamHost:
         self._carry_out(plan(desired, self._observed, live, host), desired)
 
     def shut_down(self, limit_s: float) -> None:
-        """Stops every stream within the limit. Desired states stay, so that the next host resumes."""
+        """Stops every stream within the limit, and gives each one's lease back as soon as it rests. Desired states stay,
+        so that the next host resumes."""
         self._quietly(lambda: self.store.beat(replace(self.heartbeat, beat_at=self.clock())))  # it takes none any more
-        deadline = self.elapsed() + limit_s + 2  # a query that is cut at the limit takes a moment
+        deadline, patience_s = self.elapsed() + limit_s, max(0.0, limit_s - CUT_S)
         for name in self._fleet.occupied():
-            self._fleet.stop(name, timeout_s=limit_s)
-        while self._fleet.occupied() and self.elapsed() < deadline:
+            self._fleet.stop(name, timeout_s=min(self.settings.host.stop_timeout_s, patience_s))
+        waiting = self._fleet.occupied() | self._ownership.held.keys()
+        while waiting:
+            resting = waiting - self._fleet.occupied()
+            for name in resting & self._ownership.held.keys():
+                self._quietly(partial(self._leave, name))
+            waiting -= resting
+            if self.elapsed() >= deadline:
+                return
             self._quietly(lambda: self._ownership.renew_due())
             threading.Event().wait(0.1)
-        for name in tuple(self._ownership.held):
-            if name not in self._fleet.occupied():
-                self._quietly(partial(self._leave, name))
 
     def _refresh_ownership(self, desired: Mapping[str, Desired]) -> None:
         for name, why in self._ownership.renew_due().items():

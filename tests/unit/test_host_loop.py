@@ -315,6 +315,21 @@ def test_shutting_down_does_not_wait_for_ever(store: ControlStore, monkeypatch: 
     runner.slow_stop["gold"].set()
 
 
+def test_shutting_down_gives_each_lease_back_as_soon_as_its_stream_rests(store: ControlStore) -> None:
+    runner = Runner()
+    host = host_on(store, runner)
+    tick_until(host, all_running(store))
+    runner.slow_stop["gold"] = threading.Event()
+    closing = threading.Thread(target=host.shut_down, args=(60,))
+    closing.start()
+    wait_until(lambda: set(store.leases()) == {stream_resource("gold")}, "the others' leases are free")
+    assert closing.is_alive()
+    assert states(store) == {"bronze": "STOPPED", "silver": "STOPPED", "gold": "RUNNING"}
+    runner.slow_stop["gold"].set()
+    closing.join(60)
+    assert (states(store)["gold"], store.leases()) == ("STOPPED", {})
+
+
 def test_failed_stays_failed_under_a_new_host(store: ControlStore) -> None:
     runner = Runner()
     runner.broken.add("silver")
