@@ -49,7 +49,7 @@ def declaration_of(body: Row) -> StreamDeclaration:
     return StreamDeclaration(**{**body, **lists, "inputs": inputs, "also": also})
 
 
-_OFFSETS = ("firsts", "ends", "starts")
+_OFFSETS = ("firsts", "ends", "starts", "read")
 
 
 def topic_ends_row(value: TopicEnds) -> dict[str, Any]:
@@ -68,6 +68,7 @@ def topic_ends_of(row: Row) -> TopicEnds:
     offsets = {
         name: {topic: {int(partition): offset for partition, offset in of.items()} for topic, of in body[name].items()}
         for name in _OFFSETS
+        if name in body
     }
     unread = {
         topic: {int(partition): (offset, datetime.fromisoformat(at)) for partition, (offset, at) in of.items()}

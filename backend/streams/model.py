@@ -65,6 +65,11 @@ class StreamInput:
     def is_table(self) -> bool:
         return self.kind in _TABLES
 
+    @property
+    def has_place(self) -> bool:
+        """Whether a stream stands somewhere in it: not where it is read whole in each batch, or made up."""
+        return self.kind not in (InputKind.PRESENT_ROWS, InputKind.RATE)
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -140,7 +145,8 @@ class TopicEnds:
     """What a broker held of one Kafka source when a host asked it, by topic and partition.
 
     `firsts` and `ends`: the first offset that is there, and the next one to be written. `starts`: where a first start
-    would begin. `unread`: the stream's offset then, and the time of the record there. `problem`: why nothing was told.
+    would begin. `read`: where the stream stood before the host asked; beyond the end, the topic is another one.
+    `unread`: the stream's offset then, and the time of the record there. `problem`: why nothing was told.
     """
 
     stream: str
@@ -149,6 +155,7 @@ class TopicEnds:
     firsts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    read: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     unread: Mapping[str, Mapping[int, tuple[int, datetime]]] = field(default_factory=dict)
     retention_ms: Mapping[str, int | None] = field(default_factory=dict)
     problem: str = ""

@@ -84,8 +84,8 @@ class TopicWatch:
 
     def _heard(self, broker: KafkaClient, stream: str, source: KafkaSource, at: datetime) -> TopicEnds:
         partitions = broker.partitions(source.topics)
+        begun = self._position(stream, set(partitions))  # before the ends: a stream reads on
         firsts, ends = broker.firsts(partitions), broker.ends(partitions)
-        begun = self._position(stream, set(partitions))
         starts = _starts(broker, source, partitions, firsts, ends)
         waiting = {each: max(first, (begun or starts).get(each, first)) for each, first in firsts.items()}
         unread = {each: offset for each, offset in waiting.items() if offset < ends[each]}
@@ -97,6 +97,7 @@ class TopicWatch:
             firsts=by_topic(firsts),
             ends=by_topic(ends),
             starts=by_topic(starts),
+            read=by_topic(begun),
             unread=by_topic({each: (unread[each], time) for each, time in times.items()}),
             retention_ms=broker.retention_ms({topic for topic, _ in partitions}),
         )

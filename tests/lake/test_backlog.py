@@ -1,6 +1,7 @@
 """How far a stream is behind, from hand-made checkpoints over real tables: each figure beside a naive recount."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -225,6 +226,33 @@ def test_files_that_the_sources_log_does_not_name_wait(look: Callable[..., Backl
     assert (done.files, done.size_bytes) == (1, 2)
     (landing / "day=1" / "c.json").unlink()
     assert look(files, offsets=['{"logOffset":1}']).is_caught_up
+
+
+def test_old_files_wait_unless_they_are_a_week_older_than_the_newest_that_was_read(
+    look: Callable[..., Backlog], tmp_path: Path
+) -> None:
+    landing, log = tmp_path / "landing", tmp_path / "checkpoints" / "silver" / "sources" / "0"
+    landing.mkdir()
+    log.mkdir(parents=True)
+    for day in range(21):
+        (landing / f"{day}.json").write_text("{}")
+        written = NOW.timestamp() + day * 86_400
+        os.utime(landing / f"{day}.json", (written, written))
+    files = StreamInput("files", "files in landing", str(landing))
+    assert look(files, offsets=None).files == 21, "a first start reads all"
+
+    def read(batch: int, *days: int) -> None:
+        lines = [
+            {"path": (landing / f"{day}.json").as_uri(), "timestamp": (NOW.timestamp() + day * 86_400) * 1_000}
+            for day in days
+        ]
+        (log / str(batch)).write_text("\n".join(["v1", *(json.dumps({**each, "batchId": batch}) for each in lines)]))
+
+    read(0, *range(5))
+    assert look(files, offsets=['{"logOffset":0}']).files == 16
+    read(1, *range(6, 21))
+    assert look(files, offsets=['{"logOffset":1}']).files == 0, "Spark passes over a file that comes so late"
+    assert look(files, offsets=['{"logOffset":0}']).files == 15
 
 
 def test_a_compacted_log_of_files_is_read(look: Callable[..., Backlog], tmp_path: Path) -> None:

@@ -421,7 +421,12 @@ TOPIC = StreamInput("kafka", SOURCE)
         (TopicEnds(NAME, SOURCE, NOW, problem="refused"), Outcome.UNKNOWN, "refused"),
         (TopicEnds(NAME, SOURCE, NOW, {"t": {0: 0}}, {"t": {0: 12}}), Outcome.OK, "5 records unread, none of them"),
         (TopicEnds(NAME, SOURCE, NOW, {"t": {0: 9}}, {"t": {0: 12}}), Outcome.FAILED, "2 records were deleted before"),
-        (TopicEnds(NAME, SOURCE, NOW, {"t": {0: 0}}, {"t": {0: 3}}), Outcome.FAILED, "the topic was made anew"),
+        (TopicEnds(NAME, SOURCE, NOW, {"t": {0: 0}}, {"t": {0: 3}}), Outcome.OK, "0 records unread"),  # it read on
+        (
+            TopicEnds(NAME, SOURCE, NOW, {"t": {0: 0}}, {"t": {0: 3}}, read={"t": {0: 7}}),
+            Outcome.FAILED,
+            "the topic was made anew",
+        ),
         (
             TopicEnds(NAME, SOURCE, NOW - timedelta(hours=2), {"t": {0: 0}}, {"t": {0: 12}}),
             Outcome.UNKNOWN,

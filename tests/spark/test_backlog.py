@@ -128,7 +128,11 @@ def test_a_table_read_file_by_file_from_its_first_snapshot_on(
 
 
 @pytest.mark.long
-def test_a_change_feed_of_updates_deletes_and_merges(spark: SparkSession, tmp_path: Path, spark_tables: str) -> None:
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_a_change_feed_of_updates_deletes_and_merges(
+    spark: SparkSession, tmp_path: Path, spark_tables: str, vectors: str
+) -> None:
+    spark.sql(f"ALTER TABLE delta.`{spark_tables}` SET TBLPROPERTIES (delta.enableDeletionVectors = {vectors})")
     append(spark, spark_tables, 0, 10)
     watched = reading(tmp_path, table(spark_tables).changes(maxFilesPerTrigger=1))
     watched.lake.process(watched.name)
@@ -139,10 +143,13 @@ def test_a_change_feed_of_updates_deletes_and_merges(spark: SparkSession, tmp_pa
     merge = written.alias("t").merge(new.alias("s"), "t.id = s.id")
     merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     append(spark, spark_tables, 20, 25)
+    written.delete("id = 22")
     waiting = watched.backlog()
-    assert (waiting.rows, waiting.versions) == (3 * 2 + 1 + (2 * 2 + 4) + 5, 4)
+    assert (waiting.rows, waiting.versions) == (3 * 2 + 1 + (2 * 2 + 4) + 5 + 1, 5)
     watched.lake.process(watched.name)
-    assert_each_rest_was_read(watched)
+    assert len(watched.lake.rows("silver/silver_numbers")) == 10 + waiting.rows
+    if vectors == "false":  # else Spark also counts the rows that it reads of a file and leaves out
+        assert_each_rest_was_read(watched)
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -104,8 +105,18 @@ def test_a_topic_is_counted_by_partition() -> None:
     begun = kafka_backlog(source, None, heard, now=NOW)
     assert (begun.rows, begun.oldest_unread_at) == (13, None), "times are those of another offset"
     assert kafka_backlog(source, KafkaPosition({"o": {0: 0, 1: 5}}), heard, now=NOW).lost == 2
-    beyond = kafka_backlog(source, KafkaPosition({"o": {0: 11, 1: 5}}), heard, now=NOW)
-    assert beyond.rows is None and "made anew" in beyond.unknown
+
+
+def test_a_stream_that_read_on_since_the_host_asked_is_not_told_of_another_topic() -> None:
+    source, there = StreamInput("kafka", "orders at broker"), {"o": {0: 0, 1: 0}}
+    heard = TopicEnds("s", source.name, NOW, there, {"o": {0: 10, 1: 5}}, there, read={"o": {0: 4, 1: 5}})
+    ahead = kafka_backlog(source, KafkaPosition({"o": {0: 13, 1: 5}}), heard, now=NOW)
+    assert (ahead.rows, ahead.is_caught_up, ahead.unknown) == (0, True, "")
+    anew = replace(heard, read={"o": {0: 11, 1: 5}})
+    found = kafka_backlog(source, KafkaPosition({"o": {0: 11, 1: 5}}), anew, now=NOW)
+    assert found.rows is None and "o-0 lies beyond its end: the topic was made anew" in found.unknown
+    begun = kafka_backlog(source, KafkaPosition({"o": {0: 3, 1: 0}}), anew, now=NOW)
+    assert (begun.rows, begun.unknown) == (12, ""), "the stream started over since"
 
 
 def test_the_chart_says_what_waits() -> None:

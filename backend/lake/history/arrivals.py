@@ -62,7 +62,7 @@ def _arrival(log: TableLog, commit: CommitSlice, *, feed: bool, read: int = 0) -
         committed_at=at,
         files=left.num_rows,
         size_bytes=_sum(left["size_bytes"]),
-        rows=_rows(log, left, whole=read == 0),
+        rows=_rows(log, left, whole=read == 0, feed=feed),
         removes_rows=bool(pc.any(gone["data_change"]).as_py()),
         paths=tuple(left["path"].to_pylist()),
         removed=tuple(gone["path"].to_pylist()),
@@ -78,15 +78,28 @@ def _appended(actions: pa.Table) -> pa.Table:
     return actions.filter(pc.and_(pc.equal(actions["kind"], int(Kind.ADD)), actions["data_change"]))
 
 
-def _rows(log: TableLog, files: pa.Table, *, whole: bool) -> int | None:
+def _rows(log: TableLog, files: pa.Table, *, whole: bool, feed: bool) -> int | None:
     """Rows by the files' statistics; of change files, which have none, by what the writer counted."""
     if not files.num_rows:
         return 0
-    rows = pc.subtract(files["num_records"], files["deleted_rows"])
+    if feed and not whole and files["dv_id"].null_count < files.num_rows:
+        return None  # the other half of a file with another vector may be read already
+    lone, marked = _apart(files) if feed else (files, 0)
+    rows = pc.subtract(lone["num_records"], lone["deleted_rows"])
     if not rows.null_count:
-        return int(pc.sum(rows).as_py())
+        return int(pc.sum(rows).as_py() or 0) + marked
     kinds = set(files["kind"].to_pylist())
     return changed_rows(log.commit(files["version"][0].as_py())) if whole and kinds == {int(Kind.CDC)} else None
+
+
+def _apart(files: pa.Table) -> tuple[pa.Table, int]:
+    """Files that come or go as a whole, and the rows that others gained or lost: those got another deletion vector."""
+    by_path = files.group_by("path").aggregate(
+        [("kind", "count_distinct"), ("deleted_rows", "max"), ("deleted_rows", "min")]
+    )
+    twice = by_path.filter(pc.greater(by_path["kind_count_distinct"], 1))
+    marked = pc.sum(pc.subtract(twice["deleted_rows_max"], twice["deleted_rows_min"])).as_py()
+    return files.filter(pc.invert(pc.is_in(files["path"], twice["path"].combine_chunks()))), int(marked or 0)
 
 
 def changed_rows(commit: Commit) -> int | None:

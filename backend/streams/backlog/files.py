@@ -8,6 +8,7 @@ all before it).
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import unquote
 
@@ -25,26 +26,35 @@ from backend.streams.model import StreamInput
 MOST_FILES = 100_000
 _PATTERN = frozenset("*?[]{}")
 _HIDDEN = (".", "_")
-_MAX_AGE = timedelta(days=7)  # Spark's default: files older than this before the newest are passed over
+_MAX_AGE = timedelta(days=7)  # Spark's default: it passes over files older than this before the newest that it has read
 
 
-def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, place: int) -> list[Arrival]:
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Of the source's own log: which batch it was planned for, and when the file was written."""
+
+    batch: int
+    written_ms: int
+
+
+def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, place: int | None) -> list[Arrival]:
     """The files that are there, each with the entry of the source's log that names it as its version.
 
-    `place`: the source's number in the checkpoint. Raises `LakehouseError` where they cannot be listed as Spark does.
+    `place`: the source's number in the checkpoint, None for a first start. Raises `LakehouseError` where they cannot be
+    listed as Spark does.
     """
     if why := _uncounted(source):
         raise StorageError(why)
     folder = declared_folder(settings, source.uri)
-    named = _named(checkpoint, place)
+    named = {} if place is None else _named(checkpoint, place)
     there = list(_files(folder))
     if len(there) > MOST_FILES:
         raise StorageError(f"the folder holds more than {MOST_FILES:,} files")
-    newest = max((each.modified_at for _, each in there if each.modified_at), default=None)
+    oldest_ms = max((each.written_ms for each in named.values()), default=0) - _MAX_AGE / timedelta(milliseconds=1)
     return [
-        Arrival(named.get(path, UNREAD), each.modified_at, 1, each.size_bytes, None)
+        Arrival(named[path].batch if path in named else UNREAD, each.modified_at, 1, each.size_bytes, None)
         for path, each in there
-        if not (named and newest and each.modified_at and each.modified_at < newest - _MAX_AGE)
+        if path in named or not each.modified_at or each.modified_at.timestamp() * 1_000 >= oldest_ms
     ]
 
 
@@ -71,7 +81,7 @@ def files_of_batch(checkpoint: Folder, batch_id: int) -> list[str]:
             last = before.get(place)
             read = last.log_offset if isinstance(last, FilesPosition) else -1
             named = _named(checkpoint, place, after=read)
-            found += [path for path, entry in named.items() if read < entry <= position.log_offset]
+            found += [path for path, entry in named.items() if read < entry.batch <= position.log_offset]
     return found
 
 
@@ -107,7 +117,7 @@ def _files(folder: Folder) -> Iterator[tuple[str, Entry]]:
                 return
 
 
-def _named(checkpoint: Folder, place: int, *, after: int = -1) -> dict[str, int]:
+def _named(checkpoint: Folder, place: int, *, after: int = -1) -> dict[str, _Entry]:
     """The paths that the source's own log names, with the entry that does. Those of entries up to `after` may be
     missing: what holds all before it is then left unread where it can be."""
     folder = f"sources/{place}"
@@ -115,21 +125,21 @@ def _named(checkpoint: Folder, place: int, *, after: int = -1) -> dict[str, int]
     single = {int(name) for name in names if name.isdigit()}
     newer = range(after + 1, max((int(name.removesuffix(".compact")) for name in names), default=-1) + 1)
     if after >= 0 and single.issuperset(newer):
-        return {path: batch for entry in newer for path, batch in _entries(checkpoint, f"{folder}/{entry}")}
+        return {path: each for number in newer for path, each in _entries(checkpoint, f"{folder}/{number}")}
     compacts = [int(name.removesuffix(".compact")) for name in names if name.endswith(".compact")]
     compact = max(compacts, default=-1)
     wanted = [f"{folder}/{compact}.compact"] if compacts else []
     wanted += [f"{folder}/{name}" for name in names if name.isdigit() and int(name) > compact]
-    return {path: batch for name in wanted for path, batch in _entries(checkpoint, name)}
+    return {path: each for name in wanted for path, each in _entries(checkpoint, name)}
 
 
-def _entries(checkpoint: Folder, name: str) -> Iterator[tuple[str, int]]:
+def _entries(checkpoint: Folder, name: str) -> Iterator[tuple[str, _Entry]]:
     for number, line in enumerate(checkpoint.read(name).decode(errors="replace").splitlines()):
         if number == 0 or not line.strip():
             continue
         try:
             entry = json.loads(line)
-            yield _path(entry["path"]), int(entry["batchId"])
+            yield _path(entry["path"]), _Entry(int(entry["batchId"]), int(entry["timestamp"]))
         except (ValueError, KeyError, TypeError) as exc:
             raise CheckpointError(f"line {number + 1} of {name} cannot be read", file=name) from exc
 

@@ -31,11 +31,12 @@ def kafka_backlog(
     if heard.problem:
         return replace(blank, unknown=f"the broker did not answer: {heard.problem}")
     read = position.offsets if position else heard.starts
-    beyond = [place for place, end in places(heard.ends) if _at(read, place, 0) > end]
-    if beyond:
-        topic, partition = beyond[0]
-        why = f"the offset of {topic}-{partition} lies beyond its end: the topic was made anew"
-        return replace(blank, unknown=why)
+    for (topic, partition), end in places(heard.ends):
+        # What the stream has read since the host asked may well lie beyond the end of then.
+        stood = _at(heard.read, (topic, partition), 0)
+        if end < stood <= _at(read, (topic, partition), 0):
+            why = f"the offset of {topic}-{partition} lies beyond its end: the topic was made anew"
+            return replace(blank, unknown=why)
     begun = {t: {p: max(first, _at(read, (t, p), first)) for p, first in of.items()} for t, of in heard.firsts.items()}
     lost = sum(max(0, first - _at(read, place, first)) for place, first in places(heard.firsts)) if position else 0
     rows = unread_records(begun, heard.ends)

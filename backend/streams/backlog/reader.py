@@ -35,7 +35,6 @@ from backend.streams.checkpoint import read_checkpoint
 from backend.streams.model import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
 
 KEEP_S = 5.0
-_WITHOUT = (InputKind.PRESENT_ROWS, InputKind.RATE)  # read whole in each batch; made up as it is read
 _OF_KIND: dict[InputKind, type[Position]] = {
     InputKind.TABLE: DeltaPosition,
     InputKind.CHANGE_FEED: DeltaPosition,
@@ -75,7 +74,7 @@ class BacklogReader:
 
     def from_start(self, declared: StreamDeclaration, topics: Sequence[TopicEnds] = (), *, now: datetime) -> Backlog:
         """What a first start would read: all that its sources hold. Not kept."""
-        inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
+        inputs = [each for each in declared.inputs if each.has_place]
         try:
             folder = declared_folder(self._settings, declared.checkpoint_location)
         except LakehouseError as exc:
@@ -101,7 +100,7 @@ class BacklogReader:
         now: datetime,
     ) -> tuple[Trail, ...]:
         """How far each of its sources was read, over these batches (oldest first, with Spark's JSON). Not kept."""
-        inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
+        inputs = [each for each in declared.inputs if each.has_place]
         ends = [batch_end(each) for each in batches]
         heard = {each.source: each for each in topics}
         look = _Look(self._lake, self._settings, self._checkpoint(declared), [e.positions for e in ends], heard, now)
@@ -126,7 +125,7 @@ class BacklogReader:
         self, declared: StreamDeclaration, ends: Sequence[BatchEnd], now: datetime, topics: Sequence[TopicEnds] = ()
     ) -> tuple[Backlog, Mapping[int, Sequence[Arrival]]]:
         """With what came to each source since the oldest of these batches."""
-        inputs = [each for each in declared.inputs if each.kind not in _WITHOUT]
+        inputs = [each for each in declared.inputs if each.has_place]
         folder: Folder | None = None
         try:
             if declared.is_attached:  # its checkpoint may lie where nobody here may read
@@ -188,7 +187,7 @@ class _Look:
                     assert position is None or isinstance(position, FilesPosition)
                     if self.checkpoint is None:
                         return _unknown(source, "its application alone can read which files it has read")
-                    files = read_files(self.settings, source, checkpoint=self.checkpoint, place=place or 0)
+                    files = read_files(self.settings, source, checkpoint=self.checkpoint, place=place)
                     if place is not None:
                         self.arrivals[place] = files
                     return files_backlog(source, position, files)
