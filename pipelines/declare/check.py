@@ -184,10 +184,8 @@ def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
 
 
 def _destination_problems(stream: StreamSpec) -> Iterator[Problem]:
-    if not stream.also:
-        return
     for kind in dict.fromkeys([stream.sink.kind, *(each.sink.kind for each in stream.also)]):
-        if kind not in _ONE_OF_SEVERAL:
+        if stream.also and kind not in _ONE_OF_SEVERAL:
             message = f"{kind} cannot be one of several destinations"
             yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(_ONE_OF_SEVERAL)}")
     written = [name for table in stream.writes for name in (table.name, table.location) if name]

@@ -13,6 +13,7 @@ from backend.diff.host_job import DiffWork
 from backend.errors import DiffError
 from pipelines.jobs.states import ID, SIGN, named, open_state
 from pipelines.spark.s3 import spark_uri
+from pipelines.spark.tables import quoted
 
 CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
 _CAME = ("insert", "update_postimage")
@@ -31,8 +32,7 @@ def spark_changes(session: SparkSession, work: DiffWork) -> DataFrame:
     low, high, uri = _range(session, work)
     _require_one_protocol(session, work, low + 1, high)
     session.conf.set("spark.databricks.delta.changelogV2.enabled", "true")
-    table = f"delta.`{uri.replace('`', '``')}`"
-    rows = session.sql(f"SELECT * FROM {table} CHANGES FROM VERSION {low + 1} TO VERSION {high}")
+    rows = session.sql(f"SELECT * FROM delta.{quoted(uri)} CHANGES FROM VERSION {low + 1} TO VERSION {high}")
     return _signed(rows, work, with_ids=True)
 
 

@@ -32,6 +32,7 @@ from pipelines.jobs.states import jvm, make_active, named
 from pipelines.sinks.base import mark
 from pipelines.spark.checkpoint_files import CheckpointFiles
 from pipelines.spark.s3 import spark_uri
+from pipelines.spark.tables import quoted
 from pipelines.spark.writing import write_rows
 
 ROW, SENT, NOW = "_weir_row", "_weir_sent", "_weir_now"
@@ -182,7 +183,7 @@ class _Work:
         """Rows that went leave the quarantine. The others keep their values, with the rules that those break today."""
         into = DeltaTable.forPath(self.session, self.quarantine).alias("q")
         names = [*_own(decided.columns), *REASON]
-        row = _as_text([F.col(f"q.{_quoted(name)}").alias(name) for name in names])
+        row = _as_text([F.col(f"q.{quoted(name)}").alias(name) for name in names])
         known = decided.select(ROW, SENT, NOW).dropDuplicates([ROW]).alias("s")  # same rows were decided the same
         merge = into.merge(known, row == F.col(f"s.{ROW}")).whenMatchedDelete(f"s.{SENT}")
         merge = merge.whenMatchedUpdate(f"NOT (q.{REASON[0]} <=> s.{NOW})", set={REASON[0]: f"s.{NOW}"})
@@ -254,10 +255,6 @@ def _struct(values: dict[str, Column]) -> Column:
 def _as_text(columns: Sequence[Column]) -> Column:
     """A row, exactly: two texts are equal where all values are, of any type."""
     return F.to_json(F.struct(*columns), _EXACT)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _samples(decided: DataFrame) -> list[Sample]:

@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from backend.diff.host_job import DiffWork, StateWanted
 from backend.errors import DiffError
 from pipelines.spark.s3 import spark_uri
+from pipelines.spark.tables import quoted
 
 SIGN, ID = "sign", "row_id"
 
@@ -66,7 +67,7 @@ def make_active(session: SparkSession) -> None:
 
 
 def named(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(quoted(name))
 
 
 def holds_map(kind: DataType) -> bool:

@@ -5,16 +5,18 @@ batch. `userMetadata` names stream, batch and run. Delta's own sink needs no sta
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipelines.spark.tables import TableSpec
+from pipelines.spark.tables import TableSpec, quoted
 
 OutputMode = Literal["append", "update", "complete"]
+_WRITER, _NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +143,30 @@ def stamp(session: SparkSession, stream: str, batch_id: int) -> None:
 
 def mark(session: SparkSession, writer: str, number: int, said: Mapping[str, object]) -> None:
     """Delta passes over what this writer committed already under this number, table by table."""
-    session.conf.set("spark.databricks.delta.write.txnAppId", writer)
-    session.conf.set("spark.databricks.delta.write.txnVersion", str(number))
+    session.conf.set(_WRITER, writer)
+    session.conf.set(_NUMBER, str(number))
     session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(said))
 
 
+@contextmanager
+def unnumbered(session: SparkSession) -> Iterator[None]:
+    """For what goes before a batch's one numbered commit to a table: Delta would pass over that commit as a repeat.
+
+    What is done meanwhile must change nothing when it is done again.
+    """
+    marks = {key: session.conf.get(key, None) for key in (_WRITER, _NUMBER)}
+    for key in marks:
+        session.conf.unset(key)
+    try:
+        yield
+    finally:
+        for key, value in marks.items():
+            if value is not None:
+                session.conf.set(key, value)
+
+
 def append_rows(rows: DataFrame, uri: str) -> None:
-    """Append the columns that the table has."""
-    names = rows.sparkSession.read.format("delta").load(uri).columns
-    rows.select(*(f"`{name}`" for name in names)).write.format("delta").mode("append").save(uri)
+    """Append the columns that the table has; those that the rows lack are null."""
+    theirs = {name.lower() for name in rows.columns}
+    names = [name for name in rows.sparkSession.read.format("delta").load(uri).columns if name.lower() in theirs]
+    rows.select(*map(quoted, names)).write.format("delta").mode("append").save(uri)

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from pipelines.sinks.upsert import check_columns
 from pipelines.spark.failures import SpecError
+from pipelines.spark.tables import quoted
 
 CHANGE, VERSION = "_change_type", "_commit_version"
 FEED = (CHANGE, VERSION, "_commit_timestamp")
@@ -42,7 +43,3 @@ def by_version(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     stays = F.max(alive).over(Window.partitionBy(*map(quoted, keys), VERSION))
     judged = changes.withColumn(_STAYS, stays).withColumn(DELETED, ~alive)
     return judged.where(f"NOT ({DELETED} AND {_STAYS})").drop(_STAYS)
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -11,18 +11,19 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from pipelines.sinks.base import OutputMode, Target
+from pipelines.sinks.base import OutputMode, Target, unnumbered
 from pipelines.sinks.upsert import (
     check_columns,
     check_deletions,
     refuse_nulls,
     remember_truncations,
+    same_keys,
     split_truncations,
     tombstones_of,
     truncations_of,
 )
 from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import TableSpec
+from pipelines.spark.tables import TableSpec, quoted
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
 _DELETES, _EMPTY = "_deletes", "_empty"
@@ -86,7 +87,8 @@ class HistorySink:
             for (at,) in sorted(truncations.collect()):
                 at = F.lit(at)
                 ended = (F.col(FROM) < at) & (F.col(TO).isNull() | (F.col(TO) > at))
-                into.update(ended, {TO: at, CURRENT: F.lit(False)})
+                with unnumbered(batch.sparkSession):
+                    into.update(ended, {TO: at, CURRENT: F.lit(False)})
         return changes
 
     def _ends(self, touched: DataFrame, target: Target) -> DataFrame:
@@ -98,22 +100,24 @@ class HistorySink:
         return gone.withColumnRenamed(self.sequence, FROM)
 
     def _remember_deletions(self, changes: DataFrame, target: Target) -> None:
-        deletions = changes.where(_DELETES).select(*self.keys, self.sequence)
+        deletions = changes.where(_DELETES).select(*map(quoted, (*self.keys, self.sequence)))
         into = DeltaTable.forPath(changes.sparkSession, target.uris[tombstones_of(target.table).name]).alias("t")
-        into.merge(deletions.alias("s"), self._same("t", "s", self.sequence)).whenNotMatchedInsertAll().execute()
+        into.merge(deletions.alias("s"), same_keys((*self.keys, self.sequence))).whenNotMatchedInsertAll().execute()
 
     def _timeline(self, changes: DataFrame, target: Target) -> DataFrame:
         """Every state of the keys that changed, each ending where the next change begins."""
         session, keys = changes.sparkSession, list(self.keys)
-        touched = changes.select(*keys).distinct()
+        touched = changes.select(*map(quoted, keys)).distinct()
         rows = session.read.format("delta").load(target.uri).drop(TO, CURRENT).join(touched, keys, "left_semi")
-        new = changes.where(~F.col(_DELETES)).withColumn(FROM, F.col(self.sequence))
+        new = changes.where(~F.col(_DELETES)).withColumn(FROM, F.col(quoted(self.sequence)))
         new = new.join(rows, [*keys, FROM], "left_anti")  # what is written already stays
-        states = rows.unionByName(new.select(*rows.columns)).withColumn(_DELETES, F.lit(False))
+        theirs = {name.lower() for name in new.columns}
+        new = new.select(*(quoted(name) for name in rows.columns if name.lower() in theirs))
+        states = rows.unionByName(new, allowMissingColumns=True).withColumn(_DELETES, F.lit(False))
         if self.deleted or self.truncated:
             ends = self._ends(touched, target).withColumn(_DELETES, F.lit(True))
             states = states.unionByName(ends, allowMissingColumns=True)
-        in_order = Window.partitionBy(*keys).orderBy(FROM, _DELETES)
+        in_order = Window.partitionBy(*map(quoted, keys)).orderBy(FROM, _DELETES)
         ended = states.withColumn(TO, F.lead(FROM).over(in_order)).where(~F.col(_DELETES)).drop(_DELETES)
         empty = F.coalesce(F.col(TO) == F.col(FROM), F.lit(False))  # deleted at the moment it began
         return ended.withColumns({CURRENT: F.col(TO).isNull(), _EMPTY: empty})
@@ -121,13 +125,10 @@ class HistorySink:
     def _merge(self, states: DataFrame, target: Target) -> None:
         into = DeltaTable.forPath(states.sparkSession, target.uri)
         ends: dict[str, str | Column] = {TO: f"s.{TO}", CURRENT: f"s.{CURRENT}"}
-        values: dict[str, str | Column] = {f"`{name}`": F.col(f"s.`{name}`") for name in into.toDF().columns}
-        merge = into.alias("t").merge(states.alias("s"), self._same("t", "s", FROM))
+        values: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in map(quoted, into.toDF().columns)}
+        merge = into.alias("t").merge(states.alias("s"), same_keys((*self.keys, FROM)))
         merge = merge.whenMatchedDelete(f"s.{_EMPTY}").whenMatchedUpdate(f"NOT (t.{TO} <=> s.{TO})", set=ends)
         merge.whenNotMatchedInsert(f"NOT s.{_EMPTY}", values=values).execute()
-
-    def _same(self, left: str, right: str, moment: str) -> str:
-        return " AND ".join(f"{left}.`{name}` = {right}.`{name}`" for name in (*self.keys, moment))
 
 
 def history(

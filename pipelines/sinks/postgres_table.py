@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from pipelines.declare.secrets import Secret
 from pipelines.sinks.base import OutputMode, Target
-from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns, quoted
+from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns
 from pipelines.sinks.postgres_client import connect, postgres_errors
 from pipelines.sinks.postgres_columns import (
     as_written,
@@ -36,6 +36,7 @@ from pipelines.sinks.postgres_columns import (
     primary_key,
 )
 from pipelines.spark.failures import OnwardError
+from pipelines.spark.tables import quoted
 
 BATCHES = "weir_batches"
 _ROWS = sql.Identifier("weir_rows")  # the temporary table of one batch

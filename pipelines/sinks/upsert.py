@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.sinks.base import OutputMode, Target
+from pipelines.sinks.base import OutputMode, Target, unnumbered
 from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import TableSpec
+from pipelines.spark.tables import TableSpec, quoted
 
 _DELETED = "_deleted"
 _DELETED_AT = "_deleted_at"
@@ -75,12 +75,14 @@ class UpsertSink:
         tombstones, at = target.uris[tombstones_of(target.table).name], str(self.sequence)
         changes, truncations = split_truncations(batch, str(self.truncated), at)
         has_more = remember_truncations(truncations, tombstones, self.keys, at)
-        (last,) = truncations_of(batch.sparkSession, tombstones, self.keys).agg(F.max(at)).first() or (None,)
+        (last,) = truncations_of(batch.sparkSession, tombstones, self.keys).agg(F.max(quoted(at))).first() or (None,)
         if last is None:
             return changes
+        moment = F.col(quoted(at))
         if has_more:
-            DeltaTable.forPath(batch.sparkSession, target.uri).delete(F.col(at) < F.lit(last))
-        return changes.where(F.col(at).isNull() | (F.col(at) >= F.lit(last)))
+            with unnumbered(batch.sparkSession):
+                DeltaTable.forPath(batch.sparkSession, target.uri).delete(moment < F.lit(last))
+        return changes.where(moment.isNull() | (moment >= F.lit(last)))
 
     def _newest(self, batch: DataFrame) -> DataFrame:
         """One row a key: the change with the highest sequence, with `_deleted`."""
@@ -91,27 +93,28 @@ class UpsertSink:
         changes = refuse_nulls(changes, (*self.keys, self.sequence))
         if self.keep_when_null:
             changes = changes.withColumns(self._known(changes.columns))
-        newest = F.max_by(F.struct(*(F.col(name) for name in changes.columns)), self.sequence)
-        return changes.groupBy(*self.keys).agg(newest.alias("newest")).select("newest.*")
+        newest = F.max_by(F.struct(*map(quoted, changes.columns)), quoted(self.sequence))
+        return changes.groupBy(*map(quoted, self.keys)).agg(newest.alias("newest")).select("newest.*")
 
     def _known(self, names: Sequence[str]) -> dict[str, Column]:
         """Partial updates: each column's last value that is not null, up to this change and since a deletion."""
-        earlier = Window.partitionBy(*self.keys).orderBy(str(self.sequence))
-        life = F.count_if(_DELETED).over(earlier)
-        in_life = Window.partitionBy(*self.keys, life).orderBy(str(self.sequence))
+        keys, at = [F.col(quoted(key)) for key in self.keys], quoted(str(self.sequence))
+        life = F.count_if(_DELETED).over(Window.partitionBy(*keys).orderBy(at))
+        in_life = Window.partitionBy(*keys, life).orderBy(at)
         known = {
-            name: F.last(F.when(~F.col(_DELETED), F.col(name)), ignorenulls=True).over(in_life)
+            name: F.last(F.when(~F.col(_DELETED), F.col(quoted(name))), ignorenulls=True).over(in_life)
             for name in self.keep_when_null
             if name in names
         }
         return {**known, _ANEW: life > 0}
 
     def _remember_deletions(self, newest: DataFrame, target: Target) -> None:
-        deletions = newest.where(_DELETED).select(*self.keys, str(self.sequence))
+        at = quoted(str(self.sequence))
+        deletions = newest.where(_DELETED).select(*map(quoted, self.keys), at)
         uri = target.uris[tombstones_of(target.table).name]
         into = DeltaTable.forPath(newest.sparkSession, uri).alias("t")
         merge = into.merge(deletions.alias("s"), same_keys(self.keys))
-        merge = merge.whenMatchedUpdateAll(f"s.{self.sequence} > t.{self.sequence}").whenNotMatchedInsertAll()
+        merge = merge.whenMatchedUpdateAll(f"s.{at} > t.{at}").whenNotMatchedInsertAll()
         merge.execute()
 
     def _alive(self, newest: DataFrame, target: Target) -> DataFrame:
@@ -121,18 +124,22 @@ class UpsertSink:
         gone = newest.sparkSession.read.format("delta").load(target.uris[tombstones_of(target.table).name])
         gone = gone.withColumnRenamed(str(self.sequence), _DELETED_AT)
         joined = newest.join(gone, list(self.keys), "left")
-        return joined.where(f"{_DELETED_AT} IS NULL OR {self.sequence} >= {_DELETED_AT}").drop(_DELETED_AT)
+        return joined.where(f"{_DELETED_AT} IS NULL OR {quoted(str(self.sequence))} >= {_DELETED_AT}").drop(_DELETED_AT)
 
     def _kept(self, name: str) -> Column:
-        return F.when(F.col(f"s.{_ANEW}"), F.col(f"s.{name}")).otherwise(F.coalesce(f"s.{name}", f"t.{name}"))
+        new, old = F.col(f"s.{quoted(name)}"), F.col(f"t.{quoted(name)}")
+        return F.when(F.col(f"s.{_ANEW}"), new).otherwise(F.coalesce(new, old))
 
     def _merge(self, changes: DataFrame, target: Target) -> None:
         into = DeltaTable.forPath(changes.sparkSession, target.uri)
-        names = [name for name in into.toDF().columns if name in changes.columns]
-        values = {f"`{name}`": F.col(f"s.{name}") for name in names}
-        updates = {**values, **{f"`{name}`": self._kept(name) for name in self.keep_when_null}}
+        theirs = {name.lower() for name in changes.columns}  # as Spark compares names
+        names = [name for name in into.toDF().columns if name.lower() in theirs]
+        kept = {name.lower() for name in self.keep_when_null}
+        values = {quoted(name): F.col(f"s.{quoted(name)}") for name in names}
+        updates = {**values, **{quoted(name): self._kept(name) for name in names if name.lower() in kept}}
+        at = quoted(self.sequence) if self.sequence else ""
         # not >=: a change that is replayed does nothing
-        newer = f"(t.{self.sequence} IS NULL OR s.{self.sequence} > t.{self.sequence})" if self.sequence else "true"
+        newer = f"(t.{at} IS NULL OR s.{at} > t.{at})" if at else "true"
         merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys))
         merge = merge.whenMatchedDelete(f"s.{_DELETED} AND {newer}").whenMatchedUpdate(newer, set=updates)
         merge.whenNotMatchedInsert(f"NOT s.{_DELETED}", values=values).execute()
@@ -167,6 +174,7 @@ def tombstones_of(table: TableSpec) -> TableSpec:
     return replace(
         table,
         name=f"{table.name}_tombstones",
+        location=f"{table.location.rstrip('/')}_tombstones" if table.location else None,
         comment=comment,
         schema=None,
         partition_cols=(),
@@ -178,7 +186,7 @@ def tombstones_of(table: TableSpec) -> TableSpec:
 def split_truncations(batch: DataFrame, truncated: str, sequence: str) -> tuple[DataFrame, DataFrame]:
     """The other changes; and the places of truncations, which must have one."""
     is_one = F.coalesce(F.expr(truncated), F.lit(False))
-    return batch.where(~is_one), refuse_nulls(batch.where(is_one), (sequence,)).select(sequence).distinct()
+    return batch.where(~is_one), refuse_nulls(batch.where(is_one), (sequence,)).select(quoted(sequence)).distinct()
 
 
 def remember_truncations(truncations: DataFrame, uri: str, keys: Sequence[str], sequence: str) -> bool:
@@ -186,19 +194,20 @@ def remember_truncations(truncations: DataFrame, uri: str, keys: Sequence[str], 
     if truncations.isEmpty():
         return False
     into = DeltaTable.forPath(truncations.sparkSession, uri).alias("t")
-    same = f"t.`{sequence}` = s.`{sequence}` AND t.`{keys[0]}` IS NULL"
-    merge = into.merge(truncations.alias("s"), same)
-    merge.whenNotMatchedInsert(values={f"`{sequence}`": F.col(f"s.`{sequence}`")}).execute()
+    at = quoted(sequence)
+    merge = into.merge(truncations.alias("s"), f"t.{at} = s.{at} AND t.{quoted(keys[0])} IS NULL")
+    with unnumbered(truncations.sparkSession):
+        merge.whenNotMatchedInsert(values={at: F.col(f"s.{at}")}).execute()
     return True
 
 
 def truncations_of(session: SparkSession, uri: str, keys: Sequence[str]) -> DataFrame:
     """Their places, of all that were ever taken in."""
-    return session.read.format("delta").load(uri).where(F.col(f"`{keys[0]}`").isNull()).drop(*keys)
+    return session.read.format("delta").load(uri).where(F.col(quoted(keys[0])).isNull()).drop(*keys)
 
 
 def same_keys(keys: Sequence[str]) -> str:
-    return " AND ".join(f"t.`{key}` = s.`{key}`" for key in keys)
+    return " AND ".join(f"t.{key} = s.{key}" for key in map(quoted, keys))
 
 
 def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -206,7 +215,7 @@ def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
     whole = F.lit(True)
     for name in names:
         missing = F.raise_error(F.lit(_UNORDERED.format(name))).cast("boolean")
-        whole = whole & F.when(F.col(name).isNull(), missing).otherwise(F.lit(True))
+        whole = whole & F.when(F.col(quoted(name)).isNull(), missing).otherwise(F.lit(True))
     return changes.where(whole)
 
 

@@ -93,14 +93,14 @@ def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: 
             f"rows do not fit table {table.name}: " + "; ".join(refused),
             hint="change the function, allow it by evolution='add columns' or 'widen types', or write another table",
         )
-    where = f"delta.`{uri}`"
+    where = f"delta.{quoted(uri)}"
     if added:
-        columns = ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in added)
+        columns = ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in added)
         session.sql(f"ALTER TABLE {where} ADD COLUMNS ({columns})")
     if widened:
         session.sql(f"ALTER TABLE {where} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     for each in widened:
-        session.sql(f"ALTER TABLE {where} ALTER COLUMN {_quoted(each.name)} TYPE {each.dataType.simpleString()}")
+        session.sql(f"ALTER TABLE {where} ALTER COLUMN {quoted(each.name)} TYPE {each.dataType.simpleString()}")
 
 
 def differences(present: StructType, rows: StructType, evolution: Evolution) -> list[str]:
@@ -147,7 +147,8 @@ def _column_mapping(schema: StructType) -> dict[str, str]:
     return {"delta.columnMapping.mode": "name"} if odd else {}
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as Spark's SQL and `F.col` read it, dots and all."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from pipelines.sinks.base import Sink, Target
+from pipelines.sinks.base import Sink, Target, stamp
 from pipelines.spark.tables import TableSpec, create_table
 
 
@@ -17,6 +17,11 @@ def written(sink: Sink, folder: Path, empty: DataFrame, *batches: DataFrame) -> 
     create_table(spark, table, sink.table_schema(rows), target.uri)
     for each in tables[1:]:
         create_table(spark, each, sink.beside_schema(rows), target.uris[each.name])
-    for batch in batches:
-        sink.write(batch, target)
+    try:
+        for number, batch in enumerate(batches):
+            stamp(spark, "silver_orders", number)
+            sink.write(batch, target)
+    finally:  # the session is shared
+        for key in ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata"):
+            spark.conf.unset(f"spark.databricks.delta.{key}")
     return spark.read.format("delta").load(target.uri)

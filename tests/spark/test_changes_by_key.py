@@ -134,6 +134,36 @@ def test_a_null_keeps_the_value_where_that_is_asked_for(written: Callable[..., l
     assert {row.id: (row.name, row.amount) for row in rows} == {"a": ("first", None), "b": (None, 6.0)}
 
 
+ODD = "`order.id` STRING, `event-time` BIGINT, op STRING, `a``b` STRING, amount DOUBLE"
+
+
+def odd_columns(kind: str) -> Sink:
+    keys, sequence, deleted = ["order.id"], "event-time", "op = 'd'"
+    if kind == "history":
+        return history(keys=keys, sequence=sequence, deleted=deleted, except_columns=["op"], truncated="op = 't'")
+    return upsert(
+        keys=keys, sequence=sequence, deleted=deleted, except_columns=["op"], truncated="op = 't'",
+        keep_when_null=["a`b"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["upsert", "history"])
+def test_columns_may_have_any_name(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    first = [("1", 1, "c", "x", 1.0), ("2", 1, "c", "y", 1.0), ("3", 1, "c", "z", 1.0)]
+    later = [("1", 2, "d", None, None), ("2", 4, "u", None, 2.0), (None, 3, "t", None, None)]
+    frames = [spark.createDataFrame(rows, ODD) for rows in ([], first, later)]
+    rows = by_key.written(odd_columns(kind), tmp_path, *frames).collect()
+    current = {(row["order.id"], row["a`b"], row.amount) for row in rows if kind == "upsert" or row.is_current}
+    assert current == {("2", None, 2.0)}
+
+
+def test_a_column_is_the_tables_in_other_letters_too(spark: SparkSession, tmp_path: Path) -> None:
+    made = spark.createDataFrame([], "id STRING, Amount DOUBLE, lsn BIGINT")
+    changes = [spark.createDataFrame([("a", float(at), at)], "id STRING, amount DOUBLE, lsn BIGINT") for at in (1, 2)]
+    rows = by_key.written(upsert(keys=["id"], sequence="lsn"), tmp_path, made, *changes).collect()
+    assert [(row.id, row.Amount) for row in rows] == [("a", 2.0)]
+
+
 def test_an_aggregate_writes_over_its_groups(written: Callable[..., list[Any]]) -> None:
     rows = written(update(keys=["id"]), [("a", "", "x", 1.0, 1), ("b", "", "x", 1.0, 1)], [("a", "", "x", 5.0, 0)])
     assert {row.id: row.amount for row in rows} == {"a": 5.0, "b": 1.0}

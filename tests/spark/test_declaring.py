@@ -244,6 +244,15 @@ def test_an_upsert_that_deletes_writes_tombstones_beside(words: Pipeline) -> Non
     assert written == [["bronze_lines"], ["silver_a"], ["silver_b", "silver_b_tombstones"]]
 
 
+def test_tombstones_lie_beside_a_table_with_a_place_of_its_own(words: Pipeline, tmp_path: Path) -> None:
+    place = "s3://lake/crm/customers"
+    sink = upsert(keys=["id"], sequence="at", deleted="gone")
+    words.streaming_table("silver_b", source=rate(), sink=sink, location=f"{place}/")(same)
+    uris = [table.uri(load_settings(home=tmp_path)).rstrip("/") for table in words.streams[-1].writes]
+    assert uris == [place, f"{place}_tombstones"]
+    assert find_problems(registry_of(words)) == ()
+
+
 @pytest.mark.parametrize("sink", [make(keys=["id"], sequence="id", deleted="name = 'x'") for make in (upsert, history)])
 def test_a_sequence_that_is_a_key_orders_no_deletions(sink: Sink) -> None:
     with pytest.raises(SpecError, match="the sequence id is one of the keys"):
