@@ -300,10 +300,8 @@ def preflight(name: str) -> Preflight:
 def reset_preview(name: str, level: ResetLevel, starts: Starts) -> ResetPreview:
     """What starting a stream over would do; raises `StreamNotFoundError` or `StoreError`."""
     statuses = streams_reading().streams
-    settings, store = context.settings(), context.store()
-    return load_preview(
-        settings, store, _backlogs(), statuses, name=name, level=level, now=context.now(), starts=starts
-    )
+    settings, lake, store = context.settings(), context.lake(), context.store()
+    return load_preview(settings, lake, store, statuses, name=name, level=level, now=context.now(), starts=starts)
 
 
 @st.cache_data(show_spinner=False, ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)

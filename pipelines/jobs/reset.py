@@ -37,16 +37,18 @@ class Resets:
         request = ResetRequest.parse(job.request)
         spec = self._registry.get(request.stream)
         self._require_rest(spec, request.level)
+        if request.level is ResetLevel.FULL:
+            self._require_rows_may_go(spec, session)
         files, kept = CheckpointFiles(session), set_aside_folder(self._settings, spec.name)
         folder = f"{kept}/{job.job_id}"
         undone = self._last(spec, job) if request.level is ResetLevel.UNDO else None
         note = self._noted(job, undone, session)
-        if request.level is ResetLevel.FULL:
-            self._empty(spec, session, job)
         if undone is not None:
             _restore(self._note_of(spec, undone), note, session, job)
         checkpoint = spec.checkpoint_location(self._settings)
         files.move(checkpoint, f"{folder}/{CHECKPOINT}", done=f"{folder}/moved")
+        if request.level is ResetLevel.FULL:  # last: what fails here leaves rows beside a new checkpoint, and an undo
+            self._empty(spec, session, job)
         if undone is not None:
             files.move(f"{kept}/{undone}/{CHECKPOINT}", checkpoint, done=f"{folder}/moved_back")
         if request.starts:
@@ -60,6 +62,16 @@ class Resets:
             raise StreamRefusedError(f"nobody here empties {spec.outside}", hint="empty it yourself, then reprocess")
         if not spec.reset_allowed and level is not ResetLevel.UNDO:
             raise StreamRefusedError(f"{spec.name} is declared with reset_allowed=False")
+
+    def _require_rows_may_go(self, spec: StreamSpec, session: SparkSession) -> None:
+        for table in spec.writes:
+            uri = table.spark_uri(self._settings)
+            if not DeltaTable.isDeltaTable(session, uri):
+                continue
+            properties = DeltaTable.forPath(session, uri).detail().collect()[0]["properties"]
+            if properties.get("delta.appendOnly", "").lower() == "true":
+                hint = "take delta.appendOnly from it first, or reprocess"
+                raise StreamRefusedError(f"{table.path} is append-only: its rows stay", hint=hint)
 
     def _last(self, spec: StreamSpec, job: Job) -> str:
         """The folder's name: the newest that was not taken back, or the one that this job already takes back."""

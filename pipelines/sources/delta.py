@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from backend.settings import Settings
+from backend.streams.reset.starts import begun
 from pipelines.sources.base import Inputs, option_texts
 from pipelines.spark.s3 import spark_uri
 
@@ -67,7 +68,7 @@ class DeltaSource:
         if whole:
             return self._present(inputs, uri)
         feed = {"readChangeFeed": "true"} if self.reads is _Read.CHANGES else {}
-        options = {**self.options, **inputs.starts.get(uri, {}), **inputs.limits(self)}
+        options = {**begun(self.options, inputs.starts.get(uri, {})), **inputs.limits(self)}
         return inputs.session.readStream.format("delta").options(**feed, **options).load(spark_uri(uri))
 
     def _present(self, inputs: Inputs, uri: str) -> DataFrame:

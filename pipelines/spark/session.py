@@ -71,6 +71,8 @@ _LOCAL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=192m", "-XX:
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A stream may begin at the version that comes next: without this, Delta refuses one that is not there yet.
+    "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
 }
 # On every master: one that checks them must not meet what another wrote without them. S3A insists on them for what it
 # keeps on disk until it is sent.

@@ -117,12 +117,22 @@ def test_each_of_several_sources_is_named(lake: Lake, table: StreamInput) -> Non
     assert refused.value.hint == f"say --from '{TOPIC.name}=…'"
 
 
+def test_what_has_no_place_is_not_asked_for(lake: Lake, table: StreamInput) -> None:
+    rates = StreamInput(InputKind.PRESENT_ROWS, "present rows of bronze/rates", table.uri)
+    declared = of(replace(table, options={"startingTimestamp": "2026-11-20", "maxFilesPerTrigger": "3"}), rates)
+    starts = parse_starts(lake, declared, ["2"])
+    assert starts == {table.uri: {"startingVersion": "2"}}
+    first, other = begun_at(declared, starts).inputs
+    assert first.options == {"startingVersion": "2", "maxFilesPerTrigger": "3"}, "Delta takes one beginning"
+    assert other == rates
+
+
 def test_within_files_nobody_can_begin(lake: Lake) -> None:
     with pytest.raises(StreamRefusedError, match="kind files"):
         parse_starts(lake, of(StreamInput(InputKind.FILES, "files in /landing", "/landing")), ["1"])
 
 
-def test_they_hold_until_a_batch_is_planned(tmp_path: Path) -> None:
+def test_they_hold_until_a_batch_has_a_place_in_each_source(tmp_path: Path) -> None:
     starts = {"/lake/orders": {"startingVersion": "2"}}
     place = tmp_path / "checkpoint"
     folder = LocalFolder(str(place), [str(tmp_path)])
@@ -133,6 +143,11 @@ def test_they_hold_until_a_batch_is_planned(tmp_path: Path) -> None:
     assert read_starts(folder) == starts
 
     (place / "offsets").mkdir()
+    assert read_starts(folder) == starts, "it was stopped before its first batch"
+    head = 'v1\n{"batchTimestampMs":0}\n'
+    (place / "offsets" / "0").write_text(f"{head}{{}}\n-")
+    assert read_starts(folder) == starts, "its second source had nothing yet"
+    (place / "offsets" / "1").write_text(f"{head}{{}}\n{{}}")
     assert read_starts(folder) == {}
 
 

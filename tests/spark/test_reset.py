@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from backend.errors import StreamRefusedError
@@ -15,11 +16,12 @@ from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import DesiredState, Observed, StreamState
+from backend.streams.model import DesiredState, Observed, StreamState, StreamStatus, Verdict
 from backend.streams.reset.plan import ResetLevel, ResetRequest
+from backend.streams.reset.preview import load_preview
 from backend.streams.reset.set_aside import set_aside
 from backend.streams.reset.starts import begun_at, parse_starts
-from pipelines import Pipeline, table, upsert
+from pipelines import Pipeline, append, into, table, upsert
 from pipelines.declare.registry import Registry
 from pipelines.jobs.reset import Resets
 from tests.spark.lakes import DemoLake, open_lake
@@ -115,6 +117,36 @@ def test_a_full_refresh_fills_the_table_anew_and_undo_brings_both_back(shop: Cal
     assert numbers.ids() == list(range(15)), "it goes on where it stood, and nothing is twice"
 
 
+def test_a_full_refresh_that_fails_halfway_can_be_taken_back(shop: Callable[..., Shop]) -> None:
+    numbers = shop(also=[into("gold_copy", append())])
+    numbers.lake.process(NAME)
+    log = numbers.settings.home / "lake" / "gold" / "gold_copy" / "_delta_log"
+    version = len(list(log.glob("*.json")))
+    locked = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "invariants", "locked"]}
+    (log / f"{version:020}.json").write_text(json.dumps({"protocol": locked}))
+
+    with pytest.raises(Py4JJavaError, match="locked"):
+        numbers.ask(ResetLevel.FULL, "job-1")
+    assert numbers.ids() == [], "the first table was emptied, the second one could not be"
+    numbers.ask(ResetLevel.UNDO, "job-2")
+    assert numbers.ids() == list(range(10)) and (numbers.checkpoint / "offsets").exists()
+
+
+def test_a_table_that_only_grows_is_refused_before_anything_moves(shop: Callable[..., Shop]) -> None:
+    numbers = shop(table_properties={"delta.appendOnly": "true"})
+    numbers.lake.process(NAME)
+    with pytest.raises(StreamRefusedError, match="silver/silver_numbers is append-only"):
+        numbers.ask(ResetLevel.FULL, "job-1")
+    assert numbers.checkpoint.exists() and numbers.ids() == list(range(10))
+    (declared,) = numbers.registry.declarations(numbers.settings)
+    statuses = [StreamStatus(declared, None, None, StreamState.STOPPED, None, Verdict.STOPPED, "")]
+    found = load_preview(
+        numbers.settings, Lake(numbers.settings), numbers.store, statuses,
+        name=NAME, level=ResetLevel.FULL, now=datetime.now(UTC),
+    )  # fmt: skip
+    assert found.refused.startswith("silver/silver_numbers is append-only")
+
+
 @pytest.mark.long
 def test_reprocessing_an_append_doubles_rows_and_undo_takes_them_back(shop: Callable[..., Shop]) -> None:
     numbers = shop()
@@ -155,6 +187,8 @@ def test_it_begins_after_all_that_is_there(shop: Callable[..., Shop]) -> None:
     numbers = shop()
     numbers.ask(ResetLevel.FROM, "job-1", "latest")
     assert numbers.again() == 0
+    numbers.lake.process(NAME)
+    assert numbers.ids() == [], "the version it begins at is not there yet"
     numbers.add(10, 12)  # after it was asked for, before it starts: not passed over
     numbers.lake.process(NAME)
     assert numbers.ids() == [10, 11]

@@ -50,9 +50,15 @@ def of(
     declared: StreamDeclaration = SILVER,
     state: StreamState = StreamState.STOPPED,
     set_aside: tuple[str, ...] = ("job-1",),
+    append_only: tuple[str, ...] = (),
 ) -> ResetPreview:
     status = StreamStatus(declared, UNWANTED, seen(state), state, None, Verdict.STOPPED, "")
-    return preview(status, level, [declared, *others], again=AGAIN, set_aside=set_aside)
+    return preview(status, level, [declared, *others], again=AGAIN, set_aside=set_aside, append_only=append_only)
+
+
+def test_a_table_that_only_grows_is_not_emptied() -> None:
+    assert of(append_only=("silver/x",)).refused.startswith("silver/x is append-only: take delta.appendOnly from it")
+    assert not of(ResetLevel.REPROCESS, append_only=("silver/x",)).refused
 
 
 def test_it_says_what_is_read_again() -> None:

@@ -14,7 +14,6 @@ from app.cli.tables.lake import services
 from backend.errors import JobError, SettingsError, StreamRefusedError
 from backend.jobs.model import JobState
 from backend.settings import Settings
-from backend.streams.backlog.reader import BacklogReader
 from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reads_again, reset_job
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import parse_starts
@@ -48,10 +47,9 @@ def reset(act: Act, *, dry_run: bool, as_json: bool) -> int:
     name, settings, lake = act.name, *services()
     with required_store(settings) as store:
         statuses, _ = known_streams(settings)
-        backlogs = BacklogReader(settings, lake)
         declared = next((each.declaration for each in statuses if each.declaration.name == name), None)
         starts = parse_starts(lake, declared, act.wheres) if declared and act.wheres else {}
-        found = load_preview(settings, store, backlogs, statuses, name=name, level=act.level, now=now(), starts=starts)
+        found = load_preview(settings, lake, store, statuses, name=name, level=act.level, now=now(), starts=starts)
         if dry_run or not (found.refused or act.confirm == name):
             print_json(_document(found)) if as_json else _say(found)
         if dry_run:

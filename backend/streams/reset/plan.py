@@ -90,13 +90,17 @@ def preview(
     *,
     again: Backlog | None,
     set_aside: Sequence[str],
+    append_only: Sequence[str] = (),
 ) -> ResetPreview:
-    """`again`: what a first start would read; `set_aside`: the names of earlier checkpoints, oldest first."""
+    """`again`: what a first start would read; `set_aside`: the names of earlier checkpoints, oldest first.
+
+    `append_only`: those of its tables that Delta empties for nobody.
+    """
     declared = status.declaration
     return ResetPreview(
         declared.name,
         level,
-        _refused(status, level, set_aside),
+        _refused(status, level, set_aside, append_only),
         EFFECTS[level],
         None if level is ResetLevel.UNDO else again,
         tuple(_risks(declared, level)),
@@ -141,13 +145,15 @@ def reads_again(again: Backlog | None) -> str:
     return (", ".join(parts) or "nobody knows how much") + unknown
 
 
-def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str]) -> str:
+def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str], append_only: Sequence[str]) -> str:
     if status.declaration.is_attached:
         return f"another Spark application runs it: {status.declaration.pipeline}"
     if status.declaration.outside and level is ResetLevel.FULL:
         return f"nobody here empties {status.declaration.writes_to}: empty it yourself, then reprocess"
     if not status.declaration.reset_allowed and level is not ResetLevel.UNDO:
         return "it is declared with reset_allowed=False: its source no longer holds what its table does"
+    if level is ResetLevel.FULL and append_only:
+        return f"{append_only[0]} is append-only: take delta.appendOnly from it first, or reprocess"
     if moves := why_it_moves(status):
         return moves
     if level is ResetLevel.FROM and (status.declaration.is_view or not status.declaration.inputs):

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from types import MappingProxyType
 
-from backend.errors import StreamNotFoundError
+from backend.errors import LakehouseError, StreamNotFoundError
+from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import StreamStatus
+from backend.streams.model import StreamDeclaration, StreamStatus
 from backend.streams.reset.plan import ResetLevel, ResetPreview, preview
 from backend.streams.reset.set_aside import set_aside
 from backend.streams.reset.starts import Starts, begun_at
@@ -19,8 +20,8 @@ from backend.streams.reset.starts import Starts, begun_at
 
 def load_preview(
     settings: Settings,
+    lake: Lake,
     store: ControlStore,
-    backlogs: BacklogReader,
     statuses: Sequence[StreamStatus],
     *,
     name: str,
@@ -32,7 +33,27 @@ def load_preview(
     named = {status.declaration.name: status for status in statuses}
     if name not in named:
         raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(named) or 'none'}")
-    again = backlogs.from_start(begun_at(named[name].declaration, starts), store.topic_ends().get(name, ()), now=now)
-    kept = set_aside(settings, name)
-    others = [status.declaration for status in statuses]
-    return preview(named[name], level, others, again=again, set_aside=kept)
+    declared = named[name].declaration
+    topics = store.topic_ends().get(name, ())
+    again = BacklogReader(settings, lake).from_start(begun_at(declared, starts), topics, now=now)
+    return preview(
+        named[name],
+        level,
+        [status.declaration for status in statuses],
+        again=again,
+        set_aside=set_aside(settings, name),
+        append_only=_append_only(lake, declared) if level is ResetLevel.FULL else (),
+    )
+
+
+def _append_only(lake: Lake, declared: StreamDeclaration) -> list[str]:
+    """Its tables that nobody may take rows from; one that cannot be read, or is not there, is not known to be one."""
+    found = []
+    for output in declared.outputs:
+        try:
+            properties = lake.snapshot(lake.find(output.uri)).metadata.configuration
+        except LakehouseError:
+            continue
+        if properties.get("delta.appendOnly", "").lower() == "true":
+            found.append(output.table)
+    return found

@@ -1,7 +1,7 @@
 """Where a stream begins that is started over from a version, an offset or a time: options for its first start.
 
-Rule: Spark honours such options until a checkpoint has a batch, and never afterwards. So they lie in the new, empty
-checkpoint's folder, and go away with it.
+Rule: Spark honours such options until its checkpoint has a place in the source, and never afterwards. So they lie in
+the new, empty checkpoint's folder, and go away with it.
 """
 
 import json
@@ -15,6 +15,7 @@ from backend.lake.history.history_filter import newest_until
 from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.streams.backlog.positions import KafkaPosition, parse_position
+from backend.streams.checkpoint import read_checkpoint, read_offsets
 from backend.streams.model import InputKind, StreamDeclaration, StreamInput
 
 START = "start.json"
@@ -30,7 +31,7 @@ def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str])
 
     Raises `StreamRefusedError` for what cannot be, or a `LakehouseError` where a table cannot be read.
     """
-    named = {each.name: each for each in declared.inputs}
+    named = {each.name: each for each in declared.inputs if each.has_place}
     given: dict[str, str] = {}
     for where in wheres:
         name, equals, rest = where.partition("=")
@@ -46,13 +47,25 @@ def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str])
 
 def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
     """The declaration with the options of a first start from there."""
-    inputs = (replace(each, options={**each.options, **starts.get(key_of(each), {})}) for each in declared.inputs)
+    inputs = (
+        replace(each, options=begun(each.options, starts.get(key_of(each), {}))) if each.has_place else each
+        for each in declared.inputs
+    )
     return replace(declared, inputs=tuple(inputs))
 
 
+def begun(declared: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:
+    """A reader's options; a start takes the place of where it was declared to begin."""
+    kept = {key: value for key, value in declared.items() if not (start and key.lower().startswith("starting"))}
+    return {**kept, **start}
+
+
 def read_starts(checkpoint: Folder) -> Starts:
-    """Those that a reset left; {} once a batch is planned, or where there are none."""
-    if checkpoint.stat(START) is None or checkpoint.holds("offsets"):
+    """Those that a reset left; {} once a batch has a place in each source, or where there are none."""
+    if checkpoint.stat(START) is None:
+        return {}
+    planned = read_checkpoint(checkpoint).planned
+    if planned and None not in read_offsets(checkpoint, planned[-1]).sources:
         return {}
     found: Starts = json.loads(checkpoint.read(START))
     return found
