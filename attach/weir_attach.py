@@ -48,7 +48,7 @@ def attach(spark: SparkSession, store: str, name: str | None = None) -> Attachme
             known.start()
         return known
     except Exception as exc:  # the application must run as if this line were not there
-        bad_url = isinstance(exc, sa.exc.ArgumentError)  # its words may hold the password
+        bad_url = isinstance(exc, (sa.exc.ArgumentError, ValueError))  # its words may hold the password
         problem = "the store's URL cannot be read" if bad_url else f"{type(exc).__name__}: {exc}"
         log.warning("not attached to Weir: %s", problem)
         return None

@@ -20,7 +20,7 @@ from backend.streams.overrides import limits_of
 from pipelines.sources.base import Inputs, option_texts
 from pipelines.sources.file_columns import BatchFiles, Columns, KeptColumns, NewColumnsError, extended, new_in
 from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import parse_schema
+from pipelines.spark.tables import parse_schema, quoted
 
 Format = Literal["json", "csv", "parquet", "text", "binary"]
 NewColumns = Literal["rescue", "fail", "evolve", "ignore"]
@@ -73,6 +73,9 @@ class FileSource:
 
     def read(self, inputs: Inputs) -> DataFrame:
         columns = self._columns(inputs)
+        if taken := [name for name in columns.all.names if name.lower() in (*_METADATA, RESCUED)]:
+            hint = "it is added to the rows: declare a schema without it"
+            raise SpecError(f"files: {', '.join(taken)} in files of {self.folder}", hint=hint)
         if self.format == "json":
             return self._with_metadata(self._parsed(self._load(inputs, "text", None), columns.known))
         if self.format == "csv":
@@ -83,7 +86,7 @@ class FileSource:
         if self.format == "parquet" and self.new_columns != "ignore":
             inputs.checks.append(partial(self._refuse_new, inputs, columns))
             rescued = [_as_json(columns.others).alias(RESCUED)] * (self.new_columns == "rescue")
-        return self._with_metadata(found.select(*(f"`{name}`" for name in columns.known.names), *rescued, "_metadata"))
+        return self._with_metadata(found.select(*map(quoted, columns.known.names), *rescued, "_metadata"))
 
     def _refuse_new(self, inputs: Inputs, columns: Columns, batch_id: int) -> None:
         """Raises `NewColumnsError` where files of this batch have columns that are not read, and notes them down."""
@@ -106,6 +109,7 @@ class FileSource:
 
     def _load(self, inputs: Inputs, spark_format: str, columns: StructType | None) -> DataFrame:
         csv = {"header": "true", "enforceSchema": "false", "columnNameOfCorruptRecord": RESCUED}
+        csv |= {"columnPruning": "false"}  # else the header is checked for the columns alone that somebody reads
         own = csv if self.format == "csv" else {}
         reader = inputs.session.readStream.format(spark_format).options(**{**own, **self._options(inputs)})
         if columns is not None:
@@ -120,23 +124,24 @@ class FileSource:
         """Lines of JSON as columns, with what does not fit them in `_rescued_data`."""
         with_corrupt = StructType([*columns]).add(_CORRUPT, StringType())
         row = F.from_json("value", with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT})
-        fields = [F.col(f"row.`{name}`").alias(name) for name in columns.names]
+        fields = [F.col(f"row.{quoted(name)}").alias(name) for name in columns.names]
         whole = F.to_json(F.create_map(F.lit(_CORRUPT), F.col("value")))
         objects = list(_objects(columns))
-        rescued = F.when(F.col(f"row.{_CORRUPT}").isNotNull(), whole)
-        if self.new_columns != "ignore":
-            rescued = rescued.when(F.size("new") > 0, self._new(objects))
+        is_corrupt, has_new = F.col(f"row.{_CORRUPT}").isNotNull(), F.size("new") > 0
+        rescued = F.when(is_corrupt, whole)
         parted = lines.where("value <> ''").withColumns({"row": row, "new": F.concat(*(each.new for each in objects))})
+        if self.new_columns == "rescue":
+            rescued = rescued.when(has_new, F.to_json(F.map_concat(*(each.others for each in objects))))
+        elif self.new_columns != "ignore":  # a filter, since Spark prunes a column that nobody reads
+            parted = parted.where(F.when(has_new & ~is_corrupt, self._refused(objects)).otherwise(F.lit(True)))
         return parted.select(*fields, rescued.alias(RESCUED), "_metadata")
 
-    def _new(self, objects: Sequence["_Object"]) -> Column:
-        if self.new_columns == "rescue":
-            return F.to_json(F.map_concat(*(each.others for each in objects)))
+    def _refused(self, objects: Sequence["_Object"]) -> Column:
         hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
         if hint and len(objects) > 1:
             hint += ", but for fields within a column: declare those"
         said = F.concat(F.lit("new columns "), F.array_join("new", ", "), F.lit(f" in files of {self.folder}{hint}"))
-        return F.raise_error(said).cast("string")
+        return F.raise_error(said).cast("boolean")
 
     def _columns(self, inputs: Inputs) -> Columns:
         """Columns as declared, or as found in the files once and kept beside the checkpoint."""
@@ -238,7 +243,7 @@ def _objects(columns: StructType, path: str = "$", prefix: str = "") -> Iterator
 
 def _as_json(columns: StructType) -> Column:
     """The values that are there, as a JSON object; null where none is."""
-    there = [F.col(f"`{name}`") for name in columns.names]
+    there = [F.col(quoted(name)) for name in columns.names]
     if not there:
         return F.lit(None).cast("string")
     return F.when(reduce(or_, (each.isNotNull() for each in there)), F.to_json(F.struct(*there)))

@@ -99,13 +99,15 @@ class KafkaSource:
             return records.withColumn("value", value).select("value", *_beside(records))
         schema = parse_schema(inputs.session, self.schema or "")
         _refuse_names(schema, (*_beside(records), "reason"))
-        judged = _judged(self._texts(records), schema, with_nan=self.avro is not None)
+        judged = _judged(self._texts(records, inputs), schema, with_nan=self.avro is not None)
         return _dead_letters(judged, schema) if self.keeps_dead_letters_of else _rows(judged, schema)
 
-    def _texts(self, records: DataFrame) -> DataFrame:
+    def _texts(self, records: DataFrame, inputs: Inputs) -> DataFrame:
         """With each record as JSON text, and why it has none."""
         if self.avro is None:
             return records.withColumn(_TEXT, F.col("value").cast("string")).withColumn(_PROBLEM, F.lit(None))
+        if inputs.schemas is not None:  # rows that never come: nobody needs the registry's password
+            return records.withColumn(_TEXT, F.lit(None).cast("string")).withColumn(_PROBLEM, F.col(_TEXT))
         decoded = records.withColumn(_PROBLEM, self.avro.decoded(F.col("value")))
         return decoded.withColumn(_TEXT, F.col(f"{_PROBLEM}.json")).withColumn(_PROBLEM, F.col(f"{_PROBLEM}.problem"))
 

@@ -7,10 +7,14 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructType, Times
 from backend.streams.requeue.request import REASON
 from pipelines.declare.expectations import BROKEN
 from pipelines.sinks.base import append_rows
+from pipelines.spark.failures import SpecError
 
 
 def quarantine_schema(rows: StructType) -> StructType:
-    """The row as the function returned it, the rules it breaks, the stream, the batch and when."""
+    """The row as the function returned it, the rules it breaks, the stream, the batch and when; raises `SpecError`
+    where both have a column of one name."""
+    if taken := [name for name in rows.names if name.lower() in REASON]:
+        raise SpecError(f"the function returns {', '.join(taken)}", hint="its quarantine adds it: rename")
     kinds = (ArrayType(StringType()), StringType(), LongType(), TimestampType())
     kept = StructType(list(rows.fields))
     for name, kind in zip(REASON, kinds, strict=True):

@@ -6,7 +6,21 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
-from pipelines import Pipeline, complete, expect, files, fresh, rate, references, table, unique, update, upsert
+from pipelines import (
+    Pipeline,
+    complete,
+    expect,
+    files,
+    fresh,
+    kafka,
+    rate,
+    references,
+    secret,
+    table,
+    unique,
+    update,
+    upsert,
+)
 from pipelines.declare.check import Analysis, columns_problems
 from pipelines.declare.registry import Registry
 from pipelines.spark.tables import create_table, parse_schema
@@ -65,6 +79,29 @@ def test_columns_of_every_table_are_known_and_nothing_is_made(
         "gold_feed": "_change_type,_commit_version,count",
     }
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_weir_adds_are_refused_where_they_would_collide(
+    spark: SparkSession, shop: Pipeline, tmp_path: Path
+) -> None:
+    bad = [expect("priced", "amount > 0", on_violation="quarantine")]
+    shop.streaming_table("silver_orders", source=table("bronze_orders"), expectations=bad)(
+        lambda rows: rows.selectExpr("order_id", "amount", "lsn AS batch_id")
+    )
+    own = files("/no/such", format="json", schema="id STRING, file_name STRING")
+    shop.streaming_table("bronze_names", source=own)(same)
+    assert set(said(analysis(shop, spark, tmp_path))) == {
+        "silver_orders: the function returns batch_id",
+        "bronze_names: files: file_name in files of /no/such",
+    }
+
+
+def test_a_check_asks_for_no_secret(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Pipeline("shop")
+    login = secret("env:WEIR_TEST_NOT_SET")
+    source = kafka("b:9", "t", format="avro", schema="id INT", registry="http://r", registry_login=login)
+    pipeline.streaming_table("bronze_orders", source=source)(same)
+    assert said(analysis(pipeline, spark, tmp_path)) == []
 
 
 def test_every_stream_that_cannot_work_is_told_and_its_readers_are_left_out(
