@@ -24,7 +24,7 @@ from app.ui.version_range import CHOICES, picker
 from app.ui.view.conditions import example_condition
 from app.ui.view.words import markdown_safe, sentence
 from backend.bisect.model import OLDEST, Bisection, BisectProgress, BisectRequest
-from backend.errors import LakehouseError, NothingBrokenError, QueryError
+from backend.errors import NothingBrokenError, QueryError
 
 MOST_CHECKS = 20
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
@@ -105,15 +105,14 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
 
 def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     """Runs it and shows each probe as it ends; then the URL names the two versions that were compared."""
-    box, slot = st.empty(), st.empty()
+
+    def begin() -> Iterator[BisectProgress]:
+        return _shown(context.bisects().over(context.lake(), opened.ref, asked), st.empty())
+
     try:
-        with box.container():
-            steps = _shown(context.bisects().over(context.lake(), opened.ref, asked), slot)
-            last = work.run(steps, key="bisect", tell=view.progress_text)
-    except LakehouseError as exc:
-        work.cancel()
-        box.empty()
-        if isinstance(exc, QueryError) and exc.position is not None:
+        last = work.run(begin, key="bisect", tell=view.progress_text)
+    except QueryError as exc:
+        if exc.position is not None:
             st.code(f"{asked.condition}\n{' ' * exc.position}^", language=None)
         raise
     found = last.result if last else None

@@ -75,10 +75,9 @@ def compare(question: DiffQuestion, slot: DeltaGenerator) -> None:
     _failed().pop(mark, None)
     try:
         with slot:
-            last = work.run(differences.over(context.lake(), question), key="diff", tell=progress_text)
+            last = work.run(lambda: differences.over(context.lake(), question), key="diff", tell=progress_text)
     except LakehouseError as exc:
         _failed()[mark] = exc  # told where it is offered anew, not below a bar that stands still
-        work.cancel()
         st.rerun()
     if last is not None and last.result is not None:
         st.rerun()

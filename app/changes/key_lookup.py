@@ -17,7 +17,6 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.diff.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
 from backend.diff.model import RowChange, VersionDiff
 from backend.diff.values import json_value
-from backend.errors import LakehouseError
 from backend.format import UNKNOWN
 from backend.lake.model import Commit
 
@@ -94,13 +93,8 @@ def _is_small(diff: VersionDiff, versions: Versions) -> bool:
 
 
 def _read(diff: VersionDiff, key: Key, versions: Versions) -> KeyHistory | None:
-    try:
-        ask = whole_life if state.text(state.LIFE) else key_history
-        steps = ask(context.lake(), diff.ref, versions, key)
-        last = work.run(steps, key="key", tell=_progress)
-    except LakehouseError:
-        work.cancel()
-        raise
+    ask = whole_life if state.text(state.LIFE) else key_history
+    last = work.run(lambda: ask(context.lake(), diff.ref, versions, key), key="key", tell=_progress)
     return last.result if last else None
 
 

@@ -89,7 +89,7 @@ def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
             st.caption(words.cost_sentence(size, files))
         return []
     if missing:
-        last = work.run(profiles.over(context.lake(), ref, versions), key="profile", tell=_tell(missing))
+        last = work.run(lambda: profiles.over(context.lake(), ref, versions), key="profile", tell=_tell(missing))
         known = {value.version: value for value in last.values} if last else {}
     for value in known.values():
         if value.problem:

@@ -1,7 +1,7 @@
 """Work that takes a while, on a page: what, how far, and Cancel.
 
 Rule: the script itself waits, so that any click (Cancel, another page, a closed window) ends the work. What was asked
-for is remembered until it is done or cancelled.
+for is remembered until it is done, has failed or was cancelled.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from app import context
 from app.ui.live import live
 from app.ui.view.jobs import job_share, job_words
 from app.ui.view.words import markdown_safe
+from backend.errors import LakehouseError
 from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import Job
 
@@ -38,21 +39,27 @@ def cancel() -> None:
     st.session_state.pop(_ASKED, None)
 
 
-def run(steps: Iterator[Step], *, key: str, tell: Callable[[Step], tuple[float, str]]) -> Step | None:
+def run(begin: Callable[[], Iterator[Step]], *, key: str, tell: Callable[[Step], tuple[float, str]]) -> Step | None:
     """Does the work and shows its progress; returns the last step, None when there was none.
 
-    `tell` gives the share done and the words for a step.
+    `tell` gives the share done and the words for a step. Raises what the work raises: to do it again, ask again.
     """
     slot = st.empty()
     with slot.container(key=f"{key}_work", horizontal=True, vertical_alignment="center"):
         bar = st.progress(0.0, "Starting …", width="stretch")
         st.button("Cancel", key=f"{key}_cancel", icon=":material/cancel:", on_click=cancel)
     last: Step | None = None
-    with closing(cast(_Closable, steps)):
-        for step in steps:
-            share, words = tell(step)
-            bar.progress(min(1.0, max(0.0, share)), words)
-            last = step
+    try:
+        steps = begin()
+        with closing(cast(_Closable, steps)):
+            for step in steps:
+                share, words = tell(step)
+                bar.progress(min(1.0, max(0.0, share)), words)
+                last = step
+    except LakehouseError:
+        cancel()
+        slot.empty()
+        raise
     cancel()
     slot.empty()
     return last

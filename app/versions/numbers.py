@@ -4,7 +4,7 @@ Rule: what is asked for is in the URL. What opens data files or many versions st
 and can be cancelled. A number once computed is shown at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -103,7 +103,7 @@ def _column(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTot
         st.button(f"Read the statistics of {things(len(wanted), 'version')}", key="read_column", type="primary",
                   icon=":material/play_arrow:", on_click=work.ask, args=(name,))  # fmt: skip
     elif len(known) < len(wanted):
-        known = _run(known_of.over(context.lake(), opened.ref, column, wanted), "column") or known
+        known = _run(lambda: known_of.over(context.lake(), opened.ref, column, wanted), "column") or known
     values = [replace(v, value=getattr(v.value, MEASURES[measure]) if v.value is not None else None) for v in known]
     _show(view.value_points(values, totals), totals, _column_number(column, measure), by_time=by_time,
           chosen=(len(wanted), _readable(found)))  # fmt: skip
@@ -156,9 +156,8 @@ def _within(found: RetentionRuns, low: int, high: int) -> int:
 
 def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[VersionValue] | None:
     try:
-        return _run(context.aggregates().over(context.lake(), opened.ref, text, wanted), "sql")
+        return _run(lambda: context.aggregates().over(context.lake(), opened.ref, text, wanted), "sql")
     except QueryError as exc:
-        work.cancel()
         with boundary():
             if exc.position is not None:
                 st.code(f"{text}\n{' ' * exc.position}^", language=None)
@@ -166,13 +165,13 @@ def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[Ve
     return None
 
 
-def _run(steps: Iterator[Progress], key: str) -> Sequence[VersionValue]:
+def _run(begin: Callable[[], Iterator[Progress]], key: str) -> Sequence[VersionValue]:
     def tell(step: Progress) -> tuple[float, str]:
         rows = f" · {step.rows_read:,} rows read" if step.rows_read else ""
         at = "" if step.version is None else f" · now v{step.version}"
         return len(step.values) / max(1, step.total), f"{len(step.values)} of {things(step.total, 'version')}{at}{rows}"
 
-    last = work.run(steps, key=key, tell=tell)
+    last = work.run(begin, key=key, tell=tell)
     return last.values if last else ()
 
 

@@ -154,7 +154,7 @@ def _see_version(ref: TableRef, version: int, sample: int | None) -> None:
         of = min(step.total, sample or step.total)
         return step.checked / max(1, of), f"{step.checked:,} of {things(of, 'file')} · {step.missing:,} missing"
 
-    seen = work.run(context.lake().see_files(ref, version, sample=sample), key="files", tell=tell)
+    seen = work.run(lambda: context.lake().see_files(ref, version, sample=sample), key="files", tell=tell)
     if seen is not None:
         st.session_state.setdefault(_SEEN, {})[ref.uri, version] = seen
         st.rerun()
@@ -165,7 +165,7 @@ def _see_log(ref: TableRef, latest: int) -> None:
         done = step.checked / max(1, step.total)
         return done, f"{step.checked:,} of {things(step.total, 'file')} of every version · {step.missing:,} missing"
 
-    seen = work.run(context.lake().see_log(ref), key="log", tell=tell)
+    seen = work.run(lambda: context.lake().see_log(ref), key="log", tell=tell)
     if seen is not None and seen.is_done:
         st.session_state.setdefault(_LOG, {})[ref.uri, latest] = seen
         st.rerun()

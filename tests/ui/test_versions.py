@@ -1,11 +1,16 @@
 """Versions: the strip, the answers for one version, files looked for on request, numbers over versions."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
+from backend.errors import StorageError
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
+from backend.lake.retention.file_check import LogSeen
 from tests import builders
 from tests.ui.frames import frame_with, titles
 from tests.ui.opened import again, home, open_page, words
@@ -104,6 +109,24 @@ def test_a_broken_newest_commit_leaves_the_versions_before_it(orders: Path) -> N
 def test_the_changes_since_a_version_are_a_link(orders: Path) -> None:
     links = {link.label: link.proto.query_string for link in open_page("versions", table="orders", at=1).main.page_link}
     assert "from=1" in links["Changes from v1 to v3"] and "to=3" in links["Changes from v1 to v3"]
+
+
+def test_a_look_that_failed_is_offered_again_and_begins_at_a_click_alone(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[TableRef] = []
+
+    def down(_: Lake, ref: TableRef) -> Iterator[LogSeen]:
+        looks.append(ref)
+        raise StorageError("the storage did not answer", hint="try again")
+
+    monkeypatch.setattr(Lake, "see_log", down)
+    app = open_page("versions", table="orders")
+    app.button(key="look_all").click()
+    assert "The storage did not answer" in words(again(app))
+    assert not again(app).error and len(looks) == 1
+    app.button(key="look_all").click()
+    assert "The storage did not answer" in words(again(app)) and len(looks) == 2
 
 
 def test_a_broken_table_is_an_answer(home: Path) -> None:
