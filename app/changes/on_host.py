@@ -29,8 +29,13 @@ LABEL = "Compare on the stream host"
 
 def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
     """The answer that a host found; of a job that was ended, what it had found; else None."""
-    if part.plan.method in _NO_JOB:
-        return part.outline
+    found = part.outline if part.plan.method in _NO_JOB else _found(question)
+    if found is not None and found.partial is None:
+        st.session_state.pop(_ASKED, None)  # this click asks nothing else later
+    return found
+
+
+def _found(question: DiffQuestion) -> VersionDiff | None:
     try:
         job = _job(question)
         return context.diff_jobs().answer(question, job) if job and job.result_uri else None
@@ -40,6 +45,7 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
 
 def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> None:
     """Draws the job that runs, or the button that starts one; `found` is what an ended one had found."""
+    asked = st.session_state.pop(_ASKED, False)
     with slot:
         try:
             job = _job(question)
@@ -47,7 +53,7 @@ def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot
             show(exc)
             return
         if job is None or job.state.is_over:
-            _offer(question, part, job, found)
+            _offer(question, part, job, found, asked=asked)
         else:
             note = "The job goes on when you leave this page; its answer is kept for everyone who asks the same."
             follow_job(job.job_id, page="the Changes page", note=note)
@@ -85,7 +91,9 @@ def _job(question: DiffQuestion) -> Job | None:
     return context.store().jobs.find(wanted.fingerprint)
 
 
-def _offer(question: DiffQuestion, part: LogPart, before: Job | None, found: VersionDiff | None) -> None:
+def _offer(
+    question: DiffQuestion, part: LogPart, before: Job | None, found: VersionDiff | None, *, asked: bool
+) -> None:
     why = _why_not()
     with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
         label = LABEL if before is None else "Compare again on the stream host"
@@ -93,7 +101,7 @@ def _offer(question: DiffQuestion, part: LogPart, before: Job | None, found: Ver
         st.caption(markdown_safe(sentence(why)) if why else cost_words(part))
     if before is not None:
         _say_end(before, found)
-    if why is None and (clicked or st.session_state.pop(_ASKED, False)):
+    if why is None and (clicked or asked):
         wanted = context.diff_jobs().request(question, actor=context.actor(), reason="asked for on the Changes page")
         gone = before.job_id if before and before.state is JobState.DONE else None
         context.store().jobs.submit(wanted, now=context.now(), instead_of=gone)

@@ -181,6 +181,31 @@ def test_what_a_job_had_found_when_it_was_ended_is_shown_as_that(world: World, s
     assert app.button(key="cancel_job") and "so far" not in words(app)
 
 
+def test_a_job_that_a_second_viewer_joined_is_not_begun_anew_when_it_is_cancelled(world: World) -> None:
+    asked(world)
+    job = world.job()
+    world.run(job)
+    app = open_page("changes", **LINK)
+    app.button(key="to_host").click()
+    app = again(app)
+    world.store.jobs.cancel(job.job_id, actor="ann", reason="enough", now=datetime.now(UTC))
+    world.run(job, JobEnd(JobState.CANCELLED))
+    app = again(app)
+    assert "Cancelled: no row was compared." in words(app) and world.store.jobs.unfinished() == []
+
+
+def test_an_answer_that_was_there_already_has_no_other_question_asked(world: World) -> None:
+    asked(world)
+    job = world.job()
+    world.run(job, world.result(job))
+    app = open_page("changes", **LINK)
+    app.button(key="to_host").click()
+    app = again(app)
+    assert metrics(app)["Updated (net)"] == "1"
+    app.text_input(key="rows_where").set_value("order_id = 2")
+    assert again(app).button(key="start_job") and world.store.jobs.unfinished() == []
+
+
 def test_a_result_that_is_gone_is_computed_again(world: World) -> None:
     asked(world)
     first = world.job()
