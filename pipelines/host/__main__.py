@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -112,9 +112,13 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
         code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s, metrics=metrics).run()
         deadline = time.monotonic() + SHUTDOWN_LIMIT_S
-    jobs.stop(JOBS_LIMIT_S)
-    _close(host, runtime, writer, limit_s=deadline - time.monotonic())
-    store.close()
+    close(
+        lambda: jobs.stop(JOBS_LIMIT_S),
+        lambda: host.shut_down(deadline - time.monotonic()),
+        writer.close,
+        runtime.close,
+        store.close,
+    )
     return code
 
 
@@ -151,14 +155,16 @@ def _beating(store: ControlStore, heartbeat: HostHeartbeat, clock: StoreClock, *
         thread.join()
 
 
-def _close(host: StreamHost, runtime: Runtime, writer: ProgressWriter, *, limit_s: float) -> None:
+def close(*steps: Callable[[], object]) -> None:
+    """One after the other; one that fails keeps none from the next, for the JVM may be dead."""
     log.info("host_stopping")
-    try:
-        host.shut_down(limit_s)
-        writer.close()
-        runtime.close()
-    except LakehouseError as exc:
-        log.warning("host_close_failed", error=exc.message)
+    for step in steps:
+        try:
+            step()
+        except LakehouseError as exc:
+            log.warning("host_close_failed", error=exc.message)
+        except Exception:  # py4j raises many kinds
+            log.exception("host_close_failed")
     log.info("host_stopped")
 
 

@@ -106,7 +106,7 @@ class StreamHost:
         self._carry_out(plan(desired, self._observed, live, host), desired)
 
     def shut_down(self, limit_s: float) -> None:
-        """Stops every stream within the limit, and gives each one's lease back as soon as it rests. Desired states stay,
+        """Stops every stream within the limit, and gives its lease back as soon as it rests. Desired states stay,
         so that the next host resumes."""
         self._quietly(lambda: self.store.beat(replace(self.heartbeat, beat_at=self.clock())))  # it takes none any more
         deadline, patience_s = self.elapsed() + limit_s, max(0.0, limit_s - CUT_S)

@@ -17,6 +17,8 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.model import StreamDeclaration, StreamState
 from backend.streams.status import statuses
+from pipelines.host.__main__ import close
+from pipelines.host.listener import ProgressWriter
 from pipelines.host.loop import Loop
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import RAN_OUT
@@ -24,6 +26,7 @@ from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
 from pipelines.spark.failures import SparkLostError, StreamStartError
 from pipelines.spark.runtime import QueryFailure, QueryState, RunningQuery
 from tests.processes import wait_until
+from tests.unit.test_listener import event
 
 TTL_S = 2.0
 NAMES = ("bronze", "silver", "gold")
@@ -72,6 +75,8 @@ class Runner:
         self._end(name)
 
     def _end(self, name: str) -> None:
+        if self.lost:
+            raise SparkLostError("gone")
         self.active.pop(name, None)  # so it says at once, though a batch may go on
         if name in self.hanging:
             raise StreamError(f"stream {name} cannot be stopped")
@@ -556,3 +561,16 @@ def test_a_dead_jvm_ends_the_process_with_an_error(store: ControlStore) -> None:
     runner.lost = True
     assert Loop(host, threading.Event(), interval_s=0.01).run() == 1
     assert StreamState.FAILED not in {seen.state for seen in store.observed().values()}
+
+
+def test_after_a_dead_jvm_the_progress_that_was_told_is_written(store: ControlStore) -> None:
+    runner, writer = Runner(), ProgressWriter(store)
+    host = host_on(store, runner)
+    tick_until(host, all_running(store))
+    runner.lost = True
+    writer.start()
+    writer.put(event(7, name="gold"))
+    with capture_logs() as lines:
+        close(lambda: host.shut_down(5), writer.close, lambda: [][0])
+    assert store.latest_progress()["gold"].batch_id == 7
+    assert said(lines, "host_") == ["host_stopping", "host_close_failed", "host_close_failed", "host_stopped"]
