@@ -54,21 +54,23 @@ FIGURES = {
 
 
 def history_finding(totals: Sequence[VersionTotals], figure: Figure) -> str:
-    """The figure's title: "Rows grew from 37,000 to 38,200 over 131 versions"."""
-    known = [value for value in (_value(item, figure) for item in totals) if value is not None]
+    """The figure's title: "Rows grew from 37,000 to 38,200 over 131 versions". Where not all are known it names the
+    ends of those that are."""
+    known = [(item.version, value) for item in totals if (value := _value(item, figure)) is not None]
     if not known:
         return f"{figure.title}: not known, files lack statistics" if totals else f"{figure.title}: no version to show"
-    first, last = figure.text(known[0]), figure.text(known[-1])
-    span = f"over {things(len(totals), 'version')}"
+    (first_version, first), (last_version, last) = known[0], known[-1]
     if len(known) == 1:
-        return f"{figure.title}: {last} at v{totals[-1].version}"
-    if known[-1] == known[0]:
-        return (
-            f"{figure.title} stayed at {last} {span}"
-            if len(set(known)) == 1
-            else f"{figure.title}: {last} again {span}"
-        )
-    return f"{figure.title} {'grew' if known[-1] > known[0] else 'fell'} from {first} to {last} {span}"
+        return f"{figure.title}: {figure.text(last)} at v{last_version}"
+    ends = f", v{first_version} to v{last_version}" if len(known) < len(totals) else ""
+    span = f"over {things(len(known), 'version')}{ends}"
+    if all(value == first for _, value in known):
+        return f"{figure.title} stayed at {figure.text(last)} {span}"
+    if last == first:
+        return f"{figure.title}: {figure.text(last)} again {span}"
+    return (
+        f"{figure.title} {'grew' if last > first else 'fell'} from {figure.text(first)} to {figure.text(last)} {span}"
+    )
 
 
 def history_figure(

@@ -77,12 +77,12 @@ def _with_trend(figure: KeyFigure, found: Trend, field: str) -> KeyFigure:
 
 def trend(timeline: Timeline, figure: str, now: datetime) -> Trend:
     """`figure` is a field of `VersionTotals`: num_rows, num_files, size_bytes or small_files."""
-    known = [(totals, getattr(totals, figure)) for totals in timeline.totals if getattr(totals, figure) is not None]
+    values: list[int | None] = [getattr(totals, figure) for totals in timeline.totals]
+    known = [value for value in values if value is not None]
     step = max(1, -(-len(known) // SPARK_POINTS))
-    points = tuple(value for _, value in reversed(known[::-1][::step]))
-    before = _a_day_before([totals for totals, _ in known], now)
-    change = known[-1][1] - getattr(before, figure) if before and known else None
-    return Trend(points, change)
+    before = _a_day_before(timeline.totals, now)
+    then, last = getattr(before, figure, None), values[-1] if values else None
+    return Trend(tuple(reversed(known[::-1][::step])), None if then is None or last is None else last - then)
 
 
 def _a_day_before(totals: Sequence[VersionTotals], now: datetime) -> VersionTotals | None:

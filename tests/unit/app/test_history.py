@@ -38,6 +38,17 @@ def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
     assert "9,000 versions thinned" in history_figure.drawn_sentence(timeline)
 
 
+def test_the_finding_names_the_versions_whose_rows_are_known() -> None:
+    def said(*counts: int | None) -> str:
+        found = [VersionTotals(v, NOW, "WRITE", 1, 9, count, 0) for v, count in enumerate(counts)]
+        return history_figure.history_finding(found, history_figure.FIGURES["Rows"])
+
+    assert said(0, None) == "Rows: 0 at v0"
+    assert said(0, 100, 150, None) == "Rows grew from 0 to 150 over 3 versions, v0 to v2"
+    assert said(None, 7, 9, 7) == "Rows: 7 again over 3 versions, v1 to v3"
+    assert said(7, 7) == "Rows stayed at 7 over 2 versions"
+
+
 def test_a_figure_is_built_once_for_the_same_versions() -> None:
     rows = history_figure.FIGURES["Rows"]
     first = history_figure.history_figure(Timeline(totals(60), 0), rows)

@@ -19,6 +19,17 @@ def test_the_trend_compares_with_a_day_before() -> None:
     assert table.trend(Timeline((new,), 1), "num_rows", NOW).change is None
 
 
+def test_where_rows_are_not_known_now_or_a_day_before_no_change_is_told() -> None:
+    def rows(*counts: int | None) -> int | None:
+        hours = (40, 30, 0)
+        found = [VersionTotals(v, NOW - timedelta(hours=hours[v]), "WRITE", 1, 9, n, 0) for v, n in enumerate(counts)]
+        return table.trend(Timeline(tuple(found), 0), "num_rows", NOW).change
+
+    assert rows(5, 5, 55) == 50
+    assert rows(5, 55, None) is None
+    assert rows(5, None, 55) is None
+
+
 def test_figures_say_what_changed_with_a_sign_that_streamlit_reads() -> None:
     old = VersionTotals(0, NOW - timedelta(hours=30), "WRITE", 9, 10, 5, 0)
     new = VersionTotals(1, NOW, "WRITE", 2, 2_000_010, 5, 0)
