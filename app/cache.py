@@ -198,11 +198,18 @@ def _stream_points(
     since = _now - timedelta(seconds=window_s)
     if grain_s is None:
         events = context.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
-        if len(events) < MOST_EVENTS:
+        if len(events) < MOST_EVENTS and not _are_more(name, since, events[0].progressed_at if events else _now):
             return points_of(events, trigger_interval_ms=trigger_interval_ms)
         grain_s = MINUTE_S  # what was read is not all
     found = context.store().rollups(name, grain_s=grain_s, since=since)
     return points_over(found, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
+
+
+def _are_more(name: str, since: datetime, first_at: datetime) -> bool:
+    """Whether batches of the window began before the first one that is kept: `store.progress_max_rows` has a limit."""
+    if first_at - since < timedelta(seconds=MINUTE_S):
+        return False
+    return any(each.first_at < first_at for each in context.store().rollups(name, grain_s=MINUTE_S, since=since))
 
 
 def stream_lags(stream: StreamDeclaration, points: Points, window_s: int) -> tuple[Lag, ...]:

@@ -157,6 +157,17 @@ def test_a_day_is_drawn_by_the_minute_where_its_batches_are_gone(
     assert "from sums kept per minute." in said
 
 
+def test_a_day_is_whole_though_too_many_batches_came_to_keep_them_all(
+    store: ControlStore, now: datetime, month: list[Progress]
+) -> None:
+    day = [each for each in month if each.progressed_at > now - timedelta(days=1)]
+    store.roll_up(store.not_rolled_up())
+    store.prune_progress(before=now - timedelta(days=7), keep=3)
+    assert 0 < len(store.progress(NAME, since=now - timedelta(days=1))) < len(day)
+    app = open_page("stream", stream=NAME, window="24 h")
+    assert f"{len(day)} batches in the last 24 h. Each point is the mean of a batch over 5 min" in words(app)
+
+
 @pytest.mark.parametrize("window_s", [7 * 86_400, 30 * 86_400])
 def test_a_long_window_opens_in_half_a_second(store: ControlStore, home: Path, now: datetime, window_s: int) -> None:
     """A batch every ten seconds, for a month: reading, adding up, and all its charts."""
