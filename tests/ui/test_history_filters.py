@@ -89,9 +89,10 @@ def test_what_nobody_did_is_an_answer_and_can_be_cleared(mixed: Path) -> None:
     assert "user" not in app.query_params and len(listed(app)) == 100
 
 
-def test_a_time_that_is_none_is_an_error_with_a_hint(mixed: Path) -> None:
-    app = open_page("history", table="mixed", since="yesteryear")
-    assert "yesteryear" in app.error[0].value and "24 h" in app.error[0].value
+@pytest.mark.parametrize(("limit", "text"), [("since", "yesteryear"), ("since", "200000 w"), ("until", "900000 d")])
+def test_a_time_that_is_none_is_an_error_with_a_hint(mixed: Path, limit: str, text: str) -> None:
+    app = open_page("history", table="mixed", **{limit: text})
+    assert text in plain(app.error[0].value) and "24 h" in app.error[0].value
 
 
 def test_the_newest_page_alone_is_read_without_a_filter(mixed: Path) -> None:

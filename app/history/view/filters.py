@@ -38,9 +38,9 @@ def moment_of(text: str | None, now: datetime, *, end_of_day: bool) -> datetime 
     if not words:
         return None
     age = _AGE.match(words)
-    if age:
-        return now - timedelta(seconds=float(age[1]) * _SECONDS[age[2].lower()])
     try:
+        if age:
+            return now - timedelta(seconds=float(age[1]) * _SECONDS[age[2].lower()])
         moment = datetime.fromisoformat(words)
         if end_of_day and len(words) <= len("2026-11-20"):
             moment += timedelta(days=1, microseconds=-1)
