@@ -35,13 +35,15 @@ def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> list[Key
     """Tables, rows, files, size and running streams."""
     running = sum(status.state is StreamState.RUNNING for status in streams)
     readable = totals.num_tables - totals.unreadable
-    rows_help = f"{count_exact(totals.num_rows)} rows."
+    rows_help = [] if totals.num_rows is None else [f"{count_exact(totals.num_rows)} rows."]
     if totals.rows_unknown_in:
-        rows_help += f" Unknown in {things(totals.rows_unknown_in, 'table')} whose files lack statistics."
+        rows_help.append(f"Unknown in {things(totals.rows_unknown_in, 'table')} whose files lack statistics.")
     size_help = f"{bytes_exact(totals.size_bytes)} in data files of the latest versions."
     return [
         KeyFigure("Tables", count_text(totals.num_tables), f"{count_exact(readable)} can be read."),
-        KeyFigure("Rows", count_text(totals.num_rows) if readable else UNKNOWN, rows_help),
+        KeyFigure(
+            "Rows", count_text(totals.num_rows) if readable else UNKNOWN, " ".join(rows_help) or "No table can be read."
+        ),
         KeyFigure("Files", count_text(totals.num_files), f"{percent(totals.small_share)} of them are small."),
         KeyFigure("Size", bytes_text(totals.size_bytes), size_help),
         KeyFigure(

@@ -162,11 +162,11 @@ class LakeReader:
 
 @dataclass(frozen=True, slots=True)
 class LakeTotals:
-    """The whole lake in figures. `num_rows` counts only tables that know their rows."""
+    """The whole lake in figures. `num_rows` counts only tables that know their rows; None where none does."""
 
     num_tables: int
     unreadable: int
-    num_rows: int
+    num_rows: int | None
     rows_unknown_in: int
     num_files: int
     size_bytes: int
@@ -181,11 +181,12 @@ def lake_totals(tables: Iterable[Table]) -> LakeTotals:
     """Adds up what the cards know."""
     found = list(tables)
     cards = [table for table in found if isinstance(table, TableCard)]
+    known = [card.num_rows for card in cards if card.num_rows is not None]
     return LakeTotals(
         num_tables=len(found),
         unreadable=len(found) - len(cards),
-        num_rows=sum(card.num_rows or 0 for card in cards),
-        rows_unknown_in=sum(card.num_rows is None for card in cards),
+        num_rows=sum(known) if known or not found else None,
+        rows_unknown_in=len(cards) - len(known),
         num_files=sum(card.num_files for card in cards),
         size_bytes=sum(card.size_bytes for card in cards),
         small_files=sum(card.small_files for card in cards),
@@ -194,8 +195,8 @@ def lake_totals(tables: Iterable[Table]) -> LakeTotals:
 
 def totals_sentence(totals: LakeTotals) -> str:
     """ "7 tables · 1.2 M rows · 1,204 files · 38.2 MB · 92 % small files"."""
-    rows = f"{count_text(totals.num_rows)} rows"
-    if totals.rows_unknown_in:
+    rows = "rows unknown" if totals.num_rows is None else f"{count_text(totals.num_rows)} rows"
+    if totals.rows_unknown_in and totals.num_rows is not None:
         rows = f"{rows} (unknown in {things(totals.rows_unknown_in, 'table')})"
     parts = [things(totals.num_tables, "table"), rows, things(totals.num_files, "file"), bytes_text(totals.size_bytes)]
     if totals.small_files:

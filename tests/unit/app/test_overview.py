@@ -21,6 +21,13 @@ def test_totals_say_what_they_could_not_count() -> None:
     assert text == "3 tables · 50 rows (unknown in 1 table) · 20 files · 2 kB · 45 % small files · 1 unreadable"
 
 
+def test_rows_that_no_table_knows_are_unknown_and_not_nothing() -> None:
+    totals = lake_totals([TableCard(REF, 3, 10, 1000, None, 0, NOW, "WRITE")] * 3)
+    assert totals_sentence(totals) == "3 tables · rows unknown · 30 files · 3 kB"
+    rows = next(figure for figure in overview.key_figures(totals, []) if figure.label == "Rows")
+    assert (rows.value, rows.help) == ("–", "Unknown in 3 tables whose files lack statistics.")
+
+
 def test_tables_stand_in_the_order_of_the_medallion_and_the_broken_among_them() -> None:
     def named(name: str, layer: str | None) -> UnreadableTable:
         return UnreadableTable(TableRef(f"/{name}", name, "/", layer), "no", "")
@@ -86,4 +93,5 @@ def test_figures_of_a_lake_that_no_one_can_read_are_dashes_and_no_zeros() -> Non
     broken = UnreadableTable(REF, "cut off", "restore it")
     figures = {figure.label: figure for figure in overview.key_figures(lake_totals([broken]), [])}
     assert (figures["Tables"].value, figures["Tables"].help) == ("1", "0 can be read.")
-    assert (figures["Rows"].value, figures["Streams running"].value) == ("–", "–")
+    assert (figures["Rows"].value, figures["Rows"].help) == ("–", "No table can be read.")
+    assert figures["Streams running"].value == "–"
