@@ -163,9 +163,8 @@ def _send(action: Action, names: Sequence[str], reason: str, overrides: Mapping[
         return
     said: list[str] = st.session_state.setdefault(_SAID, [])
     try:
-        context.store().request_all(
-            names, action, reason=reason, actor=context.actor(), now=context.now(), overrides=overrides
-        )
+        store = context.store()
+        store.request_all(names, action, reason=reason, actor=context.actor(), now=store.now(), overrides=overrides)
     except LakehouseError as exc:
         errors.show(exc)
         return

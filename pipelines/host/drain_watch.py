@@ -10,7 +10,8 @@ from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import Desired, DesiredState, TopicEnds
+from backend.streams.model import Desired, DesiredState, StreamDeclaration, TopicEnds
+from pipelines.host.fleet import utc_now
 from pipelines.host.rounds import Rounds
 
 EVERY_S = 1.0
@@ -30,7 +31,7 @@ class DrainWatch:
         self._store, self._idle_at, self._clock = store, idle_at, clock
         self._backlogs = BacklogReader(settings, lake, keep_s=0)
         self._marks: dict[tuple[str, str, datetime], TopicEnds] = {}
-        self._read: dict[str, datetime] = {}
+        self._read: dict[str, datetime | None] = {}
         self._rounds = Rounds("drain-watch", self.look, every_s=EVERY_S, failed="drain_not_judged")
 
     def start(self) -> None:
@@ -41,8 +42,7 @@ class DrainWatch:
 
     def read_until(self, name: str) -> datetime | None:
         """What the stream's sources took in before this moment has been read; None where nobody knows."""
-        found = [each for each in (self._idle_at(name), self._read.get(name)) if each is not None]
-        return max(found, default=None)
+        return self._read.get(name)
 
     def look(self) -> None:
         """One round over the streams that drain; raises `StoreError`."""
@@ -51,15 +51,27 @@ class DrainWatch:
         if not wanted:
             return
         declared, topics = self._store.declarations(), self._store.topic_ends()
-        for name in wanted.keys() & declared.keys():
-            ends = self._marked(wanted[name], topics.get(name, ()))
-            until = self._backlogs.read(declared[name], (), ends, now=self._clock()).read_until
-            if until is not None:
-                self._read[name] = until
+        self._read = {
+            name: self._until(wanted[name], declared[name], topics.get(name, ()))
+            for name in wanted.keys() & declared.keys()
+        }
+
+    def _until(self, wanted: Desired, declared: StreamDeclaration, heard: Sequence[TopicEnds]) -> datetime | None:
+        waits = self._backlogs.read(declared, (), self._marked(wanted, heard), now=self._clock())
+        if waits.read_until is None and waits.is_caught_up is None:
+            return self._idle(wanted.name)
+        return waits.read_until  # also where Spark is idle: it leaves records to wait (`minOffsetsPerTrigger`)
+
+    def _idle(self, name: str) -> datetime | None:
+        """By the store's clock, as requests are; Spark tells it by this machine's."""
+        at = self._idle_at(name)
+        return at and at + (self._clock() - utc_now())
 
     def _marked(self, wanted: Desired, heard: Sequence[TopicEnds]) -> list[TopicEnds]:
-        """The ends that the broker first told after the request: a topic that goes on growing has newer ones."""
-        for each in heard:
+        """The ends that the broker first told after the request: a topic that goes on growing has newer ones. Before
+        that, what it told last."""
+        keys = {(wanted.name, each.source, wanted.requested_at): each for each in heard}
+        for key, each in keys.items():
             if each.at > wanted.requested_at and not each.problem:
-                self._marks.setdefault((wanted.name, each.source, wanted.requested_at), each)
-        return [ends for key, ends in self._marks.items() if (key[0], key[2]) == (wanted.name, wanted.requested_at)]
+                self._marks.setdefault(key, each)
+        return [self._marks.get(key, each) for key, each in keys.items()]

@@ -12,6 +12,7 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 from streamlit.testing.v1 import AppTest
 
+from app import context
 from backend.format import utc_text
 from backend.streams import faults
 from backend.streams.model import DesiredState, InputKind, StreamFailure, StreamInput, StreamState
@@ -372,8 +373,9 @@ def test_served_beyond_loopback_without_a_login_nobody_acts(store, now, monkeypa
     assert "read-only" in words(app)
 
 
-def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime) -> None:
+def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime, monkeypatch) -> None:
     stream_store.flowing(store, NAME, now)
+    monkeypatch.setattr(context, "now", lambda: now + timedelta(hours=1))  # a host compares that with the store's clock
     app = open_page("stream", stream=NAME)
     app.button(key="one_stop").click()
     again(app)
@@ -383,6 +385,7 @@ def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime) -> None
     again(app)
 
     assert store.desired()[NAME].state is DesiredState.DRAINED
+    assert abs(store.desired()[NAME].requested_at - store.now()) < timedelta(minutes=5)
     assert "it stops once it has read what was there " in words(app)
     assert ":gray-badge[:material/hourglass_bottom: Drained]" in words(app)
     assert not app.button(key="one_stop").disabled, "nobody has to wait for it"

@@ -20,6 +20,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from app.cli import main
+from app.cli.streams import acts
 from app.cli.tables.lake import services
 from backend.diff.model import DiffMethod
 from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
@@ -506,8 +507,13 @@ def test_a_stream_that_does_not_run_has_no_rate_and_its_last_is_said(weir: Weir,
     assert "2.5 rows/s" not in weir("streams").out
 
 
-def test_an_act_carries_who_and_why_into_the_audit_trail(weir: Weir, store: ControlStore) -> None:
-    answer = weir("stop", "flows", "--reason", "a test", "--json")
+def test_an_act_carries_who_and_why_into_the_audit_trail(
+    weir: Weir, store: ControlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as clock:
+        clock.setattr(acts, "now", lambda: datetime.now(UTC) - timedelta(seconds=10))
+        answer = weir("stop", "flows", "--reason", "a test", "--json")
+    assert datetime.now(UTC) - store.desired()["flows"].requested_at < timedelta(seconds=10), "by the store's clock"
     assert (answer.code, answer.document["desired"], answer.document["host_alive"]) == (0, "STOPPED", True)
     assert store.desired()["flows"].state is DesiredState.STOPPED
     entry = store.audit_entries(subject="flows")[0]

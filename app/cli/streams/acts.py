@@ -51,7 +51,7 @@ def request(action: Action, selection: Selection, reason: str, change: Change, *
         names = [each.declaration.name for each in plan.asked]
         settings_of = _settings(store, settings, plan, change)
         overrides = {each.declaration.name: after for each in plan.asked if (after := change.of(each)) is not None}
-        wishes = store.request_all(names, action, reason=reason, actor=actor(), now=now(), overrides=overrides)
+        wishes = store.request_all(names, action, reason=reason, actor=actor(), now=store.now(), overrides=overrides)
         alive = is_host_alive(store.hosts(now=now()), settings)
     if as_json:
         told = [_wish(wish, found.get(wish.name), settings_of[wish.name], alive=alive) for wish in wishes]
