@@ -12,6 +12,7 @@ from app.ui import figures, lists
 from app.ui.badges import state_mark
 from app.ui.frame import OpenTable
 from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
+from app.ui.waiting import spinner
 from backend.format import ago_short, moment_help
 from backend.lake.history.rhythm import rhythm
 from backend.lake.table.properties import ownership
@@ -25,7 +26,10 @@ def key_figures(opened: OpenTable) -> None:
     snapshot, version = opened.snapshot, opened.snapshot.version
     commits = context.lake().history(opened.ref, limit=1, starting_version=version, ending_version=version)
     small_files = cache.distribution(snapshot).small_files
-    timeline = context.lake().timeline(opened.ref) if opened.is_latest else None
+    timeline = None
+    if opened.is_latest:
+        with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
+            timeline = context.lake().timeline(opened.ref)
     committed = KeyFigure(
         "Last commit" if opened.is_latest else "Committed",
         ago_short(snapshot.committed_at, context.now()),

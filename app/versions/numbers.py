@@ -58,7 +58,7 @@ def numbers(opened: OpenTable, found: RetentionRuns) -> None:
 def _totals(opened: OpenTable) -> Sequence[VersionTotals]:
     """The timeline's versions; a broken one is said once and hides nothing else."""
     try:
-        with spinner("Reading the timeline …", of=f"timeline {opened.ref.uri}"):
+        with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
             return context.lake().timeline(opened.ref).totals
     except LakehouseError as exc:
         st.warning(markdown_safe(sentence(exc.message)), icon=":material/warning:")

@@ -1,5 +1,7 @@
 """Summary: key figures, who writes, schema, rows at any version."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests import builders
@@ -27,6 +30,21 @@ def test_the_summary_answers_how_big_and_who(orders: Path) -> None:
     found = metrics(app)
     assert found["Rows"] == "4" and found["Files"] == "2" and "Last commit" in found
     assert "Last 4 commits by delta-rs" in words(app)
+
+
+def test_the_summary_says_that_it_reads_every_version(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    @contextmanager
+    def spinner(words: str, **_: bool) -> Iterator[None]:
+        said.append(words)
+        yield
+
+    monkeypatch.setattr(st, "spinner", spinner)
+    open_page("table", table="silver/orders", version=1)
+    assert "Reading every version …" not in said
+    open_page("table", table="silver/orders")
+    assert "Reading every version …" in said
 
 
 def test_the_summary_says_what_it_is_how_it_grew_and_how_often(home: Path) -> None:
