@@ -73,7 +73,7 @@ def _write_parted(batch: DataFrame, stream: StreamSpec, target: Target) -> None:
         return
     broken = breaks_any(names(stream.expectations, OnViolation.QUARANTINE))
     good, bad = batch.agg(F.count_if(~broken), F.count_if(broken)).first() or (0, 0)
-    if good:
+    if good or stream.sink.output_mode == "complete":  # else that one keeps what was
         write_rows(batch.where(~broken).drop(BROKEN), stream, target)
     if bad:
         uri = target.uris[stream.quarantine.name]

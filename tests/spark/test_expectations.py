@@ -1,10 +1,15 @@
 """What each policy does with a row that breaks its constraint, and that nothing is silently let through."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from backend.settings import load_settings
+from pipelines import Pipeline, complete, expect, table
 from pipelines.declare.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge
+from tests.spark.lakes import open_lake
 
 pytestmark = pytest.mark.spark
 
@@ -50,3 +55,27 @@ def test_fail_lets_good_rows_pass(amounts: DataFrame) -> None:
 
 def test_without_expectations_nothing_is_added(amounts: DataFrame) -> None:
     assert judge(amounts, ()).columns == ["id", "amount"]
+
+
+def test_a_table_that_is_replaced_holds_no_older_result_when_every_row_is_set_apart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = str(tmp_path / "lake" / "bronze" / "clicks")
+    counts = Pipeline("counts")
+
+    def counted(clicks: DataFrame) -> DataFrame:
+        return clicks.groupBy("page").count()
+
+    few = expect("few", "count < 3", on_violation="quarantine")
+    declare = counts.streaming_table(
+        "gold_counts", source=table(source), sink=complete(), expectations=[few], trigger="available now"
+    )
+    spark.createDataFrame([("a",)], "page STRING").write.format("delta").save(source)
+    declare(counted)
+    lake = open_lake(load_settings(home=tmp_path), *counts.streams)
+    lake.process("gold_counts")
+    assert [row.asDict() for row in lake.rows("gold/gold_counts")] == [{"page": "a", "count": 1}]
+    spark.createDataFrame([("a",)] * 2, "page STRING").write.format("delta").mode("append").save(source)
+    lake.process("gold_counts")
+    assert lake.rows("gold/gold_counts") == []
+    assert [row["count"] for row in lake.rows("gold/gold_counts_quarantine")] == [3]
