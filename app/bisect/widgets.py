@@ -6,7 +6,7 @@ mark of what was asked, so a changed form or another table runs nothing. A finis
 
 import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import streamlit as st
@@ -154,7 +154,7 @@ def result(opened: OpenTable, found: Bisection) -> None:
     st.markdown("\n".join(f"- {markdown_safe(each)}" for each in said))
     st.caption(markdown_safe(sentence(f"`{one_line(found.condition)}`: {means_text(by_row=found.by_row)}")))
     if found.culprit is None:
-        _candidates(found)
+        _candidates(found, streams)
     if found.examples.rows:
         st.markdown(f"**Rows of v{found.bad_seen} that violate it** · the first {len(found.examples.rows)}")
         right = {name: st.column_config.Column(alignment="right") for name in view.number_columns(found.examples)}
@@ -177,10 +177,10 @@ def _links(opened: OpenTable, found: Bisection) -> None:
         )
 
 
-def _candidates(found: Bisection) -> None:
+def _candidates(found: Bisection, streams: Mapping[str, str]) -> None:
     st.markdown("**Commits that may be it**, newest first")
     lines = [
-        f"- v{commit.version}: {markdown_safe(commit_text(commit, {}))}"
+        f"- v{commit.version}: {markdown_safe(commit_text(commit, streams))}"
         for commit in sorted(found.commits, key=lambda each: -each.version)[:20]
     ]
     more = len(found.candidates) - len(lines)

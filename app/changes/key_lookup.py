@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import orjson
 import streamlit as st
 
-from app import context, state
+from app import cache, context, state
 from app.changes.view.rows import RowTable, build_step_table, style
 from app.errors import boundary
 from app.ui import work
@@ -101,7 +101,7 @@ def _read(diff: VersionDiff, key: Key, versions: Versions) -> KeyHistory | None:
 def _show(diff: VersionDiff, found: KeyHistory) -> None:
     if found.steps:
         commits = _commits(diff, [step.version for step in found.steps])
-        table: RowTable = build_step_table(diff, found.steps, commits)
+        table: RowTable = build_step_table(diff, found.steps, commits, cache.stream_names())
         st.dataframe(style(table), hide_index=True, key="key_steps", placeholder=UNKNOWN, alt="Steps of one key")
     else:
         st.info("**No commit of this range touched it**, as far as it was seen.", icon=":material/equal:")

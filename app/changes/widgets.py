@@ -148,7 +148,7 @@ def _pin(diff: VersionDiff) -> None:
 
 
 def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
-    text = to_markdown(diff, is_pending=is_pending)
+    text = to_markdown(diff, is_pending=is_pending, streams=cache.stream_names())
     with st.popover("Summary", icon=":material/content_copy:", key="summary"):
         st.caption("Markdown for the incident channel")
         st.code(text, language="markdown", wrap_lines=True, height=360)

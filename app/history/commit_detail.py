@@ -16,7 +16,8 @@ from app.ui.view.frames import changes_frame
 from app.ui.view.table_changes import changes_sentence
 from app.ui.view.theme import operation_style
 from app.ui.view.words import markdown_safe
-from backend.format import UNKNOWN, ago, count_text, moment_help, things
+from app.ui.view.writers import stream_text
+from backend.format import ago, count_text, moment_help, things
 from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
 from backend.lake.model import Commit, TableRef
@@ -93,8 +94,8 @@ def _head(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
         _close("Close")
         return
     style, now = operation_style(commit.operation, context.mode()), context.now()
-    who = view.who(commit, streams)
-    by = f" · {markdown_safe(who)}" if who != UNKNOWN else ""
+    who = stream_text(commit, streams) or commit.user
+    by = f" · {markdown_safe(who)}" if who else ""
     st.markdown(
         f"{style.glyph} **v{commit.version} · {markdown_safe(commit.operation or 'operation not named')}**{by} · "
         f"{ago(commit.committed_at, now)}",

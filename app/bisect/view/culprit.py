@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from app.ui.view.conditions import predicate_text
+from app.ui.view.writers import stream_text
 from backend.bisect.model import Bisection
 from backend.bisect.search import may_change_rows
 from backend.diff.model import CommitChanges, VersionDiff
 from backend.format import UNKNOWN, count_text, cut, things, utc_text
-from backend.lake.history.history_filter import stream_of
 from backend.lake.model import Commit
 
 _MOST_TEXT = 200
@@ -21,9 +21,7 @@ _MOST_PAIRS = 6
 
 def commit_facts(commit: Commit, streams: Mapping[str, str]) -> dict[str, str]:
     """Who made it, when, with what and why, as far as the writer says."""
-    origin = commit.origin
-    stream = stream_of(commit, streams)
-    batch = f", batch {origin.batch_id}" if origin and origin.batch_id is not None else ""
+    stream = stream_text(commit, streams)
     facts = {
         "Operation": commit.operation or "not named",
         "Condition": cut(predicate_text(commit), _MOST_TEXT),
@@ -31,7 +29,7 @@ def commit_facts(commit: Commit, streams: Mapping[str, str]) -> dict[str, str]:
         "User": commit.user or UNKNOWN,
         "Engine": commit.engine or UNKNOWN,
         "Job": commit.job or "",
-        "Stream": f"{stream}{batch}" if stream else "",
+        "Stream": stream,
         **({} if stream else _metadata_pairs(commit.user_metadata)),
     }
     return {name: text for name, text in facts.items() if text}

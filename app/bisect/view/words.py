@@ -6,10 +6,10 @@ Rule: pure, and free of pandas, which the terminal does without; a sentence clai
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from app.ui.view.writers import stream_text
 from backend.bisect.ends import gave
 from backend.bisect.model import Bisection, BisectProgress, Outcome, Probe, Source
 from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, things, utc_text
-from backend.lake.history.history_filter import stream_of
 from backend.lake.model import Commit
 
 MOST_NAMED = 8  # versions in one sentence
@@ -55,9 +55,8 @@ def notes(found: Bisection) -> list[str]:
 
 def commit_text(commit: Commit, streams: Mapping[str, str]) -> str:
     """ "MERGE by stream silver_orders, batch 41, 2026-11-20 14:05:00 UTC"."""
-    name = stream_of(commit, streams)
-    batch = commit.origin.batch_id if commit.origin else None
-    who = f"stream {name}" + (f", batch {batch}" if batch is not None else "") if name else commit.user
+    stream = stream_text(commit, streams)
+    who = f"stream {stream}" if stream else commit.user
     by = f" by {who}" if who else ""
     return f"{commit.operation or 'operation not named'}{by}, {_at(commit.committed_at)}"
 

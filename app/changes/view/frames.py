@@ -10,11 +10,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from app.changes.view.rows import cell_text
-from app.changes.view.sentence import METHOD_WORDS, changed_share, rewrites, writer_text
+from app.changes.view.sentence import METHOD_WORDS, changed_share, rewrites
 from app.ui.view.conditions import predicate_text
 from app.ui.view.frames import ages
 from app.ui.view.theme import Mode, categories, operation_text, template_name
 from app.ui.view.words import KeyFigure
+from app.ui.view.writers import writer_text
 from backend.diff.cache import LogPart
 from backend.diff.model import CommitChanges, DiffMethod, RowChange, VersionDiff
 from backend.diff.plan import METHOD_NAMES

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from pandas.io.formats.style import Styler
 
-from app.changes.view.sentence import writer_text
+from app.ui.view.writers import writer_text
 from backend.diff.key_history import KeyStep
 from backend.diff.model import RowChange, RowKind, VersionDiff
 from backend.diff.values import json_value
@@ -88,15 +88,18 @@ def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
     return RowTable(pd.DataFrame(data), tuple(marks), len(set(diff.columns) - {*key, *twice, *once}), tuple(numbers))
 
 
-def build_step_table(diff: VersionDiff, steps: Sequence[KeyStep], commits: Mapping[int, Commit]) -> RowTable:
-    """The steps of one key, newest first, each with its commit; then as `build_row_table`."""
+def build_step_table(
+    diff: VersionDiff, steps: Sequence[KeyStep], commits: Mapping[int, Commit], streams: Mapping[str, str]
+) -> RowTable:
+    """The steps of one key, newest first, each with its commit; then as `build_row_table`. `streams`: the names of
+    query ids."""
     newest = sorted(steps, key=lambda step: -step.version)
     table = build_row_table(diff, [step.change for step in newest])
     found = [commits.get(step.version) for step in newest]
     table.frame.insert(0, "Version", [f"v{step.version}" for step in newest])
     table.frame.insert(1, "At", [utc_text(each.committed_at) if each else UNKNOWN for each in found])
     table.frame.insert(2, "Operation", [each.operation or "unnamed" if each else UNKNOWN for each in found])
-    table.frame.insert(3, "By", [writer_text(each, {}) if each else UNKNOWN for each in found])
+    table.frame.insert(3, "By", [writer_text(each, streams) if each else UNKNOWN for each in found])
     return table
 
 

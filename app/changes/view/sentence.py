@@ -4,12 +4,11 @@ Rule: pure, and free of pandas, which the terminal does without. Net counts are 
 is not known is said to be unknown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from backend.bisect.search import may_change_rows
 from backend.diff.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
 from backend.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
-from backend.lake.model import Commit
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 
 METHOD_WORDS = {
@@ -124,15 +123,6 @@ def gross_source_text(commits: Iterable[CommitChanges]) -> str:
     if kinds == {True}:
         return "as their writers report"
     return "counted in the change feed" if kinds == {False} else "counted in the change feed or as their writers report"
-
-
-def writer_text(commit: Commit, streams: Mapping[str, str]) -> str:
-    """The stream and batch that wrote it, else the user, else the engine."""
-    origin = commit.origin
-    if origin and (origin.stream or origin.query_id):
-        query_id = origin.query_id or ""
-        return f"{origin.stream or streams.get(query_id) or f'query {query_id[:8]}'}, batch {origin.batch_id}"
-    return commit.user or commit.engine or "–"
 
 
 def metadata_texts(schema: SchemaDiff, properties: Sequence[PropertyChange]) -> list[str]:

@@ -5,7 +5,7 @@ link, a mention, a table or a heading.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from app.changes.view.sentence import (
     METHOD_WORDS,
@@ -13,10 +13,10 @@ from app.changes.view.sentence import (
     gross_source_text,
     headline,
     key_text,
-    writer_text,
 )
 from app.ui.view.conditions import predicate_text
 from app.ui.view.explanation import explained
+from app.ui.view.writers import writer_text
 from backend.diff.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import count_text, cut, utc_text
 
@@ -27,14 +27,14 @@ _MARKUP = re.compile(r"[\\`*\[\]<>|~@#&$]|(?<![^\W_])_|_(?![^\W_])|(?<=:)/(?=/)|
 _BREAKS = str.maketrans(dict.fromkeys("\r\n\t\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 
-def to_markdown(diff: VersionDiff, *, is_pending: bool = False) -> str:
+def to_markdown(diff: VersionDiff, *, is_pending: bool = False, streams: Mapping[str, str] | None = None) -> str:
     """The sentence, counts, at most 20 commits, metadata changes and the method. `is_pending`: rows are not compared
-    yet."""
+    yet. `streams` names the stream of a query id."""
     parts = [
         f"**{escaped(diff.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
         *_rows(diff, is_pending=is_pending),
         *_explanation(diff),
-        *_commits(diff),
+        *_commits(diff, streams or {}),
         *_metadata(diff),
         *_method(diff, is_pending=is_pending),
     ]
@@ -67,7 +67,7 @@ def _explanation(diff: VersionDiff) -> list[str]:
     return ["", "What stands out:", "", *said] if said else []
 
 
-def _commits(diff: VersionDiff) -> list[str]:
+def _commits(diff: VersionDiff, streams: Mapping[str, str]) -> list[str]:
     if not diff.commits:
         return []
     newest = sorted(diff.commits, key=lambda each: -each.commit.version)
@@ -78,15 +78,15 @@ def _commits(diff: VersionDiff) -> list[str]:
         "",
         "| version | at | operation | by | condition | inserted | updated | deleted |",
         "|---|---|---|---|---|---:|---:|---:|",
-        *(_commit(each) for each in newest[:MOST_COMMITS]),
+        *(_commit(each, streams) for each in newest[:MOST_COMMITS]),
         *([f"\n… and {left:,} older commits."] if left > 0 else []),
     ]
 
 
-def _commit(each: CommitChanges) -> str:
+def _commit(each: CommitChanges, streams: Mapping[str, str]) -> str:
     commit = each.commit
     counts = (each.inserted, each.updated, each.deleted)
-    texts = (commit.operation or "unnamed", writer_text(commit, {}), predicate_text(commit) or "–")
+    texts = (commit.operation or "unnamed", writer_text(commit, streams), predicate_text(commit) or "–")
     cells = [f"v{commit.version}", utc_text(commit.committed_at), *(escaped(cut(text, MOST_TEXT)) for text in texts)]
     return f"| {' | '.join([*cells, *(count_text(count) for count in counts)])} |"
 

@@ -14,8 +14,8 @@ import pandas as pd
 
 from app.ui.view.table_changes import changes_text
 from app.ui.view.theme import operation_style
+from app.ui.view.writers import stream_text
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, duration_text, things, utc_text
-from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import TableChange
 from backend.lake.model import Commit, OperationMetrics
 
@@ -60,7 +60,7 @@ def _commit_row(commit: Commit, now: datetime, known: Known) -> dict[str, object
         "Files": files_text(commit.metrics, vacuum_word(commit.operation)),
         "Bytes": bytes_plus_minus(commit.metrics, vacuum_word(commit.operation)),
         "Changed": changes_text(known.changes.get(commit.version, ())),
-        "Who": who(commit, known.streams),
+        "Who": stream_text(commit, known.streams) or commit.user or UNKNOWN,
         "Engine": commit.engine or UNKNOWN,
         "Note": commit.problem or commit.user_metadata or "",
         "Committed at": utc_text(commit.committed_at),
@@ -105,15 +105,6 @@ def bytes_plus_minus(metrics: OperationMetrics, vacuumed: str = "vacuumed") -> s
         return UNKNOWN
     pairs = (("+", metrics.bytes_added), ("−", metrics.bytes_removed))
     return " ".join(f"{sign}{bytes_text(size)}" for sign, size in pairs if size) or "±0"
-
-
-def who(commit: Commit, streams: Mapping[str, str] | None = None) -> str:
-    """The stream and batch when one wrote it, else the user, else a dash. `streams` names those of known query ids."""
-    origin, name = commit.origin, stream_of(commit, streams or {})
-    if origin and name:
-        name = f"query {str(origin.query_id)[:8]}" if name == f"query {origin.query_id}" else name
-        return f"{name} · batch {origin.batch_id}" if origin.batch_id is not None else name
-    return commit.user or UNKNOWN
 
 
 def history_sentence(commits: Sequence[Commit], total: int | None = None) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.ui.view.words import KeyFigure
+from app.ui.view.writers import stream_text
 from backend.format import (
     ago,
     ago_text,
@@ -22,7 +23,6 @@ from backend.format import (
     signed_bytes,
     things,
 )
-from backend.lake.history.history_filter import stream_of
 from backend.lake.history.rhythm import Rhythm
 from backend.lake.model import Commit, Snapshot, TableRef, Timeline, VersionTotals
 from backend.lake.table.property_values import is_on
@@ -113,9 +113,8 @@ def writers_sentence(commits: Sequence[Commit], streams: Mapping[str, str]) -> s
 
 
 def _writer(commit: Commit, streams: Mapping[str, str]) -> str:
-    if stream := stream_of(commit, streams):
-        query = commit.origin.query_id if commit.origin else None
-        return f"stream {f'query {query[:8]}' if query and stream == f'query {query}' else stream}"
+    if stream := stream_text(commit, streams, with_batch=False):
+        return f"stream {stream}"
     named = " by ".join(part for part in (commit.engine, commit.user) if part)
     return named or "an unnamed writer"
 
