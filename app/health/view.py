@@ -28,7 +28,6 @@ MOST_MARKS = 100
 GLYPHS = {Severity.CRITICAL: "✕", Severity.WARNING: "▲", Severity.NOTE: "●", Severity.FINE: "✓"}
 
 
-PAGE_ROWS = 100
 PENDING, UNKNOWN_STATE = "… being judged", "? unknown"
 
 

@@ -20,13 +20,12 @@ from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.view.over_versions import HEIGHT_PX
 from app.ui.view.theme import SURFACES, operation_text
-from app.ui.view.words import markdown_safe
+from app.ui.view.words import PAGE_ROWS, markdown_safe
 from app.ui.waiting import spinner
 from backend.lake.history.jumps import Jump, unusual_jumps
 from backend.lake.history.metadata_changes import load_metadata_changes
 from backend.lake.model import Commit, TableRef
 
-PAGE_SIZE = 100
 _LISTED = "_listed_versions"
 _CHART = "history_chart"
 COMMITS = lists.Look(
@@ -150,23 +149,15 @@ def _switches() -> tuple[bool, bool]:
 
 def _newest(log: LogRange) -> Listed:
     """One page of all commits: nothing else of the log is read."""
-    page = _page(log.total)
-    found = context.lake().history(log.ref, limit=PAGE_SIZE, ending_version=log.latest - (page - 1) * PAGE_SIZE)
+    page = lists.chosen_page(log.total)
+    found = context.lake().history(log.ref, limit=PAGE_ROWS, ending_version=log.latest - (page - 1) * PAGE_ROWS)
     return Listed(found, found, log.total)
 
 
 def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
     fitting = history_filters.filtered(log, streams)
-    page = _page(len(fitting.found))
-    start = (page - 1) * PAGE_SIZE
-    return Listed(fitting.found[start : start + PAGE_SIZE], fitting.run, len(fitting.found))
-
-
-def _page(total: int) -> int:
-    pages = max(1, -(-total // PAGE_SIZE))
-    if pages == 1:
-        return 1
-    return int(st.pagination(pages, key=state.PAGE, bind="query-params"))
+    start = (lists.chosen_page(len(fitting.found)) - 1) * PAGE_ROWS
+    return Listed(fitting.found[start : start + PAGE_ROWS], fitting.run, len(fitting.found))
 
 
 def _say(listed: Listed, *, filtering: bool) -> None:

@@ -11,6 +11,7 @@ from app import cache, state
 from app.summary.view import schema as view
 from app.ui import lists
 from app.ui.frame import OpenTable
+from app.ui.view.words import PAGE_ROWS
 from backend.format import things
 from backend.lake.files.stats import ColumnTotals, columns_with_stats
 from backend.lake.model import Snapshot
@@ -50,8 +51,8 @@ def schema(opened: OpenTable) -> None:
         st.info("**No column matches.** Clear the search.", icon=":material/search_off:")
         return
     above = st.container(key="schema_list")
-    start = _start(len(fitting))
-    shown = fitting[start : start + view.PAGE_ROWS]
+    start = (lists.chosen_page(len(fitting), key=state.SCHEMA_PAGE) - 1) * PAGE_ROWS
+    shown = fitting[start : start + PAGE_ROWS]
     with above:
         part = view.shown_sentence(len(shown), start, len(fitting), len(found))
         if part:
@@ -81,12 +82,6 @@ def _controls(snapshot: Snapshot, found: Sequence[Column]) -> tuple[str, bool]:
             + (" Takes some seconds for so many files." if many else ""),
         )
     return words or "", bool(shown)
-
-
-def _start(found: int) -> int:
-    pages = -(-found // view.PAGE_ROWS)
-    page = int(st.pagination(pages, key=state.SCHEMA_PAGE, bind="query-params")) if pages > 1 else 1
-    return (page - 1) * view.PAGE_ROWS
 
 
 def _totals(snapshot: Snapshot, shown: Sequence[Column]) -> dict[str, ColumnTotals]:

@@ -80,12 +80,18 @@ def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -
 
 def paged(rows: Sequence[Row], *, key: str) -> tuple[DeltaGenerator, Sequence[Row], str]:
     """A place for one page of a long list, its rows, and which they are. The choice of the page stands below it."""
-    slot, pages, page = st.container(key=key), num_pages(len(rows)), 1
-    if pages > 1:
-        if st.session_state.get(state.PAGE, 1) > pages:  # fewer rows than when the page was chosen
-            st.session_state[state.PAGE] = pages
-        page = st.pagination(pages, key=state.PAGE, bind="query-params")
+    slot, page = st.container(key=key), chosen_page(len(rows))
     return slot, rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], page_sentence(page, len(rows))
+
+
+def chosen_page(num_rows: int, *, key: str = state.PAGE) -> int:
+    """The page of so many rows that is to be shown; the choice stands here, where there are several."""
+    pages = num_pages(num_rows)
+    if pages == 1:
+        return 1
+    if st.session_state.get(key, 1) > pages:  # fewer rows than when the page was chosen
+        st.session_state[key] = pages
+    return int(st.pagination(pages, key=key, bind="query-params"))
 
 
 def chosen_row(event: Mapping[str, Any]) -> int | None:

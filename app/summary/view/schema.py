@@ -12,7 +12,6 @@ from backend.format import UNKNOWN, count_text, cut, percent, things, value_text
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.table.schema import Column, Constraint, Identity, TypeChange
 
-PAGE_ROWS = 100
 MOST_TYPE = 200  # characters of a type
 INDENT = "\u2003"  # an em space: a list would strip plain ones
 _ALWAYS = ("Column", "Type", "Nullable")
