@@ -61,7 +61,8 @@ def table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
         cut = ""
     st.caption(f"{cut}Click a row to open the table.")
     names = [table.ref.name for table in tables]
-    name = lists.choose(view.tables_frame(tables, context.now()), overview.TABLES, key="overview_tables", names=names)
+    look = lists.with_small_files(overview.TABLES, width=overview.SMALL_FILES_PX)
+    name = lists.choose(view.tables_frame(tables, context.now()), look, key="overview_tables", names=names)
     if cut:
         navigation.page_link("tables", "All tables")
     if name is not None:

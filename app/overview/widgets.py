@@ -16,19 +16,11 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.format import moment_help
 from backend.health.model import AttentionGroup
 
-_small = st.column_config.ProgressColumn(
-    "Small files",
-    format="percent",
-    width=105,
-    min_value=0,
-    max_value=1,
-    help="Share of files below half of the target size.",
-)
+SMALL_FILES_PX = 105
 TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
     config={
         "Table": st.column_config.TextColumn(pinned=True, width=195),
-        "Small files": _small,
         "State": st.column_config.TextColumn(width=105, help="The latest version, or that the table cannot be read."),
         "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
     },

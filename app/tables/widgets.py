@@ -14,10 +14,7 @@ from app.ui.frame import empty_lake
 from app.ui.lake import Table
 from app.ui.live import reading_progress
 
-_SMALL = st.column_config.ProgressColumn(
-    "Small files", format="percent", width=110, min_value=0, max_value=1,
-    help="Share of files below half of the target size, in partitions with enough files to merge.",
-)  # fmt: skip
+SMALL_FILES_PX = 110
 TABLES = lists.Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
@@ -26,7 +23,6 @@ TABLES = lists.Look(
         "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),
         "Files": st.column_config.Column(alignment="right", help="Data files of the latest version."),
         "Size": st.column_config.Column(alignment="right", help="Their bytes; older versions' files come on top."),
-        "Small files": _SMALL,
         "Last commit": st.column_config.Column(alignment="right", help="How long ago anything was committed."),
         "By": st.column_config.TextColumn(help="The last commit's operation."),
         "Owner": st.column_config.TextColumn(help="`catalog.team_name`, else the e-mail or Slack channel set there."),
@@ -99,7 +95,8 @@ def _page(found: Sequence[Table], limits: view.Limits) -> None:
         whole = " Search and filters look through all of them." if which else ""
         st.caption(f"{which}{whole} Click a row to open the table.".strip())
         names = [table.ref.name for table in rows]
-        name = lists.choose(view.catalog_frame(rows, limits.now), TABLES, key="catalog", names=names)
+        look = lists.with_small_files(TABLES, width=SMALL_FILES_PX)
+        name = lists.choose(view.catalog_frame(rows, limits.now), look, key="catalog", names=names)
     if name is not None:
         navigation.go("table", {state.TABLE: name})
 

@@ -6,7 +6,7 @@ keyboard the arrows move, Enter opens and the space bar ticks.
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import pandas as pd
@@ -17,7 +17,17 @@ from streamlit.delta_generator import DeltaGenerator
 from app import context, state
 from app.ui.view.theme import LAYER_TEXT, state_style
 from app.ui.view.words import PAGE_ROWS, linked, markdown_safe, num_pages, page_sentence
-from backend.format import UNKNOWN, ago_short_text, ago_text, bytes_text, count_exact, count_text, percent, rate_text
+from backend.format import (
+    UNKNOWN,
+    ago_short_text,
+    ago_text,
+    bytes_text,
+    count_exact,
+    count_text,
+    percent,
+    rate_text,
+    things,
+)
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
 ROW_PX = 35
@@ -46,6 +56,17 @@ class Look:
     layer_column: str | None = None
     state_columns: Sequence[str] = ()
     alt: str | None = None
+
+
+def with_small_files(look: Look, *, width: int) -> Look:
+    """The look of a list of tables, whose share of small files says by which rule they are small."""
+    rule = context.settings().health
+    column = st.column_config.ProgressColumn(
+        "Small files", format="percent", width=width, min_value=0, max_value=1,
+        help=f"Share of files below {percent(rule.small_file_ratio)} of the target size, in partitions with at least "
+        f"{things(rule.min_files, 'file')}.",
+    )  # fmt: skip
+    return replace(look, config={**look.config, "Small files": column})
 
 
 def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:

@@ -1,5 +1,6 @@
 """Tables: the whole lake as it arrives, searched, filtered and sorted, all of it in the URL."""
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -172,6 +173,17 @@ def test_the_overview_says_that_its_counts_are_partial(held: HeldLake) -> None:
 
 def test_the_picker_offers_every_table_found(held: HeldLake) -> None:
     assert len(open_page("tables").selectbox(key="table_picker").options) == 200
+
+
+@pytest.mark.parametrize(("name", "key"), [("tables", "catalog"), ("overview", "overview_tables")])
+def test_small_files_name_the_rule_that_is_set(
+    lake: Path, name: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_HEALTH__SMALL_FILE_RATIO", "0.25")
+    monkeypatch.setenv("WEIR_HEALTH__MIN_FILES", "7")
+    columns = json.loads(open_page(name).dataframe(key=key).proto.columns)
+    rule = "below 25 % of the target size, in partitions with at least 7 files"
+    assert rule in columns["Small files"]["help"]
 
 
 def test_numbers_stand_to_the_right() -> None:
