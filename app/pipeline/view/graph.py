@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.ui.states import own_words
+from app.ui.states import own_words, state_text, verdict_text
 from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.format import UNKNOWN, count_text, cut, things
 from backend.streams.graph import Graph, Node
@@ -18,19 +18,6 @@ from backend.streams.model import Progress, StreamState, StreamStatus, Verdict
 from backend.streams.progress.batches import expectation_totals
 
 MOST_LETTERS = 34
-GLYPHS = {
-    "RUNNING": "▶",
-    "STARTING": "◔",
-    "STOPPING": "◑",
-    "STOPPED": "■",
-    "BACKOFF": "↻",
-    "FAILED": "✕",
-    "COMPLETED": "✓",
-    "UNKNOWN": "?",
-    "CATCHING UP": "»",
-    "SLOW": "▲",
-    "STALLED": "▲",
-}
 # What runs but does not keep up is told by its verdict.
 _TELLING = (Verdict.CATCHING_UP, Verdict.SLOW, Verdict.STALLED)
 _SHAPES = {
@@ -48,10 +35,12 @@ _FONT = {"fontname": "Arial", "fontsize": "12"}
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node as it is shown. `state`: the word of its stream's state, "" without a stream. `page`: where it leads."""
+    """A node as it is shown. `state`: the word of its stream's state, "" without a stream; `state_text`: with its
+    glyph. `page`: where it leads."""
 
     node: Node
     state: str = ""
+    state_text: str = UNKNOWN
     because: str = ""
     rules: str = ""
     is_broken: bool = False
@@ -64,10 +53,6 @@ class Box:
     def chosen(self) -> str | None:
         """The stream or table that its page opens."""
         return self.node.name if self.state else self.node.table
-
-    @property
-    def state_text(self) -> str:
-        return f"{GLYPHS[self.state]} {self.state.capitalize()}" if self.state else UNKNOWN
 
 
 def boxes(graph: Graph, statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[Progress]]) -> list[Box]:
@@ -82,8 +67,9 @@ def _box(node: Node, status: StreamStatus | None, batches: Sequence[Progress]) -
         return Box(node)
     is_late = status.state is StreamState.RUNNING and status.verdict in _TELLING
     word = status.verdict.value if is_late else status.state.value
+    text = verdict_text(status.verdict) if is_late else state_text(status.state)
     rules, is_broken = rules_text(status.declaration.expectations, batches)
-    return Box(node, word, status.because, rules, is_broken)
+    return Box(node, word, text, status.because, rules, is_broken)
 
 
 def rules_text(declared: Sequence[str], batches: Sequence[Progress]) -> tuple[str, bool]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from app.pipeline.view import graph as view
+from app.ui.states import GLYPHS, VERDICT_GLYPHS
 from backend.streams.graph import build_graph
 from backend.streams.model import ExpectationCount, Progress, StreamInput, StreamState, StreamStatus, Verdict
 from tests.unit.test_stream_graph import BRONZE, GOLD, NOW, OUTSIDE, SILVER, batch, status
@@ -90,7 +91,7 @@ def test_expectations_are_counted_over_the_last_batches() -> None:
 
 
 def test_every_state_and_kind_has_its_mark() -> None:
-    assert {state.value for state in StreamState} <= view.GLYPHS.keys()
+    assert set(StreamState) == GLYPHS.keys() and set(Verdict) == VERDICT_GLYPHS.keys()
     graph, shown = described(BRONZE, SILVER, GOLD)
     shapes = {
         node["attributes"]["shape"] + node["attributes"].get("peripheries", "")
