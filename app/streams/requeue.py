@@ -8,11 +8,11 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, context, errors, navigation
+from app.streams import confirm
 from app.streams.view import requeue as view
 from app.ui.lists import Look, show
 from app.ui.view.words import markdown_safe
 from app.ui.work import follow_job
-from backend.errors import LakehouseError
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.streams.model import StreamDeclaration, StreamStatus
 from backend.streams.requeue.answer import load_answer, load_request
@@ -26,8 +26,8 @@ from backend.streams.requeue.request import (
     why_not,
 )
 
-_PENDING, _SAID, _TRIED = "_pending_requeue", "_requeue_said", "_requeue_tried"
-_WHERE, _SET, _REASON, _NAME = "requeue_where", "requeue_set", "requeue_reason", "requeue_name"
+_REQUEUE, _TRIED = "requeue", "_requeue_tried"
+_WHERE, _SET = "requeue_where", "requeue_set"
 SAMPLES = Look(alt="Some of the chosen rows, before and after the repair")
 
 
@@ -42,17 +42,13 @@ def set_apart(declared: StreamDeclaration) -> None:
         what = blocked or "Repair rows that broke an expectation, and send them through the stream again, each once"
         said = markdown_safe(what)
         if st.button("Send again", key="one_requeue", icon=":material/redo:", disabled=bool(blocked), help=said):
-            st.session_state[_PENDING] = declared.name
             st.session_state.pop(_TRIED, None)
-            st.rerun()
+            confirm.open_dialog(_REQUEUE, declared.name)
 
 
 def requeue_dialog() -> None:
     """Called once by the page: says what was just asked, and opens the dialog that is due."""
-    if said := st.session_state.pop(_SAID, None):
-        st.toast(said, icon=":material/check:")
-    if name := st.session_state.get(_PENDING):
-        st.dialog(f"Send rows of {markdown_safe(name)} again?", width="large", on_dismiss=_forget)(_dialog)(name)
+    confirm.dialog(_REQUEUE, _dialog, title="Send rows of {} again?", width="large")
 
 
 def _dialog(name: str) -> None:
@@ -106,34 +102,7 @@ def _ask(status: StreamStatus, request: RequeueRequest, found: RequeueAnswer) ->
     if refused := why_not(status) or ("" if found.met else "no row would go"):
         st.warning(f"Nothing can be sent now: {markdown_safe(refused)}.", icon=":material/block:")
         return
-    with st.form("requeue_form", border=False):
-        reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
-        typed = st.text_input(f"Type {markdown_safe(request.stream)} to confirm", key=_NAME)
-        with st.container(horizontal=True, key="requeue_buttons"):
-            sent = st.form_submit_button(view.label(found), type="primary", key="requeue_send")
-            cancelled = st.form_submit_button("Cancel", key="requeue_cancel")
-    if sent:
-        _send(request, (reason or "").strip(), (typed or "").strip())
-    elif cancelled:
-        _forget()
-        st.rerun()
-
-
-def _send(request: RequeueRequest, reason: str, typed: str) -> None:
-    if not reason or typed != request.stream:
-        st.error("A reason and the stream's name are needed.", icon=":material/edit:")
-        return
-    try:
+    if reason := confirm.reason(_REQUEUE, request.stream, label=view.label(found)):
         _submit(requeue_job(request, actor=context.actor(), reason=reason))
-    except LakehouseError as exc:
-        errors.show(exc)
-        return
-    name = markdown_safe(request.stream)
-    st.session_state[_SAID] = f"Asked for {name}; its host does it next. The operation log says what came of it."
-    _forget()
-    cache.forget_streams()
-    st.rerun()
-
-
-def _forget() -> None:
-    st.session_state.pop(_PENDING, None)
+        said = f"Asked for {request.stream}; its host does it next. The operation log says what came of it."
+        confirm.asked(_REQUEUE, said)

@@ -7,6 +7,7 @@ outside every live region.
 import streamlit as st
 
 from app import cache, context, errors
+from app.streams import confirm
 from app.streams.view import reset as view
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
@@ -15,8 +16,7 @@ from backend.streams.model import StreamStatus
 from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, why_it_moves
 from backend.streams.reset.starts import Starts, parse_starts
 
-_PENDING, _SAID = "_pending_reset", "_reset_said"
-_LEVEL, _REASON, _NAME = "reset_level", "reset_reason", "reset_name"
+_RESET, _LEVEL = "reset", "reset_level"
 
 
 def reset_button(status: StreamStatus) -> None:
@@ -27,16 +27,12 @@ def reset_button(status: StreamStatus) -> None:
     what = blocked or "Read everything again, with its tables or without, or take that back"
     off, said = blocked is not None, markdown_safe(what)
     if st.button("Start over", key="one_reset", icon=":material/replay:", disabled=off, help=said):
-        st.session_state[_PENDING] = status.declaration.name
-        st.rerun()
+        confirm.open_dialog(_RESET, status.declaration.name)
 
 
 def reset_dialog() -> None:
     """Called once by the page: says what was just asked, and opens the dialog that is due."""
-    if said := st.session_state.pop(_SAID, None):
-        st.toast(said, icon=":material/check:")
-    if name := st.session_state.get(_PENDING):
-        st.dialog(f"Start {markdown_safe(name)} over?", width="medium", on_dismiss=_forget)(_dialog)(name)
+    confirm.dialog(_RESET, _dialog, title="Start {} over?", width="medium")
 
 
 def _dialog(name: str) -> None:
@@ -76,41 +72,13 @@ def _starts(name: str) -> Starts | None:
 
 
 def _ask(found: ResetPreview, starts: Starts) -> None:
-    with st.form("reset_form", border=False):
-        reason = st.text_area("Reason", key=_REASON, max_chars=500, placeholder="For those who come after you")
-        typed = st.text_input(f"Type {markdown_safe(found.stream)} to confirm", key=_NAME)
-        with st.container(horizontal=True, key="reset_buttons"):
-            sent = st.form_submit_button(view.label(found.level), type="primary", key="reset_send")
-            cancelled = st.form_submit_button("Cancel", key="reset_cancel")
-    if sent:
-        _send(found, ResetRequest(found.stream, found.level, starts), (reason or "").strip(), (typed or "").strip())
-    elif cancelled:
-        _forget()
-        st.rerun()
-
-
-def _send(found: ResetPreview, request: ResetRequest, reason: str, typed: str) -> None:
-    if not reason or typed != found.stream:
-        st.error("A reason and the stream's name are needed.", icon=":material/edit:")
-        return
-    try:
-        job = reset_job(request, actor=context.actor(), reason=reason)
+    label = view.label(found.level)
+    if reason := confirm.reason(_RESET, found.stream, label=label):
+        job = reset_job(ResetRequest(found.stream, found.level, starts), actor=context.actor(), reason=reason)
         context.store().jobs.submit(job, now=context.now())
-    except LakehouseError as exc:
-        errors.show(exc)
-        return
-    st.session_state[_SAID] = (
-        f"{view.label(found.level)}: asked for {markdown_safe(found.stream)}; its host does it next."
-    )
-    _forget()
-    cache.forget_streams()
-    st.rerun()
+        confirm.asked(_RESET, f"{label}: asked for {found.stream}; its host does it next.")
 
 
 def _no_host() -> str:
     now, stale_s = context.now(), context.settings().host.heartbeat_stale_s
     return why_no_host(context.store().hosts(now=now), now=now, stale_s=stale_s) or ""
-
-
-def _forget() -> None:
-    st.session_state.pop(_PENDING, None)
