@@ -33,7 +33,7 @@ from pipelines.spark.failures import SparkLostError
 POLL_S = 0.25  # so that a cancel takes effect within a second
 REPORT_S = 1.0
 MOST_ATTEMPTS = 2
-PRUNE_EVERY = timedelta(hours=1)
+PRUNE_EVERY_S = 3_600.0
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class _Running:
 
 
 class JobHost:
-    """`step` does what is due now. `start` calls it in a thread until `stop`."""
+    """`step` does what is due now, `prune` what is once an hour. `start` calls them in threads until `stop`."""
 
     def __init__(
         self, settings: Settings, store: ControlStore, runner: JobRunner, host_id: str, *,
@@ -77,16 +77,18 @@ class JobHost:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
         self._leases = Rounds("job-leases", self._refuse_late, every_s=poll_s, failed="job_leases_not_watched")
-        self._pruned_at: datetime | None = None
+        self._old = Rounds("job-results", self.prune, every_s=PRUNE_EVERY_S, failed="jobs_not_pruned")
 
     def start(self) -> None:
         self._thread.start()
         self._leases.start()
+        self._old.start()
 
     def stop(self, limit_s: float) -> None:
         """Takes no more jobs. Running ones are ended and put back into the queue, but for those that change tables."""
         deadline = time.monotonic() + limit_s
         self._stop.set()
+        self._old.stop(0)
         if self._thread.ident is not None:
             self._thread.join(limit_s)
         left = [each for each in self._running.values() if not each.is_settled]
@@ -106,7 +108,13 @@ class JobHost:
             else:
                 self._watch(running)
         self._take()
-        self._prune()
+
+    def prune(self) -> None:
+        """Deletes what is older than settings say, one result after the other. Raises `StoreError`."""
+        oldest = self._clock() - timedelta(days=self._settings.jobs.retention_days)
+        for job in self._store.jobs.prune(before=oldest):
+            for attempt in range(1, job.attempts + 1):  # a killed host may have left half a result
+                self._runner.forget(self._runner.result_uri(replace(job, attempts=attempt)))
 
     @property
     def busy(self) -> int:
@@ -266,15 +274,6 @@ class JobHost:
             log.exception("job_broke", job=running.job.job_id)
             end = JobEnd(JobState.FAILED, None, f"{type(exc).__name__}: {exc}", "see logs/host.log")
         running.outcome.append(end)
-
-    def _prune(self) -> None:
-        now = self._clock()
-        if self._pruned_at is not None and now - self._pruned_at < PRUNE_EVERY:
-            return
-        self._pruned_at = now
-        for job in self._store.jobs.prune(before=now - timedelta(days=self._settings.jobs.retention_days)):
-            for attempt in range(1, job.attempts + 1):  # a killed host may have left half a result
-                self._runner.forget(self._runner.result_uri(replace(job, attempts=attempt)))
 
     def _quietly(self, act: Callable[[], None]) -> None:
         try:

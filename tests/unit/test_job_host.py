@@ -24,10 +24,16 @@ POLL_S = 0.02
 WANTED = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident", 60.0)
 
 
+def _done() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class Runner:
     """Jobs that wait until `release`d, cancelled, or broken; `deaf` ones do not hear a cancel, what one with `has_part`
-    had found can be read, and `changing` ones are beyond a cancel."""
+    had found can be read, and `changing` ones are beyond a cancel. `keeps`: until then a result is being deleted."""
 
     release: threading.Event = field(default_factory=threading.Event)
     problem: Exception | None = None
@@ -39,6 +45,7 @@ class Runner:
     started: list[str] = field(default_factory=list)
     cancelled: dict[str, float] = field(default_factory=dict)
     forgotten: list[str] = field(default_factory=list)
+    keeps: threading.Event = field(default_factory=_done)
     at_work: int = 0
     most_at_work: int = 0
 
@@ -77,6 +84,7 @@ class Runner:
         return f"/results/{job.job_id}-{job.attempts}"
 
     def forget(self, result_uri: str) -> None:
+        self.keeps.wait(60)
         self.forgotten.append(result_uri)
 
 
@@ -92,40 +100,44 @@ def store(settings: Settings) -> Iterator[ControlStore]:
     opened.close()
 
 
-@dataclass
-class Clock:
-    """The time, and how often a host asked for it: at least once a round."""
+class Host(JobHost):
+    """Counts its rounds."""
 
-    asked: int = 0
+    rounds = 0
 
-    def __call__(self) -> datetime:
-        self.asked += 1
-        return datetime.now(UTC)
-
-    def rounds(self, number: int) -> None:
-        """Returns after so many rounds of all hosts, of which none asks more than four times."""
-        enough = self.asked + 4 * number
-        wait_until(lambda: self.asked >= enough, "the hosts go on")
+    def step(self) -> None:
+        super().step()
+        self.rounds += 1
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def hosts() -> Iterator[list[Host]]:
+    started: list[Host] = []
+    yield started
+    for host in started:
+        host.stop(1)
 
 
 @pytest.fixture
-def start(settings: Settings, store: ControlStore, clock: Clock) -> Iterator[Callable[..., JobHost]]:
-    hosts: list[JobHost] = []
-
+def start(settings: Settings, store: ControlStore, hosts: list[Host]) -> Callable[..., JobHost]:
     def started(runner: Runner, host_id: str = "host-a") -> JobHost:
-        host = JobHost(settings, store, runner, host_id, clock=clock, poll_s=POLL_S)
+        host = Host(settings, store, runner, host_id, poll_s=POLL_S)
         host.start()
         hosts.append(host)
         return host
 
-    yield started
-    for host in hosts:
-        host.stop(1)
+    return started
+
+
+@pytest.fixture
+def rounds(hosts: list[Host]) -> Callable[[int], None]:
+    """Returns after so many whole rounds of every host."""
+
+    def passed(number: int) -> None:
+        enough = [(host, host.rounds + number + 1) for host in hosts]
+        wait_until(lambda: all(host.rounds >= many for host, many in enough), "the hosts go on")
+
+    return passed
 
 
 def ask(store: ControlStore, **changes: object) -> Job:
@@ -150,7 +162,7 @@ def is_in(*states: JobState) -> Callable[[Job], bool]:
 
 
 def test_a_job_is_run_once_its_progress_told_and_its_result_kept(
-    store: ControlStore, start: Callable[..., JobHost], clock: Clock
+    store: ControlStore, start: Callable[..., JobHost], rounds: Callable[[int], None]
 ) -> None:
     first, second = Runner(), Runner()
     start(first, "host-a"), start(second, "host-b")
@@ -161,17 +173,19 @@ def test_a_job_is_run_once_its_progress_told_and_its_result_kept(
     done = until(store, job, is_in(JobState.DONE))
     assert done.result_uri == f"/results/{job.job_id}-1"
     assert first.started + second.started == [job.job_id]
-    clock.rounds(6)
+    rounds(6)
     assert first.forgotten == second.forgotten == []
     assert job_resource(job.job_id) not in store.leases()
 
 
-def test_no_more_jobs_at_once_than_set(store: ControlStore, start: Callable[..., JobHost], clock: Clock) -> None:
+def test_no_more_jobs_at_once_than_set(
+    store: ControlStore, start: Callable[..., JobHost], rounds: Callable[[int], None]
+) -> None:
     runner = Runner()
     start(runner)
     jobs = [ask(store, fingerprint=name) for name in "abc"]
     until(store, jobs[0], is_in(JobState.RUNNING))
-    clock.rounds(3)
+    rounds(3)
     assert runner.started == [jobs[0].job_id]
     runner.release.set()
     for job in jobs:
@@ -213,13 +227,13 @@ def test_a_job_that_changes_tables_is_carried_through(store: ControlStore, start
 
 
 def test_a_job_that_changes_tables_has_no_time_limit(
-    store: ControlStore, start: Callable[..., JobHost], clock: Clock
+    store: ControlStore, start: Callable[..., JobHost], rounds: Callable[[int], None]
 ) -> None:
     runner = Runner(changing=True)
     start(runner)
     job = ask(store, kind=JobKind.REQUEUE, time_limit_s=0.1)
     wait_until(runner.asked_to_stop.is_set, "the host looks whether it can be ended")
-    clock.rounds(3)
+    rounds(3)
     assert (until(store, job, is_in(JobState.RUNNING)).error, runner.cancelled) == ("", {})
     assert job_resource(job.job_id) in store.leases()
     runner.release.set()
@@ -396,7 +410,7 @@ def test_a_job_cancelled_while_its_host_was_dead_is_not_begun(
 
 
 def test_a_host_that_lost_its_lease_stops_and_writes_nothing(
-    store: ControlStore, start: Callable[..., JobHost], clock: Clock
+    store: ControlStore, start: Callable[..., JobHost], rounds: Callable[[int], None]
 ) -> None:
     runner = Runner()
     host = start(runner, "host-a")
@@ -410,7 +424,7 @@ def test_a_host_that_lost_its_lease_stops_and_writes_nothing(
     until(store, job, lambda _: job.job_id in runner.cancelled)
     runner.release.set()
     wait_until(lambda: not host.busy, "the job's thread has ended")
-    clock.rounds(3)
+    rounds(3)
     seen = store.jobs.get(job.job_id)
     assert seen is not None
     assert (seen.state, seen.host_id, seen.attempts) == (JobState.RUNNING, "host-b", 2)
@@ -426,8 +440,22 @@ def test_old_results_are_deleted(settings: Settings, store: ControlStore) -> Non
     assert lease is not None
     store.jobs.begin(lease, job.job_id, now=datetime.now(UTC))
     store.jobs.end(lease, job.job_id, JobEnd(JobState.DONE, "/x"), now=datetime.now(UTC) - timedelta(days=8))
-    host.step()
+    host.prune()
     assert store.jobs.get(job.job_id) is not None  # by that host's clock it is of tomorrow
-    JobHost(settings, store, runner, "host-a").step()
+    JobHost(settings, store, runner, "host-a").prune()
     assert store.jobs.get(job.job_id) is None
     assert runner.forgotten == [f"/results/{job.job_id}-1", f"/results/{job.job_id}-2"]
+
+
+def test_a_result_that_takes_long_to_delete_holds_up_no_job(store: ControlStore, start: Callable[..., JobHost]) -> None:
+    old, runner = ask(store, fingerprint="old"), Runner(keeps=threading.Event())
+    lease = store.acquire(job_resource(old.job_id), "host-a", ttl_s=1)
+    assert lease is not None
+    store.jobs.begin(lease, old.job_id, now=datetime.now(UTC))
+    store.jobs.end(lease, old.job_id, JobEnd(JobState.DONE, "/x"), now=datetime.now(UTC) - timedelta(days=8))
+    runner.release.set()
+    start(runner)
+    until(store, ask(store), is_in(JobState.DONE))
+    assert runner.forgotten == []
+    runner.keeps.set()
+    wait_until(lambda: runner.forgotten, "the old result is deleted")
