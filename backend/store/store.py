@@ -46,7 +46,6 @@ from backend.streams.progress.rollup import Rollup
 CHUNK = 2_000  # rows of one transaction: others wait for it
 NO_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 _NOTICED = timedelta(seconds=2)  # clocks differ by less where the question merely took its time
-FLOWING = (StreamState.RUNNING, StreamState.STARTING)
 
 
 class ControlStore:
@@ -397,7 +396,7 @@ def _flows(connection: Connection, wanted: Desired) -> bool:
     seen = (
         connection.execute(sa.select(schema.observed).where(schema.observed.c.name == wanted.name)).mappings().first()
     )
-    return seen is not None and seen["state"] in FLOWING and seen["generation"] == wanted.generation
+    return seen is not None and StreamState(seen["state"]).flows and seen["generation"] == wanted.generation
 
 
 def _desired(connection: Connection, name: str) -> Desired | None:

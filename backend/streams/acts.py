@@ -14,7 +14,6 @@ from backend.streams.graph import build_graph, in_graph_order
 from backend.streams.model import DesiredState, StreamState, StreamStatus
 
 Action = Literal["start", "stop", "drain", "restart"]  # drain: stop once what is there now is read
-ACTIVE = (StreamState.RUNNING, StreamState.STARTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def _wants(status: StreamStatus, state: DesiredState) -> bool:
 def _start_blocked(status: StreamStatus) -> str | None:
     if not _wants(status, DesiredState.RUNNING) or status.state in (StreamState.FAILED, StreamState.COMPLETED):
         return None
-    if status.state in ACTIVE:
+    if status.state.flows:
         return f"It is {status.state.value.lower()} already."
     if status.state is StreamState.BACKOFF:
         return "Its host starts it again after the pause; Restart does it now."

@@ -29,7 +29,6 @@ from backend.streams.progress.events import parse_progress, parse_time
 
 LONGEST_NAME = 120
 LONGEST_MESSAGE = 2_000
-_FLOWING = (StreamState.RUNNING, StreamState.STARTING)
 _SOURCE = re.compile(r"(?P<kind>Delta|FileStream|KafkaV\d|Rate)\w*\[(?P<what>.*?)\]?", re.S)
 _TOPICS = re.compile(r"Subscribe\w*\[(.*)\]", re.S)
 _TRIGGER = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
@@ -90,7 +89,7 @@ class Attached:
                 self._end(self._of_run(app, body), event.at, body["problem"])
             case "ended":
                 for name, seen in self.observed.items():
-                    if seen.host_id == app.host.host_id and seen.state in _FLOWING:
+                    if seen.host_id == app.host.host_id and seen.state.flows:
                         self._end(name, event.at, None)
 
     def _start(self, app: AttachedApp, at: datetime, body: Mapping[str, Any]) -> str:

@@ -28,6 +28,16 @@ class StreamState(StrEnum):
     COMPLETED = "COMPLETED"
     UNKNOWN = "UNKNOWN"  # the host's heartbeat is stale: nobody looks
 
+    @property
+    def flows(self) -> bool:
+        """Whether it runs, or is about to."""
+        return self in (StreamState.RUNNING, StreamState.STARTING)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it stays so, though nobody looks."""
+        return self in (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)
+
 
 class DesiredState(StrEnum):
     RUNNING = "RUNNING"

@@ -25,7 +25,6 @@ from backend.streams.model import (
 )
 from backend.streams.overrides import Setting
 
-AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)  # true without anybody looking
 WINDOW = 10  # batches
 FAR = 3  # times its trigger and its usual batch: as far behind as a stream that keeps up may be
 LEAST_GROWTH_S = 5.0
@@ -76,7 +75,7 @@ def _judge(evidence: Evidence, now: datetime, heartbeat_stale_s: float) -> Judge
     if observed is None:
         return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} has not been taken up by any host yet")
     gone_s = _host_gone_s(evidence.host, now, heartbeat_stale_s)
-    if gone_s is not None and observed.state not in AT_REST:
+    if gone_s is not None and not observed.state.rests:
         return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
     verdict, because = _of_state(evidence, observed, now)
     if evidence.desired and evidence.desired.state is DesiredState.DRAINED and observed.state is StreamState.RUNNING:

@@ -26,7 +26,6 @@ from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership
 from pipelines.host.shares import Sharing
 
 CUT_S = 2.0  # what a query takes that is cut at the limit
-AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)
 
 log = structlog.get_logger()
 
@@ -195,7 +194,7 @@ class StreamHost:
 
     def _leave(self, name: str) -> None:
         seen = self._observed.get(name)
-        if seen is not None and seen.state not in AT_REST:
+        if seen is not None and not seen.state.rests:
             stopped = replace(seen, state=StreamState.STOPPED, observed_at=self.clock(), next_start_at=None)
             self.store.observe(stopped, token=self._ownership.held[name].token)
         self._ownership.release(name)
