@@ -5,6 +5,7 @@ under the current token of its lease; one question has one living job, however m
 """
 
 import uuid
+from dataclasses import asdict, replace
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -187,6 +188,5 @@ def unfinished_act(connection: Connection, stream: str) -> Job | None:
 
 
 def _audit(connection: Connection, about: Job, entry: AuditEntry, said: str = "") -> None:
-    row = {name: getattr(entry, name) for name in entry.__dataclass_fields__}
     detail = ": ".join(filter(None, (f"job {about.job_id}", said)))
-    connection.execute(sa.insert(audit).values(**{**row, "detail": detail}))
+    connection.execute(sa.insert(audit).values(asdict(replace(entry, detail=detail))))

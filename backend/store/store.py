@@ -6,7 +6,7 @@ current lease token.
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Self
@@ -330,7 +330,7 @@ class ControlStore:
 
     def audit(self, entry: AuditEntry) -> None:
         with self._database.writing() as connection:
-            _write_audit(connection, entry)
+            connection.execute(sa.insert(schema.audit).values(asdict(entry)))
 
     def audit_entries(self, *, limit: int = 100, subject: str | None = None) -> list[AuditEntry]:
         """Newest first."""
@@ -372,7 +372,8 @@ def _request(
     detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
     if changes:
         detail += f"; {changes}"
-    _write_audit(connection, AuditEntry(asked.requested_at, asked.actor, action, name, asked.reason, detail))
+    entry = AuditEntry(asked.requested_at, asked.actor, action, name, asked.reason, detail)
+    connection.execute(sa.insert(schema.audit).values(asdict(entry)))
     upsert(connection, schema.desired, _desired_row(after))
     return after
 
@@ -423,8 +424,3 @@ def _unknown(connection: Connection, name: str) -> StreamNotFoundError:
     near = difflib.get_close_matches(name, names, n=3) or sorted(names)[:5]
     hint = f"known: {', '.join(near)}" if near else "no host has declared a stream yet: start one with `weir host`"
     return StreamNotFoundError(f"no stream is called {name!r}", hint=hint)
-
-
-def _write_audit(connection: Connection, entry: AuditEntry) -> None:
-    row = {name: getattr(entry, name) for name in entry.__dataclass_fields__}
-    connection.execute(sa.insert(schema.audit).values(**row))
