@@ -49,11 +49,11 @@ def bytes_exact(size_bytes: int | None) -> str:
 
 
 def count_text(count: float | None) -> str:
-    """A count: 1,204 as it is, from 100,000 on rounded to 1.2 M."""
+    """A count, or a mean of some: 1,204 as it is, 12.3, from 100,000 on rounded to 1.2 M."""
     if count is None:
         return UNKNOWN
-    if abs(count) < _EXACT_COUNT_LIMIT and float(count).is_integer():
-        return f"{int(count):,}"
+    if abs(count) < _EXACT_COUNT_LIMIT and (float(count).is_integer() or abs(count) >= 1_000):
+        return f"{round(count):,}"
     digits, unit = _scaled(count, _COUNTS)
     return f"{digits}{unit}"
 

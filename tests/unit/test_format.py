@@ -33,7 +33,16 @@ def test_sizes_are_1000_based_with_three_digits(size: int | None, text: str) -> 
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(None, "–"), (0, "0"), (1204, "1,204"), (99_999, "99,999"), (1_111_930, "1.11 M"), (-5, "-5"), (0.25, "0.25")],
+    [
+        (None, "–"),
+        (0, "0"),
+        (1204, "1,204"),
+        (99_999, "99,999"),
+        (1_111_930, "1.11 M"),
+        (-5, "-5"),
+        (0.25, "0.25"),
+        (1456.4, "1,456"),
+    ],
 )
 def test_counts_are_grouped_and_rounded_only_when_big(count: float | None, text: str) -> None:
     assert f.count_text(count) == text

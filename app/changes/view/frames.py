@@ -73,7 +73,8 @@ def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
         parts.append("● marks a changed cell")
     if diff.against is None and any(row.key is not None and row.set_apart is None for row in found):
         parts.append("click a row for the history of its key")
-    return " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
+    said = " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
+    return said[0].upper() + said[1:]
 
 
 def build_commit_frame(
