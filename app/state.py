@@ -91,8 +91,8 @@ _OF_ONE_TABLE = (
 _EMPTY: dict[str, Callable[[], object]] = {
     **dict.fromkeys((KEY, WITHOUT, COLUMN, COLUMNS), list),
     **dict.fromkeys((ROWS_WHERE, CONDITION, WHERE, COMPARE, SQL), str),
+    **dict.fromkeys((PAGE, SCHEMA_PAGE), lambda: 1),
     ORDER: lambda: None,
-    SCHEMA_PAGE: lambda: 1,
 }
 _ODD_VERSION = "_odd_version"
 _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}

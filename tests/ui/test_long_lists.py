@@ -62,6 +62,15 @@ def test_another_table_is_picked(many: Path, name: str) -> None:
     assert app.title[0].value == "t007" and app.query_params == {"table": "t007"}
 
 
+def test_a_table_that_a_later_page_of_the_list_led_to_shows_its_newest_commits(many: Path) -> None:
+    app = open_second_page("tables")
+    for name in ("table", "history"):
+        app.query_params = {"table": "many"}
+        app.switch_page(f"../pages/{name}.py")
+        again(app)
+    assert len(frame_with(app, "Version", "Operation")) == PAGE_ROWS and app.query_params == {"table": "many"}
+
+
 def test_a_row_of_the_lakes_health_opens_its_table_and_the_way_back_is_the_first_page(many: Path) -> None:
     app = open_second_page("health")
     second = frame_with(app, "Judgement")["Table"][0]
