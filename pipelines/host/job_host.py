@@ -81,7 +81,7 @@ class JobHost:
 
     def start(self) -> None:
         self._thread.start()
-        self._leases.start()
+        self._leases.start()  # until the process ends: what a stop leaves may still change tables
         self._old.start()
 
     def stop(self, limit_s: float) -> None:
