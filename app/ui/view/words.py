@@ -17,6 +17,10 @@ from backend.streams.model import HostHeartbeat
 _MAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}")
 _WEB = re.compile(r"https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:[/?#][!-~]{0,1000})?")
 
+# In Streamlit a colon also begins a colour or an icon, and a dollar a formula. An underscore within a word is only one,
+# and many names have some: labels are read out as they are written.
+_SIGN = re.compile(r"[\\`*{}\[\]()#+\-.!|~<>$:&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
 
 def markdown_safe(text: str) -> str:
     """Text of a user or a log, shown literally where Markdown is read; `code` between backticks stays code."""
@@ -30,8 +34,7 @@ def markdown_safe(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    # In Streamlit a colon also begins a colour or an icon, and a dollar a formula.
-    return "".join(f"\\{c}" if c in "\\`*_{}[]()#+-.!|~<>$:&" else c for c in text)
+    return _SIGN.sub(r"\\\g<0>", text)
 
 
 def linked(text: str) -> str:
