@@ -174,7 +174,9 @@ def test_a_second_start_on_a_running_stream_is_refused(numbers: Callable[..., De
 def test_a_second_start_leaves_the_first_batch_that_is_being_planned(numbers: Callable[..., DemoLake]) -> None:
     """Spark writes a plan to a draft, and renames it: one that is taken from under it fails the query."""
     lake = numbers(sources=(files("none", format="json", schema="value BIGINT"),))  # nothing to plan yet
-    lake.runtime.start("numbers")
+    run = lake.runtime.start("numbers")
+    (query,) = (each for each in lake.runtime.session.streams.active if str(each.runId) == run.run_id)
+    until(lambda: query.status["message"] == "Waiting for data to arrive")  # it has looked at its checkpoint
     try:
         draft = lake.settings.home / "checkpoints/numbers/offsets/.0.4b39.tmp"
         draft.write_text("v1")
