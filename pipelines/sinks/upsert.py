@@ -42,6 +42,11 @@ class UpsertSink:
     def kind(self) -> str:
         return "upsert" if self.sequence else "update"
 
+    @property
+    def _at(self) -> str:
+        """The sequence, quoted; "" without one."""
+        return quoted(self.sequence) if self.sequence else ""
+
     def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
         return (tombstones_of(table),) if self.deleted or self.truncated else ()
 
@@ -75,10 +80,10 @@ class UpsertSink:
         tombstones, at = target.uris[tombstones_of(target.table).name], str(self.sequence)
         changes, truncations = split_truncations(batch, str(self.truncated), at)
         has_more = remember_truncations(truncations, tombstones, self.keys, at)
-        (last,) = truncations_of(batch.sparkSession, tombstones, self.keys).agg(F.max(quoted(at))).first() or (None,)
+        (last,) = truncations_of(batch.sparkSession, tombstones, self.keys).agg(F.max(self._at)).first() or (None,)
         if last is None:
             return changes
-        moment = F.col(quoted(at))
+        moment = F.col(self._at)
         if has_more:
             with unnumbered(batch.sparkSession):
                 DeltaTable.forPath(batch.sparkSession, target.uri).delete(moment < F.lit(last))
@@ -93,14 +98,14 @@ class UpsertSink:
         changes = refuse_nulls(changes, (*self.keys, self.sequence))
         if self.keep_when_null:
             changes = changes.withColumns(self._known(changes.columns))
-        newest = F.max_by(F.struct(*map(quoted, changes.columns)), quoted(self.sequence))
+        newest = F.max_by(F.struct(*map(quoted, changes.columns)), self._at)
         return changes.groupBy(*map(quoted, self.keys)).agg(newest.alias("newest")).select("newest.*")
 
     def _known(self, names: Sequence[str]) -> dict[str, Column]:
         """Partial updates: each column's last value that is not null, up to this change and since a deletion."""
-        keys, at = [F.col(quoted(key)) for key in self.keys], quoted(str(self.sequence))
-        life = F.count_if(_DELETED).over(Window.partitionBy(*keys).orderBy(at))
-        in_life = Window.partitionBy(*keys, life).orderBy(at)
+        keys = [F.col(quoted(key)) for key in self.keys]
+        life = F.count_if(_DELETED).over(Window.partitionBy(*keys).orderBy(self._at))
+        in_life = Window.partitionBy(*keys, life).orderBy(self._at)
         known = {
             name: F.last(F.when(~F.col(_DELETED), F.col(quoted(name))), ignorenulls=True).over(in_life)
             for name in self.keep_when_null
@@ -109,12 +114,11 @@ class UpsertSink:
         return {**known, _ANEW: life > 0}
 
     def _remember_deletions(self, newest: DataFrame, target: Target) -> None:
-        at = quoted(str(self.sequence))
-        deletions = newest.where(_DELETED).select(*map(quoted, self.keys), at)
+        deletions = newest.where(_DELETED).select(*map(quoted, self.keys), self._at)
         uri = target.uris[tombstones_of(target.table).name]
         into = DeltaTable.forPath(newest.sparkSession, uri).alias("t")
         merge = into.merge(deletions.alias("s"), same_keys(self.keys))
-        merge = merge.whenMatchedUpdateAll(f"s.{at} > t.{at}").whenNotMatchedInsertAll()
+        merge = merge.whenMatchedUpdateAll(f"s.{self._at} > t.{self._at}").whenNotMatchedInsertAll()
         merge.execute()
 
     def _alive(self, newest: DataFrame, target: Target) -> DataFrame:
@@ -124,7 +128,7 @@ class UpsertSink:
         gone = newest.sparkSession.read.format("delta").load(target.uris[tombstones_of(target.table).name])
         gone = gone.withColumnRenamed(str(self.sequence), _DELETED_AT)
         joined = newest.join(gone, list(self.keys), "left")
-        return joined.where(f"{_DELETED_AT} IS NULL OR {quoted(str(self.sequence))} >= {_DELETED_AT}").drop(_DELETED_AT)
+        return joined.where(f"{_DELETED_AT} IS NULL OR {self._at} >= {_DELETED_AT}").drop(_DELETED_AT)
 
     def _kept(self, name: str) -> Column:
         new, old = F.col(f"s.{quoted(name)}"), F.col(f"t.{quoted(name)}")
@@ -137,7 +141,7 @@ class UpsertSink:
         kept = {name.lower() for name in self.keep_when_null}
         values = {quoted(name): F.col(f"s.{quoted(name)}") for name in names}
         updates = {**values, **{quoted(name): self._kept(name) for name in names if name.lower() in kept}}
-        at = quoted(self.sequence) if self.sequence else ""
+        at = self._at
         # not >=: a change that is replayed does nothing
         newer = f"(t.{at} IS NULL OR s.{at} > t.{at})" if at else "true"
         merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys))

@@ -12,7 +12,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.history.change_feed import feed_files
+from backend.lake.history.change_feed import feed_files, in_whole_files
 from backend.lake.log.actions import Kind
 from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice
@@ -84,22 +84,12 @@ def _rows(log: TableLog, files: pa.Table, *, whole: bool, feed: bool) -> int | N
         return 0
     if feed and not whole and files["dv_id"].null_count < files.num_rows:
         return None  # the other half of a file with another vector may be read already
-    lone, marked = _apart(files) if feed else (files, 0)
-    rows = pc.subtract(lone["num_records"], lone["deleted_rows"])
+    whole_files, marked = in_whole_files(files) if feed else (files, 0)
+    rows = pc.subtract(whole_files["num_records"], whole_files["deleted_rows"])
     if not rows.null_count:
         return int(pc.sum(rows).as_py() or 0) + marked
     kinds = set(files["kind"].to_pylist())
     return changed_rows(log.commit(files["version"][0].as_py())) if whole and kinds == {int(Kind.CDC)} else None
-
-
-def _apart(files: pa.Table) -> tuple[pa.Table, int]:
-    """Files that come or go as a whole, and the rows that others gained or lost: those got another deletion vector."""
-    by_path = files.group_by("path").aggregate(
-        [("kind", "count_distinct"), ("deleted_rows", "max"), ("deleted_rows", "min")]
-    )
-    twice = by_path.filter(pc.greater(by_path["kind_count_distinct"], 1))
-    marked = pc.sum(pc.subtract(twice["deleted_rows_max"], twice["deleted_rows_min"])).as_py()
-    return files.filter(pc.invert(pc.is_in(files["path"], twice["path"].combine_chunks()))), int(marked or 0)
 
 
 def changed_rows(commit: Commit) -> int | None:

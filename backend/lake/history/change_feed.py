@@ -97,6 +97,19 @@ def feed_files(actions: pa.Table) -> pa.Table:
     return feed if feed.num_rows else actions.filter(actions["data_change"])
 
 
+def in_whole_files(files: pa.Table) -> tuple[pa.Table, int]:
+    """Those of a commit's files that come or go as a whole, and the rows that the others gained or lost.
+
+    A file that the commit both removes and adds has only got another deletion vector.
+    """
+    by_path = files.group_by("path").aggregate(
+        [("kind", "count_distinct"), ("deleted_rows", "max"), ("deleted_rows", "min")]
+    )
+    twice = by_path.filter(pc.greater(by_path["kind_count_distinct"], 1))
+    marked = pc.sum(pc.subtract(twice["deleted_rows_max"], twice["deleted_rows_min"])).as_py()
+    return files.filter(pc.invert(pc.is_in(files["path"], twice["path"].combine_chunks()))), int(marked or 0)
+
+
 def _beyond_reader(log: TableLog, first: int, last: int) -> tuple[int, str] | None:
     """The newest commit whose feed deltalake cannot read, and why (found by trying, deltalake 1.6.6)."""
     if log.state(last).metadata.configuration.get(MAPPING, "none").lower() != "none":
@@ -117,12 +130,9 @@ def _beyond_reader(log: TableLog, first: int, last: int) -> tuple[int, str] | No
 
 def _has_lone_vector(files: pa.Table) -> bool:
     """Whether a file with a deletion vector comes or goes as a whole."""
-    # Of such a file deltalake gives the rows that the vector marks. A file that the commit both removes and adds has
-    # only got another vector, which it reads well.
-    if not pc.any(pc.is_valid(files["dv_id"])).as_py():
-        return False
-    lone = files.group_by("path").aggregate([("kind", "count_distinct"), ("dv_id", "count")])
-    return bool(pc.any(pc.and_(pc.less(lone["kind_count_distinct"], 2), pc.greater(lone["dv_id_count"], 0))).as_py())
+    # Of such a file deltalake gives the rows that the vector marks. Where one takes another's place it reads well.
+    whole_files, _ = in_whole_files(files)
+    return bool(pc.any(pc.is_valid(whole_files["dv_id"])).as_py())
 
 
 def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
