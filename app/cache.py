@@ -32,7 +32,7 @@ from backend.lake.find import Finder, Found
 from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
-from backend.query.export_size import SizeEstimate, estimated
+from backend.sql.export_size import SizeEstimate, estimated
 from backend.streams.backlog.model import Lag
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.backlog.trail import Trails

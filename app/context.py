@@ -11,15 +11,15 @@ from typing import Literal
 import streamlit as st
 from streamlit.logger import set_log_level
 
-from backend.bisect.cache import Bisects
-from backend.diff.cache import Differences
-from backend.diff.host_job import DiffJobs
-from backend.diff.key import key_memory
+from backend.changes.cache import Differences
+from backend.changes.host_job import DiffJobs
+from backend.changes.key import key_memory
 from backend.lake.lake import Lake
-from backend.query.exports import Exports
-from backend.query.numbers import Aggregates, ColumnNumbers
-from backend.query.profile import Profiles
+from backend.search.cache import Bisects
 from backend.settings import Settings, load_settings
+from backend.sql.exports import Exports
+from backend.sql.numbers import Aggregates, ColumnNumbers
+from backend.sql.profile import Profiles
 from backend.store.store import ControlStore
 
 # The routes use these services too; Streamlit warns at each such call that no page runs.

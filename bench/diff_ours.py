@@ -10,14 +10,14 @@ from typing import Any
 
 import duckdb as duckdb  # Weir imports it late; here, as the peer's, before the clock starts
 
-from backend.diff.answer import compare_rows
-from backend.diff.commits import counted_by_feed
-from backend.diff.model import DiffMethod
-from backend.diff.prepare import DiffOptions, prepare
-from backend.duckdb_session import CancelToken
+from backend.changes.answer import compare_rows
+from backend.changes.commits import counted_by_feed
+from backend.changes.model import DiffMethod
+from backend.changes.prepare import DiffOptions, prepare
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import Settings, load_settings
+from backend.sql.session import CancelToken
 from bench.measure import Watch
 
 Answer = dict[str, int]

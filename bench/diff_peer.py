@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from backend.diff.changed_rows import share_out
+from backend.changes.changed_rows import share_out
 from bench.diff_ours import Answer, counts
 from bench.diff_table import SCHEMA
 from bench.measure import Watch

@@ -15,8 +15,8 @@ from app.changes.view import frames as view
 from app.changes.view.progress import progress_text
 from app.errors import show
 from app.ui import work
-from backend.diff.cache import DiffQuestion, LogPart
-from backend.diff.model import DiffMethod, VersionDiff
+from backend.changes.cache import DiffQuestion, LogPart
+from backend.changes.model import DiffMethod, VersionDiff
 from backend.errors import LakehouseError
 
 _BEGUN, _FAILED = "_begun_diffs", "_failed_diffs"

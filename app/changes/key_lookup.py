@@ -14,11 +14,11 @@ from app.changes.view.rows import RowTable, build_step_table, style
 from app.errors import boundary
 from app.ui import work
 from app.ui.view.words import markdown_safe, sentence
-from backend.diff.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
-from backend.diff.model import RowChange, VersionDiff
-from backend.diff.values import json_value
+from backend.changes.model import RowChange, VersionDiff
 from backend.format import UNKNOWN
 from backend.lake.model import Commit
+from backend.search.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
+from backend.sql.values import json_value
 
 _FOUND, _BEGUN = "_key_history", "_key_histories_begun"
 _SMALL_VERSIONS, _SMALL_BYTES = 100, 50_000_000  # up to here nobody needs to ask for it

@@ -15,9 +15,9 @@ from app.changes.view.sentence import METHOD_WORDS
 from app.errors import show
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job
-from backend.diff.cache import DiffQuestion, LogPart
-from backend.diff.host_job import COMPUTED, UNEXPLAINED
-from backend.diff.model import DiffMethod, VersionDiff
+from backend.changes.cache import DiffQuestion, LogPart
+from backend.changes.host_job import COMPUTED, UNEXPLAINED
+from backend.changes.model import DiffMethod, VersionDiff
 from backend.errors import DiffError, JobResultMissingError
 from backend.jobs.host_liveness import why_no_host
 from backend.jobs.model import Job, JobState

@@ -10,10 +10,10 @@ from app.changes.view import frames as view
 from app.ui.frame import OpenTable
 from app.ui.view.conditions import example_condition
 from app.ui.view.words import markdown_safe, sentence
-from backend.diff.cache import LogPart
-from backend.diff.key import key_memory
-from backend.diff.model import DiffMethod
-from backend.diff.prepare import DiffOptions
+from backend.changes.cache import LogPart
+from backend.changes.key import key_memory
+from backend.changes.model import DiffMethod
+from backend.changes.prepare import DiffOptions
 from backend.lake.table.metadata_diff import column_names
 
 HERE, HOST = "Here", "On the stream host"

@@ -15,8 +15,8 @@ from app.changes.view import frames as view
 from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.ui import lists
 from app.ui.view.words import markdown_safe
-from backend.diff import export
-from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
+from backend.changes import export
+from backend.changes.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, count_text
 
 CELLS = lists.Look(

@@ -24,8 +24,8 @@ from app.ui.view.conditions import predicate_text
 from app.ui.view.explanation import explained
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
-from backend.diff.cache import DiffQuestion, LogPart
-from backend.diff.model import DiffMethod, VersionDiff
+from backend.changes.cache import DiffQuestion, LogPart
+from backend.changes.model import DiffMethod, VersionDiff
 from backend.errors import DiffError, LakehouseError
 
 COMMITS = lists.Look(

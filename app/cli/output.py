@@ -14,7 +14,7 @@ from unicodedata import combining, east_asian_width
 
 import typer
 
-from backend.diff.values import json_value
+from backend.sql.values import json_value
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,11 +14,11 @@ from app.profile.view.frames import profile_frame
 from app.ui import lists, work
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
-from backend.diff.versions import resolve_version
+from backend.changes.versions import resolve_version
 from backend.errors import TableError
 from backend.lake.model import Snapshot
-from backend.query.over_versions import Progress
-from backend.query.profile import Profile, from_log, profiled, with_statistics
+from backend.sql.over_versions import Progress
+from backend.sql.profile import Profile, from_log, profiled, with_statistics
 
 PROFILE = lists.Look(
     formats={"Null share": "percent", "Nulls": "count", "Distinct": "count"},

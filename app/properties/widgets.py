@@ -13,7 +13,7 @@ from app.ui.frame import OpenTable
 from app.ui.view.frames import changes_frame
 from app.ui.view.table_changes import changes_sentence
 from app.ui.view.words import linked, markdown_safe
-from backend.diff.versions import resolve_version
+from backend.changes.versions import resolve_version
 from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
 from backend.lake.model import Metadata, Protocol, Snapshot

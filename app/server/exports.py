@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app import context
 from backend.errors import ExportError, LakehouseError
-from backend.query.exports import Export
+from backend.sql.exports import Export
 from backend.work import Stopped
 
 STALLED_S = 120.0  # a browser that takes no byte for so long is gone

@@ -14,9 +14,9 @@ from app.summary.view import export as view
 from app.ui.view.words import markdown_safe
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import Node
-from backend.query.export import FORMATS, Format
-from backend.query.export_size import SizeEstimate
-from backend.query.exports import Export, ExportedRows, ExportState
+from backend.sql.export import FORMATS, Format
+from backend.sql.export_size import SizeEstimate
+from backend.sql.exports import Export, ExportedRows, ExportState
 
 LOOK_S = 1.0
 _EXPORTS = "_exports"

@@ -13,7 +13,7 @@ from app import context, state
 from app.ui.frame import OpenTable
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe
-from backend.diff.versions import resolve_version
+from backend.changes.versions import resolve_version
 from backend.format import utc_text
 from backend.lake.model import Commit
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from backend.duckdb_session import CancelToken, Connection, session
 from backend.format import cut, value_text
-from backend.query.quoting import quoted_name
+from backend.sql.quoting import quoted_name
+from backend.sql.session import CancelToken, Connection, session
 
 EXAMPLES = 5
 MEMORY_BYTES = 256_000_000  # beside the streams of the host; more goes to disk

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
-from backend.duckdb_session import CancelToken
 from backend.errors import ColumnNotFoundError, DiffError, LakehouseError
 from backend.expectations.judge import MOST_DAYS, judge_fresh, judge_rows
 from backend.expectations.keys import BrokenKeys, missing, repeated
@@ -18,7 +17,8 @@ from backend.format import bytes_text, duration_text
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
-from backend.query.numbers import rows_of
+from backend.sql.numbers import rows_of
+from backend.sql.session import CancelToken
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from functools import partial
 
 import structlog
 
-from backend.duckdb_session import CancelToken
 from backend.errors import LakehouseError
 from backend.expectations.judge import settle
 from backend.expectations.looks import Looks
 from backend.expectations.model import Finding, Judgement, State, TableExpectation
 from backend.lake.lake import Lake
 from backend.settings import Settings
+from backend.sql.session import CancelToken
 from backend.store.store import ControlStore
 from backend.work import Stopped
 from pipelines.host.rounds import Rounds

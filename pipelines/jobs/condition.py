@@ -15,7 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from backend.diff.condition import (
+from backend.changes.condition import (
     check_row_condition,
     check_value,
     computed,
@@ -24,8 +24,8 @@ from backend.diff.condition import (
     require_value,
     satisfied,
 )
-from backend.duckdb_session import engine_version
 from backend.errors import JobError, LakehouseError, QueryError
+from backend.sql.session import engine_version
 
 _FAILED = re.compile(r"^backend\.errors\.\w+: (?P<message>.*)\n(?P<hint>.*)$", re.MULTILINE)
 _NOT_INSTALLED = re.compile(r"^(?:ModuleNotFoundError|ImportError): (?P<message>.*)$", re.MULTILINE)

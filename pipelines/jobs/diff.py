@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
-from backend.diff.commits import Gross, net_without_key
-from backend.diff.compare import count_apart, count_net
-from backend.diff.host_job import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
-from backend.diff.model import ROW_ID, DiffMethod, NetCounts
-from backend.diff.plan import METHOD_NAMES
+from backend.changes.commits import Gross, net_without_key
+from backend.changes.compare import count_apart, count_net
+from backend.changes.host_job import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
+from backend.changes.model import ROW_ID, DiffMethod, NetCounts
+from backend.changes.plan import METHOD_NAMES
 from backend.errors import DiffError, JobError
 from pipelines.jobs import net
 from pipelines.jobs.condition import satisfies, why_failed

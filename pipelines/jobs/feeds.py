@@ -9,7 +9,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backend.diff.host_job import DiffWork
+from backend.changes.host_job import DiffWork
 from backend.errors import DiffError
 from pipelines.jobs.states import ID, SIGN, named, open_state
 from pipelines.spark.s3 import spark_uri

@@ -1,7 +1,7 @@
 """What is different in the end (net), out of signed rows, computed by Spark: the same arithmetic as in process.
 
 Rule: what does not cancel is exactly the difference of the two states; a key (the row tracking's ids are one) tells
-updates then (`backend.diff.compare` says why). Only counts and the asked number of rows leave Spark.
+updates then (`backend.changes.compare` says why). Only counts and the asked number of rows leave Spark.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
-from backend.diff.changed_rows import Bucket, share_out
-from backend.diff.host_job import COMMON
+from backend.changes.changed_rows import Bucket, share_out
+from backend.changes.host_job import COMMON
 from pipelines.jobs.states import SIGN, holds_map
 
 _ORDER = ("update", "delete", "insert", "duplicate", "null")

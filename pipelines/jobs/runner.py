@@ -12,7 +12,7 @@ import structlog
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from backend.diff.host_job import DiffWork, work_of
+from backend.changes.host_job import DiffWork, work_of
 from backend.errors import JobError, LakehouseError
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.lake import Lake

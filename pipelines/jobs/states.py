@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from backend.diff.host_job import DiffWork, StateWanted
+from backend.changes.host_job import DiffWork, StateWanted
 from backend.errors import DiffError
 from pipelines.spark.s3 import spark_uri
 from pipelines.spark.tables import quoted

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from backend.duckdb_session import CancelToken
 from backend.lake.lake import Lake
+from backend.sql.session import CancelToken
 
 
 class ByDeltalake:

@@ -17,14 +17,14 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backend.bisect import search
-from backend.bisect.cache import Bisects
-from backend.bisect.judge import Judged
-from backend.bisect.model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Source, Verdict
-from backend.bisect.search import bisect, may_change_rows
 from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
+from backend.search import search
+from backend.search.cache import Bisects
+from backend.search.judge import Judged
+from backend.search.model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Source, Verdict
+from backend.search.search import bisect, may_change_rows
 from tests import builders
 
 CONDITION = "min(amount) >= 0"

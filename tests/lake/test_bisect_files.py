@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from app.bisect.view.words import notes
-from backend.bisect.files import JudgedFiles, Question, can_be_fetched
-from backend.bisect.judge import Judged, Judgement
-from backend.bisect.model import Bisection, BisectRequest, Outcome, Source, Verdict
-from backend.bisect.search import bisect
+from app.search.view.words import notes
 from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.query.numbers import Aggregates
+from backend.search.files import JudgedFiles, Question, can_be_fetched
+from backend.search.judge import Judged, Judgement
+from backend.search.model import Bisection, BisectRequest, Outcome, Source, Verdict
+from backend.search.search import bisect
 from backend.settings import load_settings
+from backend.sql.numbers import Aggregates
 from tests import builders, vectors
 from tests.object_store import delete_objects, list_keys, make_bucket, server_url, storage_options
 from tests.soak import few, soak

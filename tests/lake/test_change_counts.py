@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from backend.diff.commits import counted_by_feed
-from backend.duckdb_session import CancelToken
+from backend.changes.commits import counted_by_feed
 from backend.errors import DataFileMissingError, DiffError, TableCorruptError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import load_settings
+from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 from tests.lake.test_diff_methods import History

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend.diff.prepare import prepare
+from backend.changes.prepare import prepare
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.lake import Lake
 from backend.lake.table.metadata_diff import PropertyChange

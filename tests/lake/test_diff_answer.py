@@ -14,16 +14,16 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.diff.answer import diff
-from backend.diff.key import key_memory
-from backend.diff.model import (
+from backend.changes.answer import diff
+from backend.changes.key import key_memory
+from backend.changes.model import (
     DiffMethod,
     KeySource,
     NetCounts,
     RowKind,
     VersionDiff,
 )
-from backend.diff.prepare import DiffOptions
+from backend.changes.prepare import DiffOptions
 from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings

@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff.answer import diff as compare
-from backend.diff.export import exported, write_csv, write_json, write_parquet
-from backend.diff.model import DiffMethod, Limits, NetCounts, RowKind, VersionDiff
-from backend.diff.prepare import DiffOptions
-from backend.diff.versions import parse_version
-from backend.duckdb_session import CancelToken
+from backend.changes.answer import diff as compare
+from backend.changes.export import exported, write_csv, write_json, write_parquet
+from backend.changes.model import DiffMethod, Limits, NetCounts, RowKind, VersionDiff
+from backend.changes.prepare import DiffOptions
+from backend.changes.versions import parse_version
 from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
+from backend.sql.session import CancelToken
 from tests import builders
 from tests.lake.diff_lakes import ByDeltalake
 from tests.unit.test_cli import Weir, home, weir

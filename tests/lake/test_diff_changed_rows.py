@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff.answer import diff
-from backend.diff.export import WRITERS, ChangedBatches, Write, exported
-from backend.diff.model import DiffMethod, Limits, VersionDiff
-from backend.diff.prepare import DiffOptions, prepare
-from backend.duckdb_session import CancelToken
+from backend.changes.answer import diff
+from backend.changes.export import WRITERS, ChangedBatches, Write, exported
+from backend.changes.model import DiffMethod, Limits, VersionDiff
+from backend.changes.prepare import DiffOptions, prepare
 from backend.lake.lake import Lake
+from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests.lake.test_diff_methods import History
 from tests.soak import few

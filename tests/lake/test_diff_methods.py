@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff.answer import diff
-from backend.diff.model import DiffMethod, FilesDiff, Limits, NetCounts, VersionDiff
-from backend.diff.prepare import DiffOptions, prepare
-from backend.duckdb_session import CancelToken
+from backend.changes.answer import diff
+from backend.changes.model import DiffMethod, FilesDiff, Limits, NetCounts, VersionDiff
+from backend.changes.prepare import DiffOptions, prepare
 from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
+from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 from tests.lake.diff_lakes import ByDeltalake, Joins, Told

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.diff.answer import diff
-from backend.diff.model import DiffMethod, Limits, NetCounts, VersionDiff
-from backend.diff.prepare import DiffOptions
+from backend.changes.answer import diff
+from backend.changes.model import DiffMethod, Limits, NetCounts, VersionDiff
+from backend.changes.prepare import DiffOptions
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove

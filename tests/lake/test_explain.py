@@ -12,15 +12,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from app.cli.tables import documents
-from backend.diff.answer import compare_rows, diff
-from backend.diff.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
-from backend.diff.model import DiffMethod, Effect, Limits, VersionDiff
-from backend.diff.prepare import DiffOptions, PreparedDiff, prepare
-from backend.duckdb_session import CancelToken
+from backend.changes.answer import compare_rows, diff
+from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
+from backend.changes.model import DiffMethod, Effect, Limits, VersionDiff
+from backend.changes.prepare import DiffOptions, PreparedDiff, prepare
 from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.settings import load_settings
+from backend.sql.session import CancelToken
 from tests.lake.diff_lakes import ByDeltalake
 from tests.planted import BAD_DAYS, Planted, plant
 

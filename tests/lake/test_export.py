@@ -18,9 +18,9 @@ from backend.errors import DataFileMissingError, ExportError, PathRefusedError
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import Node, parse_filter
 from backend.lake.table.schema import fields
-from backend.query.export import FORMATS, encoded
-from backend.query.export_size import estimated
-from backend.query.exports import ExportedRows, Exports, ExportState
+from backend.sql.export import FORMATS, encoded
+from backend.sql.export_size import estimated
+from backend.sql.exports import ExportedRows, Exports, ExportState
 from backend.work import Stopped
 from tests.builders import HandLog, add, commit_info, metadata, protocol, write
 from tests.vectors import write_vector

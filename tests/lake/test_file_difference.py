@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from backend.diff.prepare import prepare
+from backend.changes.prepare import prepare
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference, file_difference, looked_up
 from backend.lake.lake import Lake
 from backend.lake.log.checkpoint import CheckpointState

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from backend.diff.key_history import KeyHistory, key_history, whole_life
-from backend.diff.model import RowKind
+from backend.changes.model import RowKind
 from backend.errors import DiffError, FilterError
 from backend.lake.lake import Lake
+from backend.search.key_history import KeyHistory, key_history, whole_life
 from tests import builders
 
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.query.numbers import Aggregates, ColumnNumbers
+from backend.sql.numbers import Aggregates, ColumnNumbers
 from tests import builders
 
 OpenLake = Callable[..., Lake]

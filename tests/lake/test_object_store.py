@@ -14,8 +14,8 @@ from backend.lake.rows.filters import parse_filter
 from backend.lake.rows.rows import RowQuery
 from backend.lake.storage.storage import Storage
 from backend.lake.table.schema import fields
-from backend.query.export import FORMATS, encoded
 from backend.settings import load_settings
+from backend.sql.export import FORMATS, encoded
 from tests.object_store import SECRET, client, delete_objects, list_keys, make_bucket, server_url, storage_options
 
 ROOT = "s3://lake/root"

@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.query.profile import Profile, Profiles, from_log, with_statistics
 from backend.settings import load_settings
+from backend.sql.profile import Profile, Profiles, from_log, with_statistics
 from tests import builders
 
 ROWS = 4_000

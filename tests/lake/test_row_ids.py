@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backend.diff.answer import diff
-from backend.diff.export import exported, write_json
-from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, SetApart, VersionDiff
-from backend.diff.prepare import DiffOptions, prepare
+from backend.changes.answer import diff
+from backend.changes.export import exported, write_json
+from backend.changes.model import DiffMethod, KeySource, NetCounts, RowKind, SetApart, VersionDiff
+from backend.changes.prepare import DiffOptions, prepare
 from backend.errors import DiffError, TableError
 from backend.lake.lake import Lake
 from backend.settings import load_settings

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from backend.duckdb_session import CancelToken
 from backend.expectations.looks import Looks
 from backend.expectations.model import Finding, Kind, State, TableExpectation
 from backend.expectations.reading import last_data, rows_by_day
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import load_settings
+from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests import builders
 

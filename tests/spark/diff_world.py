@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from backend.diff.answer import diff
-from backend.diff.host_job import job_request, read_answer
-from backend.diff.model import VersionDiff
-from backend.diff.prepare import DiffOptions, prepare
+from backend.changes.answer import diff
+from backend.changes.host_job import job_request, read_answer
+from backend.changes.model import VersionDiff
+from backend.changes.prepare import DiffOptions, prepare
 from backend.jobs.model import Job, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake

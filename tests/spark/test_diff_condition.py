@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backend.diff.answer import diff
-from backend.diff.condition import check_row_condition, satisfied
-from backend.diff.host_job import job_request
-from backend.diff.model import NetCounts, RowKind
-from backend.diff.prepare import DiffOptions, prepare
+from backend.changes.answer import diff
+from backend.changes.condition import check_row_condition, satisfied
+from backend.changes.host_job import job_request
+from backend.changes.model import NetCounts, RowKind
+from backend.changes.prepare import DiffOptions, prepare
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import column_names

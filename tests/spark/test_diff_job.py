@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backend.diff.host_job import diff_work, job_request, read_answer
-from backend.diff.model import DiffMethod, VersionDiff
-from backend.diff.prepare import DiffOptions, prepare
+from backend.changes.host_job import diff_work, job_request, read_answer
+from backend.changes.model import DiffMethod, VersionDiff
+from backend.changes.prepare import DiffOptions, prepare
 from backend.jobs.model import JobState
 from backend.jobs.results import results_lake
 from pipelines.jobs.diff import DiffTask, run_diff

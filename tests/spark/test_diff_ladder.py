@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, VariantVal
 
-from backend.diff.answer import compare_rows, diff
-from backend.diff.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
-from backend.diff.prepare import DiffOptions, prepare
-from backend.duckdb_session import CancelToken
+from backend.changes.answer import compare_rows, diff
+from backend.changes.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
+from backend.changes.prepare import DiffOptions, prepare
 from backend.lake.lake import Lake
 from backend.settings import load_settings
+from backend.sql.session import CancelToken
 from tests.spark.delta_tables import AT_ONCE, Step, make_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
 from app import context
-from backend.bisect import cache as bisect_cache
-from backend.bisect.model import BisectProgress
 from backend.lake.lake import Lake
+from backend.search import cache as bisect_cache
+from backend.search.model import BisectProgress
 from tests import builders
 from tests.planted import METADATA, Planted, plant
 from tests.ui.frames import frame_with, titles

@@ -11,14 +11,14 @@ from deltalake import DeltaTable
 
 from app import context
 from app.changes.here import _mark
-from backend.diff import cache as diff_cache
-from backend.diff.answer import diff
-from backend.diff.cache import DiffQuestion
-from backend.diff.model import DiffMethod, Limits, VersionDiff
-from backend.diff.prepare import DiffOptions
-from backend.duckdb_session import CancelToken
+from backend.changes import cache as diff_cache
+from backend.changes.answer import diff
+from backend.changes.cache import DiffQuestion
+from backend.changes.model import DiffMethod, Limits, VersionDiff
+from backend.changes.prepare import DiffOptions
 from backend.errors import DiffError, StorageError
 from backend.lake.lake import Lake
+from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests import builders
 from tests.planted import plant

@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from backend.diff.host_job import SUMMARY, DiffSummary, SoFar, to_json, work_of
-from backend.diff.model import DiffMethod
+from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, to_json, work_of
+from backend.changes.model import DiffMethod
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from backend.bisect.suggest import Held, Measure, sql_name, suggest
 from backend.lake.files.stats import ColumnTotals, StatKind
+from backend.search.suggest import Held, Measure, sql_name, suggest
 
 
 def held(name: str, kind: StatKind, bounds: Sequence[tuple[Any, Any]], nulls: Sequence[int] = ()) -> list[Held]:

@@ -22,10 +22,10 @@ from deltalake import DeltaTable, write_deltalake
 from app.cli import main
 from app.cli.streams import acts
 from app.cli.tables.lake import services
-from backend.diff.model import DiffMethod
+from backend.changes.model import DiffMethod
 from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
-from backend.query.export import FORMATS
 from backend.settings import load_settings
+from backend.sql.export import FORMATS
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.streams.model import (

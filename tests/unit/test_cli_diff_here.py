@@ -16,12 +16,12 @@ from deltalake import write_deltalake
 
 from app.cli import INTERRUPTED
 from app.cli.tables.diff_here import compared
-from backend.diff.answer import diff
-from backend.diff.model import Partial, VersionDiff
-from backend.duckdb_session import CancelToken
+from backend.changes.answer import diff
+from backend.changes.model import Partial, VersionDiff
 from backend.errors import DiffError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
+from backend.sql.session import CancelToken
 from tests import builders
 from tests.processes import wait_until
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.diff.host_job import diff_work, job_request, to_json, work_of
-from backend.diff.prepare import DiffOptions, prepare
+from backend.changes.host_job import diff_work, job_request, to_json, work_of
+from backend.changes.prepare import DiffOptions, prepare
 from backend.errors import DiffError, JobError
 from backend.jobs.model import JobKind, JobRequest
 from backend.lake.lake import Lake

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backend.diff.cache import CacheLimits, Differences, DiffProgress, DiffQuestion
-from backend.diff.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, VersionDiff
-from backend.diff.prepare import DiffOptions
-from backend.duckdb_session import CancelToken
+from backend.changes.cache import CacheLimits, Differences, DiffProgress, DiffQuestion
+from backend.changes.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, VersionDiff
+from backend.changes.prepare import DiffOptions
 from backend.errors import DiffError
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import SchemaDiff
+from backend.sql.session import CancelToken
 
 REF = TableRef("/lake/t", "t", "/lake")
 NO_LAKE: Any = None

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.diff.changed_rows import share_out
-from backend.diff.commits import FeedAnswer, sum_up
-from backend.diff.compare import NetQuery
-from backend.diff.model import CommitChanges, NetCounts, RowKind, SetApart
+from backend.changes.changed_rows import share_out
+from backend.changes.commits import FeedAnswer, sum_up
+from backend.changes.compare import NetQuery
+from backend.changes.model import CommitChanges, NetCounts, RowKind, SetApart
 from backend.errors import DataFileMissingError, DiffError
 from backend.lake.model import Commit, OperationMetrics
 from tests.soak import drawn

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from backend.diff.compare import FileRows, NetAnswer, NetQuery, Part, Read, column_name, net_changes
-from backend.diff.model import ApartCounts, Limits, NetCounts, Partial, RowKind, SetApart
-from backend.duckdb_session import CancelToken
+from backend.changes.compare import FileRows, NetAnswer, NetQuery, Part, Read, column_name, net_changes
+from backend.changes.model import ApartCounts, Limits, NetCounts, Partial, RowKind, SetApart
 from backend.errors import DiffError
+from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests.soak import drawn, few
 

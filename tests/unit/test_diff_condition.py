@@ -6,10 +6,10 @@ import re
 import pyarrow as pa
 import pytest
 
-from backend.diff.compare import NetQuery, net_changes
-from backend.diff.condition import check_row_condition, check_value, computed, fields_of, require_fit, satisfied
-from backend.duckdb_session import CancelToken
+from backend.changes.compare import NetQuery, net_changes
+from backend.changes.condition import check_row_condition, check_value, computed, fields_of, require_fit, satisfied
 from backend.errors import QueryError
+from backend.sql.session import CancelToken
 
 COLUMNS = pa.schema(
     [("row_id", pa.int64()), ("f", pa.float64()), ("v", pa.string()), ("rows", pa.struct([("a b", pa.int8())]))]

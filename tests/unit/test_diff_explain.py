@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ui.view.explanation import explained
-from backend.diff.compare import NetAnswer, NetQuery, column_name, net_changes
-from backend.diff.explain import explain, hold_against
-from backend.diff.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
-from backend.duckdb_session import CancelToken
+from backend.changes.compare import NetAnswer, NetQuery, column_name, net_changes
+from backend.changes.explain import explain, hold_against
+from backend.changes.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
+from backend.sql.session import CancelToken
 from tests.soak import drawn
 
 TYPES = {

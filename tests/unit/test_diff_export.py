@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backend.diff.export import exported, write_csv, write_json, write_parquet
-from backend.diff.model import (
+from backend.changes.export import exported, write_csv, write_json, write_parquet
+from backend.changes.model import (
     ApartCounts,
     DiffMethod,
     FilesDiff,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from backend.diff.key import choose_key, merge_key, parse_names
-from backend.diff.model import KeyChoice, KeySource
+from backend.changes.key import choose_key, merge_key, parse_names
+from backend.changes.model import KeyChoice, KeySource
 from backend.errors import DiffError
 from backend.lake.model import Commit, Metadata, OperationMetrics
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from backend.diff.key import KeyFound
-from backend.diff.model import DiffMethod, KeyChoice, KeySource
-from backend.diff.plan import DiffFacts, DiffPlan, DiffRequest, FilesFacts, plan_diff
+from backend.changes.key import KeyFound
+from backend.changes.model import DiffMethod, KeyChoice, KeySource
+from backend.changes.plan import DiffFacts, DiffPlan, DiffRequest, FilesFacts, plan_diff
 from backend.errors import DiffError
 
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.diff.compare import NetAnswer, NetQuery, net_changes
-from backend.diff.model import Limits, NetCounts
-from backend.diff.read_local import KeyedFile, file_rows, keyed_files, split
-from backend.duckdb_session import CancelToken
+from backend.changes.compare import NetAnswer, NetQuery, net_changes
+from backend.changes.model import Limits, NetCounts
+from backend.changes.read_local import KeyedFile, file_rows, keyed_files, split
 from backend.lake.model import Metadata
 from backend.lake.rows.local_files import LocalFiles
+from backend.sql.session import CancelToken
 from tests.soak import drawn
 
 TYPES = {"id": "long", "part": "string", "v": "integer"}

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from backend.diff.values import json_value, same
+from backend.sql.values import json_value, same
 
 
 def test_values_leave_as_json_without_losing_digits() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backend.diff.versions import Offset, parse_version, resolve_version
+from backend.changes.versions import Offset, parse_version, resolve_version
 from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.lake.model import Commit, OperationMetrics, TableRef
 

@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from backend.duckdb_session import (
+from backend.errors import DiffError
+from backend.sql.session import (
     DIFF_BYTES,
     THREADS,
     CancelToken,
@@ -19,7 +20,6 @@ from backend.duckdb_session import (
     pairs_joined,
     session,
 )
-from backend.errors import DiffError
 from backend.work import Stopped
 
 SETTINGS = ("threads", "async_threads", "memory_limit", "autoload_known_extensions", "preserve_insertion_order")

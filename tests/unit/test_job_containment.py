@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backend.diff.host_job import DiffWork, StateWanted, to_json
-from backend.diff.model import DiffMethod
+from backend.changes.host_job import DiffWork, StateWanted, to_json
+from backend.changes.model import DiffMethod
 from backend.errors import PathRefusedError
 from backend.jobs.model import Job, JobKind, JobState
 from backend.settings import load_settings

@@ -11,11 +11,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from backend import duckdb_session
-from backend.duckdb_session import Computation
 from backend.errors import DataFileMissingError, QueryError
-from backend.query.expression import check_expression
-from backend.query.over_versions import spread
+from backend.sql import session as duckdb_session
+from backend.sql.expression import check_expression
+from backend.sql.over_versions import spread
+from backend.sql.session import Computation
 from backend.work import Stopped
 
 COLUMNS = ["id", "amount", "status", "Customer", "odd name", "address", "ts", "body"]

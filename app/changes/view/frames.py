@@ -16,9 +16,9 @@ from app.ui.view.frames import ages
 from app.ui.view.theme import Mode, categories, operation_text, template_name
 from app.ui.view.words import KeyFigure
 from app.ui.view.writers import writer_text
-from backend.diff.cache import LogPart
-from backend.diff.model import CommitChanges, DiffMethod, RowChange, VersionDiff
-from backend.diff.plan import METHOD_NAMES
+from backend.changes.cache import LogPart
+from backend.changes.model import CommitChanges, DiffMethod, RowChange, VersionDiff
+from backend.changes.plan import METHOD_NAMES
 from backend.format import bytes_text, count_text, cut, percent, signed, signed_bytes, things, utc_text
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 

@@ -3,7 +3,7 @@
 Rule: pure, and free of pandas, which the terminal does without; what is not known is not shown as 0.
 """
 
-from backend.diff.cache import DiffProgress, LogPart
+from backend.changes.cache import DiffProgress, LogPart
 from backend.format import bytes_text, count_text, duration_text, things
 from backend.jobs.model import Job, JobState
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 from pandas.io.formats.style import Styler
 
 from app.ui.view.writers import writer_text
-from backend.diff.key_history import KeyStep
-from backend.diff.model import RowChange, RowKind, VersionDiff
-from backend.diff.values import json_value
+from backend.changes.model import RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, datetime_text, utc_text
 from backend.lake.model import Commit
+from backend.search.key_history import KeyStep
+from backend.sql.values import json_value
 
 PAGE_ROWS = 200
 MOST_COLUMNS = 60  # of a table side by side; exports have them all

@@ -6,10 +6,10 @@ is not known is said to be unknown.
 
 from collections.abc import Iterable, Sequence
 
-from backend.bisect.search import may_change_rows
-from backend.diff.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
 from backend.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
+from backend.search.search import may_change_rows
 
 METHOD_WORDS = {
     DiffMethod.CHANGE_FEED: "Change data feed: the writers recorded each changed row.",

@@ -17,7 +17,7 @@ from app.changes.view.sentence import (
 from app.ui.view.conditions import predicate_text
 from app.ui.view.explanation import explained
 from app.ui.view.writers import writer_text
-from backend.diff.model import CommitChanges, DiffMethod, VersionDiff
+from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import count_text, cut, utc_text
 
 MOST_COMMITS = 20

@@ -7,22 +7,22 @@ import shlex
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from app.bisect.view.culprit import changed_text, restore_texts
-from app.bisect.view.words import commit_text, headline, left_text, means_text, notes, probe_line
 from app.cli.output import Document, cell, print_json, print_table, say
 from app.cli.tables import documents
 from app.cli.tables.lake import opened
+from app.search.view.culprit import changed_text, restore_texts
+from app.search.view.words import commit_text, headline, left_text, means_text, notes, probe_line
 from app.ui.view.explanation import explained
-from backend.bisect.model import Bisection, BisectRequest, Probe
-from backend.bisect.search import bisect as search
-from backend.diff.answer import diff as compare
-from backend.diff.cache import Differences, DiffQuestion
-from backend.diff.model import VersionDiff
-from backend.diff.prepare import DiffOptions
+from backend.changes.answer import diff as compare
+from backend.changes.cache import Differences, DiffQuestion
+from backend.changes.model import VersionDiff
+from backend.changes.prepare import DiffOptions
 from backend.errors import BisectError, LakehouseError
 from backend.format import utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit
+from backend.search.model import Bisection, BisectRequest, Probe
+from backend.search.search import bisect as search
 
 SHOWN = 20  # commits of a range on a terminal
 

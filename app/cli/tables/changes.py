@@ -19,15 +19,15 @@ from app.cli.tables import documents
 from app.cli.tables.diff_here import compared as compared_here
 from app.cli.tables.lake import opened, services
 from app.ui.view.explanation import explained
-from backend.diff.answer import diff as compare
-from backend.diff.export import WRITERS, ChangedBatches, fetched
-from backend.diff.key import key_memory, parse_names
-from backend.diff.model import DiffMethod, RowChange, RowKind, VersionDiff
-from backend.diff.prepare import DiffOptions, prepare
-from backend.diff.versions import resolve_version
-from backend.duckdb_session import CancelToken
+from backend.changes.answer import diff as compare
+from backend.changes.export import WRITERS, ChangedBatches, fetched
+from backend.changes.key import key_memory, parse_names
+from backend.changes.model import DiffMethod, RowChange, RowKind, VersionDiff
+from backend.changes.prepare import DiffOptions, prepare
+from backend.changes.versions import resolve_version
 from backend.errors import StorageError
 from backend.format import bytes_text, count_text, things, utc_text
+from backend.sql.session import CancelToken
 
 CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 
 from app.changes.view.progress import progress_text
 from app.cli.output import console
-from backend.diff.cache import DiffProgress
-from backend.diff.model import VersionDiff
-from backend.duckdb_session import CancelToken
+from backend.changes.cache import DiffProgress
+from backend.changes.model import VersionDiff
+from backend.sql.session import CancelToken
 from backend.work import Stopped, Work
 
 _POLL_S = 0.1

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from app.cli.output import now, say
 from app.cli.streams.jobs import START, awaited, require_host
 from app.cli.streams.listing import actor, control_store
-from backend.diff.host_job import job_request, read_answer
-from backend.diff.model import DiffMethod, VersionDiff
-from backend.diff.prepare import PreparedDiff
+from backend.changes.host_job import job_request, read_answer
+from backend.changes.model import DiffMethod, VersionDiff
+from backend.changes.prepare import PreparedDiff
 from backend.errors import JobError, JobResultMissingError
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.jobs.results import results_lake

@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from app.cli.output import Document, fields_of
-from backend.diff.values import json_value
+from backend.sql.values import json_value
 
 # Types alone: a command that prints a commit must not load what compares rows.
 if TYPE_CHECKING:
-    from backend.diff.model import CommitChanges, VersionDiff
+    from backend.changes.model import CommitChanges, VersionDiff
     from backend.health.model import AttentionGroup, AttentionItem, TableHealth
     from backend.lake.files.file_sizes import FileDistribution
     from backend.lake.find import Found
@@ -169,7 +169,7 @@ def files(version: int, value: FileDistribution) -> Document:
 
 
 def diff(value: VersionDiff) -> Document:
-    from backend.diff.export import row_document
+    from backend.changes.export import row_document
 
     return {
         "name": value.ref.name,

@@ -12,13 +12,13 @@ import typer
 
 from app.cli.output import print_json, say
 from app.cli.tables.lake import opened
-from backend.diff.versions import resolve_version
+from backend.changes.versions import resolve_version
 from backend.errors import ColumnNotFoundError, StorageError
 from backend.format import bytes_text, things
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
-from backend.query.export import FORMATS, Format, encoded
+from backend.sql.export import FORMATS, Format, encoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from app.cli.output import now, print_json, print_table, say
 from app.cli.tables import documents
-from backend.diff.versions import resolve_version
+from backend.changes.versions import resolve_version
 from backend.format import ago, bytes_text, count_text, percent, utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable

@@ -9,13 +9,13 @@ from contextlib import closing
 from app.cli.output import Document, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.profile.view import words
-from backend.diff.versions import resolve_version
+from backend.changes.versions import resolve_version
 from backend.errors import TableError
 from backend.format import count_text
 from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.query.profile import ColumnProfile, Profile, Profiles, from_log, with_statistics
+from backend.sql.profile import ColumnProfile, Profile, Profiles, from_log, with_statistics
 
 
 def profile(name: str, at: str | None, against: str | None, *, from_statistics: bool, as_json: bool) -> int:

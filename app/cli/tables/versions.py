@@ -6,7 +6,7 @@ Rule: a broken table is an answer, not a failure; nothing is claimed of files th
 from app.cli.output import Document, fields_of, now, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.versions.view.reachability import answer_text, file_words, run_words
-from backend.diff.versions import resolve_version
+from backend.changes.versions import resolve_version
 from backend.format import ago, utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef

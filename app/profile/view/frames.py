@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from app.profile.view.words import bound_text, differences, top_text
-from backend.query.profile import Bin, Profile
+from backend.sql.profile import Bin, Profile
 
 COLUMNS = ("Column", "Type", "Null share", "Nulls", "Distinct", "Spread", "Lowest", "Highest", "Commonest")
 

@@ -6,9 +6,9 @@ Rule: pure; an estimate says what it was made from, and what nobody knows is sai
 import shlex
 
 from backend.format import bytes_text, count_text, things
-from backend.query.export import Format
-from backend.query.export_size import SizeEstimate
-from backend.query.exports import Export, ExportState
+from backend.sql.export import Format
+from backend.sql.export_size import SizeEstimate
+from backend.sql.exports import Export, ExportState
 
 
 def size_sentence(size: SizeEstimate, form: Format, num_columns: int) -> str:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from backend.lake.model import TableRef
 from backend.lake.rows.filters import All, AnyOf, Column, Node, Not, predicate_sql
 from backend.lake.rows.literals import Literal
-from backend.query.quoting import quoted_name, quoted_text
+from backend.sql.quoting import quoted_name, quoted_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from backend.diff.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
-from backend.diff.values import json_value
+from backend.changes.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
 from backend.format import cut, datetime_text, duration_text, percent, things
+from backend.sql.values import json_value
 
 _KINDS = {RowKind.UPDATE: "updated row", RowKind.INSERT: "inserted row", RowKind.DELETE: "deleted row"}
 _MOST_VALUE = 40

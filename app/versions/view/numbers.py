@@ -26,7 +26,7 @@ from app.ui.view.over_versions import (
 from app.ui.view.theme import FIGURES_KEPT, Mode
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_text, datetime_text, things, utc_text
 from backend.lake.model import VersionTotals
-from backend.query.over_versions import VersionValue
+from backend.sql.over_versions import VersionValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from backend.diff.condition import check_row_condition, check_value
+from backend.changes.condition import check_row_condition, check_value
 from backend.errors import QueryError, StreamError
 from backend.format import things
 from backend.jobs.model import JobKind, JobRequest

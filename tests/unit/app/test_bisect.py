@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.bisect.view import probes as view
-from app.bisect.view import words
+from app.search.view import probes as view
+from app.search.view import words
 from app.ui.view.theme import MAX_POINTS
-from backend.bisect.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Source, Verdict
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
+from backend.search.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Source, Verdict
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CHECK = Purpose.CHECK

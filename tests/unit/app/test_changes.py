@@ -32,7 +32,7 @@ from app.changes.view.sentence import (
 )
 from app.changes.view.summary import escaped, to_markdown
 from app.ui.view.conditions import predicate_text, without_ids
-from backend.diff.model import (
+from backend.changes.model import (
     ApartCounts,
     CommitChanges,
     CommonChange,

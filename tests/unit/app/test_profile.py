@@ -1,7 +1,7 @@
 """A profile in words, and against another version's."""
 
 from app.profile.view import frames, words
-from backend.query.profile import Bin, ColumnProfile, Profile, TopValue
+from backend.sql.profile import Bin, ColumnProfile, Profile, TopValue
 
 
 def profile(version: int, *columns: ColumnProfile) -> Profile:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.bisect.view.culprit import commit_facts
-from app.bisect.view.words import commit_text
 from app.history.view.commits import Known, commits_frame
+from app.search.view.culprit import commit_facts
+from app.search.view.words import commit_text
 from app.summary.view.summary import writers_sentence
 from app.ui.view.writers import writer_text
 from backend.lake.model import StreamOrigin

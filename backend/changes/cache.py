@@ -1,0 +1,265 @@
+"""Differences that were found or are being found, for every viewer of a process.
+
+Rule: a question is answered once: its answer is kept, and whoever asks while it is computed waits for the same
+computation, which ends when the last one leaves. What may heal (a file that is gone, a storage that is down) is kept
+for moments only.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+from backend.changes.answer import diff
+from backend.changes.model import DiffMethod, VersionDiff
+from backend.changes.plan import DiffPlan
+from backend.changes.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
+from backend.lake.model import TableRef
+from backend.lru import Lru
+from backend.sql.session import CancelToken
+from backend.work import Stopped, Work
+
+SMALL_BYTES = 50_000_000  # up to here rows are compared unasked
+SMALL_FEED_COMMITS, SMALL_FEED_ROWS = 100, 1_000_000
+_POLL_S = 0.1
+Value = TypeVar("Value")
+_Cache: TypeAlias = Lru["DiffQuestion", tuple[Value, float | None]]  # until when it is fresh
+Compute = Callable[[DiffLake, TableRef, int, int, DiffOptions, CancelToken], VersionDiff]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """At most so many `answers` are cached, and as many log parts. One without rows is tried again after
+    `heals_after_s`. A page that reruns leaves and comes back within `grace_s`. `at_once` computations run, each with
+    its share of memory; more wait."""
+
+    answers: int = 64
+    heals_after_s: float = 30.0
+    grace_s: float = 3.0
+    at_once: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DiffQuestion:
+    """Two versions of a table and how to compare them. `table_ids` tell tables under one path apart."""
+
+    ref: TableRef
+    table_ids: tuple[str, ...]
+    from_version: int
+    to_version: int
+    options: DiffOptions
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """What the log alone tells. `possible` is the plan without a method named and without a limit of bytes; `columns`
+    can be compared."""
+
+    plan: DiffPlan
+    possible: DiffPlan
+    outline: VersionDiff
+    columns: tuple[str, ...]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether comparing rows is so little work that nobody needs to ask for it."""
+        plan, outline = self.plan, self.outline
+        if plan.method is not DiffMethod.CHANGE_FEED:
+            return (plan.bytes_to_read or 0) <= SMALL_BYTES
+        commits = outline.commits
+        reported = sum((each.inserted or 0) + 2 * (each.updated or 0) + (each.deleted or 0) for each in commits)
+        moved = outline.files.bytes_added + outline.files.bytes_removed
+        return len(commits) <= SMALL_FEED_COMMITS and reported <= SMALL_FEED_ROWS and moved <= 2 * SMALL_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class DiffProgress:
+    """How far a computation is; `result` when it ended. `rows_total` is None where it is not known before."""
+
+    rows_read: int
+    rows_total: int | None
+    elapsed_s: float
+    is_waiting: bool = False
+    result: VersionDiff | None = None
+
+
+class Differences:
+    """Thread-safe. `time_limit_s` is for one computation, without the time that it waits for its turn; `learn` is
+    called with each answer."""
+
+    def __init__(
+        self,
+        time_limit_s: float | None = None,
+        compute: Compute = diff,
+        learn: Callable[[VersionDiff], None] | None = None,
+        limits: CacheLimits = CacheLimits(),
+    ) -> None:
+        self._limits = limits
+        self.compute = compute
+        self._time_limit_s, self._learn = time_limit_s, learn
+        self._lock = threading.Lock()
+        self._turns = threading.Semaphore(limits.at_once)
+        self._answers: _Cache[VersionDiff] = Lru(limits.answers)
+        self._partial: _Cache[VersionDiff] = Lru(limits.answers)
+        self._log_parts: _Cache[LogPart] = Lru(limits.answers)
+        self._running: dict[DiffQuestion, _Run] = {}
+
+    def known(self, question: DiffQuestion) -> VersionDiff | None:
+        """The finished answer, None when there is none."""
+        return _fresh(self._answers, question)
+
+    def log_part(self, lake: DiffLake, question: DiffQuestion) -> LogPart:
+        """What the log tells, milliseconds; raises as `prepare` does."""
+        found = _fresh(self._log_parts, question)
+        if found is None:
+            found = _log_part(lake, question)
+            self._put(self._log_parts, question, found, may_heal=not found.outline.is_available)
+        return found
+
+    def over(self, lake: DiffLake, question: DiffQuestion) -> Iterator[DiffProgress]:
+        """Compute, or join who computes it, telling how far it is ten times a second; close the iterator to leave.
+        Raises as `diff` does."""
+        known = self.known(question)
+        if known is not None:
+            yield DiffProgress(0, None, 0.0, result=known)
+            return
+        run = self._join(lake, question)
+        try:
+            while not run.work.ended(_POLL_S):
+                yield run.progress()
+            result = run.work.result()
+        except Stopped:
+            return
+        finally:
+            self._leave(question, run)
+        yield replace(run.progress(), result=result)
+
+    def soon(self, lake: DiffLake, question: DiffQuestion, within_s: float) -> VersionDiff | None:
+        """The answer if it is there within so many seconds; else it is computed on for whoever comes for it at once."""
+        if (known := self.known(question)) is not None:
+            return known
+        run = self._join(lake, question)
+        try:
+            run.work.ended(within_s)
+        finally:
+            self._leave(question, run)
+        return self.known(question)
+
+    def abandon(self, question: DiffQuestion, within_s: float = 0.0) -> bool:
+        """Stop computing it, unless somebody waits for it; False while it still counts what it had compared, after so
+        many seconds."""
+        with self._lock:
+            run = self._running.get(question)
+        return run is None or not self._stop_if_alone(run) or run.work.ended(within_s)
+
+    def so_far(self, question: DiffQuestion) -> VersionDiff | None:
+        """What the last computation had found when it was ended; None when it found all or nothing."""
+        return _fresh(self._partial, question)
+
+    def _join(self, lake: DiffLake, question: DiffQuestion) -> "_Run":
+        with self._lock:
+            run = self._running.get(question)
+            if run is None or run.token.is_stopped or run.work.ended():
+                run = _Run(lambda run: self._compute(lake, question, run))
+                self._running[question] = run
+            run.viewers += 1
+            return run
+
+    def _leave(self, question: DiffQuestion, run: "_Run") -> None:
+        with self._lock:
+            run.viewers -= 1
+            is_over = run.work.ended()
+            if is_over and self._running.get(question) is run:
+                del self._running[question]
+            if is_over or run.viewers:
+                return
+        timer = threading.Timer(self._limits.grace_s, self._stop_if_alone, (run,))
+        timer.daemon = True
+        timer.start()
+
+    def _stop_if_alone(self, run: "_Run") -> bool:
+        with self._lock:
+            if not run.viewers and not run.token.is_stopped:  # once: the next interrupt would meet its last words
+                run.work.stop()
+            return not run.viewers
+
+    def _compute(self, lake: DiffLake, question: DiffQuestion, run: "_Run") -> VersionDiff:
+        try:
+            return self._computed(lake, question, run)
+        finally:
+            with self._lock:
+                if not run.viewers and self._running.get(question) is run:
+                    del self._running[question]
+
+    def _computed(self, lake: DiffLake, question: DiffQuestion, run: "_Run") -> VersionDiff:
+        while not self._turns.acquire(timeout=_POLL_S):
+            run.token.check()
+        try:
+            if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
+                return known
+            run.begin(self._time_limit_s)
+            found = self.compute(
+                lake, question.ref, question.from_version, question.to_version, question.options, run.token
+            )
+        finally:
+            self._turns.release()
+        if self._learn is not None:
+            self._learn(found)
+        if found.partial:
+            self._put(self._partial, question, found, may_heal=False)
+        else:
+            self._put(self._answers, question, found, may_heal=not found.is_available)
+            self._partial.drop(question)
+        return found
+
+    def _put(self, cache: "_Cache[Value]", question: DiffQuestion, value: Value, *, may_heal: bool) -> None:
+        cache.put(question, (value, time.monotonic() + self._limits.heals_after_s if may_heal else None))
+
+
+class _Run:
+    """One computation and who waits for it."""
+
+    def __init__(self, compute: Callable[["_Run"], VersionDiff]) -> None:
+        self.viewers = 0
+        self.token = CancelToken()
+        self._is_waiting = True
+        self.work = Work(lambda: compute(self), self.token.stop)
+
+    def begin(self, time_limit_s: float | None) -> None:
+        """Its turn: the limit counts from here."""
+        self._is_waiting = False
+        self.token.begin(time_limit_s)
+
+    def progress(self) -> DiffProgress:
+        token = self.token
+        return DiffProgress(token.rows_so_far(), token.rows_total, self.work.elapsed_s, self._is_waiting)
+
+
+def _log_part(lake: DiffLake, question: DiffQuestion) -> LogPart:
+    options = question.options
+    free = _prepared(lake, question, replace(options, method=None, columns=None, max_bytes=None, where=None))
+    chosen = free if _is_free(options, free.plan) else _prepared(lake, question, options)
+    return LogPart(chosen.plan, free.plan, chosen.outline, free.columns)
+
+
+def _is_free(options: DiffOptions, plan: DiffPlan) -> bool:
+    """Whether the options ask for no more than the free plan gives."""
+    if options.method is not None or options.columns is not None or options.where is not None:
+        return False
+    return options.max_bytes is None or (plan.bytes_to_read or 0) <= options.max_bytes
+
+
+def _prepared(lake: DiffLake, question: DiffQuestion, options: DiffOptions) -> PreparedDiff:
+    return prepare(lake, question.ref, question.from_version, question.to_version, options)
+
+
+def _fresh(cache: _Cache[Value], question: DiffQuestion) -> Value | None:
+    found = cache.get(question)
+    if found is None:
+        return None
+    value, until = found
+    if until is not None and time.monotonic() > until:
+        cache.drop(question)
+        return None
+    return value

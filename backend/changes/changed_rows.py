@@ -1,0 +1,276 @@
+"""Rows that differ, read out of the tables of a comparison: the first ones for a page, or all of them for a file.
+
+Rule: the tables are handed in as queries. The limit of a page is shared between the kinds, so that ten thousand inserts
+do not hide one update; of all rows no more than a batch is in memory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from backend.changes.export import ChangedBatches, change_schema
+from backend.changes.model import CommonChange, Limits, RowChange, RowKind, SetApart
+from backend.errors import DiffError
+from backend.sql.quoting import quoted_text
+from backend.sql.session import CancelToken, Connection
+from backend.sql.values import same
+
+_COMMON_COLUMNS, _COMMON_CHANGES = 12, 3
+_FLOATS = ("FLOAT", "DOUBLE")
+_ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
+APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
+ORDER = ("update", "delete", "insert", "duplicate", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Net rows of one sort: keys (sorts of rows), distinct rows, rows on the after and on the before side."""
+
+    keys: int
+    entries: int
+    added: int
+    removed: int
+
+    def __add__(self, other: "Bucket") -> "Bucket":
+        """Of both, where they have no key in common."""
+        return Bucket(
+            self.keys + other.keys,
+            self.entries + other.entries,
+            self.added + other.added,
+            self.removed + other.removed,
+        )
+
+    def changes(self, name: str) -> int:
+        """How many `RowChange` the bucket makes."""
+        return self.keys if name == "update" else self.entries
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    rows: tuple[RowChange, ...]
+    truncated: bool
+    changed_cells: Mapping[str, int]
+    common: tuple[CommonChange, ...]
+    arrow_schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Where the rows that differ are. `pairs` is a query for updated rows, before (b_c0 …) and after (a_c0 …) side by
+    side, "" without a key; `one_sided` has one a bucket for the others, c0 … and `n`, how often each came (< 0: went).
+    `columns` are the table's names, `key` the numbers of those that name a row; two floats within `tolerance` are the
+    same."""
+
+    connection: Connection
+    columns: Sequence[str]
+    key: Sequence[int]
+    pairs: str
+    one_sided: Mapping[str, str]
+    tolerance: float
+    limits: Limits
+
+    def key_of(self, values: Sequence[Any]) -> dict[str, Any] | None:
+        return {self.columns[i]: values[i] for i in self.key} if self.key else None
+
+    def differs(self) -> dict[str, str]:
+        """Per column, a condition on a row of `pairs`."""
+        if not self.tolerance:
+            return {name: f"b_c{i} IS DISTINCT FROM a_c{i}" for i, name in enumerate(self.columns)}
+        types = self.connection.execute(f"DESCRIBE {self.pairs}").fetchall()
+        return {name: self._differs(i, str(types[i][1])) for i, name in enumerate(self.columns)}
+
+    def _differs(self, number: int, kind: str) -> str:
+        distinct = f"b_c{number} IS DISTINCT FROM a_c{number}"
+        if kind not in _FLOATS:
+            return distinct
+        near = f"abs(CAST(b_c{number} AS DOUBLE) - CAST(a_c{number} AS DOUBLE)) <= {self.tolerance!r}"
+        return f"({distinct} AND NOT coalesce({near}, false))"
+
+
+# the first rows -------------------------------------------------------------------------------------------------------
+
+
+def fetch_rows(changes: Changes, buckets: Mapping[str, Bucket], limit: int) -> ChangedRows:
+    """At most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order of the key."""
+    sizes = {name: buckets[name].changes(name) for name in ORDER if name in buckets}
+    shares = share_out(limit, sizes)
+    rows = [
+        row
+        for name, share in shares.items()
+        for row in (_updates(changes, share) if name == "update" else _one_sided(changes, name, share))
+    ]
+    schema = _arrow(changes.connection, f"SELECT * EXCLUDE n FROM ({changes.one_sided['insert']}) LIMIT 0").schema
+    differs = changes.differs() if "update" in buckets else {}
+    cells = _changed_cells(changes, differs)
+    return ChangedRows(
+        tuple(rows),
+        sum(sizes.values()) > len(rows),
+        cells,
+        tuple(each for name in list(cells)[:_COMMON_COLUMNS] for each in _common(changes, name, differs[name])),
+        pa.schema([field.with_name(name) for field, name in zip(schema, changes.columns, strict=True)]),
+    )
+
+
+def share_out(limit: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Shares of `limit`: everybody the same, what one does not need goes to the others."""
+    shares, left = dict.fromkeys(sizes, 0), limit
+    hungry = [name for name in sizes if sizes[name] > 0]
+    while left > 0 and hungry:
+        portion = max(left // len(hungry), 1)
+        for name in hungry:
+            given = min(portion, sizes[name] - shares[name], left)
+            shares[name] += given
+            left -= given
+        hungry = [name for name in hungry if shares[name] < sizes[name]]
+    return shares
+
+
+def _updates(changes: Changes, limit: int) -> Iterator[RowChange]:
+    if limit <= 0:
+        return
+    width = len(changes.columns)
+    for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in changes.key], limit)):
+        before, after = values[:width], values[width:]
+        changed = tuple(
+            n for n, x, y in zip(changes.columns, before, after, strict=True) if not same(x, y, changes.tolerance)
+        )
+        yield RowChange(
+            RowKind.UPDATE,
+            changes.key_of(after),
+            dict(zip(changes.columns, before, strict=True)),
+            dict(zip(changes.columns, after, strict=True)),
+            changed,
+        )
+
+
+def _first(changes: Changes, rows: str, keys: Sequence[str], limit: int) -> pa.Table:
+    """The first rows by keys that no two of them share; of wide rows DuckDB cannot sort more than the keys."""
+    order = ", ".join(keys)
+    first = f"FROM ({rows}) r ORDER BY {order} LIMIT {limit}"
+    if len(changes.columns) <= changes.limits.many_columns:
+        return _arrow(changes.connection, f"SELECT * {first}")
+    found = _arrow(
+        changes.connection, f"SELECT r.* FROM ({rows}) r SEMI JOIN (SELECT {order} {first}) k USING ({order})"
+    )
+    return found.sort_by([(name, "ascending") for name in keys])
+
+
+def _one_sided(changes: Changes, bucket: str, limit: int) -> Iterator[RowChange]:
+    """Inserted or deleted rows, and those that cannot be paired: a null or repeated key, or no key at all."""
+    if limit <= 0:
+        return
+    rows = changes.one_sided[bucket]
+    if changes.key and bucket not in APART:
+        found = _first(changes, rows, [f"c{i}" for i in changes.key], limit)
+    else:
+        rest = [i for i in range(len(changes.columns)) if i not in changes.key]
+        order = ", ".join(f"c{i}" for i in [*changes.key, *rest][: len(changes.key) + _ORDER_COLUMNS])
+        found = _arrow(changes.connection, f"SELECT * FROM ({rows}) ORDER BY {order}, n LIMIT {limit}")
+    for *values, n in _tuples(found):
+        cells = dict(zip(changes.columns, values, strict=True))
+        yield RowChange(
+            RowKind.INSERT if n > 0 else RowKind.DELETE,
+            changes.key_of(values),
+            cells if n < 0 else None,
+            cells if n > 0 else None,
+            set_apart=APART.get(bucket),
+            copies=abs(n),
+        )
+
+
+def _changed_cells(changes: Changes, differs: Mapping[str, str]) -> dict[str, int]:
+    """Updates per column that they touch, over all of them."""
+    names = [name for number, name in enumerate(changes.columns) if number not in changes.key and name in differs]
+    if not names:
+        return {}
+    sums = ", ".join(f"count_if({differs[name]})" for name in names)  # thousands of FILTERs take half a minute
+    (counts,) = changes.connection.execute(f"SELECT {sums} FROM ({changes.pairs})").fetchall()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+
+def _common(changes: Changes, name: str, differs: str) -> list[CommonChange]:
+    """The changes of one column that most updates share."""
+    number = changes.columns.index(name)
+    found = _arrow(
+        changes.connection,
+        f"SELECT b_c{number}, a_c{number}, count(*) FROM ({changes.pairs}) WHERE {differs} GROUP BY 1, 2 "
+        f"HAVING count(*) > 1 ORDER BY 3 DESC, 1, 2 LIMIT {_COMMON_CHANGES}",
+    )
+    return [CommonChange(name, *values) for values in _tuples(found)]
+
+
+def _arrow(connection: Connection, query: str) -> pa.Table:
+    return connection.sql(query).to_arrow_table()
+
+
+def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+# all rows -------------------------------------------------------------------------------------------------------------
+
+
+def changed_batches(
+    changes: Changes, buckets: Mapping[str, Bucket], rows: pa.Schema, token: CancelToken
+) -> ChangedBatches:
+    """All rows of the buckets, in the order in which `fetch_rows` has the first of them; `rows` is their schema. They
+    are read when they are asked for."""
+    keys = tuple(changes.columns[i] for i in changes.key)
+    return ChangedBatches(rows, keys, _batches(changes, buckets, change_schema(rows), token))
+
+
+def _batches(
+    changes: Changes, buckets: Mapping[str, Bucket], schema: pa.Schema, token: CancelToken
+) -> Iterator[pa.RecordBatch]:
+    for name in ORDER:
+        if name not in buckets:
+            continue
+        query = f"{_all_rows(changes, name)}{_sorted(changes, name, buckets[name])}"
+        reader = changes.connection.sql(query).to_arrow_reader(changes.limits.batch_rows)
+        for batch in _checked(reader, token):
+            columns = [
+                column if column.type == field.type else column.cast(field.type)
+                for column, field in zip(batch.columns, schema, strict=True)
+            ]
+            yield pa.record_batch(columns, schema)
+
+
+def _checked(reader: pa.RecordBatchReader, token: CancelToken) -> Iterator[pa.RecordBatch]:
+    """The same, ended by the token; DuckDB's own errors come through Arrow here."""
+    while True:
+        token.check()
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (OSError, pa.ArrowException) as exc:
+            token.check()
+            raise DiffError(f"the changed rows cannot be written out: {str(exc).splitlines()[0]}") from exc
+        yield batch
+
+
+def _all_rows(changes: Changes, bucket: str) -> str:
+    """A query for the rows of a bucket as `change_schema` has them."""
+    numbers = range(len(changes.columns))
+    if bucket == "update":
+        touched = ", ".join(f"CASE WHEN {each} THEN {quoted_text(n)} END" for n, each in changes.differs().items())
+        cells = ", ".join(f"{side}_c{i}" for side in "ba" for i in numbers)
+        changed = f"list_filter([{touched}], lambda each: each IS NOT NULL)"
+        return f"SELECT 'update', {changed}, NULL, 1, {cells} FROM ({changes.pairs})"
+    before, after = (", ".join(f"CASE WHEN n {sign} 0 THEN c{i} END" for i in numbers) for sign in "<>")
+    apart = quoted_text(APART[bucket].value) if bucket in APART else "NULL"
+    return (
+        f"SELECT CASE WHEN n > 0 THEN 'insert' ELSE 'delete' END, CAST([] AS VARCHAR[]), {apart}, abs(n), "
+        f"{before}, {after} FROM ({changes.one_sided[bucket]})"
+    )
+
+
+def _sorted(changes: Changes, name: str, bucket: Bucket) -> str:
+    """By the key. Wide rows, or many, cannot be sorted in bounded memory; those without a key have no order."""
+    limits = changes.limits
+    if not changes.key or len(changes.columns) > limits.many_columns or bucket.entries > limits.sorted_rows:
+        return ""
+    prefix = "a_c" if name == "update" else "c"
+    return f" ORDER BY {', '.join(f'{prefix}{i}' for i in changes.key)}"

@@ -1,0 +1,391 @@
+"""What stands out among rows that changed: what was done to them, and what they have in common against the table.
+
+Rule: a sample only proposes where to look; each count is of all changed rows and of all rows they are held against.
+What chance could have made is not said. All of its SQL is here, over the tables that `compare` leaves.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+
+from backend.changes.changed_rows import Bucket, ChangedRows, Changes
+from backend.changes.model import ROW_ID, Alteration, Common, Effect, Explanation, Population, RowKind, Trait
+from backend.sql.quoting import quoted_text
+from backend.sql.session import CancelToken, Connection, session
+
+LEAST_ROWS, MOST_ROWS = 6, 5_000_000  # fewer changed rows speak for themselves, of more nothing is said
+_SAMPLE, _MOST_COLUMNS, _MOST_TOUCHED = 4_096, 100, 12
+_MOST_VALUES, _MOST_TRAITS = 3, 4
+_MOST_CONDITIONS = 20  # of each of three kinds: a bit of 64 each
+_LEAST_SHARE, _LEAST_LIFT = 0.9, 2.0  # so many of the changed rows, so much more often than in the table
+_PROPOSED_SHARE = 0.85  # of the sample
+_EVIDENCE = 16.0  # nats: chance makes one in nine million such traits
+_EVIDENCE_DONE = 8.0  # nats: what was done to five rows they say themselves
+_NUMBER = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|FLOAT|DOUBLE|DECIMAL.*")
+_WHOLE = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)")
+_MOMENT = re.compile(r"TIMESTAMP.*")
+_TEXT_EFFECTS = {Effect.UPPER: "upper", Effect.LOWER: "lower", Effect.TRIMMED: "trim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A trait that changed rows may share: `texts` and `values` are the same, as SQL and for people."""
+
+    number: int
+    column: str
+    kind: str
+    values: tuple[Any, ...]
+    texts: tuple[str | None, ...]
+    is_range: bool = False
+
+    @property
+    def freedom(self) -> int:
+        """How many of its rows the condition was made from: they prove nothing."""
+        return len(self.values)
+
+    def sql(self, name: str) -> str:
+        known = [f"CAST({quoted_text(text)} AS {self.kind})" for text in self.texts if text is not None]
+        if self.is_range:
+            return f"coalesce({name} BETWEEN {known[0]} AND {known[1]}, false)"
+        parts = [f"{name} IN ({', '.join(known)})"] if known else []
+        parts += [f"{name} IS NULL"] * (None in self.texts)
+        return f"coalesce({' OR '.join(parts)}, false)"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rows changed in one way, and how many of them satisfy which of the conditions: bit i is the i-th."""
+
+    kind: RowKind
+    rows: int
+    conditions: tuple[Condition, ...]
+    masks: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the changed rows alone tell. `groups` have to be held against the table's rows."""
+
+    done: tuple[Alteration, ...] = ()
+    groups: tuple[Group, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that conditions are about."""
+        return tuple(dict.fromkeys(each.column for group in self.groups for each in group.conditions))
+
+
+def find(changes: Changes, buckets: Mapping[str, Bucket], page: ChangedRows) -> Findings:
+    """What stands out among the changed rows; `page` has the cells that updates touch."""
+    if sum(bucket.added + bucket.removed for bucket in buckets.values()) > MOST_ROWS:
+        return Findings()
+    updates = buckets["update"].keys if "update" in buckets else 0
+    done = tuple(_alterations(changes, page, updates)) if updates >= LEAST_ROWS else ()
+    groups = (_group(changes, kind, query) for kind, query in _queries(changes, buckets))
+    return Findings(done, tuple(group for group in groups if group.conditions))
+
+
+def hold_against(
+    findings: Findings, rows: Callable[[Connection], str], token: CancelToken
+) -> tuple[int, tuple[Mapping[int, int], ...]]:
+    """How many rows there are, and how many satisfy which conditions of each group; `rows` gives a query for them,
+    with c0, c1 … as `findings.columns` names them."""
+    names = {column: f"c{i}" for i, column in enumerate(findings.columns)}
+    asked = [each.sql(names[each.column]) for group in findings.groups for each in group.conditions]
+    with session(token) as connection:
+        found = _masks(connection, rows(connection), "1", asked)
+    masks, first = [], 0
+    for group in findings.groups:
+        mine, width = Counter[int](), len(group.conditions)
+        for mask, count in found.items():
+            mine[mask >> first & (1 << width) - 1] += count
+        masks.append(mine)
+        first += width
+    return sum(found.values()), tuple(masks)
+
+
+def explain(findings: Findings, population: Population, masks: Sequence[Mapping[int, int]]) -> Explanation:
+    """What is worth a sentence; `masks` are those of the population."""
+    found = (_common(group, population.rows, mine) for group, mine in zip(findings.groups, masks, strict=True))
+    common = tuple(each for each in found if each is not None)
+    return Explanation(findings.done, common, population if common else None)
+
+
+# what they have in common --------------------------------------------------------------------------------------------
+
+
+def _queries(changes: Changes, buckets: Mapping[str, Bucket]) -> Iterator[tuple[RowKind, str]]:
+    """The rows changed in each way: c0 … and how often each came, `n`."""
+    numbers = range(len(changes.columns))
+    if "update" in buckets and buckets["update"].keys >= LEAST_ROWS:
+        values = ", ".join(f"b_c{i} AS c{i}" for i in numbers)
+        yield RowKind.UPDATE, f"SELECT {values}, 1 AS n FROM ({changes.pairs})"
+    names, one_sided = ", ".join(f"c{i}" for i in numbers), [name for name in buckets if name != "update"]
+    for kind, sign in ((RowKind.INSERT, ">"), (RowKind.DELETE, "<")):
+        parts = [f"SELECT {names}, abs(n) AS n FROM ({changes.one_sided[each]}) WHERE n {sign} 0" for each in one_sided]
+        if sum(buckets[each].added if sign == ">" else buckets[each].removed for each in one_sided) >= LEAST_ROWS:
+            yield kind, " UNION ALL ".join(parts)
+
+
+def _group(changes: Changes, kind: RowKind, query: str) -> Group:
+    connection = changes.connection
+    types = [str(row[1]) for row in connection.execute(f"DESCRIBE {query}").fetchall()[:-1]]
+    flat = [i for i, each in enumerate(types) if _is_flat(each) and changes.columns[i] != ROW_ID][:_MOST_COLUMNS]
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE sample AS {_sampled(query)}")
+    few = _few_values(changes, flat)
+    conditions = [each for number in few for each in _value_sets(changes, query, number, types[number])]
+    if kind is not RowKind.INSERT:  # new rows have new numbers and times
+        taken = {each.number for each in conditions}
+        conditions += _ranges(changes, query, {i: types[i] for i in flat if i not in taken and _is_ordered(types[i])})
+    conditions = conditions[:_MOST_CONDITIONS]
+    masks = _masks(connection, query, "n", [each.sql(f"c{each.number}") for each in conditions]) if conditions else {}
+    return Group(kind, sum(masks.values()), tuple(conditions), masks)
+
+
+def _sampled(query: str) -> str:
+    return f"SELECT * FROM ({query}) USING SAMPLE reservoir({_SAMPLE} ROWS) REPEATABLE (7)"
+
+
+def _few_values(changes: Changes, numbers: Sequence[int]) -> list[int]:
+    """The columns of whose sample a few values make up most."""
+    each = [
+        f"SELECT {i} AS number, (SELECT sum(k) FROM (SELECT sum(n) AS k FROM sample GROUP BY c{i} ORDER BY k DESC "
+        f"LIMIT {_MOST_VALUES})) AS most"
+        for i in numbers
+    ]
+    if not each:
+        return []
+    enough = f"most >= {_PROPOSED_SHARE} * (SELECT sum(n) FROM sample)"
+    found = changes.connection.execute(f"SELECT number FROM ({' UNION ALL '.join(each)}) WHERE {enough}").fetchall()
+    return sorted(number for (number,) in found)
+
+
+def _value_sets(changes: Changes, query: str, number: int, kind: str) -> Iterator[Condition]:
+    """The commonest value, the two commonest … that make up most of the rows."""
+    name = f"c{number}"
+    each = f"SELECT {name}, CAST(sum(n) AS BIGINT) AS k FROM ({query}) GROUP BY 1"
+    found = _arrow(
+        changes.connection,
+        f"SELECT {name}, CAST({name} AS VARCHAR) AS text, k, CAST(sum(k) OVER () AS BIGINT) AS total FROM ({each}) "
+        f"ORDER BY k DESC, text LIMIT {_MOST_VALUES}",
+    )
+    values, texts, counts, totals = (column.to_pylist() for column in found.columns)
+    for most, rows in enumerate(accumulate(counts), 1):
+        if rows >= _LEAST_SHARE * totals[0]:
+            yield Condition(number, changes.columns[number], kind, tuple(values[:most]), tuple(texts[:most]))
+
+
+def _ranges(changes: Changes, query: str, kinds: Mapping[int, str]) -> Iterator[Condition]:
+    if not kinds:
+        return
+    ends = ", ".join(f"min(c{i}), max(c{i}), CAST(min(c{i}) AS VARCHAR), CAST(max(c{i}) AS VARCHAR)" for i in kinds)
+    table = _arrow(changes.connection, f"SELECT {ends} FROM ({query})")
+    found = [column[0].as_py() for column in table.columns]
+    for place, (number, kind) in enumerate(kinds.items()):
+        low, high, *texts = found[4 * place : 4 * place + 4]
+        if low is not None and low < high and not (isinstance(high, float) and not math.isfinite(high)):
+            yield Condition(number, changes.columns[number], kind, (low, high), tuple(texts), is_range=True)
+
+
+def _masks(connection: Connection, source: str, weight: str, conditions: Sequence[str]) -> dict[int, int]:
+    bits = " + ".join(f"CASE WHEN {each} THEN {1 << i} ELSE 0 END" for i, each in enumerate(conditions))
+    found = connection.execute(
+        f"SELECT mask, CAST(sum(w) AS BIGINT) FROM (SELECT CAST({bits} AS BIGINT) AS mask, {weight} AS w FROM "
+        f"({source})) GROUP BY mask"
+    ).fetchall()
+    return dict(found)
+
+
+def _common(group: Group, population: int, masks: Mapping[int, int]) -> Common | None:
+    """The traits that stand out, the best of each column, the rarest in the table first."""
+    measured = [
+        _Measured(each, 1 << i, having(group.masks, 1 << i), having(masks, 1 << i))
+        for i, each in enumerate(group.conditions)
+    ]
+    best: dict[int, _Measured] = {}
+    for each in measured:
+        known = best.get(each.condition.number)
+        if each.stands_out(group.rows, population) and (
+            known is None or each.evidence(group.rows, population) > known.evidence(group.rows, population)
+        ):
+            best[each.condition.number] = each
+    chosen = _together(group, masks, sorted(best.values(), key=lambda each: (each.condition.is_range, each.others)))
+    if not chosen:
+        return None
+    all_of = sum(each.bit for each in chosen)
+    traits = tuple(each.trait() for each in chosen)
+    return Common(group.kind, group.rows, having(group.masks, all_of), having(masks, all_of), traits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    condition: Condition
+    bit: int
+    rows: int
+    others: int
+
+    def evidence(self, total: int, population: int) -> float:
+        """How much chance would have to do to make it (Chernoff), less what choosing the condition took."""
+        share, usual = self.rows / total, (self.others + 0.5) / (population + 1)
+        if share <= usual:
+            return 0.0
+        surprise = share * math.log(share / usual)
+        if share < 1:
+            surprise += (1 - share) * math.log((1 - share) / (1 - usual))
+        chosen = 2 * math.log(total) if self.condition.is_range else 0.0
+        return max(0, total - self.condition.freedom) * surprise - chosen
+
+    def stands_out(self, total: int, population: int) -> bool:
+        is_common = self.rows >= _LEAST_SHARE * total and population > 0
+        lift = self.rows * population >= _LEAST_LIFT * self.others * total
+        return is_common and lift and self.evidence(total, population) >= _EVIDENCE
+
+    def trait(self) -> Trait:
+        each = self.condition
+        if each.is_range:
+            return Trait(each.column, self.rows, self.others, bounds=(each.values[0], each.values[1]))
+        values = sorted(each.values, key=lambda value: (value is None, str(value)))
+        return Trait(each.column, self.rows, self.others, values=tuple(values))
+
+
+def _together(group: Group, masks: Mapping[int, int], ranked: Sequence[_Measured]) -> list[_Measured]:
+    """The traits that most rows have at once: a range only where it leaves fewer of the table's rows."""
+    chosen: list[_Measured] = []
+    bits = 0
+    for each in ranked:
+        both = bits | each.bit
+        narrows = having(masks, both) < 0.9 * having(masks, bits)
+        if having(group.masks, both) >= _LEAST_SHARE * group.rows and (narrows or not each.condition.is_range):
+            chosen.append(each)
+            bits = both
+    return chosen[:_MOST_TRAITS]
+
+
+def having(masks: Mapping[int, int], bits: int) -> int:
+    """How many rows satisfy all of these conditions."""
+    return sum(rows for mask, rows in masks.items() if mask & bits == bits)
+
+
+# what was done to them -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Tried:
+    """Something that may have been done to a column, as a condition on a pair of rows."""
+
+    effect: Effect
+    sql: str
+    told: dict[str, Any] = field(default_factory=dict)
+
+
+def _alterations(changes: Changes, page: ChangedRows, updates: int) -> Iterator[Alteration]:
+    """Of each touched column what was done to most of the rows that touch it."""
+    names = sorted(page.changed_cells, key=lambda name: -page.changed_cells[name])[:_MOST_TOUCHED]
+    if not names:
+        return
+    connection, differs = changes.connection, changes.differs()
+    types = {str(row[0]): str(row[1]) for row in connection.execute(f"DESCRIBE {changes.pairs}").fetchall()}
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE sample AS {_sampled(changes.pairs)}")
+    tried = {}
+    for name in names:
+        number = changes.columns.index(name)
+        tried[name] = list(_tried(connection, number, types[f"a_c{number}"], differs[name]))
+    asked = [f"coalesce(count_if(({differs[name]}) AND ({each.sql})), 0)" for name in names for each in tried[name]]
+    sorts = ", ".join(f"count(DISTINCT b_c{changes.columns.index(name)})" for name in names)
+    ((*distinct,),) = connection.execute(f"SELECT {sorts} FROM sample").fetchall()
+    ((*counts,),) = connection.execute(f"SELECT {', '.join(asked)} FROM ({changes.pairs})").fetchall()
+    found = iter(counts)
+    shared = {each.column: each for each in reversed(page.common)}
+    for name, values in zip(names, distinct, strict=True):
+        changed, pair = page.changed_cells[name], shared.get(name)
+        ranked = [(next(found), each) for each in tried[name]]
+        if pair is not None and pair.updates >= _LEAST_SHARE * changed:
+            ranked = [(pair.updates, _Tried(Effect.REPLACED, "", {"before": pair.before, "after": pair.after}))]
+        rows, best = max(ranked, key=lambda each: each[0])  # of equals the first, which says most
+        if rows >= _LEAST_SHARE * changed and (rows - 1) * math.log(max(values, 2)) >= _EVIDENCE_DONE:
+            yield Alteration(name, best.effect, rows, changed, updates, **best.told)
+
+
+def _tried(connection: Connection, number: int, kind: str, differs: str) -> Iterator[_Tried]:
+    before, after = f"b_c{number}", f"a_c{number}"
+    yield _Tried(Effect.EMPTIED, f"{after} IS NULL")
+    if not _is_flat(kind):
+        yield _Tried(Effect.FILLED, f"{before} IS NULL")
+        return
+    mine = f"FROM sample WHERE ({differs})"
+    commonest = _arrow(
+        connection,
+        f"SELECT {after}, CAST({after} AS VARCHAR) {mine} AND {after} IS NOT NULL GROUP BY ALL "
+        f"ORDER BY count(*) DESC, 2 LIMIT 1",
+    )
+    for value, text in zip(*(column.to_pylist() for column in commonest.columns), strict=True):
+        yield _Tried(Effect.SET, f"{after} = CAST({quoted_text(text)} AS {kind})", {"after": value})
+    yield _Tried(Effect.FILLED, f"{before} IS NULL")
+    if _NUMBER.fullmatch(kind):
+        yield from _arithmetic(connection, (before, after), kind, mine)
+    elif _MOMENT.fullmatch(kind) or kind == "DATE":
+        yield from _moved(connection, (before, after), kind, mine)
+    elif kind == "VARCHAR":
+        yield from (_Tried(effect, f"{after} = {name}({before})") for effect, name in _TEXT_EFFECTS.items())
+
+
+def _arithmetic(connection: Connection, pair: tuple[str, str], kind: str, mine: str) -> Iterator[_Tried]:
+    """A factor or an amount added that the sample shares, and a factor whose products were rounded."""
+    b, a = (f"CAST({each} AS DOUBLE)" for each in pair)
+    is_number = f"coalesce(isfinite({a}) AND isfinite({b}), false)"
+    known = f"{mine} AND {is_number}"
+    is_whole = _WHOLE.fullmatch(kind) is not None
+    shift = f"CAST({pair[1]} AS HUGEINT) - CAST({pair[0]} AS HUGEINT)" if is_whole else f"round({a} - {b}, 6)"
+    ratio = f"{a} / nullif({b}, 0)"
+    ((factor, middle, added),) = connection.execute(
+        f"SELECT mode(round({ratio}, 9)), round(median({ratio}), 4), mode({shift}) {known}"
+    ).fetchall()
+    near = f"abs({{off}}) <= 1e-9 * greatest(abs({a}), abs({b}))"
+    if added is not None:
+        off = f"{shift} = {added}" if is_whole else near.format(off=f"{a} - {b} - ({added!r})")
+        yield _Tried(Effect.SHIFTED, f"{is_number} AND {off}", {"by": _plain(added)})
+    if factor is not None:
+        off = near.format(off=f"{a} - {b} * ({factor!r})")
+        yield _Tried(Effect.MULTIPLIED, f"{is_number} AND {b} <> 0 AND {off}", {"by": _plain(factor)})
+    half = _half_unit(kind)
+    if half is not None and middle is not None and middle not in (0.0, 1.0):
+        off = f"abs({a} - {b} * ({middle!r})) <= {half!r} AND abs({a} - {b}) > {20 * half!r}"
+        told = {"by": _plain(middle), "is_rounded": True}
+        yield _Tried(Effect.MULTIPLIED, f"{is_number} AND {b} <> 0 AND {off}", told)
+
+
+def _moved(connection: Connection, pair: tuple[str, str], kind: str, mine: str) -> Iterator[_Tried]:
+    before, after = pair
+    shift = f"({after} - {before})" if kind == "DATE" else f"(epoch_us({after}) - epoch_us({before}))"
+    ((added,),) = connection.execute(f"SELECT mode({shift}) {mine}").fetchall()
+    if added is not None:
+        by = added if kind == "DATE" else _plain(added / 1_000_000)
+        yield _Tried(Effect.SHIFTED, f"{shift} = {added}", {"by": by, "unit": "d" if kind == "DATE" else "s"})
+
+
+def _half_unit(kind: str) -> float | None:
+    """Half of the last place of a decimal."""
+    match = re.fullmatch(r"DECIMAL\(\d+,\s*(\d+)\)", kind)
+    return None if match is None else 0.5000001 * 10.0 ** -int(match[1])
+
+
+def _plain(number: float) -> float | int:
+    return int(number) if float(number).is_integer() else number
+
+
+def _is_ordered(kind: str) -> bool:
+    return any(each.fullmatch(kind) for each in (_NUMBER, _MOMENT)) or kind == "DATE"
+
+
+def _is_flat(kind: str) -> bool:
+    return _is_ordered(kind) or kind in ("VARCHAR", "BOOLEAN")
+
+
+def _arrow(connection: Connection, query: str) -> pa.Table:
+    return connection.sql(query).to_arrow_table()

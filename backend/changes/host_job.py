@@ -1,0 +1,323 @@
+"""A difference that a stream host finds with Spark: the question as a job, its result table as an answer.
+
+Rule: the log part is prepared here as for every other method; only rows are counted elsewhere. What Spark cannot honour
+is refused before a job is asked for. Question and summary are plain values that both processes read alike: the same
+question about the same tables is the same text, so its hash names the job that answers it.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.changes.answer import explained_rows, with_answer, with_commits
+from backend.changes.cache import DiffQuestion
+from backend.changes.changed_rows import APART, ORDER
+from backend.changes.commits import Gross
+from backend.changes.compare import SIGN, NetAnswer
+from backend.changes.model import (
+    ApartCounts,
+    CommonChange,
+    DiffMethod,
+    Explanation,
+    KeySource,
+    NetCounts,
+    Partial,
+    RowChange,
+    RowKind,
+    VersionDiff,
+)
+from backend.changes.prepare import DiffLake, PreparedDiff, prepare
+from backend.errors import (
+    DiffError,
+    JobError,
+    LakehouseError,
+)
+from backend.jobs.model import Job, JobKind, JobRequest, JobState
+from backend.jobs.results import ResultLake, read_result, results_lake
+from backend.lake.model import Snapshot
+from backend.lru import Lru
+from backend.settings import Settings
+from backend.sql.session import CancelToken, Connection, ended_words
+from backend.sql.values import same
+
+COMPUTED = "computed"  # so begins the reason that says who did it
+UNEXPLAINED = "what the changed rows have in common is not looked for: the stream host keeps only some of them"
+_COLUMNS = ("what", "number", "n", "detail", "before", "after")
+_NOT_ON_HOST = (DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION)
+FORMAT = 3  # grows when a former host or page would misread the document
+SUMMARY, COMMON = "summary", "common"  # besides these, `what` is a bucket of rows: insert, update, delete …
+MOST_CACHED = 32
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class StateWanted:
+    """One side: a version of the table of that id."""
+
+    uri: str
+    version: int
+    table_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiffWork:
+    """Two states and how to compare them. `methods` can answer, best first; with `is_chosen` only that one may.
+    `own_schemas`: each side is read with its own schema, else both with the newer one's. `key` may be (); one that was
+    given goes before the row tracking's ids."""
+
+    first: StateWanted
+    second: StateWanted
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    is_key_given: bool
+    methods: tuple[DiffMethod, ...]
+    is_chosen: bool
+    own_schemas: bool
+    row_limit: int
+    tolerance: float
+    size_bytes: int  # of the data files to read
+    num_rows: tuple[int | None, int | None]  # of both states, None where statistics do not say
+    where: str | None = None  # SQL over one row, in DuckDB's dialect: only changes with such a row, before or after
+
+    @property
+    def is_one_table(self) -> bool:
+        return self.first.uri == self.second.uri
+
+    @property
+    def is_reverse(self) -> bool:
+        return self.is_one_table and self.first.version > self.second.version
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(to_json(self).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """How much of a comparison the counts speak of: rows of both states."""
+
+    rows_read: int
+    rows_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSummary:
+    """The counts of a comparison. `columns` names c0, c1 … of its rows; `failed` are better methods that were
+    tried; `gross` is (commit version, change type, rows) where the method tells it."""
+
+    method: DiffMethod
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    net: tuple[int | None, int | None, int | None]
+    apart: tuple[int, int, int, int, int]
+    changed_cells: Mapping[str, int]
+    truncated: bool
+    failed: Mapping[DiffMethod, str] = field(default_factory=dict)
+    gross: tuple[tuple[int, str, int], ...] | None = None
+    by: str = ""  # who computed it
+    so_far: SoFar | None = None  # None: all was compared
+
+
+def to_json(value: DiffWork | DiffSummary) -> str:
+    return orjson.dumps(
+        {"format": FORMAT, **asdict(value)}, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+    ).decode()
+
+
+def work_of(text: str) -> DiffWork:
+    """Raises `DiffError` for a document of another Weir."""
+    body = _body(text)
+    sides = {name: StateWanted(**body[name]) for name in ("first", "second")}
+    lists = {name: tuple(body[name]) for name in ("columns", "key", "num_rows")}
+    return DiffWork(**{**body, **sides, **lists, "methods": tuple(map(DiffMethod, body["methods"]))})
+
+
+def summary_of(text: str) -> DiffSummary:
+    """Raises `DiffError` for a document of another Weir."""
+    body = _body(text)
+    lists = {name: tuple(body[name]) for name in ("columns", "key", "net", "apart")}
+    failed = {DiffMethod(name): reason for name, reason in body["failed"].items()}
+    gross = None if body["gross"] is None else tuple((v, t, n) for v, t, n in body["gross"])
+    so_far = SoFar(**body["so_far"]) if body["so_far"] else None
+    whole = {"method": DiffMethod(body["method"]), "failed": failed, "gross": gross, "so_far": so_far}
+    return DiffSummary(**{**body, **lists, **whole})
+
+
+def _body(text: str) -> dict[str, Any]:
+    body = orjson.loads(text)
+    if body.pop("format", None) != FORMAT:
+        raise DiffError("this comparison was asked for or made by another version of Weir", hint="compare again")
+    return dict(body)
+
+
+# the question ---------------------------------------------------------------------------------------------------------
+
+
+def diff_work(prepared: PreparedDiff) -> DiffWork:
+    """What the host would be told; raises `DiffError` for what it cannot do."""
+    options, plan, given = prepared.options, prepared.plan, prepared.input
+    methods = tuple(method for method in plan.methods if method not in _NOT_ON_HOST)
+    if not methods:
+        raise DiffError(
+            f"nothing to compare on the stream host: {'; '.join(plan.reasons(plan.method))}", hint=plan.hint
+        )
+    return DiffWork(
+        _state(given.first),
+        _state(given.second),
+        prepared.columns,
+        plan.key.columns if plan.key else (),
+        plan.key is not None and plan.key.source is KeySource.GIVEN,
+        methods,
+        options.method is not None,
+        given.as_of is None,
+        options.row_limit,
+        options.tolerance,
+        given.size_bytes,
+        (given.first.num_rows, given.second.num_rows),
+        options.where,
+    )
+
+
+def job_request(prepared: PreparedDiff, *, actor: str, reason: str, time_limit_s: float) -> JobRequest:
+    """The job that would answer; raises as `diff_work` does."""
+    work = diff_work(prepared)
+    first, second = work.first, work.second
+    subject = prepared.input.first.ref.name
+    said = reason.strip() or f"compare v{first.version} with v{second.version}"
+    return JobRequest(JobKind.DIFF, subject, work.fingerprint, to_json(work), actor, said, time_limit_s)
+
+
+def _state(snapshot: Snapshot) -> StateWanted:
+    return StateWanted(snapshot.ref.uri, snapshot.version, snapshot.metadata.id)
+
+
+# the answer -----------------------------------------------------------------------------------------------------------
+
+
+def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
+    """The difference that a job found, whole or, where it was ended, what it had found by then; raises `JobError` where
+    it found none, `JobResultMissingError`."""
+    rows = read_result(lake, settings, job, _COLUMNS, again="compare again")
+    summary = summary_of(_detail(rows))
+    gross = None if summary.gross is None else Gross.of_rows(summary.gross)
+    answer = replace(_answer(prepared, summary, rows), partial=_partial(job, summary))
+    found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
+    if gross is None and found.partial is None:
+        found = with_commits(prepared, found, CancelToken())
+    is_whole = not found.truncated and found.partial is None
+    explanation = _explanation(prepared, summary, rows) if is_whole else Explanation()
+    unsaid = () if found.partial or not found.truncated else (UNEXPLAINED,)
+    return replace(found, explanation=explanation, reasons=(*found.reasons, f"{COMPUTED} {summary.by}", *unsaid))
+
+
+def _explanation(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -> Explanation:
+    """What stands out among the rows of a result that has all of them."""
+    changed = rows.filter(pc.is_in(rows["what"], value_set=pa.array(ORDER)))
+
+    def signed(_: Connection) -> pa.RecordBatchReader:
+        sides = (_side(changed, "before", -1), _side(changed, "after", 1))
+        return pa.concat_tables(sides).to_reader()
+
+    try:
+        return explained_rows(prepared, signed, summary.columns, summary.key)
+    except LakehouseError:  # the answer stands without it
+        return Explanation()
+
+
+def _side(changed: pa.Table, side: str, sign: int) -> pa.Table:
+    """The rows before or after, c0, c1 … and their sign."""
+    there = changed.filter(pc.is_valid(changed[side]))
+    cells = pa.Table.from_struct_array(there[side])
+    return cells.append_column(SIGN.name, pc.multiply(there["n"], pa.scalar(sign, pa.int64())))
+
+
+def _partial(job: Job, summary: DiffSummary) -> Partial | None:
+    if (so_far := summary.so_far) is None:
+        return None
+    ended = ended_words(is_cancelled=job.state is JobState.CANCELLED, time_limit_s=job.time_limit_s)
+    return Partial(ended, so_far.rows_read, so_far.rows_total)
+
+
+def _detail(rows: pa.Table) -> str:
+    found = [d for w, d in zip(rows["what"].to_pylist(), rows["detail"].to_pylist(), strict=True) if w == SUMMARY]
+    if not found:
+        raise JobError("the result of the job holds no summary", hint="compare again")
+    return str(found[0])
+
+
+def _answer(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -> NetAnswer:
+    found = [row for row in rows.to_pylist() if row["what"] != SUMMARY]
+    order = {bucket: number for number, bucket in enumerate(ORDER)}
+    changed = sorted((row for row in found if row["what"] in order), key=lambda r: (order[r["what"]], r["number"]))
+    common = sorted((row for row in found if row["what"] == COMMON), key=lambda row: row["number"])
+    return NetAnswer(
+        NetCounts(*summary.net),
+        ApartCounts(*summary.apart),
+        tuple(_change(summary, row, prepared.options.tolerance) for row in changed),
+        summary.truncated,
+        {name: summary.changed_cells[name] for name in summary.columns if name in summary.changed_cells},
+        tuple(_common(summary, row) for row in common),
+        _schema(summary, rows.schema),
+    )
+
+
+def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> RowChange:
+    before, after = (_cells(summary, row[side]) for side in ("before", "after"))
+    cells = after if after is not None else before or {}
+    changed = tuple(_differing(before, after, tolerance)) if before is not None and after is not None else ()
+    kind = RowKind.UPDATE if row["what"] == "update" else RowKind.INSERT if before is None else RowKind.DELETE
+    key = {name: cells[name] for name in summary.key} if summary.key else None
+    return RowChange(kind, key, before, after, changed, APART.get(row["what"]), row["n"])
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any], tolerance: float) -> Iterator[str]:
+    return (name for name in after if not same(before[name], after[name], tolerance))
+
+
+def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:
+    number = int(row["detail"])
+    before, after = (row[side][f"c{number}"] for side in ("before", "after"))
+    return CommonChange(summary.columns[number], before, after, row["n"])
+
+
+def _cells(summary: DiffSummary, cells: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if cells is None else {name: cells[f"c{i}"] for i, name in enumerate(summary.columns)}
+
+
+def _schema(summary: DiffSummary, rows: pa.Schema) -> pa.Schema:
+    kinds = {field.name: field.type for field in rows.field("after").type}
+    return pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.columns)])
+
+
+class DiffJobs:
+    """Questions that stream hosts answer, for every viewer of a process. Whether a job is there, runs or ended is asked
+    of the control store each time; only what never changes is cached. Thread-safe."""
+
+    def __init__(self, settings: Settings, lake: DiffLake) -> None:
+        self._settings, self._lake = settings, lake
+        self._results = results_lake(settings)
+        self._prepared: Lru[DiffQuestion, PreparedDiff] = Lru(MOST_CACHED)
+        self._answers: Lru[tuple[DiffQuestion, str], VersionDiff] = Lru(MOST_CACHED)
+
+    def request(self, question: DiffQuestion, *, actor: str, reason: str = "") -> JobRequest:
+        """The job that would answer; raises as `job_request` does."""
+        prepared, limit_s = self._prepare(question), self._settings.jobs.time_limit_s
+        return job_request(prepared, actor=actor, reason=reason, time_limit_s=limit_s)
+
+    def answer(self, question: DiffQuestion, job: Job) -> VersionDiff:
+        """What a finished job found; raises `JobError` when its result is gone."""
+        return self._answers.get_or_make(
+            (question, job.job_id), lambda: read_answer(self._results, self._settings, self._prepare(question), job)
+        )
+
+    def _prepare(self, question: DiffQuestion) -> PreparedDiff:
+        first, second = question.from_version, question.to_version
+        return self._prepared.get_or_make(
+            question, lambda: prepare(self._lake, question.ref, first, second, question.options)
+        )

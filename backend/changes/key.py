@@ -1,0 +1,190 @@
+"""Which columns name a row: given, declared on the table, inferred from how MERGE finds its rows, or remembered.
+
+Rule: a key that is asked for and wrong is an error, a key that was only found and is wrong is a reason. What was
+remembered is a hint, never an answer: it is kept in a file of its own a table, read again each time, and lost without
+harm.
+"""
+
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from backend.changes.model import KeyChoice, KeySource, VersionDiff
+from backend.errors import DiffColumnError
+from backend.lake.model import Commit, Metadata, TableRef
+
+_log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
+
+PROPERTY = "weir.primaryKey"
+
+_NAME = r"(?:`[^`]+`|\"[^\"]+\"|[A-Za-z_]\w*)(?:#\d+L?)?"
+_EQUAL = re.compile(rf"^\s*({_NAME})\.({_NAME})\s*(?:=|<=>)\s*({_NAME})\.({_NAME})\s*$")
+_SPARK_EQUAL = re.compile(r"^\s*(\w+)#\d+L?\s*(?:=|<=>)\s*(\w+)#\d+L?\s*$")  # Spark drops the aliases
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFound:
+    """The key to use, or None, and what was found on the way."""
+
+    key: KeyChoice | None
+    reasons: tuple[str, ...]
+
+
+def choose_key(
+    given: Sequence[str] | None,
+    metadata: Metadata,
+    commits: Iterable[Commit],
+    remembered: Sequence[str] | None = None,
+) -> KeyFound:
+    """The strongest key: given > table property > MERGE predicates > the last one that was given. Raises
+    `DiffColumnError` for a wrong given one."""
+    columns = _columns(metadata)
+    if given:
+        return KeyFound(KeyChoice(_given(given, columns), KeySource.GIVEN), (f"key {_list(given)}: as given",))
+    reasons: list[str] = []
+    if declared := metadata.configuration.get(PROPERTY):
+        names = parse_names(declared)
+        missing = [name for name in names if name.lower() not in columns]
+        if names and not missing:
+            key = KeyChoice(tuple(columns[name.lower()] for name in names), KeySource.PROPERTY)
+            return KeyFound(key, (f"key {_list(key.columns)}: declared by the table property {PROPERTY}",))
+        reasons.append(f"the table property {PROPERTY} names {_list(missing)}, which the table does not have: ignored")
+    inferred, why = _from_merges(commits, columns)
+    if inferred:
+        return KeyFound(KeyChoice(inferred, KeySource.MERGE), (*reasons, why))
+    if remembered and all(name.lower() in columns for name in remembered):
+        key = KeyChoice(_given(remembered, columns), KeySource.REMEMBERED)
+        return KeyFound(key, (*reasons, f"key {_list(key.columns)}: given when the table was last compared"))
+    return KeyFound(None, (*reasons, why))
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Column names from `a, b`, `` `a b`, c `` or a JSON list."""
+    if text.strip().startswith("["):
+        try:
+            names = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return ()
+        return tuple(str(name) for name in names)
+    return tuple(name for part in re.findall(r"`[^`]+`|[^,]+", text) if (name := part.strip().strip("`")))
+
+
+def merge_key(predicate: str) -> tuple[str, ...] | None:
+    """The columns that a MERGE condition equates between source and target; None when it says anything else."""
+    text = _unwrapped(predicate)
+    names: list[str] = []
+    for part in re.split(r"\s+AND\s+", text, flags=re.IGNORECASE):
+        name = _equated(part.strip().strip("()").strip())
+        if name is None:
+            return None
+        names.append(name)
+    return tuple(names)
+
+
+def _equated(condition: str) -> str | None:
+    if spark := _SPARK_EQUAL.match(condition):
+        left, right = spark.groups()
+        return left if left.lower() == right.lower() else None
+    match = _EQUAL.match(condition)
+    if not match:
+        return None
+    side_a, a, side_b, b = (_bare(part) for part in match.groups())
+    return a if a.lower() == b.lower() and side_a.lower() != side_b.lower() else None
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"#\d+L?$", "", name).strip('`"')
+
+
+def _unwrapped(predicate: str) -> str:
+    """Spark writes the predicate as a JSON list of one text."""
+    if predicate.lstrip().startswith("["):
+        try:
+            parts = orjson.loads(predicate)
+        except orjson.JSONDecodeError:
+            return predicate
+        return " AND ".join(str(part) for part in parts) if isinstance(parts, list) else predicate
+    return predicate
+
+
+def _from_merges(commits: Iterable[Commit], columns: dict[str, str]) -> tuple[tuple[str, ...] | None, str]:
+    """One key on which every MERGE of the history agrees."""
+    found: dict[tuple[str, ...], int] = {}
+    for commit in commits:
+        predicate = commit.parameters.get("mergePredicate") or commit.parameters.get("predicate")
+        if (commit.operation or "").upper() != "MERGE" or not isinstance(predicate, str):
+            continue
+        names = merge_key(predicate)
+        if names is None:
+            return None, f"no key: the MERGE of v{commit.version} finds its rows by more than equal columns"
+        found.setdefault(tuple(sorted(name.lower() for name in names)), commit.version)
+    if not found:
+        return None, "no key: none is given, declared or seen in a MERGE"
+    if len(found) > 1:
+        return None, f"no key: MERGEs of the history use different ones ({'; '.join(_list(k) for k in found)})"
+    names, version = next(iter(found.items()))
+    if missing := [name for name in names if name not in columns]:
+        return None, f"no key: the MERGE of v{version} uses {_list(missing)}, which the table does not have"
+    key = tuple(column for lower, column in columns.items() if lower in names)
+    return key, f"key {_list(key)}: inferred from how MERGE (v{version}) finds its rows"
+
+
+def _given(given: Sequence[str], columns: dict[str, str]) -> tuple[str, ...]:
+    if missing := [name for name in given if name.lower() not in columns]:
+        raise DiffColumnError(f"no column {_list(missing)} to use as a key", hint=f"columns: {_list(columns.values())}")
+    return tuple(dict.fromkeys(columns[name.lower()] for name in given))
+
+
+def _columns(metadata: Metadata) -> dict[str, str]:
+    """Column names by their lower case: Delta's names differ by more than case."""
+    fields = orjson.loads(metadata.schema_json).get("fields", ()) if metadata.schema_json else ()
+    return {str(field["name"]).lower(): str(field["name"]) for field in fields}
+
+
+def _list(names: Iterable[str]) -> str:
+    shown = [f"`{name}`" for name in names]
+    return ", ".join(shown[:12]) + (f" and {len(shown) - 12} more" if len(shown) > 12 else "")
+
+
+class KeyMemory:
+    """`folder` is made when something is learned."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def known(self, ref: TableRef) -> tuple[str, ...] | None:
+        """The columns of the last key that a person gave and that told the rows apart; None when there is none."""
+        try:
+            names = orjson.loads(self._path(ref).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, orjson.JSONDecodeError) as exc:
+            _log.warning("the key last used for %s cannot be read: %.200s", ref.name, exc)
+            return None
+        return tuple(map(str, names)) if isinstance(names, list) and names else None
+
+    def learn(self, found: VersionDiff) -> None:
+        """Keep a key that was given, where no changed row had to be set apart."""
+        if found.key is None or found.key.source is not KeySource.GIVEN or found.apart.rows or not found.is_available:
+            return
+        path = self._path(found.ref)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(orjson.dumps(found.key.columns))
+            unfinished.replace(path)
+        except OSError as exc:
+            _log.warning("the key used for %s is not kept: %.200s", found.ref.name, exc)
+
+    def _path(self, ref: TableRef) -> Path:
+        return self._folder / f"{hashlib.sha256(ref.uri.encode()).hexdigest()[:32]}.json"
+
+
+def key_memory(home: Path) -> KeyMemory:
+    return KeyMemory(home / "cache" / "keys")

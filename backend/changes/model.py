@@ -1,0 +1,365 @@
+"""What a diff of two versions is: a value that pages, the CLI and exports read alike.
+
+Rule: net (state to state) and gross (per commit) are apart and named; a number that cannot be known is None, and
+`reasons` say how everything else is known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from backend.lake.model import Commit, TableRef
+from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
+from backend.sql.session import DIFF_BYTES
+
+
+class DiffMethod(StrEnum):
+    """How changed rows were found."""
+
+    CHANGE_FEED = "change_feed"
+    SPARK_CHANGES = "spark_changes"  # Spark's own CHANGES clause, from row tracking; by the stream host alone
+    ROW_ID = "row_id"  # rows of the files that only one state has, paired by the id that row tracking gave them
+    KEY_JOIN = "key_join"  # rows of the files that only one state has, paired by a key
+    MULTISET = "multiset"  # the same rows without a key: what came and what went
+    LOG_ONLY = "log_only"  # `reasons` say why; everything but rows is still there
+    SAME_VERSION = "same_version"  # from = to: nothing to find
+
+
+BY_ROW_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
+ROW_ID = "_row_id"  # the ids as a column of the rows compared
+
+
+class KeySource(StrEnum):
+    """Where a key comes from, strongest first."""
+
+    GIVEN = "given"
+    PROPERTY = "weir.primaryKey"
+    MERGE = "merge predicate"
+    REMEMBERED = "the last comparison"
+    ROW_TRACKING = "row tracking"  # the rows' own ids: no key is known
+
+
+class RowKind(StrEnum):
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class SetApart(StrEnum):
+    """Why a changed row could not be paired by its key."""
+
+    DUPLICATE_KEY = "duplicate key"
+    NULL_KEY = "null key"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChoice:
+    """The columns that name a row across versions, and who says so."""
+
+    columns: tuple[str, ...]
+    source: KeySource
+
+
+@dataclass(frozen=True, slots=True)
+class NetCounts:
+    """Rows that differ between the two states. `inserted - deleted` is always the change of the row count.
+
+    Without a key `updated` may be None: an updated row is then one of `deleted` (before) and one of `inserted` (after).
+    """
+
+    inserted: int | None
+    updated: int | None
+    deleted: int | None
+
+    @property
+    def total(self) -> int | None:
+        """Changed rows; None when nothing is known."""
+        if self.inserted is None or self.deleted is None:
+            return None
+        return self.inserted + self.deleted + (self.updated or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitChanges:
+    """What one commit in between did (gross): counted in the change feed, or as its writer reports it. None where
+    neither says."""
+
+    commit: Commit
+    inserted: int | None
+    updated: int | None
+    deleted: int | None
+    is_reported: bool = False
+
+    @classmethod
+    def reported(cls, commit: Commit) -> "CommitChanges":
+        """As its writer reports it."""
+        found = commit.metrics
+        counts = [found.rows_inserted, found.rows_updated, found.rows_deleted]
+        only = _only_count(commit)
+        if only is not None and counts[only] is not None:  # what such an operation cannot do, its writers leave out
+            counts = [0 if count is None else count for count in counts]
+        inserted, updated, deleted = counts
+        return cls(commit, inserted, updated, deleted, is_reported=True)
+
+
+def _only_count(commit: Commit) -> int | None:
+    """Which of inserted, updated, deleted is all that the operation can do to rows; None where it may do more."""
+    name = (commit.operation or "").upper()
+    mode = str(commit.parameters.get("mode") or commit.parameters.get("outputMode") or "").lower()
+    if name in ("WRITE", "STREAMING UPDATE"):
+        return 0 if mode == "append" else None
+    return {"UPDATE": 1, "DELETE": 2}.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ApartCounts:
+    """Net rows whose key is null or occurs more than once. They are part of `NetCounts`, as inserted and deleted."""
+
+    duplicate_keys: int = 0
+    duplicate_inserted: int = 0
+    duplicate_deleted: int = 0
+    null_inserted: int = 0
+    null_deleted: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.duplicate_inserted + self.duplicate_deleted + self.null_inserted + self.null_deleted
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One changed row, before and after side by side; `before` is None for an insert, `after` for a delete.
+
+    `changed` names the columns whose values differ (updates only). `copies` counts identical rows that changed alike.
+    """
+
+    kind: RowKind
+    key: Mapping[str, Any] | None
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    changed: tuple[str, ...] = ()
+    set_apart: SetApart | None = None
+    copies: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommonChange:
+    """A change of one column that several updates share."""
+
+    column: str
+    before: Any
+    after: Any
+    updates: int
+
+
+class Effect(StrEnum):
+    """What was done to a column in rows that were updated."""
+
+    REPLACED = "replaced"  # one value by another one
+    EMPTIED = "emptied"  # a value by null
+    FILLED = "filled"  # null by a value
+    SET = "set"  # any value by one
+    MULTIPLIED = "multiplied"
+    SHIFTED = "shifted"
+    UPPER = "upper case"
+    LOWER = "lower case"
+    TRIMMED = "trimmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What was done to one column in `rows` of the `changed` updates that touch it, of all `updates`. `before` and
+    `after` are the one value each where there is one; `by` is the factor, or what was added (seconds, days of a
+    date)."""
+
+    column: str
+    effect: Effect
+    rows: int
+    changed: int
+    updates: int
+    before: Any = None
+    after: Any = None
+    by: float | int | None = None
+    is_rounded: bool = False
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """One of `values` (null among them as None), or between `bounds`: so many of the changed `rows` have it, and so
+    many of the table's (`others`)."""
+
+    column: str
+    rows: int
+    others: int
+    values: tuple[Any, ...] = ()
+    bounds: tuple[Any, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What rows changed in one way have in common: of `of` such rows `rows` have every trait, and of the table's rows
+    `others`. Values are those before the change; of inserted rows, their own."""
+
+    kind: RowKind
+    of: int
+    rows: int
+    others: int
+    traits: tuple[Trait, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """The rows that changed ones are held against: those of a version, or of the files that only it has."""
+
+    version: int
+    rows: int
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What stands out among the rows that changed; empty where nothing does. Every count is exact."""
+
+    done: tuple[Alteration, ...] = ()
+    common: tuple[Common, ...] = ()
+    population: Population | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilesDiff:
+    """Data files of one state and not of the other, by (path, deletion vector).
+
+    `rows_*` are live rows by statistics, None where a file's do not say it; `vectors_*` are files with a deletion
+    vector.
+    """
+
+    added: int = 0
+    removed: int = 0
+    bytes_added: int = 0
+    bytes_removed: int = 0
+    new_deletion_vectors: int = 0  # of the added: same path, other deletion vector
+    rows_added: int | None = 0
+    rows_removed: int | None = 0
+    vectors_added: int = 0
+    vectors_removed: int = 0
+
+    @property
+    def more_rows(self) -> int | None:
+        """How many rows the second state has more; < 0: fewer."""
+        return None if self.rows_added is None or self.rows_removed is None else self.rows_added - self.rows_removed
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
+    rows of both states were compared: those whose key no other row has. `null_keys` are rows among those read that no
+    count has: what cancels them may be among the others."""
+
+    ended: str
+    rows_read: int
+    rows_total: int
+    null_keys: int = 0
+
+    @property
+    def text(self) -> str:
+        """ "cancelled when 4,080,000 of 10,200,000 rows were compared"."""
+        return f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a comparison holds at once. DuckDB spills beyond `memory_bytes`. Files are joined in parts of about
+    `values_at_once` values. A table of more than `many_columns` is read by deltalake and by one thread: whole rows of
+    it cost memory for every column. Up to `sorted_rows` leave in the order of their key, in batches of `batch_rows`.
+    Changed rows are held against a whole state of up to `values_beside` values (or bytes)."""
+
+    memory_bytes: int = DIFF_BYTES
+    values_at_once: int = 16_000_000
+    many_columns: int = 500
+    sorted_rows: int = 1_000_000
+    batch_rows: int = 16_384
+    values_beside: int = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDiff:
+    """The answer to "what changed between these two versions?". Counts are whole unless `partial`; `rows` may be cut.
+
+    `is_reverse`: from is the newer version, so this is what going back would change; `commits` would be undone.
+    `arrow_schema` types the values in `rows`. `changed_cells` counts, per column, the updates that touch it.
+    `first_covered_version` is the oldest version of the range from which the change feed answers up to its end; None:
+    unknown or none.
+    `num_rows` are the rows of both states, from statistics; None where those do not say it, and until rows are
+    compared: it takes the statistics of every file. `rewritten`: by version,
+    how many files a commit replaced without changing a row, as its writer says; None where that is not known.
+    """
+
+    ref: TableRef
+    from_version: int
+    to_version: int
+    method: DiffMethod
+    reasons: tuple[str, ...]
+    exact: bool
+    key: KeyChoice | None
+    net: NetCounts
+    apart: ApartCounts
+    commits: tuple[CommitChanges, ...]
+    rows: tuple[RowChange, ...]
+    truncated: bool
+    changed_cells: Mapping[str, int]
+    arrow_schema: pa.Schema
+    schema: SchemaDiff
+    properties: tuple[PropertyChange, ...]
+    files: FilesDiff
+    num_rows: tuple[int | None, int | None] = (None, None)
+    common: tuple[CommonChange, ...] = ()
+    first_covered_version: int | None = None
+    hint: str = ""
+    rewritten: Mapping[int, int] | None = None
+    against: TableRef | None = None  # the table that `to_version` is of, None for the same one
+    partial: Partial | None = None  # where the comparison was ended: counts and rows are of what it had compared
+    explanation: Explanation = Explanation()
+
+    @property
+    def is_changed(self) -> bool | None:
+        """Whether anything that people mean by a change differs: rows, schema, properties; None when rows are unknown
+        and nothing else differs. Other files alone are none: a compaction changes nothing."""
+        if self.net.total or not self.schema.is_empty or self.properties:
+            return True
+        if self.partial or (self.net.total is None and (self.files.added or self.files.removed)):
+            return None
+        return False
+
+    @property
+    def unchanged(self) -> int | None:
+        """Rows of the second state that the first has too."""
+        rows, net = self.num_rows[1], self.net
+        if rows is None or net.inserted is None or net.updated is None or self.partial or not self.rows_agree:
+            return None
+        return rows - net.inserted - net.updated
+
+    @property
+    def rows_agree(self) -> bool:
+        """Whether the log's row counts, where it has them, are apart by the rows that came and went: else one is
+        wrong."""
+        (before, after), net = self.num_rows, self.net
+        if before is None or after is None or net.inserted is None or net.deleted is None or self.partial:
+            return True
+        return after - before == net.inserted - net.deleted
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The compared columns, in the table's order."""
+        return tuple(self.arrow_schema.names)
+
+    @property
+    def is_available(self) -> bool:
+        return self.method is not DiffMethod.LOG_ONLY
+
+    @property
+    def is_reverse(self) -> bool:
+        return self.against is None and self.from_version > self.to_version

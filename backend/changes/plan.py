@@ -1,0 +1,231 @@
+"""Which methods can answer a diff, best first, and why the better ones cannot: decided before any row is read.
+
+Rule: pure; a method that is not possible leaves its reason behind. New methods join `_LADDER` in order of merit.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from backend.changes.key import KeyFound
+from backend.changes.model import DiffMethod, KeyChoice, KeySource
+from backend.errors import DiffError
+from backend.format import bytes_text
+
+
+class FeedSupport(Protocol):
+    """What the lake knows of the change feed over a range; see `Lake.cdf_support`."""
+
+    @property
+    def covered(self) -> bool: ...
+    @property
+    def first_covered_version(self) -> int | None: ...
+    @property
+    def reason(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRequest:
+    """The range as asked: `from_version` may be the newer one. `method` is the only one wanted, None for the best;
+    `max_bytes` is how much data may be read here (None: any amount); `on_host`: Spark on the stream host compares."""
+
+    from_version: int
+    to_version: int
+    method: DiffMethod | None = None
+    max_bytes: int | None = None
+    on_host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FilesFacts:
+    """The data files that only one of the two states has. `problem` says why they cannot be read, `no_row_ids` why
+    their rows cannot be told by row tracking's ids, `no_row_ids_here` why only Spark can."""
+
+    files: int
+    size_bytes: int
+    num_rows: int | None
+    problem: str | None = None
+    no_row_ids: str | None = "row tracking is off"
+    no_row_ids_here: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiffFacts:
+    """What is known without reading rows. `feed` and `files` are None where they were not asked for; `no_changes` says
+    why Spark's CHANGES clause cannot answer."""
+
+    from_table_id: str
+    to_table_id: str
+    feed: FeedSupport | None
+    key: KeyFound
+    files: FilesFacts | None = None
+    is_one_table: bool = True
+    no_changes: str | None = "row tracking is off"
+
+
+@dataclass(frozen=True, slots=True)
+class DiffPlan:
+    """The methods that can answer, best first, and per method what speaks for or against it.
+
+    `bytes_to_read` and `rows_to_read` are of data files (a change feed's are not known before: None).
+    """
+
+    methods: tuple[DiffMethod, ...]
+    key: KeyChoice | None = None
+    why: Mapping[DiffMethod, tuple[str, ...]] = field(default_factory=dict)
+    against: Mapping[DiffMethod, str] = field(default_factory=dict)
+    key_reasons: tuple[str, ...] = ()
+    first_covered_version: int | None = None
+    hint: str = ""
+    bytes_to_read: int | None = None
+    rows_to_read: int | None = None
+
+    @property
+    def method(self) -> DiffMethod:
+        return self.methods[0]
+
+    def reasons(self, method: DiffMethod, failed: Mapping[DiffMethod, str] | None = None) -> tuple[str, ...]:
+        """What speaks for a method of the plan, and against each better one (`failed`: found out by trying)."""
+        known = {**self.against, **(failed or {})}
+        names: dict[str, list[str]] = {}
+        for each in itertools.takewhile(lambda each: each is not method, _LADDER):
+            if each in known:
+                names.setdefault(known[each], []).append(METHOD_NAMES[each])
+        said = tuple(f"not by {' or '.join(each)}: {reason}" for reason, each in names.items())
+        return (*self.why.get(method, ()), *said, *self.key_reasons)
+
+
+def plan_diff(request: DiffRequest, facts: DiffFacts) -> DiffPlan:
+    """The methods that the facts allow; raises `DiffError` when the one asked for is not among them."""
+    if facts.is_one_table and facts.from_table_id != facts.to_table_id:
+        return _recreated(facts)
+    if facts.is_one_table and request.from_version == request.to_version:
+        same = ("both sides are the same version: nothing can differ",)
+        return DiffPlan((DiffMethod.SAME_VERSION,), why={DiffMethod.SAME_VERSION: same})
+    found = {method: why_not(request, facts) for method, why_not in _LADDER.items()}
+    against = {method: reason for method, reason in found.items() if reason is not None}
+    if request.method is None:
+        return _planned(request, facts, tuple(method for method in _LADDER if method not in against), against)
+    if request.method in against:
+        raise DiffError(f"{METHOD_NAMES[request.method]} is not possible: {against[request.method]}", hint=_OTHERS)
+    return _planned(request, facts, (request.method,), {})
+
+
+METHOD_NAMES = {
+    DiffMethod.CHANGE_FEED: "the change feed",
+    DiffMethod.SPARK_CHANGES: "Spark's CHANGES",
+    DiffMethod.ROW_ID: "row ids",
+    DiffMethod.KEY_JOIN: "a join by key",
+    DiffMethod.MULTISET: "a comparison of whole rows",
+    DiffMethod.LOG_ONLY: "the log alone",
+}
+BY_FILES = (DiffMethod.ROW_ID, DiffMethod.KEY_JOIN, DiffMethod.MULTISET)  # they read the files apart
+_OTHERS = "leave the method out to get the best one that is possible"
+
+
+def _planned(
+    request: DiffRequest, facts: DiffFacts, methods: tuple[DiffMethod, ...], against: Mapping[DiffMethod, str]
+) -> DiffPlan:
+    reads = facts.files if methods[0] in BY_FILES else None
+    return DiffPlan(
+        methods,
+        facts.key.key,
+        {method: tuple(_why(request, facts, method)) for method in methods},
+        against,
+        facts.key.reasons,
+        facts.feed.first_covered_version if facts.feed else None,
+        _hint(request, facts) if methods[0] is DiffMethod.LOG_ONLY else "",
+        reads.size_bytes if reads else None,
+        reads.num_rows if reads else None,
+    )
+
+
+def _why(request: DiffRequest, facts: DiffFacts, method: DiffMethod) -> list[str]:
+    low, high = sorted((request.from_version, request.to_version))
+    said = []
+    if method is DiffMethod.CHANGE_FEED:
+        said.append(f"the change feed was recorded for every commit from v{low + 1} to v{high}")
+    elif method is DiffMethod.SPARK_CHANGES:
+        said.append(f"rows kept their ids over every commit from v{low + 1} to v{high}")
+    elif method in BY_FILES and facts.files is not None:
+        which = "that only one of the two states has" if facts.is_one_table else "of both tables"
+        said.append(f"the rows of the {facts.files.files:,} data files {which} are compared; no other file is read")
+    if request.from_version > request.to_version and facts.is_one_table:
+        said.append(f"from is the newer version: this is what going back to v{request.to_version} would change")
+    return said
+
+
+def _hint(request: DiffRequest, facts: DiffFacts) -> str:
+    first = facts.feed.first_covered_version if facts.feed else None
+    low, high = sorted((request.from_version, request.to_version))
+    if first is not None and first < high:
+        return f"the change feed answers from v{first} on: compare v{first} or later, not v{low}"
+    if facts.files is not None and _too_large(request, facts.files):
+        return (
+            "compare on the stream host (--on host), or name the method (key_join or multiset) to read them here all "
+            "the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
+        )
+    return "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
+
+
+def _no_feed(_: DiffRequest, facts: DiffFacts) -> str | None:
+    if not facts.is_one_table:
+        return "two tables share no change feed"
+    if facts.feed is None or not facts.feed.covered:
+        return facts.feed.reason if facts.feed and facts.feed.reason else "it does not cover this range"
+    return None
+
+
+def _no_spark_changes(request: DiffRequest, facts: DiffFacts) -> str | None:
+    return facts.no_changes or (None if request.on_host else "only the stream host has it: compare there to use it")
+
+
+def _no_row_id(request: DiffRequest, facts: DiffFacts) -> str | None:
+    if facts.key.key is not None and facts.key.key.source is KeySource.GIVEN and request.method is None:
+        return "a key was given"
+    if facts.files is None:
+        return "the data files are not known"
+    here = None if request.on_host else facts.files.no_row_ids_here
+    return facts.files.no_row_ids or here or _no_files(request, facts)
+
+
+def _no_key_join(request: DiffRequest, facts: DiffFacts) -> str | None:
+    return "no key is known" if facts.key.key is None else _no_files(request, facts)
+
+
+def _no_files(request: DiffRequest, facts: DiffFacts) -> str | None:
+    """Why the files that only one state has cannot be compared row by row."""
+    if facts.files is None:
+        return "the data files are not known"
+    if facts.files.problem is None and request.method is None and _too_large(request, facts.files):
+        limit = bytes_text(request.max_bytes)
+        return f"{bytes_text(facts.files.size_bytes)} of data files differ, more than {limit}"
+    return facts.files.problem
+
+
+def _too_large(request: DiffRequest, files: FilesFacts) -> bool:
+    return not request.on_host and request.max_bytes is not None and files.size_bytes > request.max_bytes
+
+
+def _never(_: DiffRequest, __: DiffFacts) -> str | None:
+    return None
+
+
+_LADDER: dict[DiffMethod, Callable[[DiffRequest, DiffFacts], str | None]] = {
+    DiffMethod.CHANGE_FEED: _no_feed,
+    DiffMethod.SPARK_CHANGES: _no_spark_changes,
+    DiffMethod.ROW_ID: _no_row_id,
+    DiffMethod.KEY_JOIN: _no_key_join,
+    DiffMethod.MULTISET: _no_files,
+    DiffMethod.LOG_ONLY: _never,
+}
+
+
+def _recreated(facts: DiffFacts) -> DiffPlan:
+    reason = (
+        f"the table was replaced by another one in between: its id is {facts.from_table_id} at the first version "
+        f"and {facts.to_table_id} at the second"
+    )
+    hint = "compare two versions on the same side of the replacement"
+    return DiffPlan((DiffMethod.LOG_ONLY,), why={DiffMethod.LOG_ONLY: (reason,)}, hint=hint)

@@ -1,0 +1,196 @@
+"""The rows that tell two states apart: those of the files that only one of them has.
+
+Rule: a file that both states have (path and deletion vector) is not opened. Old files are read with the newer schema,
+as Delta reads them today (column mapping, added columns, wider types); where that cannot be, each side with its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.changes.compare import SIGN, column_name
+from backend.changes.model import ROW_ID
+from backend.errors import DiffError
+from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference
+from backend.lake.model import FileReader, Snapshot
+from backend.lake.table.metadata_diff import SchemaDiff, column_names, column_types, diff_schemas
+from backend.lake.table.partitions import physical_names
+from backend.lake.table.properties import is_row_tracked
+
+FILES_AT_ONCE = 64
+ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"  # where the ids of rows that moved are written
+_WIDER = {
+    "byte": ("short", "integer", "long", "double", "decimal"),
+    "short": ("integer", "long", "double", "decimal"),
+    "integer": ("long", "double", "decimal"),
+    "long": ("decimal",),
+    "float": ("double",),
+    "decimal": ("decimal",),
+    "date": ("timestamp_ntz",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DiffInput:
+    """Two states as asked for, of one table or of two, and the files that only one of them has.
+
+    `as_of` is the version whose schema all files are read with, None: each side with its own. `columns` can be
+    compared, `unfit` are those of the newer version (the second table) that cannot.
+    """
+
+    first: Snapshot
+    second: Snapshot
+    apart: FileDifference
+    as_of: Snapshot | None
+    columns: tuple[str, ...]
+    unfit: tuple[str, ...]
+    schema: SchemaDiff  # from the older version to the newer, from the first table to the second
+
+    @property
+    def is_one_table(self) -> bool:
+        return self.first.ref == self.second.ref
+
+    @property
+    def is_reverse(self) -> bool:
+        """Whether the first version is the newer one."""
+        return self.is_one_table and self.first.version > self.second.version
+
+    @property
+    def newer(self) -> Snapshot:
+        return self.first if self.is_reverse else self.second
+
+    @property
+    def low(self) -> int:
+        return min(self.first.version, self.second.version)
+
+    @property
+    def high(self) -> int:
+        return max(self.first.version, self.second.version)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the data files to read."""
+        return sum(_sum(files["size_bytes"]) or 0 for _, files in self.states())
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows to read, those marked as deleted among them; None where statistics do not say it."""
+        counts = [_sum(files["num_records"]) for _, files in self.states()]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def row_counts(self) -> tuple[int | None, int | None]:
+        """Rows of both states, from the statistics of all their files."""
+        if self.is_reverse:
+            return self.first.num_rows, self.second.num_rows
+        after = self.second.num_rows  # the newer state first: what it looks up is all that the older one asks for
+        return self.first.num_rows, after
+
+    def states(self) -> tuple[tuple[Snapshot, pa.Table], tuple[Snapshot, pa.Table]]:
+        """Each state with the files (`file_difference.DIFFERENCE_COLUMNS`) that only it has."""
+        return (self.first, self.apart.only_first), (self.second, self.apart.only_second)
+
+
+def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> DiffInput:
+    older, newer = sorted((first, second), key=lambda snapshot: snapshot.version)
+    changes = diff_schemas(older.metadata, newer.metadata)
+    types = [change for change in changes.changed if change.what == "type"]
+    names = column_names(newer.metadata)
+    if _partitioning(older) == _partitioning(newer) and all(_is_wider(c.before, c.after) for c in types):
+        return DiffInput(first, second, apart, newer, names, (), changes)
+    odd = {change.path.split(".")[0] for change in types} | {field.path.split(".")[0] for field in changes.added}
+    fit = tuple(name for name in names if name not in odd)
+    return DiffInput(first, second, apart, None, fit, tuple(name for name in names if name in odd), changes)
+
+
+def two_tables(first: Snapshot, second: Snapshot) -> DiffInput:
+    """Every file of both; columns go together by name and type."""
+    apart = FileDifference(first.columns(DIFFERENCE_COLUMNS), second.columns(DIFFERENCE_COLUMNS))
+    other, kinds = column_types(first.metadata), column_types(second.metadata)
+    fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind)
+    unfit = tuple(name for name in kinds if name not in fit)
+    return DiffInput(first, second, apart, None, fit, unfit, diff_schemas(first.metadata, second.metadata))
+
+
+def why_no_row_ids(given: DiffInput) -> str | None:
+    """Why rows cannot be paired by their ids; None where they can."""
+    if not given.is_one_table:
+        return "two tables number their rows apart"
+    off = [
+        f"v{each.version}"
+        for each in sorted((given.first, given.second), key=lambda each: each.version)
+        if not is_row_tracked(each.metadata)
+    ]
+    if off:
+        return f"row tracking is off at {' and '.join(off)}"
+    if len({each.metadata.configuration.get(ROW_ID_COLUMN) for each in (given.first, given.second)}) > 1:
+        return "row tracking was set up anew in between: rows got other ids"
+    if ROW_ID in given.columns:
+        return f"the table has a column {ROW_ID} of its own"
+    return None
+
+
+def why_no_changes(given: DiffInput) -> str | None:
+    """Why Spark's CHANGES clause cannot answer; None where it can."""
+    if (reason := why_no_row_ids(given)) is not None:
+        return reason
+    return None if given.schema.is_empty else "the schema changed in between"
+
+
+def _partitioning(snapshot: Snapshot) -> list[str]:
+    physical = physical_names(snapshot.metadata)
+    return [physical.get(name, name) for name in snapshot.metadata.partition_columns]
+
+
+def signed_rows(reader: FileReader, given: DiffInput, columns: Sequence[str]) -> pa.RecordBatchReader:
+    """Every row of the files apart as c0, c1 … with −1 for the first state's and +1 for the second's."""
+    readers = [_read(reader, given, side, columns) for side in (0, 1)]
+    kinds = [field.type for field in readers[1][0]]
+    fields = [pa.field(column_name(i), kind) for i, kind in enumerate(kinds)]
+    schema = pa.schema([*fields, SIGN])
+
+    def signed() -> Iterator[pa.RecordBatch]:
+        for sign, (_, batches) in zip((-1, 1), readers, strict=True):
+            for batch in batches:
+                signs = pa.array([sign], pa.int8()).take(pa.array([0] * batch.num_rows, pa.int8()))
+                yield pa.record_batch([*_cast(batch, columns, kinds), signs], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, signed())
+
+
+def _read(
+    reader: FileReader, given: DiffInput, side: int, columns: Sequence[str]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema of one side's rows, and the rows, some files at a time."""
+    snapshot, files = given.states()[side]
+    first = reader.read_files(snapshot, files.slice(0, FILES_AT_ONCE), columns=columns, as_of=given.as_of)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from first
+        for start in range(FILES_AT_ONCE, len(files), FILES_AT_ONCE):
+            some = files.slice(start, FILES_AT_ONCE)
+            yield from reader.read_files(snapshot, some, columns=columns, as_of=given.as_of)
+
+    return first.schema, batches()
+
+
+def _cast(batch: pa.RecordBatch, columns: Sequence[str], kinds: Sequence[pa.DataType]) -> Iterator[pa.Array]:
+    for name, kind in zip(columns, kinds, strict=True):
+        column = batch.column(name)
+        try:
+            yield column if column.type == kind else column.cast(kind)
+        except pa.ArrowException as exc:
+            raise DiffError(
+                f"column {name} cannot be compared: {column.type} at one version, {kind} at the other",
+                hint=f"leave it out: compare other columns than {name}",
+            ) from exc
+
+
+def _is_wider(before: str | None, after: str | None) -> bool:
+    """Whether a type of Delta became one that holds every value of it (PROTOCOL.md, "Type Widening")."""
+    return (after or "").partition("(")[0] in _WIDER.get((before or "").partition("(")[0], ())
+
+
+def _sum(column: pa.ChunkedArray) -> int | None:
+    return None if column.null_count else int(pc.sum(column).as_py() or 0)

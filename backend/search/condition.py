@@ -1,0 +1,95 @@
+"""A condition that a good version satisfies, checked, and the statements that compute it.
+
+Rule: the stranger's SQL passes `read_expression` before it runs; only the columns that it names are read, and none
+where the log's row counts answer. A null is no violation, as in SQL's CHECK.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from backend.errors import QueryError
+from backend.lake.model import Snapshot
+from backend.lake.table.metadata_diff import column_names
+from backend.search.model import Verdict
+from backend.sql.expression import read_expression, require_truth
+from backend.sql.quoting import quoted_name
+
+_MOST_AGGREGATES = 8
+_EMPTY_HINT = "such as amount >= 0, or count(*) = count(DISTINCT id)"
+
+
+_read = lru_cache(maxsize=256)(read_expression)  # each probe of a search asks for the same
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A checked condition. `by_row`: every row has to satisfy it; else it is about the version as a whole.
+
+    `aggregates` are its aggregates as written.
+    """
+
+    text: str
+    by_row: bool
+    columns: tuple[str, ...]
+    aggregates: tuple[str, ...]
+    sql: str
+
+
+def check_condition(text: str, snapshot: Snapshot) -> Condition:
+    """A condition against the columns of a version; raises `QueryError` with the position it is about."""
+    if not text.strip():
+        raise QueryError("there is no condition", hint=_EMPTY_HINT)
+    found = _read(text, column_names(snapshot.metadata))
+    by_row = not found.aggregates
+    if by_row and not found.columns:
+        raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)
+    aggregates = () if by_row or "" in found.aggregates else found.aggregates[:_MOST_AGGREGATES]
+    return Condition(found.text, by_row, found.columns, aggregates, _statement(found.text, aggregates, by_row=by_row))
+
+
+def _statement(text: str, aggregates: tuple[str, ...], *, by_row: bool) -> str:
+    """A query that gives one struct."""
+    # The text begins the second line, where the engine's caret points; its own parentheses keep an OR in it together.
+    wrapped = f"((\n{text}\n))"
+    kind = f"kind := (SELECT column_type FROM (DESCRIBE SELECT {wrapped} FROM rows))"
+    if by_row:
+        counts = (
+            f"violations := count(*) FILTER (WHERE NOT {wrapped}), nulls := count(*) FILTER (WHERE {wrapped} IS NULL)"
+        )
+        return f"SELECT struct_pack({counts}, total := count(*), {kind}) AS value FROM rows"
+    values = "".join(f", p{number} := (\n{aggregate}\n)" for number, aggregate in enumerate(aggregates))
+    return f"SELECT struct_pack(holds := {wrapped}, {kind}{values}) AS value FROM rows"
+
+
+def by_file_statement(condition: Condition, number: str) -> str:
+    """The same for a condition on rows, file by file; the column `number` says which."""
+    wrapped = f"((\n{condition.text}\n))"
+    counts = (
+        f"violations := count(*) FILTER (WHERE NOT {wrapped}), nulls := count(*) FILTER (WHERE {wrapped} IS NULL), "
+        f"total := count(*), file := {quoted_name(number)}"
+    )
+    return (
+        f"WITH judged AS (SELECT struct_pack({counts}) AS each_file FROM rows GROUP BY {quoted_name(number)}) "
+        f"SELECT struct_pack(files := (SELECT list(each_file) FROM judged), "
+        f"kind := (SELECT column_type FROM (DESCRIBE SELECT {wrapped} FROM rows))) AS value"
+    )
+
+
+def example_statement(condition: Condition, columns: Sequence[str], most: int) -> str:
+    """A list of rows that break a condition on rows."""
+    packed = ", ".join(f"{quoted_name(name)} := {quoted_name(name)}" for name in columns)
+    return (
+        f"SELECT list(r) AS value FROM (SELECT struct_pack({packed}) AS r FROM rows "
+        f"WHERE NOT ((\n{condition.text}\n)) LIMIT {most})"
+    )
+
+
+def read_verdict(condition: Condition, found: dict[str, Any]) -> Verdict:
+    require_truth(found["kind"])
+    if condition.by_row:
+        broken = int(found["violations"])
+        return Verdict(broken == 0, None, broken, int(found["nulls"]), int(found["total"]))
+    aggregates = tuple((aggregate, found[f"p{number}"]) for number, aggregate in enumerate(condition.aggregates))
+    return Verdict(found["holds"] is not False, found["holds"], aggregates=aggregates)

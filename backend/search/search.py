@@ -1,0 +1,336 @@
+"""The first version that breaks a condition (or mends it): a binary search over the commits that changed rows.
+
+Rule: a version that cannot be judged is skipped and said, and the answer is then a range. A commit that says it moved
+no row is believed until a probe beside the answer disagrees. Nothing is claimed beyond what was probed.
+"""
+
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from backend.errors import BisectError, LakehouseError
+from backend.lake.model import Commit, TableRef
+from backend.search.condition import check_condition
+from backend.search.ends import BisectLake, find_ends, require_judged, require_opposite
+from backend.search.judge import ExampleRows, Judged, Judgement
+from backend.search.model import (
+    Bisection,
+    BisectProgress,
+    BisectRequest,
+    Examples,
+    Outcome,
+    Probe,
+    Purpose,
+    Verdict,
+)
+from backend.sql.over_versions import begin, still_runs
+
+MOST_SKIPPED = 64  # then the answer is the range that is left
+_PAGE = 500  # commits read at once
+# Operations that rewrite files, or none, and leave every row as it was.
+_SAME_ROWS = (
+    "OPTIMIZE",
+    "VACUUM",
+    "REORG",
+    "CHECKPOINT",
+    "COMPUTE ",
+    "LOG COMPACT",
+    "CLEANUP",
+    "ROW TRACKING BACKFILL",
+)
+
+Steps = Generator[BisectProgress, None, None]
+
+
+def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judged: Judged | None = None) -> Steps:
+    """Search, telling each step; the last one has the result. Close the iterator to cancel: it ends within a second.
+
+    Raises `QueryError` for a condition that is refused, and `VersionNotFoundError` for an end that is not there. Raises
+    `BisectError` for one that is not as it was said to be.
+    """
+    yield BisectProgress((), "looking for the two ends")
+    good, bad = yield from _ends(lake, ref, request)
+    yield from _Search(lake, ref, request, ends=(good, bad), judged=judged or Judged()).run()
+
+
+def _ends(lake: BisectLake, ref: TableRef, request: BisectRequest) -> Generator[BisectProgress, None, tuple[int, int]]:
+    ends = find_ends(lake, ref, request.condition, (request.good, request.bad))
+    while True:
+        try:
+            doing, version = next(ends)
+        except StopIteration as found:
+            good, bad = found.value
+            return good, bad
+        yield BisectProgress((), doing, version)
+
+
+class _Search:
+    """One search. `low` and `high` are the ends by age; the change sought is from the outcome at `low` to its
+    opposite."""
+
+    def __init__(
+        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], judged: Judged
+    ) -> None:
+        self._lake, self._ref, self._request, self._judged = lake, ref, request, judged
+        self._good, self._bad = ends
+        self._low, self._high = min(ends), max(ends)
+        self._before = Outcome.GOOD if self._good < self._bad else Outcome.BAD
+        self._table_id = lake.snapshot(ref, self._high).metadata.id
+        self._spans = lake.versions(ref)
+        self._commits: dict[int, Commit] = {}
+        self._changing: Sequence[int] = range(self._low + 1, self._high + 1)  # until the commits are read
+        self._probes: list[Probe] = []
+        self._outcomes: dict[int, Outcome] = {}
+        self._skipped: set[int] = set()
+        self._failure: LakehouseError | None = None
+        self._budget = [request.check, request.check]  # checks below and above the change
+
+    def run(self) -> Steps:
+        ends = []
+        for version, name in ((self._good, Outcome.GOOD), (self._bad, Outcome.BAD)):
+            probe = yield from self._probe(version, Purpose.END)
+            require_judged(probe, name, self._failure)
+            ends.append(probe)
+        require_opposite(*ends)
+        yield from self._read_commits()
+        yield from self._search()
+        yield from self._finish()
+
+    def _search(self) -> Steps:
+        """Narrow the oldest change that is known, and check beside it, until nothing is left to check."""
+        while True:
+            yield from self._narrow(lambda: self._changing)
+            yield from self._narrow(self._stand_ins)
+            if not self._changed_between(*self._change()):  # a commit that says it moved no row did
+                yield from self._narrow(lambda: range(self._low + 1, self._high))
+            version = self._next_check()
+            if version is None:
+                return
+            yield from self._probe(version, Purpose.CHECK)
+
+    # what is known ----------------------------------------------------------------------------------------------
+
+    def _change(self) -> tuple[int, int]:
+        """The oldest change seen: the probed versions before and after it."""
+        for older, newer in pairwise(sorted(self._outcomes)):
+            if self._outcomes[older] is self._before is not self._outcomes[newer]:
+                return older, newer
+        return self._low, self._high
+
+    def _changed_between(self, low: int, high: int) -> Sequence[int]:
+        """The commits that changed rows after `low`, up to `high`."""
+        return self._changing[bisect_right(self._changing, low) : bisect_right(self._changing, high)]
+
+    def _candidates(self) -> tuple[int, ...]:
+        low, high = self._change()
+        return tuple(self._changed_between(low, high) or range(low + 1, high + 1))
+
+    def _is_open(self, version: int) -> bool:
+        """Whether it was not looked at and can be reconstructed."""
+        if version in self._outcomes or version in self._skipped:
+            return False
+        span = bisect_right(self._spans, version, key=lambda span: span[0]) - 1
+        return span >= 0 and version <= self._spans[span][1]
+
+    def _stand_ins(self) -> Sequence[int]:
+        """Versions with the rows of one that nobody could judge: a later OPTIMIZE may have written them anew."""
+        low, high = self._change()
+        heads, same = [*self._changed_between(low, high), high + 1], []
+        for head, following in pairwise(heads):
+            versions = range(head, following)
+            if not any(version in self._outcomes for version in versions):
+                same += [version for version in versions if self._is_open(version)]
+        return same
+
+    # probing ----------------------------------------------------------------------------------------------------
+
+    def _narrow(self, pool_now: Callable[[], Sequence[int]]) -> Steps:
+        """Halve the oldest change by versions of the pool, until none of them lies within."""
+        tried = 0
+        while len(self._skipped) < MOST_SKIPPED:
+            (low, high), pool = self._change(), pool_now()
+            inside = [v for v in pool[bisect_right(pool, low) : bisect_left(pool, high)] if self._is_open(v)]
+            if not inside:
+                return
+            probe = yield from self._probe(inside[int(_fraction(tried) * len(inside))], Purpose.SEARCH)
+            tried = tried + 1 if probe.outcome is Outcome.SKIPPED else 0
+
+    def _next_check(self) -> int | None:
+        """Beside the culprit first; then the middle of the widest stretches that nobody looked into, on both sides."""
+        low, high = self._change()
+        if not self._request.check:
+            return None
+        for version in self._beside():
+            if low < version < high and self._is_open(version):
+                return version
+        seen = sorted(self._outcomes)
+        for side, known in enumerate(([v for v in seen if v <= low], [v for v in seen if v >= high])):
+            middle = self._middle_of_widest(known) if self._budget[side] else None
+            if middle is not None:
+                self._budget[side] -= 1
+                return middle
+        return None
+
+    def _beside(self) -> tuple[int, ...]:
+        """The culprit and the version before it, once there is one."""
+        found = self._candidates()
+        return (found[0] - 1, found[0]) if len(found) == 1 else ()
+
+    def _middle_of_widest(self, known: Sequence[int]) -> int | None:
+        stretches = [
+            [v for v in self._changed_between(older, newer - 1) if self._is_open(v)] for older, newer in pairwise(known)
+        ]
+        widest = max(stretches, key=len, default=[])
+        return widest[len(widest) // 2] if widest else None
+
+    def _probe(self, version: int, purpose: Purpose) -> Generator[BisectProgress, None, Probe]:
+        task = self._judgement(version)
+        commit, started_s = self._commit(version), time.monotonic()
+        left = self._at_most_left(purpose)
+        with begin(version, task) as work:
+            yield self._told(f"judging v{version}", version, left, task)
+            while still_runs(work, version):
+                yield self._told(f"judging v{version}", version, left, task)
+        found = work.result()
+        probe = Probe(
+            version,
+            _outcome(found.value),
+            purpose,
+            found.value,
+            found.problem,
+            committed_at=commit.committed_at if commit else None,
+            operation=commit.operation if commit else None,
+            source=task.source,
+            files=task.files,
+            files_read=task.files_read,
+            rows_read=task.rows_read,
+            bytes_read=task.bytes_read,
+            duration_s=time.monotonic() - started_s,
+        )
+        self._take(probe, task.failure)
+        yield self._told(f"judged v{version}", None, self._at_most_left())
+        return probe
+
+    def _judgement(self, version: int) -> Judgement:
+        return Judgement(
+            self._lake,
+            self._ref,
+            version,
+            text=self._request.condition,
+            judged=self._judged,
+            neighbours=tuple(self._outcomes),
+        )
+
+    def _take(self, probe: Probe, failure: LakehouseError | None) -> None:
+        self._probes.append(probe)
+        self._failure = failure
+        if probe.outcome is Outcome.SKIPPED:
+            self._skipped.add(probe.version)
+        else:
+            self._outcomes[probe.version] = probe.outcome
+
+    def _told(
+        self, doing: str, version: int | None, left: int | None = None, task: Judgement | None = None
+    ) -> BisectProgress:
+        read = (task.rows_read, task.bytes_read) if task else (0, 0)
+        return BisectProgress(tuple(self._probes), doing, version, *read, at_most_left=left)
+
+    def _at_most_left(self, running: Purpose | None = None) -> int:
+        """Probes after the one that runs, unless some have to be skipped or disagree."""
+        low, high = self._change()
+        inside = len(self._changed_between(low, high - 1)) - sum(low < version < high for version in self._skipped)
+        ends = sum(end not in self._outcomes for end in (self._low, self._high))
+        beside = 2 if inside else sum(low < v < high and self._is_open(v) for v in self._beside())
+        checks = (beside if self._request.check else 0) + sum(self._budget)
+        untouched = self._high - self._low - 1 - len(self._outcomes) - len(self._skipped) + 2 - ends
+        left = min(max(0, inside).bit_length() + checks, untouched)
+        return max(0, left + ends - (running is not None and running is not Purpose.CHECK))
+
+    # commits ----------------------------------------------------------------------------------------------------
+
+    def _read_commits(self) -> Steps:
+        for newest in range(self._high, self._low, -_PAGE):
+            oldest = max(self._low + 1, newest - _PAGE + 1)
+            yield self._told(f"reading the commits v{oldest} to v{newest}", None, self._at_most_left())
+            found = self._lake.history(self._ref, starting_version=oldest, ending_version=newest)
+            self._commits |= {commit.version: commit for commit in found}
+        between = range(self._low + 1, self._high + 1)
+        self._changing = [v for v in between if may_change_rows(self._commits.get(v))]
+
+    def _commit(self, version: int) -> Commit | None:
+        if version not in self._commits:
+            found = self._lake.history(self._ref, limit=1, starting_version=version, ending_version=version)
+            self._commits |= {commit.version: commit for commit in found}
+        return self._commits.get(version)
+
+    # the answer -------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> Steps:
+        latest = self._lake.snapshot(self._ref, self._high)
+        if latest.metadata.id != self._table_id:
+            raise BisectError(
+                f"{self._ref.name} was made anew during the search: its id was {self._table_id} and is "
+                f"{latest.metadata.id}",
+                hint="search again",
+            )
+        older = self._lake.snapshot(self._ref, self._low).metadata.id
+        by_row = check_condition(self._request.condition, latest).by_row
+        found = self._found(by_row=by_row, older_id=None if older == self._table_id else older)
+        if found.by_row:
+            examples = yield from self._examples(found.bad_seen)
+            found = replace(found, examples=examples)
+        yield BisectProgress(found.probes, "done", None, at_most_left=0, result=found)
+
+    def _found(self, *, by_row: bool, older_id: str | None) -> Bisection:
+        (last, first_seen), candidates = self._change(), self._candidates()
+        return Bisection(
+            ref=self._ref,
+            table_id=self._table_id,
+            condition=self._request.condition.strip(),
+            by_row=by_row,
+            good=self._good,
+            bad=self._bad,
+            probes=tuple(self._probes),
+            last=last,
+            first_seen=first_seen,
+            candidates=candidates,
+            commits=tuple(self._commits[v] for v in candidates if v in self._commits),
+            again=tuple(v for v in sorted(self._outcomes) if v > first_seen and self._outcomes[v] is self._before),
+            changing=len(self._changing),
+            unprobed=sum(v not in self._outcomes for v in self._changing),
+            older_id=older_id,
+        )
+
+    def _examples(self, version: int) -> Generator[BisectProgress, None, Examples]:
+        task = ExampleRows(self._lake, self._ref, version, text=self._request.condition, judged=self._judged)
+        with begin(version, task) as work:
+            yield self._told(f"reading rows of v{version} that break it", version, 0)
+            while still_runs(work, version):
+                yield self._told(f"reading rows of v{version} that break it", version, 0)
+        return work.result().value or Examples()
+
+
+def may_change_rows(commit: Commit | None) -> bool:
+    """Whether a commit may have changed rows. What is not known, or cannot be read, may."""
+    if commit is None or commit.problem:
+        return True
+    if (commit.operation or "").upper().startswith(_SAME_ROWS):
+        return False
+    return (commit.metrics.files_added, commit.metrics.files_removed) != (0, 0)
+
+
+def _outcome(verdict: Verdict | None) -> Outcome:
+    if verdict is None:
+        return Outcome.SKIPPED
+    return Outcome.GOOD if verdict.holds else Outcome.BAD
+
+
+def _fraction(tried: int) -> float:
+    """1/2, 1/4, 3/4, 1/8, 5/8 …: away from a version that was skipped, for its neighbours often are as it is."""
+    number, fraction, step = tried + 1, 0.0, 0.5
+    while number:
+        fraction += step * (number & 1)
+        number, step = number >> 1, step / 2
+    return fraction

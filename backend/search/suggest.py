@@ -1,0 +1,293 @@
+"""Conditions that the good end satisfies and the bad one does not, from what columns hold at versions in between.
+
+Rule: statistics of the log alone, unless a version is small enough to be read. What grows with every commit (ids,
+times) is no finding: a condition is suggested where one step is far larger than all others.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, Protocol
+
+from backend.errors import LakehouseError, QueryError
+from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
+from backend.lake.model import Snapshot, TableRef
+from backend.sql.expression import read_expression
+from backend.sql.numbers import rows_of
+from backend.sql.over_versions import ScannedLake, spread
+from backend.sql.quoting import quoted_name
+from backend.sql.session import Computation
+
+MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
+MOST_BYTES = 50_000_000  # of a version whose quantiles are read
+QUANTILES = (0.01, 0.5, 0.99)
+MOST_SUGGESTED = 4
+_LEAST_JUMP, _ABOVE_OTHERS = 0.5, 4.0  # of the range before, and over every other step
+_LEAST_NULLS, _LEAST_LOSS = 0.01, 0.3
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class HeldLake(ScannedLake, Protocol):
+    """The part of `backend.lake.lake.Lake` that this needs."""
+
+    def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
+
+
+class Measure(StrEnum):
+    """What jumped."""
+
+    HIGHEST = "highest"
+    LOWEST = "lowest"
+    MEDIAN = "median"
+    MOST = "highest hundredth"
+    NULLS = "share of nulls"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A condition that holds up to `last` and not from `first` on, of the versions looked at; `before` and `after` are
+    the measure on both sides. The larger its `jump`, the more it stands out."""
+
+    condition: str
+    column: str | None
+    measure: Measure
+    last: int
+    first: int
+    before: Any
+    after: Any
+    jump: float
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What columns hold at one version, by the log; `quantiles` where it was read."""
+
+    version: int
+    num_rows: int | None
+    columns: Mapping[str, ColumnTotals]
+    quantiles: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+# reading -------------------------------------------------------------------------------------------------------------
+
+
+def load_held(lake: HeldLake, ref: TableRef, ends: tuple[int, int]) -> tuple[Held, ...]:
+    """What columns hold at versions between the ends, oldest first; fewer versions of a table of many files, none of
+    one with more than `MOST_FILES`."""
+    low, high = sorted(ends)
+    newest = lake.snapshot(ref, high)
+    most = min(MOST_VERSIONS, MOST_FILES // max(1, newest.num_files))
+    if most < 2:
+        return ()
+    versions = spread(lake.versions(ref), most, within=(low, high))
+    return tuple(_held(lake.snapshot(ref, version)) for version in versions)
+
+
+def _held(snapshot: Snapshot) -> Held:
+    names = [name for name in columns_with_stats(snapshot.metadata) if "." not in name][:MOST_COLUMNS]
+    totals = column_totals(snapshot, names) if names else ()
+    return Held(snapshot.version, snapshot.num_rows, {each.column: each for each in totals})
+
+
+def with_quantiles(lake: HeldLake, ref: TableRef, held: Sequence[Held]) -> tuple[Held, ...]:
+    """The same, with the quantiles of number columns at the two ends where both are small."""
+    ends = [lake.snapshot(ref, each.version) for each in (held[0], held[-1])] if len(held) > 1 else []
+    if not ends or any(each.size_bytes > MOST_BYTES for each in ends):
+        return tuple(held)
+    try:
+        found = [_quantiles(lake, at, each) for at, each in zip(ends, (held[0], held[-1]), strict=True)]
+    except LakehouseError:  # a file is gone, a reader refuses: bounds are known all the same
+        return tuple(held)
+    return replace(held[0], quantiles=found[0]), *held[1:-1], replace(held[-1], quantiles=found[1])
+
+
+def _quantiles(lake: ScannedLake, snapshot: Snapshot, held: Held) -> dict[str, tuple[Any, ...]]:
+    names = [name for name, each in held.columns.items() if each.kind in _NUMBERS]
+    if not names:
+        return {}
+    each = (f"q{i} := quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(names))
+    found = Computation().run(f"SELECT struct_pack({', '.join(each)}) FROM rows", rows_of(lake, snapshot, names))
+    return {name: tuple(float(value) for value in found[f"q{i}"] or ()) for i, name in enumerate(names)}
+
+
+# deciding ------------------------------------------------------------------------------------------------------------
+
+
+def suggest(held: Sequence[Held]) -> tuple[Suggestion, ...]:
+    """The conditions that stand out most, at most one a column; pure."""
+    if len(held) < 2:
+        return ()
+    found: list[Suggestion] = [*_of_rows(held)]
+    for name in held[-1].columns:
+        mine = sorted(_of_column(name, held), key=lambda each: -each.jump)
+        found += mine[:1]
+    return tuple(sorted(found, key=lambda each: -each.jump)[:MOST_SUGGESTED])
+
+
+def _of_column(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
+    known = [(each.version, each.columns[name]) for each in held if name in each.columns]
+    yield from _of_nulls(name, known)
+    bounded = [(v, t) for v, t in known if _number(t.lowest) is not None and _number(t.highest) is not None]
+    if len(bounded) < 2 or bounded[-1][1].kind not in _KINDS:
+        return
+    found = [each for sign in (1, -1) for each in _of_bound(name, bounded, sign)]
+    yield from found or _of_quantiles(name, held)
+
+
+def _of_bound(name: str, known: Sequence[tuple[int, ColumnTotals]], sign: int) -> Iterator[Suggestion]:
+    """The highest value (`sign` 1) or the lowest one (−1), where one step moved it."""
+    ends = [(t.highest, t.lowest) if sign > 0 else (t.lowest, t.highest) for _, t in known]
+    outer = [sign * (_number(end) or 0.0) for end, _ in ends]
+    inner = [sign * (_number(end) or 0.0) for _, end in ends]
+    step = _largest_step(outer)
+    if step is None or outer[-1] <= step.before:
+        return
+    scale = step.before - min(inner[: step.place + 1]) or abs(step.before) or 1.0
+    turned = sign < 0 and step.before <= 0 < step.after  # it was never negative
+    if step.size < _LEAST_JUMP * scale and not turned:
+        return
+    kind, most = known[-1][1].kind, min(step.after, outer[-1])
+    limit = 0.0 if turned and kind not in _TIMES else _rounded(step.before + 0.1 * scale, kind)
+    limit = limit if limit < most else step.before
+    condition = f"{sql_name(name)} {'<=' if sign > 0 else '>='} {_literal(sign * limit + 0.0, kind)}"
+    measure = Measure.HIGHEST if sign > 0 else Measure.LOWEST
+    before = next(end for (end, _), number in zip(ends, outer, strict=True) if number == step.before)
+    place, after = step.place, ends[step.place + 1][0]
+    yield Suggestion(condition, name, measure, known[place][0], known[place + 1][0], before, after, step.size / scale)
+
+
+def _of_nulls(name: str, known: Sequence[tuple[int, ColumnTotals]]) -> Iterator[Suggestion]:
+    shares = [(version, t.null_share) for version, t in known if t.null_share is not None]
+    values = [share for _, share in shares]
+    step = _largest_step(values)
+    if step is None or step.size < _LEAST_NULLS or values[-1] <= step.before:
+        return
+    column, (last, first) = sql_name(name), (shares[step.place][0], shares[step.place + 1][0])
+    middle = (step.before + min(step.after, values[-1])) / 2
+    condition = f"{column} IS NOT NULL" if not step.before else f"count({column}) >= {1 - middle:.4g} * count(*)"
+    jump = step.size / max(step.before, _LEAST_NULLS)
+    yield Suggestion(condition, name, Measure.NULLS, last, first, step.before, step.after, jump)
+
+
+def _of_rows(held: Sequence[Held]) -> Iterator[Suggestion]:
+    """A loss of rows that was not made up for."""
+    known = [(each.version, each.num_rows) for each in held if each.num_rows is not None]
+    losses = [1 - after / before if before else 0.0 for (_, before), (_, after) in pairwise(known)]
+    if not losses or max(losses) < _LEAST_LOSS:
+        return
+    place = losses.index(max(losses))
+    (last, before), (first, after) = known[place : place + 2]
+    fewest = min(rows for _, rows in known[: place + 1])
+    if fewest <= known[-1][1]:
+        return
+    limit = -_rounded(-0.9 * fewest, StatKind.INTEGER)
+    limit = limit if limit > known[-1][1] else fewest
+    jump = (before - after) / max(1, after)
+    yield Suggestion(f"count(*) >= {limit:.0f}", None, Measure.ROWS, last, first, before, after, jump)
+
+
+def _of_quantiles(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
+    """The median or the highest hundredth, where they moved between ends whose bounds hardly did."""
+    first, last = held[0], held[-1]
+    before, after = (each.quantiles.get(name, ()) for each in (first, last))
+    if len(before) != len(QUANTILES) or len(after) != len(QUANTILES) or name not in first.columns:
+        return
+    low, high = (_number(getattr(first.columns[name], end)) or 0.0 for end in ("lowest", "highest"))
+    if (_number(last.columns[name].highest) or 0.0) - high > _LEAST_JUMP * (high - low):
+        return
+    scale = before[-1] - before[0] or abs(before[-1]) or 1.0
+    moved = max((1, 2), key=lambda place: abs(after[place] - before[place]))
+    by = after[moved] - before[moved]
+    if abs(by) < _LEAST_JUMP * scale:
+        return
+    limit = (before[moved] + after[moved]) / 2
+    condition = f"quantile_cont({sql_name(name)}, {QUANTILES[moved]}) {'<=' if by > 0 else '>='} {_plain(limit)}"
+    measure = Measure.MEDIAN if moved == 1 else Measure.MOST
+    yield Suggestion(
+        condition, name, measure, first.version, last.version, before[moved], after[moved], abs(by) / scale
+    )
+
+
+class _Step(NamedTuple):
+    """The largest step outwards of a series: the place before it, and the outermost value until then and after it."""
+
+    place: int
+    before: float
+    after: float
+
+    @property
+    def size(self) -> float:
+        return self.after - self.before
+
+
+def _largest_step(values: Sequence[float]) -> _Step | None:
+    """None where nothing moved outwards, or another step is nearly as large: so grows what always grows."""
+    reached = list(accumulate(values, max))
+    steps = [after - before for before, after in pairwise(reached)]
+    if not steps or max(steps) <= 0:
+        return None
+    *others, largest = sorted(steps)
+    if others and largest < _ABOVE_OTHERS * others[-1]:
+        return None
+    place = steps.index(largest)
+    return _Step(place, reached[place], reached[place + 1])
+
+
+# numbers and SQL -----------------------------------------------------------------------------------------------------
+
+_NUMBERS = (StatKind.INTEGER, StatKind.FLOAT, StatKind.DECIMAL)
+_TIMES = (StatKind.DATE, StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ)
+_KINDS = (*_NUMBERS, *_TIMES)
+
+
+def _number(value: Any) -> float | None:
+    """A bound as a number: times in seconds, dates in days."""
+    if isinstance(value, datetime):
+        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH).total_seconds()
+    if isinstance(value, date):
+        return float((value - _EPOCH.date()).days)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _rounded(number: float, kind: StatKind) -> float:
+    """Upwards: to two digits, a time to a day."""
+    if kind is StatKind.DATE:
+        return math.ceil(number)
+    if kind in _TIMES:
+        return math.ceil(number / 86_400) * 86_400
+    if not number:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(abs(number))) - 1)
+    unit = max(1.0, unit) if kind is StatKind.INTEGER else unit
+    return math.ceil(number / unit) * unit
+
+
+def _literal(number: float, kind: StatKind) -> str:
+    if kind is StatKind.DATE:
+        return f"DATE '{_EPOCH.date() + timedelta(days=round(number))}'"
+    if kind in _TIMES:
+        moment = _EPOCH + timedelta(seconds=number)
+        ntz = kind is StatKind.TIMESTAMP_NTZ
+        return f"{'TIMESTAMP' if ntz else 'TIMESTAMPTZ'} '{moment.replace(tzinfo=None)}{'' if ntz else '+00'}'"
+    return _plain(number)
+
+
+def _plain(number: float) -> str:
+    """As SQL writes it, without an exponent."""
+    return f"{Decimal(repr(number)).normalize():f}" if abs(number) < 1e15 else repr(number)
+
+
+def sql_name(name: str) -> str:
+    """A column as a condition names it, in quotes only where it must be."""
+    try:
+        is_plain = read_expression(f"{name} IS NULL", [name]).columns == (name,)
+    except QueryError:
+        is_plain = False
+    return name if is_plain else quoted_name(name)

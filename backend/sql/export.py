@@ -1,0 +1,157 @@
+"""Every row of a version as a file: CSV, Parquet or Arrow, made piece by piece as it is read.
+
+Rule: memory is that of one piece, nothing is written to disk. Parquet and Arrow hold the values as they are; CSV writes
+texts for spreadsheets (`backend.sql.spreadsheet`), nested values as JSON, binary as base64, null as an empty cell.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+import pyarrow as pa
+import pyarrow.types as pt
+
+from backend.errors import TableError
+from backend.sql.spreadsheet import safe_column, safe_text
+from backend.sql.values import json_value
+
+PIECE_ROWS, PIECE_BYTES = 65_536, 16 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # a spreadsheet takes the file for UTF-8
+
+
+class _Writer(Protocol):
+    def write_table(self, table: pa.Table) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of file. `open` gives what writes rows of a schema into a file."""
+
+    suffix: str
+    label: str
+    media_type: str
+    open: Callable[[Any, pa.Schema], _Writer]
+
+
+class _Csv:
+    """Rows as text: one piece is one batch of lines."""
+
+    def __init__(self, sink: io.RawIOBase, schema: pa.Schema) -> None:
+        import pyarrow.csv as pc
+
+        self._schema = pa.schema([pa.field(safe_text(f.name), _csv_type(f.type)) for f in schema])
+        sink.write(_BYTE_ORDER_MARK)
+        self._writer = pc.CSVWriter(sink, self._schema)
+
+    def write_table(self, table: pa.Table) -> None:
+        self._writer.write_table(pa.Table.from_arrays(list(map(_csv_column, table.columns)), schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _parquet(sink: io.RawIOBase, schema: pa.Schema) -> _Writer:
+    import pyarrow.parquet as pq
+
+    writer: _Writer = pq.ParquetWriter(sink, schema, compression="zstd")
+    return writer
+
+
+def _arrow(sink: io.RawIOBase, schema: pa.Schema) -> _Writer:
+    writer: _Writer = pa.ipc.new_file(sink, schema)
+    return writer
+
+
+FORMATS: Mapping[str, Format] = {
+    "csv": Format("csv", "CSV", "text/csv; charset=utf-8", _Csv),
+    "parquet": Format("parquet", "Parquet", "application/vnd.apache.parquet", _parquet),
+    "arrow": Format("arrow", "Arrow", "application/vnd.apache.arrow.file", _arrow),
+}
+
+
+def encoded(rows: pa.RecordBatchReader, form: Format) -> Iterator[tuple[int, bytes]]:
+    """The file in pieces, each with the rows that it adds; closing the iterator closes the rows too."""
+    sink, schema = _Tap(), pa.schema([field.with_type(_plain(field.type)) for field in rows.schema])
+    pieces = _pieces(rows)
+    piece = next(pieces, None)  # what cannot be read at all is known before the first byte
+    writer = form.open(sink, schema)
+    try:
+        while piece is not None:
+            writer.write_table(piece.cast(schema))
+            yield piece.num_rows, sink.take()
+            piece = next(pieces, None)
+        writer.close()
+        yield 0, sink.take()
+    finally:
+        pieces.close()  # type: ignore[attr-defined]
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        step = max(1, PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, step):
+            part = batch.slice(start, step)
+            if waiting and (rows + part.num_rows > PIECE_ROWS or size + part.nbytes > PIECE_BYTES):
+                yield pa.Table.from_batches(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(part)
+            rows, size = rows + part.num_rows, size + part.nbytes
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+class _Tap(io.RawIOBase):
+    """A file that is taken away while it is written."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, data: Any) -> int:
+        held = bytes(data)
+        self._held.append(held)
+        self._written += len(held)
+        return len(held)
+
+    def take(self) -> bytes:
+        held, self._held = b"".join(self._held), []
+        return held
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pt.is_dictionary(kind) else kind
+
+
+def _csv_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pt.is_nested(kind) or _is_binary(kind) else kind
+
+
+def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pt.is_nested(column.type) or _is_binary(column.type):
+        return pa.chunked_array([pa.array(map(_json, column), pa.string())])
+    return safe_column(column) if pt.is_string(column.type) or pt.is_large_string(column.type) else column
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind))
+
+
+def _json(cell: pa.Scalar) -> str | None:
+    try:
+        value = json_value(cell.as_py())
+    except (ValueError, OverflowError) as exc:  # Python's calendar ends there
+        raise TableError("a nested time before year 1 or after 9999 cannot be written", hint="take Parquet") from exc
+    if value is None or isinstance(value, str):
+        return value
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()

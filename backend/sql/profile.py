@@ -1,0 +1,243 @@
+"""What the columns of a version hold: nulls, bounds, distinct values, the commonest ones, and how values are spread.
+
+Rule: from the log's statistics at once, no data file opened; exact from the rows only where asked for. Both say what
+they know: a figure that nobody counted is None.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
+from backend.lake.model import SchemaField, Snapshot, TableRef
+from backend.lake.table.schema import fields
+from backend.sql.numbers import rows_of
+from backend.sql.over_versions import Progress, ScannedLake, VersionCache, VersionTask, VersionValue, over_versions
+from backend.sql.quoting import quoted_name, quoted_text
+
+MOST_COLUMNS = 200  # at once
+MOST_CHARS = 200  # longer texts are not ranked
+TOP, FEW = 5, 20
+BINS = 12
+_WHAT = "profile"
+_CANDIDATES = 4 * TOP  # an approximate ranking knows more than it ranks well
+_NESTED = ("struct", "array", "map", "variant")
+_MEASURED = (StatKind.INTEGER, StatKind.FLOAT, StatKind.DECIMAL, StatKind.DATE, StatKind.TIMESTAMP,
+             StatKind.TIMESTAMP_NTZ)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TopValue:
+    """A value and the rows that hold it."""
+
+    value: Any
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Rows with `low < value <= high`, the first bin with its low end; times in seconds since 1970."""
+
+    low: float
+    high: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """One column. `nulls` are of `rows` rows; `distinct` is approximate; `is_exact` speaks of nulls and bounds."""
+
+    column: str
+    type: str
+    rows: int | None = None
+    nulls: int | None = None
+    lowest: Any = None
+    highest: Any = None
+    is_exact: bool = False
+    distinct: int | None = None
+    top: tuple[TopValue, ...] = ()
+    bins: tuple[Bin, ...] = ()
+
+    @property
+    def null_share(self) -> float | None:
+        return self.nulls / self.rows if self.rows and self.nulls is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The columns of a version. `is_read`: from its rows, else from the log's statistics."""
+
+    version: int
+    rows: int | None
+    is_read: bool
+    columns: tuple[ColumnProfile, ...]
+
+
+def profiled(snapshot: Snapshot) -> list[SchemaField]:
+    """The columns that a profile is of: the outermost ones, the first of very many."""
+    return [field for field in fields(snapshot.metadata) if field.depth == 0][:MOST_COLUMNS]
+
+
+def from_log(snapshot: Snapshot, totals: Sequence[ColumnTotals]) -> Profile:
+    """What the log's statistics of some columns say; of the others nothing is known."""
+    known = {each.column: each for each in totals}
+    columns = tuple(_from_totals(field, known.get(field.path)) for field in profiled(snapshot))
+    return Profile(snapshot.version, snapshot.num_rows, is_read=False, columns=columns)
+
+
+def _from_totals(field: SchemaField, said: ColumnTotals | None) -> ColumnProfile:
+    empty = ColumnProfile(field.path, field.type)
+    if said is None or not said.files_with_nulls:
+        return empty
+    return replace(
+        empty,
+        rows=said.rows_with_nulls,
+        nulls=said.nulls,
+        lowest=said.lowest,
+        highest=said.highest,
+        is_exact=said.files_with_nulls == said.files and said.is_tight and said.lowest_is_exact
+        and said.highest_is_exact,
+    )  # fmt: skip
+
+
+class Profiles:
+    """Profiles by version, each read once."""
+
+    def __init__(self) -> None:
+        self._cache = VersionCache(most=1_000)
+
+    def over(self, lake: ScannedLake, ref: TableRef, versions: Sequence[int]) -> Iterator[Progress]:
+        """Read the rows of each version; close the iterator to cancel."""
+        return over_versions(sorted(set(versions)), lambda version: _Read(self._cache, lake, ref, version))
+
+    def known(self, snapshot: Snapshot, versions: Sequence[int]) -> tuple[VersionValue, ...]:
+        """What was read before, without reading anything."""
+        return self._cache.known(snapshot, _WHAT, versions)
+
+
+class _Read(VersionTask[Profile]):
+    """One version's rows, read twice: what there is, then how often the commonest values are there."""
+
+    def __init__(self, cache: VersionCache, lake: ScannedLake, ref: TableRef, version: int) -> None:
+        super().__init__(lake, ref, version, cache=cache, what=_WHAT)
+        self._rows = lake
+
+    def compute(self, snapshot: Snapshot) -> Profile:
+        columns = profiled(snapshot)
+        if not columns or not snapshot.num_files:
+            empty = tuple(ColumnProfile(c.path, c.type, 0, 0, is_exact=True) for c in columns)
+            return Profile(snapshot.version, 0, is_read=True, columns=empty)
+        edges = {said.column: bin_edges(said) for said in column_totals(snapshot, with_statistics(snapshot))}
+        asked = [(column, edges.get(column.path, ())) for column in columns]
+        found = self._run(snapshot, [column.path for column in columns], measures_sql(asked))
+        profiles = [_measured(*asked[i], found["all_rows"], found[f"c{i}"]) for i in range(len(columns))]
+        texts = {each.column: found[f"c{i}"]["texts"] for i, each in enumerate(profiles) if _is_ranked(each)}
+        if texts:
+            counts = self._run(snapshot, list(texts), counts_sql(texts))
+            for number, name in enumerate(texts):
+                at = next(i for i, each in enumerate(profiles) if each.column == name)
+                values = dict(zip(found[f"c{at}"]["texts"], found[f"c{at}"]["vals"], strict=True))
+                profiles[at] = replace(profiles[at], top=_top(values, counts[f"c{number}"]))
+        return Profile(snapshot.version, found["all_rows"], is_read=True, columns=tuple(profiles))
+
+    def _run(self, snapshot: Snapshot, names: Sequence[str], sql: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.computation.run(sql, rows_of(self._rows, snapshot, names))
+        return found
+
+
+def with_statistics(snapshot: Snapshot) -> list[str]:
+    """The columns of a profile that the log's statistics can speak of."""
+    known = set(columns_with_stats(snapshot.metadata))
+    return [column.path for column in profiled(snapshot) if column.path in known]
+
+
+def bin_edges(said: ColumnTotals) -> tuple[float, ...]:
+    """The low end of the first bin and the high end of each, between the bounds that the log tells; else none."""
+    low, high = _seconds_or_number(said.lowest), _seconds_or_number(said.highest)
+    if low is None or high is None or said.kind not in _MEASURED:
+        return ()
+    if said.kind is StatKind.INTEGER and high - low < BINS:
+        return (low, *(low + step for step in range(int(high - low) + 1)))  # each its own
+    width = (high - low) / BINS
+    return (low, high) if not width else (low, *(low + width * step for step in range(1, BINS)), high)
+
+
+def _seconds_or_number(value: Any) -> float | None:
+    """A bound as bins know it; None where it has no place on a line."""
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, date):
+        return float((value - date(1970, 1, 1)).days * 86_400)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return None
+
+
+# SQL ---------------------------------------------------------------------------------------------------------------
+
+
+def measures_sql(asked: Sequence[tuple[SchemaField, Sequence[float]]]) -> str:
+    """Of each column with its edges: rows that hold a value, bounds, distinct values, candidates for the commonest,
+    and rows a bin, as one value."""
+    parts = [f"c{number} := {_measures(column, edges)}" for number, (column, edges) in enumerate(asked)]
+    return f"SELECT struct_pack(all_rows := count(*), {', '.join(parts)}) FROM rows"
+
+
+def _measures(column: SchemaField, edges: Sequence[float]) -> str:
+    name = quoted_name(column.path)
+    found = [f"held := count({name})"]
+    if column.type.startswith(_NESTED):
+        return f"struct_pack({', '.join(found)})"
+    found.append(f"different := approx_count_distinct({name})")
+    if column.type != "binary":
+        short = f" FILTER (WHERE length({name}) <= {MOST_CHARS})" if column.type == "string" else ""
+        ranked = f"approx_top_k({name}, {_CANDIDATES}){short}"
+        found += [f"low := min({name})", f"high := max({name})", f"vals := {ranked}", f"texts := {ranked}::VARCHAR[]"]
+    if edges:
+        number = f"epoch({name})" if column.type.startswith(("date", "timestamp")) else f"{name}::DOUBLE"
+        ends = ", ".join(f"{edge!r}::DOUBLE" for edge in edges[1:])
+        found.append(f"bins := histogram({number}, [{ends}]) FILTER (WHERE isfinite({number}))")
+    return f"struct_pack({', '.join(found)})"
+
+
+def counts_sql(texts: Mapping[str, Sequence[str]]) -> str:
+    """Rows of each of some values of some columns, all as texts, as one value."""
+    parts = [
+        f"c{number} := histogram_exact({quoted_name(name)}::VARCHAR, [{', '.join(map(quoted_text, values))}])"
+        for number, (name, values) in enumerate(texts.items())
+    ]
+    return f"SELECT struct_pack({', '.join(parts)}) FROM rows"
+
+
+def _measured(column: SchemaField, edges: Sequence[float], rows: int, said: Mapping[str, Any]) -> ColumnProfile:
+    return ColumnProfile(
+        column.path, column.type, rows, rows - said["held"], said.get("low"), said.get("high"), is_exact=True,
+        distinct=said.get("different"), bins=_bins(edges, said.get("bins") or {}),
+    )  # fmt: skip
+
+
+def _is_ranked(found: ColumnProfile) -> bool:
+    """Whether values repeat so much that the commonest say something."""
+    held = (found.rows or 0) - (found.nulls or 0)
+    return bool(found.distinct and found.type != "binary" and found.distinct <= max(FEW, held / 2))
+
+
+def _top(values: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[TopValue, ...]:
+    """The commonest of the candidates, by their text."""
+    ordered = sorted(values, key=lambda text: (-rows.get(text, 0), text))
+    return tuple(TopValue(values[text], rows[text]) for text in ordered[:TOP] if rows.get(text))
+
+
+def _bins(edges: Sequence[float], rows: Mapping[float, int]) -> tuple[Bin, ...]:
+    """What lies above the last edge, by a bound that was cut, belongs to the last bin."""
+    highs = edges[1:]
+    above = sum(count for edge, count in rows.items() if edge not in set(highs))
+    found = [Bin(low, high, rows.get(high, 0)) for low, high in zip(edges, highs, strict=False)]
+    return (*found[:-1], replace(found[-1], rows=found[-1].rows + above)) if found and rows else ()
