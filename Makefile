@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 ARGS ?=
 WORKERS ?= 2
+PYTEST ?= -m pytest
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
 .PHONY: help run run-kafka test test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams setup setup-test lock docs pictures clean
@@ -25,16 +26,16 @@ test test-all test-fast soak: export PYTHONDONTWRITEBYTECODE =
 soak: export WEIR_TEST_SOAK = 1
 
 test: setup-test ## run a test of every kind on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
-	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
+	@$(BIN)/python $(PYTEST) -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
 
 test-all: setup-test ## the same with the long walks, faults and comparisons: what CI runs, in half an hour
-	@$(BIN)/python -m pytest -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
+	@$(BIN)/python $(PYTEST) -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
 
 test-fast: setup-test ## run the unit and store tests: no JVM, no browser, about a minute
-	@$(BIN)/python -m pytest tests/unit tests/store -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
+	@$(BIN)/python $(PYTEST) tests/unit tests/store -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
 
 soak: setup-test ## run the long random runs and fault runs
-	@$(BIN)/python -m pytest -m "soak or drawn" $(ARGS)
+	@$(BIN)/python $(PYTEST) -m "soak or drawn" $(ARGS)
 
 bench-lake: setup-test ## measure the log reader and its pages against deltalake (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench.lake $(ARGS)

@@ -1,9 +1,12 @@
-"""How the suite is shared out over workers: whole files, and together what uses one dear thing.
+"""How the suite is shared out over workers: whole files, and together what uses one dear thing; and its random seed.
 
 Rule: a unit runs on one worker, in the order of its files. Units with a process of many seconds begin first.
 """
 
+import secrets
+
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 # What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server. Longest first.
@@ -69,3 +72,19 @@ def _turn(item: pytest.Item) -> tuple[int, bool]:
     """Units that begin first, then the others as they were collected."""
     name = unit(item.nodeid)
     return FIRST.index(name) if name in FIRST else len(FIRST), not item.nodeid.startswith(EARLY)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed for every drawn example, which the workers get with the other options."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbits(32))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if settings.default.derandomize:  # hypothesis's own profile for CI
+        terminalreporter.write_line("random examples: drawn from each test's own code, the same in every run")
+    else:
+        terminalreporter.write_line(
+            f"random examples: repeat them with --hypothesis-seed={config.option.hypothesis_seed}"
+        )
