@@ -33,22 +33,23 @@ from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
 from backend.sql.export_size import SizeEstimate, estimated
-from backend.streams.backlog.model import Lag
+from backend.stream_model.backlog import Lag
+from backend.stream_model.batches import versions_of
+from backend.stream_model.rollup import MINUTE_S
+from backend.stream_model.stream import HostHeartbeat, Progress, Run, StreamDeclaration
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.backlog.trail import Trails
+from backend.streams.checkpoint import pinned_by
 from backend.streams.latency import LayerLatency, layer_latencies, pipeline_latencies, read_trails
-from backend.streams.model import HostHeartbeat, Progress, Run, StreamDeclaration, StreamStatus
-from backend.streams.overrides import pinned_by
+from backend.streams.points import DAY_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.streams.preflight.model import Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
-from backend.streams.progress.batches import versions_of
-from backend.streams.progress.points import DAY_S, MOST_POINTS, Points, plan_grain, points_of, points_over
-from backend.streams.progress.recent import RecentBatches
-from backend.streams.progress.rollup import MINUTE_S
+from backend.streams.recent import RecentBatches
 from backend.streams.reset.plan import ResetLevel, ResetPreview
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import Starts
 from backend.streams.status import statuses
+from backend.streams.verdict import StreamStatus
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second

@@ -23,7 +23,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from backend.settings import load_settings
 from backend.store.store import ControlStore
-from backend.streams.progress.rollup import HOUR_S, MINUTE_S
+from backend.stream_model.rollup import HOUR_S, MINUTE_S
 from bench.measure import BenchError
 from bench.page import DRAWN_LIMIT_MS, chromium, free_port, server, viewer, wait_until_served
 from bench.report import Line, at_most, duration

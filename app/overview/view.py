@@ -26,7 +26,8 @@ from app.ui.view.words import KeyFigure
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
 from backend.health.model import AttentionGroup, Cause, Severity
-from backend.streams.model import StreamState, StreamStatus
+from backend.stream_model.stream import StreamState
+from backend.streams.verdict import StreamStatus
 
 LAYER_ORDER = ("bronze", "silver", "gold")
 

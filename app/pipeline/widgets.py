@@ -18,7 +18,7 @@ from app.ui.live_figures import live_chart, prepared
 from app.ui.view.figure_json import Look
 from app.ui.view.words import markdown_safe
 from backend.streams.graph import build_graph
-from backend.streams.model import StreamStatus
+from backend.streams.verdict import StreamStatus
 
 ALL = "All"
 LATENCY = "Age of the oldest data that has landed and is not in a layer's tables yet, over the last 30 minutes"

@@ -18,8 +18,9 @@ from backend import metrics as named
 from backend.errors import LakehouseError
 from backend.lake.model import TableCard, UnreadableTable
 from backend.metrics import Described
-from backend.streams.backlog.model import waiting
-from backend.streams.model import StreamState, StreamStatus, Verdict
+from backend.stream_model.backlog import waiting
+from backend.stream_model.stream import StreamState
+from backend.streams.verdict import StreamStatus, Verdict
 
 STALE_S = 60.0  # of streams nothing older is told as if it were now
 

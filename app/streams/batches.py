@@ -5,7 +5,7 @@ import streamlit as st
 from app import cache, context, navigation, state
 from app.streams.view import batches as view
 from app.ui.lists import Look, choose
-from backend.streams.model import StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration
 
 MOST = 200
 BATCHES = Look(

@@ -26,9 +26,10 @@ from app.ui.lists import Look, show
 from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.format import things
-from backend.streams.acts import Action, LeftOut, plan_of
+from backend.stream_model.stream import Action
+from backend.streams.acts import LeftOut, plan_of
 from backend.streams.graph import in_graph_order, streams_below
-from backend.streams.model import StreamStatus
+from backend.streams.verdict import StreamStatus
 
 MOST_LOG_ENTRIES = 50
 LOG = Look(formats={"When": "ago"}, config={"Reason": st.column_config.TextColumn(width="large")}, alt="Operation log")

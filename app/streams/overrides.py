@@ -10,8 +10,7 @@ import streamlit as st
 from app import cache, context
 from app.streams.view.overrides import chosen, difference_lines, spark_lines
 from app.ui.view.words import markdown_safe
-from backend.streams.model import StreamDeclaration
-from backend.streams.overrides import (
+from backend.stream_model.overrides import (
     TRIGGER,
     check_overrides,
     compare,
@@ -21,6 +20,7 @@ from backend.streams.overrides import (
     shown,
     spark_conf_of,
 )
+from backend.stream_model.stream import StreamDeclaration
 
 
 def overrides_input(name: str) -> dict[str, str] | None:

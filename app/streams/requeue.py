@@ -14,7 +14,7 @@ from app.ui.lists import Look, show
 from app.ui.view.words import markdown_safe
 from app.ui.work import follow_job
 from backend.jobs.model import Job, JobRequest, JobState
-from backend.streams.model import StreamDeclaration, StreamStatus
+from backend.stream_model.stream import StreamDeclaration
 from backend.streams.requeue.answer import load_answer, load_request
 from backend.streams.requeue.request import (
     RequeueAnswer,
@@ -25,6 +25,7 @@ from backend.streams.requeue.request import (
     why_never,
     why_not,
 )
+from backend.streams.verdict import StreamStatus
 
 _REQUEUE, _TRIED = "requeue", "_requeue_tried"
 _WHERE, _SET = "requeue_where", "requeue_set"

@@ -12,9 +12,9 @@ from app.streams.view import reset as view
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.jobs.host_liveness import why_no_host
-from backend.streams.model import StreamStatus
 from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, why_it_moves
 from backend.streams.reset.starts import Starts, parse_starts
+from backend.streams.verdict import StreamStatus
 
 _RESET, _LEVEL = "reset", "reset_level"
 

@@ -24,7 +24,7 @@ from app.ui.view.words import markdown_safe
 from backend.format import UNKNOWN
 from backend.streams.acts import choose
 from backend.streams.graph import in_graph_order
-from backend.streams.model import StreamStatus
+from backend.streams.verdict import StreamStatus
 
 RECENT_S = 300
 SCOPE, SCOPE_WIDTH = "act_scope", 210

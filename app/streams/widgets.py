@@ -26,11 +26,12 @@ from app.ui.view.figure_json import Look as ChartLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import utc_text
-from backend.streams.backlog.model import Lag
-from backend.streams.model import StreamState, StreamStatus
-from backend.streams.overrides import overridden_text
-from backend.streams.progress.batches import ExpectationTotal
-from backend.streams.progress.points import Points
+from backend.stream_model.backlog import Lag
+from backend.stream_model.batches import ExpectationTotal
+from backend.stream_model.overrides import overridden_text
+from backend.stream_model.stream import StreamState
+from backend.streams.points import Points
+from backend.streams.verdict import StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800, "30 d": 2_592_000}
 NARROWEST_CHART_PX = 360  # a title and a legend fit

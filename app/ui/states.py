@@ -5,7 +5,8 @@ Rule: pure; `app.ui.lists` colours such cells by their word.
 
 from app.ui.view.theme import state_word
 from backend.format import UNKNOWN
-from backend.streams.model import Desired, DesiredState, StreamState, StreamStatus, Verdict
+from backend.stream_model.stream import Desired, DesiredState, StreamState
+from backend.streams.verdict import StreamStatus, Verdict
 
 GLYPHS = {
     StreamState.STOPPED: "■",

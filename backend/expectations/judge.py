@@ -12,7 +12,7 @@ from statistics import median
 from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
 from backend.jobs.host_liveness import is_alive
 from backend.lake.model import Commit
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 
 FEWEST_DAYS = 7  # below, nothing is usual
 MOST_DAYS = 28  # days before the judged one

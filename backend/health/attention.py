@@ -16,8 +16,9 @@ from backend.health.merging import gain_text, merge_gain
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, UnreadableTable
 from backend.settings import Settings
+from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.backlog.words import data_loss_sentence, lost_text
-from backend.streams.model import DesiredState, HostHeartbeat, StreamState, StreamStatus, Verdict
+from backend.streams.verdict import StreamStatus, Verdict
 
 MOST_DETAIL = 60  # characters
 _URGENCY = {severity: number for number, severity in enumerate(Severity)}

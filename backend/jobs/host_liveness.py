@@ -8,7 +8,7 @@ from datetime import datetime
 
 from backend.format import utc_text
 from backend.jobs.model import Job, JobState
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 
 
 def is_alive(host: HostHeartbeat, *, now: datetime, stale_s: float) -> bool:

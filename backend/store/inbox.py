@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from backend.store import progress, rows
 from backend.store.schema import attached_app, attached_event, declaration, observed
 from backend.store.upsert import upsert
-from backend.streams.attached import Attached, AttachedEvent, at_of
-from backend.streams.model import AttachedApp
+from backend.stream_model.attached import Attached, AttachedEvent, at_of
+from backend.stream_model.stream import AttachedApp
 
 MOST = 2_000  # events of one transaction
 FORGOTTEN_AFTER = timedelta(days=7)

@@ -17,7 +17,7 @@ from backend.store import leases, rows
 from backend.store.engine import Database
 from backend.store.leases import job_resource
 from backend.store.schema import audit, job, lease
-from backend.streams.model import AuditEntry, Lease
+from backend.stream_model.stream import AuditEntry, Lease
 
 ANSWERS = (JobState.QUEUED, JobState.RUNNING, JobState.DONE)  # states in which a job serves who asks the same
 _OVER = tuple(state for state in JobState if state.is_over)

@@ -12,7 +12,7 @@ from backend.store import rows
 from backend.store.clock import moment
 from backend.store.schema import EPOCH, lease
 from backend.store.upsert import insert
-from backend.streams.model import Lease
+from backend.stream_model.stream import Lease
 
 NOBODY = ""
 

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from backend.store import rows
 from backend.store.schema import declaration, observed, progress
 from backend.store.upsert import insert
-from backend.streams.model import Progress
+from backend.stream_model.stream import Progress
 
 NEWEST_FIRST = (progress.c.progressed_at.desc(), progress.c.id.desc())
 

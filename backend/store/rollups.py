@@ -17,10 +17,10 @@ from sqlalchemy.engine import Connection
 from backend.store import rows
 from backend.store.schema import progress, progress_rollup
 from backend.store.upsert import insert
-from backend.streams.backlog.model import Lag
-from backend.streams.model import Progress, Run
-from backend.streams.progress.batches import is_batch
-from backend.streams.progress.rollup import GRAINS_S, HOUR_S, Rollup, merged, rollup_of
+from backend.stream_model.backlog import Lag
+from backend.stream_model.batches import is_batch
+from backend.stream_model.rollup import GRAINS_S, HOUR_S, Rollup, merged, rollup_of
+from backend.stream_model.stream import Progress, Run
 
 Lags = Mapping[str, Mapping[datetime, Lag]]  # by stream, and by when a batch ended
 

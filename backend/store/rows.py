@@ -1,4 +1,4 @@
-"""Values of `backend.streams.model` to rows of the store and back.
+"""Values of `backend.stream_model` to rows of the store and back.
 
 Rule: a round trip gives an equal value; nothing here touches a database.
 """
@@ -12,7 +12,9 @@ from backend.expectations.model import Finding, Judgement, Kind, State, TableExp
 from backend.jobs.model import Job, JobKind, JobProgress, JobState
 from backend.store.packed import pack, unpack
 from backend.store.schema import ROLLUP_SUMS
-from backend.streams.model import (
+from backend.stream_model.batches import ExpectationTotal
+from backend.stream_model.rollup import Rollup, Sum
+from backend.stream_model.stream import (
     AuditEntry,
     Desired,
     DesiredState,
@@ -28,8 +30,6 @@ from backend.streams.model import (
     StreamState,
     TopicEnds,
 )
-from backend.streams.progress.batches import ExpectationTotal
-from backend.streams.progress.rollup import Rollup, Sum
 
 Row = Mapping[Any, Any]  # keys are column names; SQLAlchemy types them more widely
 

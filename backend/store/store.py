@@ -25,8 +25,10 @@ from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
 from backend.store.upsert import insert, upsert
-from backend.streams.acts import Action
-from backend.streams.model import (
+from backend.stream_model.overrides import changes_text, check_overrides, compare
+from backend.stream_model.rollup import Rollup
+from backend.stream_model.stream import (
+    Action,
     AttachedApp,
     AuditEntry,
     Desired,
@@ -40,8 +42,6 @@ from backend.streams.model import (
     StreamState,
     TopicEnds,
 )
-from backend.streams.overrides import changes_text, check_overrides, compare
-from backend.streams.progress.rollup import Rollup
 
 CHUNK = 2_000  # rows of one transaction: others wait for it
 NO_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType({})

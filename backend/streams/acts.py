@@ -7,13 +7,11 @@ not be asked are left out, each with the reason.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from backend.errors import StreamNotFoundError
+from backend.stream_model.stream import Action, DesiredState, StreamState
 from backend.streams.graph import build_graph, in_graph_order
-from backend.streams.model import DesiredState, StreamState, StreamStatus
-
-Action = Literal["start", "stop", "drain", "restart"]  # drain: stop once what is there now is read
+from backend.streams.verdict import StreamStatus
 
 
 @dataclass(frozen=True, slots=True)

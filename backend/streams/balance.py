@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from backend.streams.model import HostHeartbeat, StreamDeclaration
+from backend.stream_model.stream import HostHeartbeat, StreamDeclaration
 
 
 @dataclass(frozen=True, slots=True)

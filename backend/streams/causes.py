@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from backend.format import span_text
-from backend.streams.model import StreamState, StreamStatus, Verdict
+from backend.stream_model.stream import StreamState
+from backend.streams.verdict import StreamStatus, Verdict
 
 _AT_REST = (StreamState.STOPPED, StreamState.FAILED, StreamState.BACKOFF)
 

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from backend.errors import CheckpointError, ObjectMissingError
+from backend.errors import CheckpointError, LakehouseError, ObjectMissingError
 from backend.lake.storage.folder import Folder
+from backend.lake.storage.storage import declared_folder
+from backend.settings import Settings
+from backend.stream_model.stream import StreamDeclaration
 
 _NONE = "-"  # a source that had nothing to offer yet
 
@@ -101,6 +104,19 @@ def check_commit(folder: Folder, batch_id: int) -> None:
         said = "is empty" if not version else f"begins with {version[:20]!r} instead of a version"
         raise CheckpointError(f"{name} {said}: its writer was cut off", file=name)
     _json(rest.partition("\n")[0], name)
+
+
+def pinned_by(settings: Settings, declared: StreamDeclaration) -> Mapping[str, str]:
+    """Spark's settings that every start goes on with, whatever it is told: those of its checkpoint's newest batch.
+
+    Empty before a batch, and where the checkpoint cannot be read: a preflight says so.
+    """
+    try:
+        folder = declared_folder(settings, declared.checkpoint_location)
+        planned = read_checkpoint(folder).planned
+        return read_offsets(folder, planned[-1]).conf if planned else {}
+    except LakehouseError:
+        return {}
 
 
 def _batches(folder: Folder, path: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from backend.docs_table import with_table
-from backend.streams.model import StreamFailure
+from backend.stream_model.stream import StreamFailure
 
 
 @dataclass(frozen=True, slots=True)

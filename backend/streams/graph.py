@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from backend.streams.model import Progress, StreamDeclaration, StreamState, StreamStatus
+from backend.stream_model.stream import Progress, StreamDeclaration, StreamState
+from backend.streams.verdict import StreamStatus
 
 WINDOW = timedelta(minutes=5)
 _ALIVE = (StreamState.RUNNING, StreamState.STARTING, StreamState.STOPPING)

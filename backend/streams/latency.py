@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backend.store.store import ControlStore
+from backend.stream_model.stream import Progress
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.backlog.trail import Trail, Trails, least_known
 from backend.streams.graph import in_graph_order
-from backend.streams.model import Progress, StreamStatus
+from backend.streams.verdict import StreamStatus
 
 WINDOW = timedelta(minutes=30)
 POINTS = 180  # of the window: one each 10 s

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from backend.streams.model import Desired, DesiredState, Observed, StreamFailure, StreamState
+from backend.stream_model.stream import Desired, DesiredState, Observed, StreamFailure, StreamState
 
 
 class Phase(StrEnum):

@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Protocol
 
 from backend.store.store import ControlStore
-from backend.streams.backlog.model import Backlog
+from backend.stream_model.backlog import Backlog
+from backend.stream_model.overrides import compare, with_overrides
+from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
 from backend.streams.balance import why_nobody_can
 from backend.streams.causes import with_causes
-from backend.streams.model import Progress, StreamDeclaration, StreamStatus, TopicEnds
-from backend.streams.overrides import compare, with_overrides
-from backend.streams.verdict import Evidence, judge
+from backend.streams.verdict import Evidence, StreamStatus, judge
 
 RECENT = 10
 

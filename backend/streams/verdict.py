@@ -7,13 +7,13 @@ a window: https://github.com/linkedin/Burrow/wiki/Consumer-Lag-Evaluation-Rules)
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from statistics import median
 
 from backend.format import rate_text, span_text, things
-from backend.streams.backlog.model import Backlog, Lag
-from backend.streams.backlog.trend import Trend, trend
-from backend.streams.backlog.words import waiting
-from backend.streams.model import (
+from backend.stream_model.backlog import Backlog, Lag
+from backend.stream_model.overrides import Setting
+from backend.stream_model.stream import (
     Desired,
     DesiredState,
     HostHeartbeat,
@@ -21,14 +21,57 @@ from backend.streams.model import (
     Progress,
     StreamDeclaration,
     StreamState,
-    Verdict,
 )
-from backend.streams.overrides import Setting
+from backend.stream_model.trend import Trend, trend
+from backend.streams.backlog.words import waiting
 
 WINDOW = 10  # batches
 FAR = 3  # times its trigger and its usual batch: as far behind as a stream that keeps up may be
 LEAST_GROWTH_S = 5.0
 LEAST_STALL_S = 30.0
+
+
+class Verdict(StrEnum):
+    """How a stream does, in one word."""
+
+    OK = "OK"
+    IDLE = "IDLE"
+    CATCHING_UP = "CATCHING UP"
+    SLOW = "SLOW"
+    STALLED = "STALLED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it.
+
+    `declaration` is as the stream runs; `overrides`: where that is not as it was declared. `backlog`: None where
+    nobody looked. `starved_by`: the stream upstream that stands still.
+    """
+
+    declaration: StreamDeclaration
+    desired: Desired | None
+    observed: Observed | None
+    state: StreamState
+    progress: Progress | None
+    verdict: Verdict
+    because: str
+    backlog: Backlog | None = None
+    starved_by: str | None = None
+    overrides: tuple[Setting, ...] = ()
+
+    @property
+    def input_rows_per_s(self) -> float | None:
+        """Rows that arrive a second. None unless it runs: what its last batch took in is not now."""
+        return self.progress.input_rows_per_s if self.progress and self.state is StreamState.RUNNING else None
+
+    @property
+    def processed_rows_per_s(self) -> float | None:
+        """Rows a second while a batch runs. None unless it runs."""
+        return self.progress.processed_rows_per_s if self.progress and self.state is StreamState.RUNNING else None
 
 
 @dataclass(frozen=True, slots=True)

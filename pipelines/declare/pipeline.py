@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from backend.format import interval_s
-from backend.streams.overrides import AVAILABLE_NOW
+from backend.stream_model.overrides import AVAILABLE_NOW
 from pipelines.declare.expectations import Expectation
 from pipelines.declare.spec import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
 from pipelines.declare.table_expectations import TableExpectations, TableRule

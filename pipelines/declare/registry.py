@@ -14,8 +14,8 @@ from backend.errors import SettingsError, StreamNotFoundError
 from backend.expectations.model import TableExpectation
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
-from backend.streams.model import Output, StreamDeclaration, StreamInput
-from backend.streams.overrides import LIMITS
+from backend.stream_model.overrides import LIMITS
+from backend.stream_model.stream import Output, StreamDeclaration, StreamInput
 from backend.streams.reset.starts import read_starts
 from pipelines.declare.pipeline import Pipeline
 from pipelines.declare.spec import Problem, StreamSpec, ViewSpec

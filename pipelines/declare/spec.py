@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from backend.format import interval_s
 from backend.settings import Settings
-from backend.streams.overrides import TRIGGER, spark_conf_of
+from backend.stream_model.overrides import TRIGGER, spark_conf_of
 from pipelines.declare.expectations import Expectation, OnViolation, judge, names
 from pipelines.sinks.base import Destination, OnwardSink, Sink, Target
 from pipelines.sources.base import Inputs, Source

@@ -21,7 +21,7 @@ from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.clock import StoreClock
 from backend.store.store import ControlStore
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 from pipelines.declare.check import refuse_problems
 from pipelines.declare.registry import Registry, load_registry
 from pipelines.host.drain_watch import DrainWatch

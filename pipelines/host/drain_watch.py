@@ -9,8 +9,8 @@ from datetime import datetime
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.store.store import ControlStore
+from backend.stream_model.stream import Desired, DesiredState, StreamDeclaration, TopicEnds
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import Desired, DesiredState, StreamDeclaration, TopicEnds
 from pipelines.host.fleet import utc_now
 from pipelines.host.rounds import Rounds
 

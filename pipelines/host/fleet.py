@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from backend.errors import LakehouseError
-from backend.streams.model import StreamFailure
+from backend.stream_model.stream import StreamFailure
 from backend.streams.reconcile import Live, Phase
 from pipelines.spark.failures import SparkLostError
 from pipelines.spark.runtime import QueryState, RunningQuery

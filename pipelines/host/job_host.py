@@ -23,7 +23,7 @@ from backend.settings import Settings
 from backend.store.clock import elapsed
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
-from backend.streams.model import Lease
+from backend.stream_model.stream import Lease
 from pipelines.host.fleet import utc_now
 from pipelines.host.ownership import CUT_AFTER
 from pipelines.host.rounds import Rounds

@@ -22,8 +22,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backend.errors import LakehouseError, StoreError
-from backend.streams.model import Progress
-from backend.streams.progress.events import parse_progress, parse_time
+from backend.stream_model.events import parse_progress, parse_time
+from backend.stream_model.stream import Progress
 
 CAPACITY = 5_000
 FLUSH_S = 0.5

@@ -24,7 +24,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from backend import metrics as named
 from backend.expectations.model import Judgement, State
 from backend.metrics import Described
-from backend.streams.model import Observed, Progress, StreamState
+from backend.stream_model.stream import Observed, Progress, StreamState
 from pipelines.host.fleet import utc_now
 
 BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from backend.store.clock import elapsed
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams.model import Lease
+from backend.stream_model.stream import Lease
 
 RENEW_AFTER = 1 / 3  # of its time
 CUT_AFTER = 9 / 10  # what is left is for the cut

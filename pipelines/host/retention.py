@@ -11,10 +11,10 @@ import structlog
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.store.store import CHUNK, ControlStore
-from backend.streams.backlog.model import Lag
+from backend.stream_model.backlog import Lag
+from backend.stream_model.rollup import HOUR_S, MINUTE_S
+from backend.stream_model.stream import Progress, StreamDeclaration
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import Progress, StreamDeclaration
-from backend.streams.progress.rollup import HOUR_S, MINUTE_S
 from pipelines.host.rounds import Rounds
 
 EVERY_S = 30.0

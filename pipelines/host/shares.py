@@ -12,8 +12,8 @@ import structlog
 from backend.store.clock import elapsed
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
+from backend.stream_model.stream import Desired, Lease
 from backend.streams.balance import Move, plan_shares
-from backend.streams.model import Desired, Lease
 
 SETTLE = 2  # times a lease's length
 

@@ -18,8 +18,8 @@ from backend.errors import LakehouseError, StreamRefusedError
 from backend.settings import Settings
 from backend.store.clock import StoreClock, elapsed
 from backend.store.store import ControlStore
+from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.balance import Move
-from backend.streams.model import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.reconcile import Action, Forget, Host, Limits, Record, Start, Stop, plan
 from pipelines.host.fleet import Fleet, QueryRunner
 from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership

@@ -14,10 +14,10 @@ from backend.errors import LakehouseError
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
+from backend.stream_model.stream import TopicEnds
 from backend.streams.backlog.kafka import places
 from backend.streams.backlog.positions import KafkaPosition, read_positions
 from backend.streams.checkpoint import read_checkpoint
-from backend.streams.model import TopicEnds
 from pipelines.declare.registry import Registry
 from pipelines.host.rounds import Rounds
 from pipelines.sources.kafka import KafkaSource

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from backend.settings import Settings
-from backend.streams.overrides import limits_of
+from backend.stream_model.overrides import limits_of
 from backend.streams.reset.starts import Starts
 
 BatchCheck = Callable[[int], None]  # raises where the batch of this id must not be written

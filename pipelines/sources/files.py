@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from backend.settings import Settings
-from backend.streams.overrides import limits_of
+from backend.stream_model.overrides import limits_of
 from pipelines.sources.base import Inputs, option_texts
 from pipelines.sources.file_columns import BatchFiles, Columns, KeptColumns, NewColumnsError, extended, new_in
 from pipelines.spark.failures import SpecError

@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator
 
 from backend.settings import load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from tests.processes import free_port, processes_of, wait_until
 
 STREAMS = (

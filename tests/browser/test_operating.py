@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from tests.browser.conftest import RUNNING, STREAMS, Viewer, Weir, states
 from tests.browser.server import pages_over
 from tests.processes import wait_until

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from backend.store.store import ControlStore
-from backend.streams.model import StreamInput, StreamState
+from backend.stream_model.stream import StreamInput, StreamState
 from tests.browser.server import pages_over
 from tests.ui import stream_store
 

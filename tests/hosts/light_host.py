@@ -18,7 +18,7 @@ from backend.errors import LakehouseError
 from backend.settings import load_settings
 from backend.store.clock import StoreClock
 from backend.store.store import ControlStore
-from backend.streams.model import StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration
 from pipelines.host.loop import Loop
 from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
 from pipelines.spark.failures import SparkLostError, StreamStartError

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.streams.model import DesiredState
+from backend.stream_model.stream import DesiredState
 from tests.hosts.engine import STREAMS
 from tests.hosts.world import World
 from tests.processes import free_port, wait_until

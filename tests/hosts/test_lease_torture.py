@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from backend.store.clock import elapsed
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from tests.hosts.engine import STREAMS
 from tests.hosts.world import TTL_S, Batch, World
 from tests.postgres import own_postgres, server_programs

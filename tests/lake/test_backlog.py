@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
-from backend.streams.backlog.model import Backlog, SourceBacklog
+from backend.stream_model.backlog import Backlog, SourceBacklog
+from backend.stream_model.stream import StreamDeclaration, StreamInput
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import StreamDeclaration, StreamInput
 from tests import builders
 from tests.checkpoints import delta_offset, write_checkpoint
 

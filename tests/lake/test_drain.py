@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import Desired, StreamDeclaration, StreamInput, TopicEnds
+from backend.stream_model.stream import Desired, StreamDeclaration, StreamInput, TopicEnds
 from pipelines.host.drain_watch import DrainWatch
 from tests import builders
 from tests.checkpoints import delta_offset, write_checkpoint

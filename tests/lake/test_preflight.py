@@ -15,9 +15,9 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
+from backend.stream_model.stream import DesiredState, HostHeartbeat, Output, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams import faults
 from backend.streams.faults import Fault
-from backend.streams.model import DesiredState, HostHeartbeat, Output, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.preflight.reading import MOST_FILES, preflight
 from tests.builders import CHANGE_FEED, write

@@ -11,7 +11,7 @@ from backend.errors import StreamRefusedError
 from backend.lake.lake import Lake
 from backend.lake.storage.local_folder import LocalFolder
 from backend.settings import load_settings
-from backend.streams.model import InputKind, StreamDeclaration, StreamInput
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
 from backend.streams.reset.starts import begun_at, parse_starts, read_starts
 from tests.builders import HandLog, commit_info, metadata, protocol
 from tests.store.values import DECLARATION

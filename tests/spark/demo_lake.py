@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from tests.spark.host_process import World, now
 
 

@@ -29,7 +29,7 @@ from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 from pipelines.host.job_host import JobHost
 from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.runner import SparkJobs

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import Observed, StreamState
+from backend.stream_model.stream import Observed, StreamState
 from pipelines.demo.ledger import Ledger
 from tests.processes import wait_until
 

@@ -19,9 +19,10 @@ from deltalake import DeltaTable, write_deltalake
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
+from backend.stream_model.stream import Progress, StreamState
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import Progress, StreamState, StreamStatus, Verdict
 from backend.streams.status import statuses
+from backend.streams.verdict import StreamStatus, Verdict
 from pipelines.jars import jar_paths
 from tests.processes import wait_until
 

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from backend.streams.backlog.model import Backlog
+from backend.stream_model.backlog import Backlog
+from backend.stream_model.events import parse_progress
+from backend.stream_model.stream import Progress
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.backlog.trail import Trails
-from backend.streams.model import Progress
-from backend.streams.progress.events import parse_progress
 from pipelines import Pipeline, files, table
 from pipelines.declare.registry import Registry
 from tests.spark.lakes import DemoLake, open_lake

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from tests import builders
 from tests.processes import wait_until
 from tests.spark.host_process import FAST, World

@@ -12,7 +12,7 @@ import pytest
 from backend.jobs.model import JobState
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import declared_folder
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
 from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job

@@ -10,9 +10,10 @@ from pyspark.sql.types import StructType
 
 from backend.errors import SettingsError, StreamNotFoundError
 from backend.settings import load_settings
+from backend.stream_model.stream import Output, StreamState
 from backend.streams.graph import Lineage, build_graph, lineage
-from backend.streams.model import Output, StreamState, StreamStatus, Verdict
 from backend.streams.reset.plan import ResetLevel, preview
+from backend.streams.verdict import StreamStatus, Verdict
 from pipelines import (
     Pipeline,
     append,

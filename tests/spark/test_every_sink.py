@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from tests.kafka_broker import KafkaBroker
 from tests.postgres import OwnPostgres, own_postgres, server_programs
 from tests.processes import kill_hard

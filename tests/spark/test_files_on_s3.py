@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from backend.lake.lake import Lake
-from backend.streams.backlog.model import Backlog
+from backend.stream_model.backlog import Backlog
 from backend.streams.backlog.reader import BacklogReader
 from tests.object_store import client, list_keys, make_bucket, server_url, storage_options
 from tests.processes import kill_hard

@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 from prometheus_client.parser import text_string_to_metric_families
 
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from tests.processes import free_port, kill_hard
 from tests.spark.demo_lake import check_events, check_lake, drain
 from tests.spark.host_process import FAST, World, group_is_empty, now

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.store import ControlStore
+from backend.stream_model.backlog import Backlog
+from backend.stream_model.events import parse_progress
+from backend.stream_model.stream import TopicEnds
 from backend.streams.backlog.lags import batch_end, lags
-from backend.streams.backlog.model import Backlog
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import TopicEnds
-from backend.streams.progress.events import parse_progress
 from pipelines import Pipeline, kafka
 from pipelines.declare.registry import Registry
 from pipelines.host.fleet import utc_now

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
-from backend.streams.overrides import pinned_by
+from backend.streams.checkpoint import pinned_by
 from pipelines import Pipeline, files, table
 from pipelines.declare.registry import Registry
 from tests.processes import wait_until

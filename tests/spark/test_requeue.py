@@ -15,7 +15,7 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams.model import Observed, StreamState
+from backend.stream_model.stream import Observed, StreamState
 from backend.streams.requeue.answer import load_answer, load_request
 from backend.streams.requeue.request import RequeueAnswer, RequeueRequest
 from pipelines import Pipeline, append, complete, expect, history, table, update, upsert

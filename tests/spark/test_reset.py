@@ -15,12 +15,13 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
+from backend.stream_model.stream import DesiredState, Observed, StreamState
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import DesiredState, Observed, StreamState, StreamStatus, Verdict
 from backend.streams.reset.plan import ResetLevel, ResetRequest
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.set_aside import set_aside
 from backend.streams.reset.starts import begun_at, parse_starts
+from backend.streams.verdict import StreamStatus, Verdict
 from pipelines import Pipeline, append, into, table, upsert
 from pipelines.declare.registry import Registry
 from pipelines.jobs.reset import Resets

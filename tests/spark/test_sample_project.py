@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from tests.kafka_broker import KafkaBroker
 from tests.processes import kill_hard
 from tests.spark.host_process import FAST, World

@@ -23,9 +23,7 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams import faults
-from backend.streams.faults import Fault, recognise
-from backend.streams.model import (
+from backend.stream_model.stream import (
     DesiredState,
     HostHeartbeat,
     Observed,
@@ -34,6 +32,8 @@ from backend.streams.model import (
     StreamInput,
     StreamState,
 )
+from backend.streams import faults
+from backend.streams.faults import Fault, recognise
 from backend.streams.preflight.model import Check, Outcome
 from backend.streams.preflight.reading import preflight
 from pipelines.spark.failures import describe, describe_java

@@ -13,8 +13,8 @@ from backend.errors import StreamRefusedError
 from backend.store import schema
 from backend.store.rows import observed_row
 from backend.store.store import ControlStore
-from backend.streams.attached import AttachedEvent
-from backend.streams.model import DesiredState, StreamState
+from backend.stream_model.attached import AttachedEvent
+from backend.stream_model.stream import DesiredState, StreamState
 from backend.streams.status import statuses
 from tests.store.values import DECLARATION, NOW, OBSERVED
 from tests.unit.test_attached import beat, progress, started

@@ -10,7 +10,7 @@ from backend.errors import JobNotFoundError, StreamRefusedError
 from backend.jobs.model import JobEnd, JobKind, JobProgress, JobRequest, JobState
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
-from backend.streams.model import Lease
+from backend.stream_model.stream import Lease
 from tests.store.values import NOW
 
 WANTED = JobRequest(JobKind.DIFF, "silver/orders", "f1", '{"from_version": 1}', "ann", "incident 7", 600.0)

@@ -12,7 +12,7 @@ from backend.store.clock import StoreClock
 from backend.store.engine import Database
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams.model import HostHeartbeat, Lease
+from backend.stream_model.stream import HostHeartbeat, Lease
 from tests.processes import wait_until
 from tests.store.values import held, observed
 

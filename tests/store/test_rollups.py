@@ -13,9 +13,9 @@ import pytest
 from backend.store import rollups
 from backend.store.engine import Database
 from backend.store.store import ControlStore
-from backend.streams.model import ExpectationCount, Progress
-from backend.streams.progress.batches import WORK_PHASE
-from backend.streams.progress.rollup import GRAINS_S, HOUR_S, MINUTE_S, Rollup, Sum, merged
+from backend.stream_model.batches import WORK_PHASE
+from backend.stream_model.rollup import GRAINS_S, HOUR_S, MINUTE_S, Rollup, Sum, merged
+from backend.stream_model.stream import ExpectationCount, Progress
 from tests.store.values import DECLARATION, NOW, progress
 
 NAME = DECLARATION.name

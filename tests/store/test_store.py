@@ -8,7 +8,7 @@ import pytest
 from backend.errors import OverrideError, SettingsError, StoreError, StreamNotFoundError, StreamRefusedError
 from backend.settings import load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import AuditEntry, DesiredState, HostHeartbeat, StreamState
+from backend.stream_model.stream import AuditEntry, DesiredState, HostHeartbeat, StreamState
 from tests.store.values import DECLARATION, NOW, held, observed, progress
 
 

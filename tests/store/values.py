@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams.model import (
+from backend.stream_model.stream import (
     ExpectationCount,
     Lease,
     Observed,

@@ -12,7 +12,8 @@ from backend.store.engine import Database
 from backend.store.leases import stream_resource
 from backend.store.schema import progress_rollup
 from backend.store.store import ControlStore
-from backend.streams.model import (
+from backend.stream_model.rollup import Rollup, rollup_of
+from backend.stream_model.stream import (
     DesiredState,
     ExpectationCount,
     HostHeartbeat,
@@ -22,7 +23,6 @@ from backend.streams.model import (
     StreamFailure,
     StreamState,
 )
-from backend.streams.progress.rollup import Rollup, rollup_of
 
 HOST = "host-a"
 TRIGGER_MS = 5_000

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
-from backend.streams.model import Observed, StreamState
+from backend.stream_model.stream import Observed, StreamState
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
 from tests.promtool import promtool

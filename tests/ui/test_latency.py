@@ -17,7 +17,7 @@ from app.cli import main
 from app.cli.tables.lake import services
 from app.server import metrics
 from backend.store.store import ControlStore
-from backend.streams.model import StreamInput
+from backend.stream_model.stream import StreamInput
 from tests.processes import wait_until
 from tests.ui import stream_store
 from tests.ui.opened import home, open_page, words

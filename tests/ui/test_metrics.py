@@ -23,7 +23,7 @@ from backend.errors import StorageError
 from backend.kept import Kept
 from backend.metrics import OF_PAGE
 from backend.store.store import ControlStore
-from backend.streams.model import StreamDeclaration, StreamInput, StreamState
+from backend.stream_model.stream import StreamDeclaration, StreamInput, StreamState
 from tests import builders
 from tests.checkpoints import delta_offset, write_checkpoint
 from tests.processes import wait_until

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app import cache
-from backend.streams.model import DesiredState
+from backend.stream_model.stream import DesiredState
 from tests import builders
 from tests.processes import wait_until
 from tests.ui import stream_store

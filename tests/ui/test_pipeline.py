@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.store.store import ControlStore
-from backend.streams.model import StreamInput, StreamState
+from backend.stream_model.stream import StreamInput, StreamState
 from tests.ui import stream_store
 from tests.ui.frames import frame_with
 from tests.ui.opened import home, open_page, words

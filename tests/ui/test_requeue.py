@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.settings import load_settings
 from backend.store.leases import job_resource
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from backend.streams.requeue.request import RequeueAnswer, RequeueRequest, Sample
 from tests.ui import stream_store
 from tests.ui.opened import again, home, open_page, words

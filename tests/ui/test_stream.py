@@ -14,8 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 from app import context
 from backend.format import utc_text
+from backend.stream_model.stream import DesiredState, InputKind, StreamFailure, StreamInput, StreamState
 from backend.streams import faults
-from backend.streams.model import DesiredState, InputKind, StreamFailure, StreamInput, StreamState
 from backend.streams.reset.plan import ResetLevel, ResetRequest
 from tests.checkpoints import write_checkpoint
 from tests.ui import stream_store

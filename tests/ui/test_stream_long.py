@@ -15,10 +15,10 @@ from app import cache, context
 from app.streams.view import figures
 from app.ui.view.figure_json import Look
 from backend.store.store import ControlStore
-from backend.streams.backlog.model import Lag
-from backend.streams.model import Progress
-from backend.streams.progress.points import Points
-from backend.streams.progress.rollup import HOUR_S
+from backend.stream_model.backlog import Lag
+from backend.stream_model.rollup import HOUR_S
+from backend.stream_model.stream import Progress
+from backend.streams.points import Points
 from tests.ui import stream_store
 from tests.ui.opened import forget_caches, home, metrics, open_page, words
 

@@ -8,7 +8,7 @@ import pytest
 import streamlit as st
 
 from backend.format import utc_text
-from backend.streams.model import ATTACHED, DesiredState
+from backend.stream_model.stream import ATTACHED, DesiredState
 from tests.ui import stream_store
 from tests.ui.opened import again, home, open_page, plain, words
 

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Block
 
-from backend.streams.model import StreamFailure, StreamState
+from backend.stream_model.stream import StreamFailure, StreamState
 from tests import builders
 from tests.ui import stream_store
 from tests.ui.opened import again, home, open_page, plain

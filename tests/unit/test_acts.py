@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from backend.errors import StreamNotFoundError
-from backend.streams.acts import Action, Selection, plan_acts
-from backend.streams.model import ATTACHED, Desired, DesiredState, StreamState, StreamStatus
+from backend.stream_model.stream import ATTACHED, Action, Desired, DesiredState, StreamState
+from backend.streams.acts import Selection, plan_acts
+from backend.streams.verdict import StreamStatus
 from tests.unit.test_stream_graph import NOW, status
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from backend.streams.attached import Attached, AttachedEvent
-from backend.streams.model import InputKind, StreamInput, StreamState
+from backend.stream_model.attached import Attached, AttachedEvent
+from backend.stream_model.stream import InputKind, StreamInput, StreamState
 
 NOW = datetime(2026, 11, 23, 10, tzinfo=UTC)
 RUN, ID = "run-1", "12345678-aaaa"

@@ -11,11 +11,11 @@ from app.cli.streams.documents import backlog as backlog_document
 from app.streams.view.figures import build_backlog_figure
 from app.ui.view.figure_json import Look
 from backend.lake.history.arrivals import Arrival
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.stream import Progress, StreamInput, TopicEnds
 from backend.streams.backlog.kafka import kafka_backlog
 from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags_since
-from backend.streams.backlog.model import Backlog, Lag, SourceBacklog
 from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, OtherPosition, parse_position
-from backend.streams.model import Progress, StreamInput, TopicEnds
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

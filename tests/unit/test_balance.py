@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.stream_model.stream import HostHeartbeat, StreamDeclaration
 from backend.streams.balance import Move, plan_shares, why_nobody_can
-from backend.streams.model import HostHeartbeat, StreamDeclaration
 from tests.soak import drawn
 
 ALL = ("s1", "s2", "s3", "s4", "s5", "s6")

@@ -28,7 +28,7 @@ from backend.settings import load_settings
 from backend.sql.export import FORMATS
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams.model import (
+from backend.stream_model.stream import (
     ATTACHED,
     DesiredState,
     HostHeartbeat,

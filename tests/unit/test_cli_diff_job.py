@@ -14,7 +14,7 @@ from backend.jobs.model import JobKind, JobRequest
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 from pipelines.host.job_host import JobHost
 from tests import builders
 from tests.unit.test_cli import Weir, home, weir

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import StreamState
+from backend.stream_model.stream import StreamState
 from backend.streams.requeue.request import RequeueAnswer, RequeueRequest, Sample
 from pipelines.host.job_host import JobHost
 from tests.ui import stream_store

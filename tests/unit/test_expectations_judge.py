@@ -18,7 +18,7 @@ from backend.expectations.judge import (
 from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
 from backend.expectations.words import expected_text, found_text, judged_text
 from backend.lake.model import Commit, OperationMetrics
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
 DAY = date(2026, 3, 1)

@@ -10,8 +10,8 @@ from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
-from backend.streams.backlog.model import Backlog, DataLoss, SourceBacklog
-from backend.streams.model import (
+from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
+from backend.stream_model.stream import (
     Desired,
     DesiredState,
     HostHeartbeat,
@@ -19,9 +19,8 @@ from backend.streams.model import (
     StreamDeclaration,
     StreamFailure,
     StreamState,
-    StreamStatus,
-    Verdict,
 )
+from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

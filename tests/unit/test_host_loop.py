@@ -15,7 +15,7 @@ from backend.settings import load_settings
 from backend.store.clock import StoreClock, elapsed
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.streams.model import StreamDeclaration, StreamState
+from backend.stream_model.stream import StreamDeclaration, StreamState
 from backend.streams.status import statuses
 from pipelines.host.__main__ import close
 from pipelines.host.listener import ProgressWriter

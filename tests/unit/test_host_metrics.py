@@ -18,7 +18,7 @@ from backend.errors import SettingsError, StoreError
 from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
 from backend.metrics import OF_HOST, docs_table
 from backend.settings import load_settings
-from backend.streams.model import Progress
+from backend.stream_model.stream import Progress
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics, serving
 from tests.promtool import promtool

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.lake.history.arrivals import Arrival
+from backend.stream_model.stream import Progress, StreamInput, TopicEnds
 from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end
 from backend.streams.backlog.trail import Trail, Trails, topic_trail, trail_of
-from backend.streams.model import Progress, StreamInput, TopicEnds
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FILES, TOPIC = StreamInput("files", "landing", "/landing"), StreamInput("kafka", "orders")

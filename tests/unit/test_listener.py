@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from backend.errors import StoreError
-from backend.streams.model import Progress
+from backend.stream_model.stream import Progress
 from pipelines.host.listener import ProgressListener, ProgressWriter
 from tests.processes import wait_until
 

@@ -8,18 +8,18 @@ import pytest
 
 from backend.errors import OverrideError
 from backend.settings import load_settings
-from backend.streams.model import InputKind, StreamDeclaration, StreamInput
-from backend.streams.overrides import (
+from backend.stream_model.overrides import (
     changes_text,
     check_overrides,
     compare,
     limits_of,
     overridden_text,
     parse_overrides,
-    pinned_by,
     trigger_text,
     with_overrides,
 )
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
+from backend.streams.checkpoint import pinned_by
 
 FILES = StreamInput(InputKind.FILES, "files in landing", "/l", {"maxFilesPerTrigger": "1000"})
 TABLE = StreamInput(InputKind.TABLE, "bronze/orders", "/b")

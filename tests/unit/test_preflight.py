@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from backend.lake.model import Commit, Metadata, OperationMetrics
+from backend.stream_model.stream import StreamInput
 from backend.streams import faults
-from backend.streams.model import StreamInput
 from backend.streams.preflight.judges import LEAST_ROOM_BYTES, judge_checkpoint, judge_room, judge_sink, judge_table
 from backend.streams.preflight.model import (
     Check,

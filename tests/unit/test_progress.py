@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import StreamError
-from backend.streams.model import ExpectationCount
-from backend.streams.progress.events import parse_progress
+from backend.stream_model.events import parse_progress
+from backend.stream_model.stream import ExpectationCount
 
 EVENT = """{
   "id" : "5d0a1a3c-63b1-4f62-9f0a-2f3c8f1c9d10", "runId" : "a2f1a2f6-6f0e-45a5-b5e2-3c6d0d7a1f55",

@@ -11,8 +11,8 @@ import pytest
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import InputKind, StreamDeclaration, StreamInput
-from backend.streams.progress.rollup import HOUR_S, MINUTE_S, merged
+from backend.stream_model.rollup import HOUR_S, MINUTE_S, merged
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
 from pipelines.host.retention import Retention
 from tests.ui.stream_store import batch
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.streams.model import Desired, DesiredState, Observed, StreamFailure, StreamState
+from backend.stream_model.stream import Desired, DesiredState, Observed, StreamFailure, StreamState
 from backend.streams.reconcile import (
     Action,
     Forget,

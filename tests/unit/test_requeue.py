@@ -6,7 +6,7 @@ import pytest
 
 from app.streams.view.requeue import build_samples, label, lines
 from backend.errors import QueryError, StreamError
-from backend.streams.model import StreamState, StreamStatus, Verdict
+from backend.stream_model.stream import StreamState
 from backend.streams.requeue.request import (
     RequeueAnswer,
     RequeueRequest,
@@ -17,6 +17,7 @@ from backend.streams.requeue.request import (
     why_never,
     why_not,
 )
+from backend.streams.verdict import StreamStatus, Verdict
 from tests.unit.test_reset import SILVER, UNWANTED, WANTED, seen
 
 COLUMNS = ("id", "Amount", "broken_expectations", "stream", "batch_id", "quarantined_at")

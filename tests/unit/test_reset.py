@@ -11,18 +11,10 @@ import pytest
 from backend.errors import StreamError, StreamRefusedError
 from backend.jobs.model import JobKind, JobRequest
 from backend.store.store import ControlStore
-from backend.streams.backlog.model import Backlog, SourceBacklog
-from backend.streams.model import (
-    Desired,
-    DesiredState,
-    Observed,
-    StreamDeclaration,
-    StreamInput,
-    StreamState,
-    StreamStatus,
-    Verdict,
-)
+from backend.stream_model.backlog import Backlog, SourceBacklog
+from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, StreamInput, StreamState
 from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, preview, reads_again, stands_still
+from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BRONZE = StreamInput("table", "bronze/x", "/l/bronze")

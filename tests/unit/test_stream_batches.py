@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
-from backend.streams.model import ExpectationCount, Progress
-from backend.streams.progress.batches import expectation_totals, phases_ms, versions_of
-from backend.streams.progress.points import DAY_S, plan_grain, points_of, points_over
-from backend.streams.progress.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
+from backend.stream_model.batches import expectation_totals, phases_ms, versions_of
+from backend.stream_model.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
+from backend.stream_model.stream import ExpectationCount, Progress
+from backend.streams.points import DAY_S, plan_grain, points_of, points_over
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from backend.docs_table import with_table
+from backend.stream_model.stream import StreamFailure
 from backend.streams import faults
 from backend.streams.faults import OTHERS_SEEN, TWELVE, Fault, docs_table, recognise
-from backend.streams.model import StreamFailure
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 

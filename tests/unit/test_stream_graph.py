@@ -4,16 +4,9 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from backend.stream_model.stream import Observed, Progress, StreamDeclaration, StreamInput, StreamState
 from backend.streams.graph import WINDOW, Edge, build_graph, streams_below
-from backend.streams.model import (
-    Observed,
-    Progress,
-    StreamDeclaration,
-    StreamInput,
-    StreamState,
-    StreamStatus,
-    Verdict,
-)
+from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 HOUR_AGO = NOW - timedelta(hours=1)

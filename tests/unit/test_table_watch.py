@@ -13,7 +13,7 @@ from backend.expectations.model import Judgement, Kind, State, TableExpectation
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 from pipelines.host.table_watch import TableWatch
 from tests import builders
 from tests.processes import wait_until

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from backend.format import span_text
 from backend.store.store import ControlStore
-from backend.streams.backlog.model import Backlog, Lag, SourceBacklog
-from backend.streams.backlog.trend import Trend, trend
-from backend.streams.model import (
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.stream import (
     Desired,
     DesiredState,
     HostHeartbeat,
@@ -22,10 +21,10 @@ from backend.streams.model import (
     StreamDeclaration,
     StreamFailure,
     StreamState,
-    Verdict,
 )
+from backend.stream_model.trend import Trend, trend
 from backend.streams.status import statuses
-from backend.streams.verdict import Evidence, Judgement, judge
+from backend.streams.verdict import Evidence, Judgement, Verdict, judge
 
 WAITS = "12 versions, 12 files, 4,000 rows, 3.1 MB, the oldest"
 FIGURES = ("rows", "versions", "files", "size_bytes")

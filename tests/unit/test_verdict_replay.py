@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from backend.streams.model import Verdict
-from backend.streams.verdict import Judgement, judge
+from backend.streams.verdict import Judgement, Verdict, judge
 from tests.recording import Moment, replay
 
 STALE_S = 15.0

@@ -11,14 +11,17 @@ from app.cli.streams import documents, preflight
 from app.cli.streams.listing import actor, is_host_alive, known_streams, required_store
 from app.cli.tables.lake import services
 from backend.format import things
-from backend.streams.acts import Action, ActPlan, Selection, plan_acts
-from backend.streams.overrides import Setting, check_overrides, compare, parse_overrides, pinned_by, shown
+from backend.stream_model.overrides import Setting, check_overrides, compare, parse_overrides, shown
+from backend.stream_model.stream import Action
+from backend.streams.acts import ActPlan, Selection, plan_acts
+from backend.streams.checkpoint import pinned_by
 
 if TYPE_CHECKING:
     from backend.settings import Settings
     from backend.store.store import ControlStore
-    from backend.streams.model import Desired, StreamStatus
+    from backend.stream_model.stream import Desired
     from backend.streams.preflight.model import Preflight
+    from backend.streams.verdict import StreamStatus
 
 Found = dict[str, "Preflight"]
 

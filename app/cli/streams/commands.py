@@ -10,7 +10,7 @@ import typer
 from app.cli.options import ACT, READ, AsJson, ByPanel
 
 if TYPE_CHECKING:
-    from backend.streams.acts import Action
+    from backend.stream_model.stream import Action
 
 app = typer.Typer()
 

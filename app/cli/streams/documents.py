@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.cli.output import Document, fields_of
-from backend.streams.backlog.model import waiting
+from backend.stream_model.backlog import waiting
+from backend.stream_model.stream import StreamState
 from backend.streams.faults import recognise
-from backend.streams.model import StreamState
 
 if TYPE_CHECKING:
     from backend.expectations.model import Judgement
     from backend.jobs.model import Job
-    from backend.streams.backlog.model import Backlog, SourceBacklog
+    from backend.stream_model.backlog import Backlog, SourceBacklog
+    from backend.stream_model.overrides import Setting
+    from backend.stream_model.stream import Progress, StreamFailure
     from backend.streams.graph import Graph
     from backend.streams.latency import LayerLatency
-    from backend.streams.model import Progress, StreamFailure, StreamStatus
-    from backend.streams.overrides import Setting
+    from backend.streams.verdict import StreamStatus
 
 
 def judgement(value: Judgement, table: str | None, *, is_silent: bool) -> Document:

@@ -11,7 +11,7 @@ from backend.expectations.judge import away
 from backend.expectations.model import Judgement, State
 from backend.expectations.words import expected_text, found_text
 from backend.format import ago, things
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 
 _BROKEN = 1
 

@@ -16,7 +16,7 @@ from backend.format import ago
 from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import Job, JobState
 from backend.settings import Settings
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore

@@ -16,10 +16,11 @@ from app.cli.tables.lake import services
 from backend.errors import StreamNotFoundError
 from backend.format import ago, rate_text, things, utc_text
 from backend.settings import Settings
+from backend.stream_model.overrides import overridden_text
+from backend.stream_model.stream import HostHeartbeat, StreamState
 from backend.streams.backlog.words import behind_text, data_loss_sentence, source_sentence
 from backend.streams.faults import recognise
-from backend.streams.model import HostHeartbeat, StreamState, StreamStatus
-from backend.streams.overrides import overridden_text
+from backend.streams.verdict import StreamStatus
 
 if TYPE_CHECKING:
     from backend.lake.lake import Lake

@@ -17,7 +17,7 @@ from backend.format import duration_text, utc_text
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.graph import Graph, build_graph
 from backend.streams.latency import LayerLatency, pipeline_latencies, read_trails
-from backend.streams.progress.recent import RecentBatches
+from backend.streams.recent import RecentBatches
 
 CHECK_LIMIT_S = 300
 _FOUND = 1  # the checker's exit code when it found problems

@@ -15,7 +15,6 @@ from app.streams.view.requeue import build_samples, lines
 from backend.errors import JobError, StreamRefusedError
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.settings import Settings
-from backend.streams.model import StreamStatus
 from backend.streams.requeue.answer import load_answer, load_request
 from backend.streams.requeue.request import (
     RequeueAnswer,
@@ -25,6 +24,7 @@ from backend.streams.requeue.request import (
     requeue_job,
     why_not,
 )
+from backend.streams.verdict import StreamStatus
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore

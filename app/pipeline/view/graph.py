@@ -13,9 +13,10 @@ import pandas as pd
 from app.ui.states import own_words, state_text, verdict_text
 from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.format import UNKNOWN, count_text, cut, things
+from backend.stream_model.batches import expectation_totals
+from backend.stream_model.stream import Progress, StreamState
 from backend.streams.graph import Graph, Node
-from backend.streams.model import Progress, StreamState, StreamStatus, Verdict
-from backend.streams.progress.batches import expectation_totals
+from backend.streams.verdict import StreamStatus, Verdict
 
 MOST_LETTERS = 34
 # What runs but does not keep up is told by its verdict.

@@ -11,7 +11,7 @@ import pandas as pd
 from app.streams.view.stream import ms_text
 from app.ui.view.frames import ages
 from backend.format import ago, things, utc_text
-from backend.streams.model import Progress
+from backend.stream_model.stream import Progress
 
 Versions = Mapping[tuple[str, int], int]  # by query id and batch
 

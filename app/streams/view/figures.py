@@ -13,9 +13,9 @@ from app.ui.view.axes import HOVER_MOMENT, bar_ticks
 from app.ui.view.figure_json import FigureJson, Look, base_figure, moment_json
 from app.ui.view.theme import SURFACES, Mode, categories
 from backend.format import count_text, duration_text, rate_text, zone_of
-from backend.streams.backlog.model import Lag
-from backend.streams.progress.batches import WORK_PHASE
-from backend.streams.progress.points import Bin, Points
+from backend.stream_model.backlog import Lag
+from backend.stream_model.batches import WORK_PHASE
+from backend.streams.points import Bin, Points
 
 FEW_POINTS = 60  # up to here the dots are large
 BLUE, ORANGE, GREEN, PURPLE, VERMILLION = range(5)  # places in the palette

@@ -6,7 +6,7 @@ Rule: pure; a setting that is as declared is no override.
 from collections.abc import Iterable, Mapping
 
 from app.ui.view.words import markdown_safe
-from backend.streams.overrides import Setting, shown
+from backend.stream_model.overrides import Setting, shown
 
 
 def difference_lines(settings: Iterable[Setting]) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from app.ui.view.words import markdown_safe
 from backend.format import things
+from backend.stream_model.stream import StreamFailure
 from backend.streams.faults import recognise
-from backend.streams.model import StreamFailure
 from backend.streams.preflight.model import Check, Outcome, Preflight
 
 _ARROW = ":material/arrow_forward:"

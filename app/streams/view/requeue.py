@@ -6,7 +6,7 @@ Rule: pure; a value that the repair changes shows both, before and after.
 import json
 
 from backend.format import cut, things
-from backend.streams.model import StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration
 from backend.streams.requeue.request import RequeueAnswer, RequeueRequest, Sample, breaking, quarantine_of
 
 MOST_COLUMNS = 12

@@ -23,12 +23,13 @@ from backend.format import (
     things,
     utc_text,
 )
-from backend.streams.backlog.model import Backlog, SourceBacklog
+from backend.stream_model.backlog import Backlog, SourceBacklog
+from backend.stream_model.batches import ExpectationTotal, sum_known
+from backend.stream_model.rollup import HOUR_S
+from backend.stream_model.stream import Run, StreamState
 from backend.streams.backlog.words import behind_text, data_loss_sentence
-from backend.streams.model import Run, StreamState, StreamStatus
-from backend.streams.progress.batches import ExpectationTotal, sum_known
-from backend.streams.progress.points import Points
-from backend.streams.progress.rollup import HOUR_S
+from backend.streams.points import Points
+from backend.streams.verdict import StreamStatus
 
 
 def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:

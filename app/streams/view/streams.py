@@ -13,15 +13,10 @@ import pandas as pd
 from app.ui.states import state_text, verdict_text, wanted_text, why_text
 from app.ui.view.frames import ages
 from backend.format import ago, rate_text, things, utc_text
-from backend.streams.acts import Action, LeftOut, Selection, blocked
+from backend.stream_model.stream import Action, AuditEntry, HostHeartbeat, StreamState
+from backend.streams.acts import LeftOut, Selection, blocked
 from backend.streams.backlog.words import behind_text
-from backend.streams.model import (
-    AuditEntry,
-    HostHeartbeat,
-    StreamState,
-    StreamStatus,
-    Verdict,
-)
+from backend.streams.verdict import StreamStatus, Verdict
 
 URGENCY = (
     Verdict.FAILED,

@@ -28,7 +28,7 @@ from backend.lake.model import Commit, Snapshot, TableRef, Timeline, VersionTota
 from backend.lake.table.property_values import is_on
 from backend.lake.table.schema import constraints
 from backend.streams.graph import Lineage, build_graph, lineage
-from backend.streams.model import StreamStatus
+from backend.streams.verdict import StreamStatus
 
 SPARK_POINTS = 60
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from backend.format import ago, duration_text, things, utc_text
 from backend.lake.model import TableRef
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 
 # Only what is an address from its first to its last sign, and shows where it leads: no user before the host.
 _MAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}")

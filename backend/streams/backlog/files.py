@@ -18,10 +18,10 @@ from backend.lake.storage.folder import Entry, Folder
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
+from backend.stream_model.backlog import SourceBacklog, known_sum
+from backend.stream_model.stream import StreamInput
 from backend.streams.backlog.lags import UNREAD
-from backend.streams.backlog.model import SourceBacklog, known_sum
 from backend.streams.backlog.positions import FilesPosition, read_positions
-from backend.streams.model import StreamInput
 
 MOST_FILES = 100_000
 _PATTERN = frozenset("*?[]{}")

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from backend.format import span_text
-from backend.streams.backlog.model import DataLoss, SourceBacklog
+from backend.stream_model.backlog import DataLoss, SourceBacklog
+from backend.stream_model.stream import StreamInput, TopicEnds
 from backend.streams.backlog.positions import KafkaPosition
-from backend.streams.model import StreamInput, TopicEnds
 
 STALE_S = 60.0  # hosts ask every few seconds
 Offsets = Mapping[str, Mapping[int, int]]

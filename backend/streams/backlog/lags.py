@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from backend.lake.history.arrivals import Arrival
+from backend.stream_model.backlog import Lag, known_sum
+from backend.stream_model.stream import Progress
 from backend.streams.backlog.kafka import unread_records
-from backend.streams.backlog.model import Lag, known_sum
 from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, Position, position_of
-from backend.streams.model import Progress
 
 UNREAD = 2**62  # stands for the log entry of a file that no entry names
 MOST = 240  # points of a chart

@@ -16,10 +16,11 @@ from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.stream import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.backlog.files import files_backlog, read_files
 from backend.streams.backlog.kafka import kafka_backlog
 from backend.streams.backlog.lags import BatchEnd, batch_end, lags, lags_since
-from backend.streams.backlog.model import Backlog, Lag, SourceBacklog
 from backend.streams.backlog.positions import (
     DeltaPosition,
     FilesPosition,
@@ -32,7 +33,6 @@ from backend.streams.backlog.positions import (
 from backend.streams.backlog.tables import MOST_VERSIONS, is_skipped, table_backlog, view_backlog
 from backend.streams.backlog.trail import Trail, topic_trail, trail_of
 from backend.streams.checkpoint import read_checkpoint
-from backend.streams.model import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
 
 KEEP_S = 5.0
 _OF_KIND: dict[InputKind, type[Position]] = {

@@ -16,9 +16,9 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.retention.runs import DEFAULTS, DELETED_FILES, LOG_RETENTION
 from backend.lake.table.property_values import parse_interval
-from backend.streams.backlog.model import DataLoss, SourceBacklog, known_sum
+from backend.stream_model.backlog import DataLoss, SourceBacklog, known_sum
+from backend.stream_model.stream import InputKind, StreamInput
 from backend.streams.backlog.positions import DeltaPosition
-from backend.streams.model import InputKind, StreamInput
 
 MOST_VERSIONS = 10_000  # commits read for one look; they are kept for the next
 CLEANUP = "delta.enableExpiredLogCleanup"

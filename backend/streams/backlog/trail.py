@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from backend.lake.history.arrivals import Arrival
+from backend.stream_model.stream import StreamInput, TopicEnds
 from backend.streams.backlog.lags import BatchEnd
 from backend.streams.backlog.positions import (
     DeltaPosition,
@@ -17,7 +18,6 @@ from backend.streams.backlog.positions import (
     Position,
     VersionsPosition,
 )
-from backend.streams.model import StreamInput, TopicEnds
 
 ALL = datetime.max.replace(tzinfo=UTC)  # nothing that has come until now was left behind
 Mark = datetime | None

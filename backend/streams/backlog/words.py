@@ -6,8 +6,8 @@ Rule: pure; what nobody knows is "–" or says why, never 0.
 from datetime import datetime
 
 from backend.format import UNKNOWN, bytes_text, span_text, things, utc_text
-from backend.streams.backlog.model import Backlog, DataLoss, SourceBacklog
-from backend.streams.model import InputKind
+from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
+from backend.stream_model.stream import InputKind
 
 
 def behind_text(backlog: Backlog | None) -> str:

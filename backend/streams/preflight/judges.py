@@ -10,11 +10,11 @@ from datetime import datetime
 from backend.errors import LakehouseError
 from backend.format import bytes_text, duration_text, things, utc_text
 from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
+from backend.stream_model.stream import DesiredState, InputKind, Lease, StreamDeclaration
 from backend.streams import faults
 from backend.streams.backlog.kafka import kafka_backlog
 from backend.streams.balance import why_nobody_can
 from backend.streams.faults import Fault
-from backend.streams.model import DesiredState, InputKind, Lease, StreamDeclaration
 from backend.streams.preflight.model import (
     Check,
     CheckpointSeen,

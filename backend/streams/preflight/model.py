@@ -9,8 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from backend.lake.model import Commit, Metadata
+from backend.stream_model.stream import Desired, HostHeartbeat, Lease, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.backlog.positions import KafkaPosition
-from backend.streams.model import Desired, HostHeartbeat, Lease, StreamDeclaration, StreamInput, TopicEnds
 
 
 class Outcome(StrEnum):

@@ -29,12 +29,12 @@ from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.backlog.files import has_pattern
 from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position, read_positions
 from backend.streams.backlog.reader import matched
 from backend.streams.backlog.tables import without_read
 from backend.streams.checkpoint import check_commit, query_id, read_checkpoint, read_offsets
-from backend.streams.model import InputKind, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.preflight.judges import judge
 from backend.streams.preflight.model import (
     CheckpointSeen,

@@ -11,7 +11,7 @@ from backend.jobs.results import read_result, results_lake
 from backend.lake.lake import Lake
 from backend.lake.table.metadata_diff import column_names
 from backend.settings import Settings
-from backend.streams.model import StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration
 from backend.streams.requeue.request import (
     RequeueAnswer,
     RequeueRequest,

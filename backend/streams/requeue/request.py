@@ -13,8 +13,9 @@ from backend.changes.condition import check_row_condition, check_value
 from backend.errors import QueryError, StreamError
 from backend.format import things
 from backend.jobs.model import JobKind, JobRequest
-from backend.streams.model import StreamDeclaration, StreamStatus
+from backend.stream_model.stream import StreamDeclaration
 from backend.streams.reset.plan import TIME_LIMIT_S, why_it_moves
+from backend.streams.verdict import StreamStatus
 
 REASON = ("broken_expectations", "stream", "batch_id", "quarantined_at")  # what a quarantine adds to a row
 _SUFFIX = "_quarantine"

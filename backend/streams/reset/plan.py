@@ -13,16 +13,10 @@ from enum import StrEnum
 from backend.errors import StreamError
 from backend.format import bytes_text, things
 from backend.jobs.model import JobKind, JobRequest
-from backend.streams.backlog.model import Backlog
-from backend.streams.model import (
-    Desired,
-    InputKind,
-    Observed,
-    StreamDeclaration,
-    StreamState,
-    StreamStatus,
-)
+from backend.stream_model.backlog import Backlog
+from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamState
 from backend.streams.reset.starts import Starts
+from backend.streams.verdict import StreamStatus
 
 TIME_LIMIT_S = 3_600.0
 

@@ -11,11 +11,12 @@ from backend.errors import LakehouseError, StreamNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.store.store import ControlStore
+from backend.stream_model.stream import StreamDeclaration
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.model import StreamDeclaration, StreamStatus
 from backend.streams.reset.plan import ResetLevel, ResetPreview, preview
 from backend.streams.reset.set_aside import set_aside
 from backend.streams.reset.starts import Starts, begun_at
+from backend.streams.verdict import StreamStatus
 
 
 def load_preview(

@@ -14,9 +14,9 @@ from backend.errors import StreamRefusedError
 from backend.lake.history.history_filter import newest_until
 from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
 from backend.streams.backlog.positions import KafkaPosition, parse_position
 from backend.streams.checkpoint import read_checkpoint, read_offsets
-from backend.streams.model import InputKind, StreamDeclaration, StreamInput
 
 START = "start.json"
 Starts = Mapping[str, Mapping[str, str]]  # options of each source's reader, by `key_of`

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from app.pipeline.view import graph as view
 from app.ui.states import GLYPHS, VERDICT_GLYPHS
+from backend.stream_model.stream import ExpectationCount, Progress, StreamInput, StreamState
 from backend.streams.graph import build_graph
-from backend.streams.model import ExpectationCount, Progress, StreamInput, StreamState, StreamStatus, Verdict
+from backend.streams.verdict import StreamStatus, Verdict
 from tests.unit.test_stream_graph import BRONZE, GOLD, NOW, OUTSIDE, SILVER, batch, status
 
 ODD = '<img src=x onerror="alert(1)">\\N"]; x -> y & co'

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from app.streams.view.preflight import by_weight, cause_lines, check_text, consequence, summary
+from backend.stream_model.stream import StreamFailure
 from backend.streams import faults
-from backend.streams.model import StreamFailure
 from backend.streams.preflight.model import Check, Outcome, Preflight
 
 FINE = Check("owner", Outcome.OK, "free")

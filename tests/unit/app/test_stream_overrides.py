@@ -1,7 +1,7 @@
 """What was typed as other settings, and the difference as lines."""
 
 from app.streams.view.overrides import chosen, difference_lines, spark_lines
-from backend.streams.overrides import Setting
+from backend.stream_model.overrides import Setting
 
 DECLARED = {"trigger": "5 seconds", "spark.sql.a": "1"}
 

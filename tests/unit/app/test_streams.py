@@ -17,16 +17,9 @@ from app.streams.view.figures import (
 from app.streams.view.stream import key_figures, window_sentence
 from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
 from app.ui.view.figure_json import Look
-from backend.streams.model import (
-    Desired,
-    DesiredState,
-    HostHeartbeat,
-    StreamDeclaration,
-    StreamState,
-    StreamStatus,
-    Verdict,
-)
-from backend.streams.progress.points import points_of
+from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, StreamDeclaration, StreamState
+from backend.streams.points import points_of
+from backend.streams.verdict import StreamStatus, Verdict
 from tests.unit.test_stream_batches import event
 
 NOW = datetime(2026, 11, 20, 12, 3, tzinfo=UTC)

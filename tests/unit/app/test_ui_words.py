@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from app.ui.view import words as frame
 from app.ui.view.words import linked, markdown_safe
 from backend.lake.model import TableRef
-from backend.streams.model import HostHeartbeat
+from backend.stream_model.stream import HostHeartbeat
 from tests.unit.app.made import NOW, REF
 
 

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from backend.streams.backlog.model import Backlog
-    from backend.streams.overrides import Setting
+from typing import Literal
 
 MATERIALIZED_VIEW = "materialized view"
 ATTACHED = "attached query"  # of another Spark application, which tells of it and runs it
+
+Action = Literal["start", "stop", "drain", "restart"]  # drain: stop once what is there now is read
 
 
 class StreamState(StrEnum):
@@ -175,7 +173,7 @@ class TopicEnds:
 class Desired:
     """What a person wants. `generation` grows with every request, so a restart of a RUNNING stream is seen too.
 
-    `overrides`: settings in place of declared ones, see `backend.streams.overrides`.
+    `overrides`: settings in place of declared ones, see `backend.stream_model.overrides`.
     """
 
     name: str
@@ -316,46 +314,3 @@ class AuditEntry:
     subject: str
     reason: str
     detail: str = ""
-
-
-class Verdict(StrEnum):
-    """How a stream does, in one word."""
-
-    OK = "OK"
-    IDLE = "IDLE"
-    CATCHING_UP = "CATCHING UP"
-    SLOW = "SLOW"
-    STALLED = "STALLED"
-    STOPPED = "STOPPED"
-    FAILED = "FAILED"
-    UNKNOWN = "UNKNOWN"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it.
-
-    `declaration` is as the stream runs; `overrides`: where that is not as it was declared. `backlog`: None where
-    nobody looked. `starved_by`: the stream upstream that stands still.
-    """
-
-    declaration: StreamDeclaration
-    desired: Desired | None
-    observed: Observed | None
-    state: StreamState
-    progress: Progress | None
-    verdict: Verdict
-    because: str
-    backlog: "Backlog | None" = None
-    starved_by: str | None = None
-    overrides: "tuple[Setting, ...]" = ()
-
-    @property
-    def input_rows_per_s(self) -> float | None:
-        """Rows that arrive a second. None unless it runs: what its last batch took in is not now."""
-        return self.progress.input_rows_per_s if self.progress and self.state is StreamState.RUNNING else None
-
-    @property
-    def processed_rows_per_s(self) -> float | None:
-        """Rows a second while a batch runs. None unless it runs."""
-        return self.progress.processed_rows_per_s if self.progress and self.state is StreamState.RUNNING else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.streams.backlog.trend import Trend, trend
+from backend.stream_model.trend import Trend, trend
 
 
 @dataclass(frozen=True, slots=True)

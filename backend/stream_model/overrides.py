@@ -7,12 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from backend.errors import LakehouseError, OverrideError
+from backend.errors import OverrideError
 from backend.format import interval_s
-from backend.lake.storage.storage import declared_folder
-from backend.settings import Settings
-from backend.streams.checkpoint import read_checkpoint, read_offsets
-from backend.streams.model import InputKind, StreamDeclaration
+from backend.stream_model.stream import InputKind, StreamDeclaration
 
 TRIGGER = "trigger"
 AVAILABLE_NOW = "available now"
@@ -120,19 +117,6 @@ def compare(
         )
         for key in dict.fromkeys((*now, *after))
     )  # fmt: skip
-
-
-def pinned_by(settings: Settings, declared: StreamDeclaration) -> Mapping[str, str]:
-    """Spark's settings that every start goes on with, whatever it is told: those of its checkpoint's newest batch.
-
-    Empty before a batch, and where the checkpoint cannot be read: a preflight says so.
-    """
-    try:
-        folder = declared_folder(settings, declared.checkpoint_location)
-        planned = read_checkpoint(folder).planned
-        return read_offsets(folder, planned[-1]).conf if planned else {}
-    except LakehouseError:
-        return {}
 
 
 def declared_values(declared: StreamDeclaration) -> dict[str, str]:

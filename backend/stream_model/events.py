@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backend.errors import StreamError
-from backend.streams.model import ExpectationCount, Progress
+from backend.stream_model.stream import ExpectationCount, Progress
 
 OBSERVATION = "expectations"  # the name under which pipelines observe their expectations, two metrics each
 _METRIC = re.compile(r"(?P<name>.+?)_{1,2}(?P<outcome>passed|failed)", re.S)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
 
-from backend.streams.model import Progress
-from backend.streams.progress.batches import ExpectationTotal, is_batch
-from backend.streams.progress.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
+from backend.stream_model.batches import ExpectationTotal, is_batch
+from backend.stream_model.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
+from backend.stream_model.stream import Progress
 
 MOST_POINTS = 240
 MOST_LONG_POINTS = 360  # of a window that is drawn from figures per minute or hour

@@ -8,8 +8,8 @@ from datetime import datetime
 from threading import Lock
 
 from backend.store.store import ControlStore
+from backend.stream_model.stream import Progress, StreamDeclaration
 from backend.streams.graph import WINDOW, reads_several
-from backend.streams.model import Progress, StreamDeclaration
 
 MOST_BATCHES = 5_000  # of one stream: one each 60 ms
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend.lake.model import Commit
-from backend.streams.model import ExpectationCount, Progress
+from backend.stream_model.stream import ExpectationCount, Progress
 
 TOTAL_PHASE = "triggerExecution"
 WORK_PHASE = "addBatch"

@@ -13,7 +13,8 @@ from typing import Any
 
 from backend.errors import LakehouseError
 from backend.lake.storage.paths import is_within, normal_uri
-from backend.streams.model import (
+from backend.stream_model.events import parse_progress, parse_time
+from backend.stream_model.stream import (
     ATTACHED,
     AttachedApp,
     HostHeartbeat,
@@ -25,7 +26,6 @@ from backend.streams.model import (
     StreamInput,
     StreamState,
 )
-from backend.streams.progress.events import parse_progress, parse_time
 
 LONGEST_NAME = 120
 LONGEST_MESSAGE = 2_000

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
-from backend.streams.backlog.model import Lag
-from backend.streams.model import Progress
-from backend.streams.progress.batches import ExpectationTotal, expectation_totals, phases_ms, sum_known
+from backend.stream_model.backlog import Lag
+from backend.stream_model.batches import ExpectationTotal, expectation_totals, phases_ms, sum_known
+from backend.stream_model.stream import Progress
 
 MINUTE_S, HOUR_S = 60, 3_600
 GRAINS_S = (MINUTE_S, HOUR_S)
