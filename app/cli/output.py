@@ -1,14 +1,18 @@
 """How answers leave: one JSON document, or lines and tables for people; errors as sentences.
 
-Rule: JSON is plain data in snake_case: times ISO 8601 UTC, sizes integers, unknown and NaN null. What was written by
-others reaches a terminal through here alone, and cannot drive it.
+Rule: JSON is an encoding of the values that the pages show as well: a dataclass is an object of its fields, in
+snake_case, times are ISO 8601 UTC, sizes integers, unknown and NaN null. Keys are a contract with scripts: where a key
+is to differ from its field, the command says so in a `Shapes`. What was written by others reaches a terminal through
+here alone, and cannot drive it.
 """
 
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
 
@@ -19,21 +23,73 @@ from backend.sql.values import json_value
 if TYPE_CHECKING:
     from rich.console import Console
 
-Document = dict[str, Any]
 WIDEST = 60  # characters of a cell
 _CONTROLS = re.compile(r"[\x7f-\x9f]")  # control characters that `json` leaves as they are
 
+Document = dict[str, Any]
+Shape = Callable[[Any], Document]
+Shapes = Mapping[type, Shape]  # how objects of a class become documents, where not by `fields_of`
+BY_FIELDS: Shapes = MappingProxyType({})
 
-def print_json(document: Any) -> None:
-    """Print one document; lone surrogates of broken texts leave as JSON escapes."""
-    text = json.dumps(json_value(document), ensure_ascii=False, allow_nan=False, indent=2)
-    text = _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+def print_json(value: Any, shapes: Shapes = BY_FIELDS) -> None:
+    """Print a value as one document; lone surrogates of broken texts leave as JSON escapes."""
+    text = json.dumps(encoded(value, shapes), ensure_ascii=False, allow_nan=False, indent=2)
+    text = _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
     typer.echo(text.encode("utf-8", "backslashreplace"))
+
+
+def encoded(value: Any, shapes: Shapes = BY_FIELDS) -> Any:
+    """A value as JSON can hold it, through and through."""
+    if shape := shapes.get(type(value)):
+        value = shape(value)
+    elif hasattr(value, "__dataclass_fields__"):
+        value = fields_of(value)
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(key): encoded(item, shapes) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [encoded(item, shapes) for item in value]
+    if isinstance(value, AbstractSet):
+        return sorted(encoded(item, shapes) for item in value)
+    return json_value(value)
 
 
 def fields_of(value: Any) -> Document:
     """A dataclass as a document; what its fields hold stays as it is."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def shaped(
+    *names: str,
+    all_fields: bool = True,
+    without: Collection[str] = (),
+    empty_is_null: Collection[str] = (),
+    **paths: str,
+) -> Shape:
+    """The document of a class whose keys are not its fields alone.
+
+    `names`: derived attributes beside the fields, or with `all_fields=False` all that the document has; `paths`: other
+    keys, as `key="path.to.attribute"`, null where the path ends early at None. `empty_is_null`: keys whose "" or 0
+    says that there is nothing.
+    """
+    attributes = {name: name for name in names} | paths
+
+    def shape(value: Any) -> Document:
+        document = {key: item for key, item in fields_of(value).items() if key not in without} if all_fields else {}
+        document |= {key: _attribute(value, path) for key, path in attributes.items()}
+        return {key: item or None if key in empty_is_null else item for key, item in document.items()}
+
+    return shape
+
+
+def _attribute(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        if value is None:
+            return None
+        value = getattr(value, name)
+    return value
 
 
 def console(*, to_stderr: bool = False) -> "Console":
