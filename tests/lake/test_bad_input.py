@@ -9,12 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -31,6 +29,7 @@ from backend.lake.table.schema import fields
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, protocol, remove, write
 from tests.logs import RandomLog, commit_name
+from tests.permissions import unreadable
 from tests.replay import State, key_of, live_rows
 from tests.soak import MORE
 
@@ -406,49 +405,27 @@ def expect(lake: Lake, ref: TableRef, version: int, state: State) -> None:
 # -- no permission ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def unprivileged() -> Iterator[Path]:
-    """A readable folder, and a process that is not root while the test runs (permissions do not bind root)."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-        if os.getuid() == 0:
-            os.seteuid(0)
-
-
-def drop_rights() -> None:
-    if os.geteuid() == 0:
-        os.seteuid(65534)
-
-
 @pytest.mark.parametrize("name", ["_delta_log", f"_delta_log/{commit_name(1)}", f"_delta_log/{1:020d}.crc"])
-def test_what_may_not_be_read_is_named_and_hides_no_other_table(unprivileged, open_lake, name):
+def test_what_may_not_be_read_is_named_and_hides_no_other_table(root, open_lake, name):
     for table in ("locked", "open"):
-        log = HandLog(unprivileged / table).start().commit(add("a"), commit_info())
+        log = HandLog(root / table).start().commit(add("a"), commit_info())
         log.raw(f"{1:020d}.crc", json.dumps(CHECKSUM))
-    lake = open_lake(unprivileged)
-    assert reads(lake, lake.find("open"))["answers"] > 5, "everything is imported now"
-    (unprivileged / "locked" / name).chmod(0)
-    drop_rights()
-    lake = open_lake(unprivileged, home=unprivileged)
-    cards = {card.ref.name: card for card in lake.cards()}
-    assert cards["open"].num_files == 1
-    assert reads(lake, cards["locked"].ref)["errors"] or name.endswith(".crc")
-    if name.endswith(".crc"):
-        assert lake.snapshot(cards["locked"].ref).num_rows == 10
-    else:
-        assert isinstance(cards["locked"], UnreadableTable)
-        assert "permission" in cards["locked"].reason
-        with pytest.raises(StorageError):
-            lake.snapshot(cards["locked"].ref)
+    with unreadable(root / "locked" / name):
+        lake = open_lake()
+        cards = {card.ref.name: card for card in lake.cards()}
+        assert cards["open"].num_files == 1
+        assert reads(lake, cards["locked"].ref)["errors"] or name.endswith(".crc")
+        if name.endswith(".crc"):
+            assert lake.snapshot(cards["locked"].ref).num_rows == 10
+        else:
+            assert isinstance(cards["locked"], UnreadableTable)
+            assert "permission" in cards["locked"].reason
+            with pytest.raises(StorageError):
+                lake.snapshot(cards["locked"].ref)
 
 
-def test_a_root_that_may_not_be_listed_is_named(unprivileged, open_lake):
-    write(unprivileged / "lake" / "t", {"id": [1]})
-    lake = open_lake(unprivileged / "lake")
-    lake.cards()
-    (unprivileged / "lake").chmod(0)
-    drop_rights()
-    with pytest.raises(StorageError, match="permission") as caught:
-        open_lake(unprivileged / "lake").tables()
+def test_a_root_that_may_not_be_listed_is_named(root, open_lake):
+    write(root / "t", {"id": [1]})
+    with unreadable(root), pytest.raises(StorageError, match="permission") as caught:
+        open_lake().tables()
     assert caught.value.hint

@@ -198,17 +198,6 @@ def test_an_address_outside_every_root_is_refused(root, open_lake, secret, uri):
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_table_without_permission_shows_its_reason(root, open_lake):
-    path = write(root / "t", {"id": [1]})
-    (path / "_delta_log").chmod(0)
-    try:
-        (card,) = open_lake().cards()
-        assert "permission" in card.reason
-    finally:
-        (path / "_delta_log").chmod(0o755)
-
-
 class TestFolder:
     """The reader of a folder itself, asked for what no log should ever name."""
 

@@ -24,6 +24,7 @@ from backend.lake.model import TableCard, UnreadableTable
 from backend.lake.table.schema import columns
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, protocol, remove, write
+from tests.permissions import unreadable
 
 NUMBERS = ("uri", "name", "version", "num_files", "size_bytes", "num_rows", "last_commit_at")
 FIRST = f"{0:020d}.json"
@@ -420,15 +421,11 @@ def test_a_root_that_is_missing_or_may_not_be_read_hides_no_other(tmp_path, caps
     assert [row["name"] for row in found] == ["t"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_without_permission_is_a_reason(tmp_path, capsys, monkeypatch):
     HandLog(tmp_path / "lake" / "open").start()
     HandLog(tmp_path / "lake" / "closed").start()
-    (tmp_path / "lake" / "closed").chmod(0)
-    try:
+    with unreadable(tmp_path / "lake" / "closed"):
         found = listed([tmp_path / "lake"], capsys, monkeypatch)
-    finally:
-        (tmp_path / "lake" / "closed").chmod(0o755)
     assert [("reason" in row, row["name"]) for row in found] == [(False, "open"), (True, "closed")]
 
 

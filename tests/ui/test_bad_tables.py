@@ -4,9 +4,7 @@ Rule: no page raises, shows a traceback or stays empty; the history stays wherev
 """
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, orders_table, protocol, remove
 from tests.object_store import Fault, make_bucket, proxy, storage_options
+from tests.permissions import unreadable
 from tests.ui.frames import frame_with, titles
 from tests.ui.opened import forget_caches, home, open_page, words
 
@@ -172,31 +171,13 @@ def test_a_folder_that_is_no_table_and_a_good_neighbour(home: Path) -> None:
     assert not shown("table", "neighbour").main.error
 
 
-@pytest.fixture
-def locked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home that others than root may reach; the process is not root from `drop_rights` to the end of the test."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o777)
-        monkeypatch.setenv("WEIR_HOME", name)
-        monkeypatch.setenv("WEIR_CONFIG", os.devnull)
-        forget_caches()
-        yield Path(name)
-        if os.getuid() == 0:
-            os.seteuid(0)
-        forget_caches()
-
-
 @pytest.mark.parametrize("name", ["_delta_log", f"_delta_log/{SECOND}"])
-def test_what_may_not_be_read_is_said_on_every_page(locked: Path, name: str) -> None:
-    good(locked / "lake" / "bad")
-    shown("table", "bad")
-    forget_caches()
-    (locked / "lake" / "bad" / name).chmod(0)
-    if os.geteuid() == 0:
-        os.seteuid(65534)
-    for page in ("table", "history"):
-        app = shown(page, "bad")
-        assert "permission" in app.main.error[0].value, page
+def test_what_may_not_be_read_is_said_on_every_page(home: Path, name: str) -> None:
+    good(home / "lake" / "bad")
+    with unreadable(home / "lake" / "bad" / name):
+        for page in ("table", "history"):
+            app = shown(page, "bad")
+            assert "permission" in app.main.error[0].value, page
 
 
 def test_an_object_store_that_falls_silent_half_way_is_said_on_every_page(
