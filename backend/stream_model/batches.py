@@ -3,12 +3,13 @@
 Rule: pure; unknown stays None.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from backend.lake.model import Commit
-from backend.stream_model.stream import ExpectationCount, Progress
+from backend.stream_model.stream import Progress
 
 TOTAL_PHASE = "triggerExecution"
 WORK_PHASE = "addBatch"
@@ -46,16 +47,30 @@ def phases_ms(progress: Progress) -> dict[str, int]:
 
 def expectation_totals(events: Iterable[Progress], declared: Iterable[str] = ()) -> list[ExpectationTotal]:
     """Passed and failed rows per expectation, the declared ones first even where no event counts them."""
-    counted: dict[str, list[tuple[datetime, ExpectationCount]]] = {name: [] for name in declared}
-    for event in events:
-        for count in event.expectations:
-            counted.setdefault(count.name, []).append((event.progressed_at, count))
-    return [_total(name, counts) for name, counts in counted.items()]
+    return merged_totals((_totals_of(event) for event in events), declared)
 
 
-def _total(name: str, counts: Sequence[tuple[datetime, ExpectationCount]]) -> ExpectationTotal:
-    passed, failed = sum_known(count.passed for _, count in counts), sum_known(count.failed for _, count in counts)
-    return ExpectationTotal(name, passed, failed, next((at for at, count in reversed(counts) if count.failed), None))
+def merged_totals(parts: Iterable[Iterable[ExpectationTotal]], declared: Iterable[str] = ()) -> list[ExpectationTotal]:
+    """The totals of several parts added up, the declared ones first."""
+    by_name: dict[str, list[ExpectationTotal]] = {name: [] for name in declared}
+    for total in chain.from_iterable(parts):
+        by_name.setdefault(total.name, []).append(total)
+    return [
+        ExpectationTotal(
+            name,
+            sum_known(total.passed for total in totals),
+            sum_known(total.failed for total in totals),
+            max((total.last_failed_at for total in totals if total.last_failed_at), default=None),
+        )
+        for name, totals in by_name.items()
+    ]
+
+
+def _totals_of(event: Progress) -> list[ExpectationTotal]:
+    return [
+        ExpectationTotal(count.name, count.passed, count.failed, event.progressed_at if count.failed else None)
+        for count in event.expectations
+    ]
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
@@ -66,9 +81,9 @@ def sum_known(values: Iterable[int | None]) -> int | None:
 
 def versions_of(commits: Iterable[Commit]) -> dict[tuple[str, int], int]:
     """The version that each batch wrote; the first of several."""
-    found: dict[tuple[str, int], int] = {}
-    for commit in sorted(commits, key=lambda each: each.version, reverse=True):
+    versions: dict[tuple[str, int], int] = {}
+    for commit in sorted(commits, key=lambda commit: commit.version, reverse=True):
         origin = commit.origin
         if origin and origin.query_id and origin.batch_id is not None:
-            found[origin.query_id, origin.batch_id] = commit.version
-    return found
+            versions[origin.query_id, origin.batch_id] = commit.version
+    return versions

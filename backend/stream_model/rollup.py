@@ -10,7 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from backend.stream_model.backlog import Lag
-from backend.stream_model.batches import ExpectationTotal, expectation_totals, phases_ms, sum_known
+from backend.stream_model.batches import ExpectationTotal, expectation_totals, merged_totals, phases_ms
 from backend.stream_model.stream import Progress
 
 MINUTE_S, HOUR_S = 60, 3_600
@@ -57,74 +57,95 @@ class Rollup:
     most_unread_rows: int | None
     expectations: tuple[ExpectationTotal, ...]  # by name
 
+    @property
+    def mean_rows(self) -> float:
+        """Rows that one of the batches read."""
+        return self.input_rows / self.batches
+
+    @property
+    def mean_phases_ms(self) -> Mapping[str, float]:
+        return {phase: ms / self.batches for phase, ms in self.phases_ms.items()}
+
+    @property
+    def watermark_delay_s(self) -> float | None:
+        """How far the watermark was behind the clock when the last batch began."""
+        return (self.last_at - self.watermark).total_seconds() if self.watermark else None
+
+    @property
+    def behind_s(self) -> float | None:
+        """Age of the oldest input that waited after any of the batches."""
+        return None if self.most_behind_ms is None else self.most_behind_ms / 1_000
+
 
 def rollup_of(batches: Iterable[Progress], lags: Mapping[datetime, Lag] = NO_LAGS) -> Rollup:
     """Of one batch or more of a stream. `lags`: what waited at the end of those of which that is known."""
-    ordered = sorted(batches, key=lambda each: (each.progressed_at, each.batch_id))
-    first, last = ordered[0], ordered[-1]
-    waited = [lags[each.ended_at] for each in ordered if each.ended_at in lags]
+    ordered = sorted(batches, key=lambda batch: (batch.progressed_at, batch.batch_id))
+    return merged([_of_one(batch, lags.get(batch.ended_at)) for batch in ordered])
+
+
+def _of_one(batch: Progress, lag: Lag | None) -> Rollup:
+    behind_s = lag.behind_s if lag else None
     return Rollup(
-        query_id=last.query_id,
-        run_id=last.run_id,
-        batches=len(ordered),
-        first_at=first.progressed_at,
-        first_batch=first.batch_id,
-        last_at=last.progressed_at,
-        last_batch=last.batch_id,
-        ended_at=max(each.ended_at for each in ordered),
-        input_rows=sum(each.num_input_rows for each in ordered),
-        output_rows=_sum(each.output_rows for each in ordered),
-        dropped_rows=_sum(each.rows_dropped_by_watermark for each in ordered),
-        input_rows_per_s=_sum(each.input_rows_per_s for each in ordered),
-        processed_rows_per_s=_sum(each.processed_rows_per_s for each in ordered),
-        duration_ms=_sum(each.batch_duration_ms for each in ordered),
-        longest_ms=_most(each.batch_duration_ms for each in ordered),
-        phases_ms=_phases(map(phases_ms, ordered)),
-        watermark=last.watermark,
-        state_rows=last.state_rows,
-        most_behind_ms=_most(None if lag.behind_s is None else round(1_000 * lag.behind_s) for lag in waited),
-        most_unread_rows=_most(lag.rows for lag in waited),
-        expectations=tuple(sorted(expectation_totals(ordered), key=lambda each: each.name)),
+        query_id=batch.query_id,
+        run_id=batch.run_id,
+        batches=1,
+        first_at=batch.progressed_at,
+        first_batch=batch.batch_id,
+        last_at=batch.progressed_at,
+        last_batch=batch.batch_id,
+        ended_at=batch.ended_at,
+        input_rows=batch.num_input_rows,
+        output_rows=_sum(batch.output_rows),
+        dropped_rows=_sum(batch.rows_dropped_by_watermark),
+        input_rows_per_s=_sum(batch.input_rows_per_s),
+        processed_rows_per_s=_sum(batch.processed_rows_per_s),
+        duration_ms=_sum(batch.batch_duration_ms),
+        longest_ms=batch.batch_duration_ms,
+        phases_ms=phases_ms(batch),
+        watermark=batch.watermark,
+        state_rows=batch.state_rows,
+        most_behind_ms=None if behind_s is None else round(1_000 * behind_s),
+        most_unread_rows=lag.rows if lag else None,
+        expectations=tuple(expectation_totals([batch])),
     )
 
 
 def merged(parts: Sequence[Rollup]) -> Rollup:
     """Of one part or more that share no batch."""
-    first = min(parts, key=lambda each: (each.first_at, each.first_batch))
-    last = max(parts, key=lambda each: (each.last_at, each.last_batch))
+    first = min(parts, key=lambda part: (part.first_at, part.first_batch))
+    last = max(parts, key=lambda part: (part.last_at, part.last_batch))
     return Rollup(
         query_id=last.query_id,
         run_id=last.run_id,
-        batches=sum(each.batches for each in parts),
+        batches=sum(part.batches for part in parts),
         first_at=first.first_at,
         first_batch=first.first_batch,
         last_at=last.last_at,
         last_batch=last.last_batch,
-        ended_at=max(each.ended_at for each in parts),
-        input_rows=sum(each.input_rows for each in parts),
-        output_rows=_added(each.output_rows for each in parts),
-        dropped_rows=_added(each.dropped_rows for each in parts),
-        input_rows_per_s=_added(each.input_rows_per_s for each in parts),
-        processed_rows_per_s=_added(each.processed_rows_per_s for each in parts),
-        duration_ms=_added(each.duration_ms for each in parts),
-        longest_ms=_most(each.longest_ms for each in parts),
-        phases_ms=_phases(each.phases_ms for each in parts),
+        ended_at=max(part.ended_at for part in parts),
+        input_rows=sum(part.input_rows for part in parts),
+        output_rows=_added(part.output_rows for part in parts),
+        dropped_rows=_added(part.dropped_rows for part in parts),
+        input_rows_per_s=_added(part.input_rows_per_s for part in parts),
+        processed_rows_per_s=_added(part.processed_rows_per_s for part in parts),
+        duration_ms=_added(part.duration_ms for part in parts),
+        longest_ms=_most(part.longest_ms for part in parts),
+        phases_ms=_phases(part.phases_ms for part in parts),
         watermark=last.watermark,
         state_rows=last.state_rows,
-        most_behind_ms=_most(each.most_behind_ms for each in parts),
-        most_unread_rows=_most(each.most_unread_rows for each in parts),
-        expectations=_totals(each.expectations for each in parts),
+        most_behind_ms=_most(part.most_behind_ms for part in parts),
+        most_unread_rows=_most(part.most_unread_rows for part in parts),
+        expectations=tuple(sorted(merged_totals(part.expectations for part in parts), key=lambda total: total.name)),
     )
 
 
-def _sum(values: Iterable[float | None]) -> Sum:
-    known = [value for value in values if value is not None]
-    return Sum(sum(known), len(known))
+def _sum(value: float | None) -> Sum:
+    return Sum(0, 0) if value is None else Sum(value, 1)
 
 
 def _added(sums: Iterable[Sum]) -> Sum:
-    every = list(sums)
-    return Sum(sum(each.total for each in every), sum(each.known for each in every))
+    parts = list(sums)
+    return Sum(sum(part.total for part in parts), sum(part.known for part in parts))
 
 
 def _most(values: Iterable[int | None]) -> int | None:
@@ -132,21 +153,7 @@ def _most(values: Iterable[int | None]) -> int | None:
 
 
 def _phases(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found = Counter[str]()
+    sums = Counter[str]()
     for part in parts:
-        found.update(part)
-    return dict(found)
-
-
-def _totals(parts: Iterable[tuple[ExpectationTotal, ...]]) -> tuple[ExpectationTotal, ...]:
-    found: dict[str, list[ExpectationTotal]] = {}
-    for part in parts:
-        for each in part:
-            found.setdefault(each.name, []).append(each)
-    return tuple(_total(name, found[name]) for name in sorted(found))
-
-
-def _total(name: str, parts: Sequence[ExpectationTotal]) -> ExpectationTotal:
-    failed_at = max((each.last_failed_at for each in parts if each.last_failed_at), default=None)
-    passed, failed = sum_known(each.passed for each in parts), sum_known(each.failed for each in parts)
-    return ExpectationTotal(name, passed, failed, failed_at)
+        sums.update(part)
+    return dict(sums)

@@ -4,12 +4,12 @@ Rule: pure; counts are taken from batches, never from points; a point holds mean
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
 
-from backend.stream_model.batches import ExpectationTotal, is_batch
+from backend.stream_model.batches import ExpectationTotal, is_batch, merged_totals
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
 from backend.stream_model.stream import Progress
 
@@ -21,27 +21,13 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
-    """One point of a chart: a batch, or those in a span of time. Counts, rates and durations are means of a batch,
-    watermark and state as the last one left them; of what waited after a batch it is the most. `goes_on`: it follows
-    the point before without a pause."""
+class Point:
+    """One point of a chart: a batch, or those of a span of time. It is drawn with means of a batch, with watermark and
+    state as the last batch left them, and with the most that waited after one. `goes_on`: it follows the point before
+    without a pause."""
 
-    run_id: str
-    first_batch: int
-    last_batch: int
-    batches: int
     at: datetime
-    input_rows: float
-    output_rows: float | None
-    dropped_rows: float | None
-    input_rows_per_s: float | None
-    processed_rows_per_s: float | None
-    longest_ms: int | None
-    phases_ms: Mapping[str, float]
-    watermark_delay_s: float | None
-    state_rows: int | None
-    behind_s: float | None
-    unread_rows: int | None
+    batches: Rollup
     goes_on: bool
 
 
@@ -50,7 +36,7 @@ class Points:
     """What charts draw: `bins` of `width_s` seconds, or one a batch where `width_s` is None. `total` is of all batches,
     None without any. `grain_s`: the figures per minute or hour that it was made from, None where from batches."""
 
-    bins: tuple[Bin, ...] = ()
+    bins: tuple[Point, ...] = ()
     width_s: int | None = None
     total: Rollup | None = None
     trigger_interval_ms: int = 0
@@ -63,7 +49,7 @@ class Points:
 
     @property
     def mean_rows(self) -> float | None:
-        return self.total.input_rows / self.total.batches if self.total else None
+        return self.total.mean_rows if self.total else None
 
     @property
     def mean_input_rows_per_s(self) -> float | None:
@@ -75,7 +61,9 @@ class Points:
 
     @property
     def knows_backlog(self) -> bool:
-        return any(each.behind_s is not None or each.unread_rows is not None for each in self.bins)
+        return any(
+            point.batches.behind_s is not None or point.batches.most_unread_rows is not None for point in self.bins
+        )
 
     @property
     def dropped_rows(self) -> int | None:
@@ -84,8 +72,7 @@ class Points:
 
     def expectation_totals(self, declared: Iterable[str] = ()) -> list[ExpectationTotal]:
         """Passed and failed rows per expectation, the declared ones first even where no batch counts them."""
-        found = {name: ExpectationTotal(name, None, None, None) for name in declared}
-        return list((found | {each.name: each for each in (self.total.expectations if self.total else ())}).values())
+        return merged_totals([self.total.expectations] if self.total else (), declared)
 
 
 def plan_grain(window_s: float, *, batches_kept_s: float, minutes_kept_s: float) -> int | None:
@@ -129,8 +116,10 @@ def points_over(
     def goes_on(before: Rollup, after: Rollup) -> bool:
         return _pause_s(before, after) <= longest_pause_s
 
-    ordered = sorted(rollups, key=lambda each: each.first_at)
-    parts = [merged(list(group)) for _, group in groupby(ordered, lambda each: each.first_at.timestamp() // width_s)]
+    ordered = sorted(rollups, key=lambda rollup: rollup.first_at)
+    parts = [
+        merged(list(group)) for _, group in groupby(ordered, lambda rollup: rollup.first_at.timestamp() // width_s)
+    ]
     total = merged(parts) if parts else None
     return Points(_bins(parts, width_s, goes_on), width_s, total, trigger_interval_ms, grain_s=grain_s)
 
@@ -147,10 +136,9 @@ def _width_s(span_s: float, most: int) -> int:
     return next((width_s for width_s in WIDTHS_S if span_s <= most * width_s), WIDTHS_S[-1])
 
 
-def _bins(parts: Sequence[Rollup], width_s: int | None, goes_on: Callable[[Rollup, Rollup], bool]) -> tuple[Bin, ...]:
+def _bins(parts: Sequence[Rollup], width_s: int | None, goes_on: Callable[[Rollup, Rollup], bool]) -> tuple[Point, ...]:
     follows = [True, *(goes_on(before, after) for before, after in pairwise(parts))]
-    places = zip(parts, _moments(parts, width_s), follows, strict=False)
-    return tuple(_bin(part, at, goes_on=on) for part, at, on in places)
+    return tuple(map(Point, _moments(parts, width_s), parts, follows))
 
 
 def _moments(parts: Sequence[Rollup], width_s: int | None) -> list[datetime]:
@@ -164,25 +152,3 @@ def _moments(parts: Sequence[Rollup], width_s: int | None) -> list[datetime]:
         part.first_at if runs[place] > 1 else datetime.fromtimestamp((place + 0.5) * width_s, UTC)
         for part, place in zip(parts, places, strict=True)
     ]
-
-
-def _bin(part: Rollup, at: datetime, *, goes_on: bool) -> Bin:
-    return Bin(
-        run_id=part.run_id,
-        first_batch=part.first_batch,
-        last_batch=part.last_batch,
-        batches=part.batches,
-        at=at,
-        input_rows=part.input_rows / part.batches,
-        output_rows=part.output_rows.mean,
-        dropped_rows=part.dropped_rows.mean,
-        input_rows_per_s=part.input_rows_per_s.mean,
-        processed_rows_per_s=part.processed_rows_per_s.mean,
-        longest_ms=part.longest_ms,
-        phases_ms={name: ms / part.batches for name, ms in part.phases_ms.items()},
-        watermark_delay_s=(part.last_at - part.watermark).total_seconds() if part.watermark else None,
-        state_rows=part.state_rows,
-        behind_s=None if part.most_behind_ms is None else part.most_behind_ms / 1_000,
-        unread_rows=part.most_unread_rows,
-        goes_on=goes_on,
-    )

@@ -45,9 +45,9 @@ events = st.lists(
 def test_points_leave_out_no_batch_and_keep_each_mean(found: list[Progress], most: int) -> None:
     points = points_of(found, most=most)
 
-    assert sum(each.batches for each in points.bins) == len(found) == points.batches
+    assert sum(each.batches.batches for each in points.bins) == len(found) == points.batches
     assert points.mean_rows == (pytest.approx(fmean(each.num_input_rows for each in found)) if found else None)
-    rows = sum(each.input_rows * each.batches for each in points.bins)
+    rows = sum(each.batches.mean_rows * each.batches.batches for each in points.bins)
     assert rows == pytest.approx(sum(each.num_input_rows for each in found))
     known = [each.rows_dropped_by_watermark for each in found if each.rows_dropped_by_watermark is not None]
     assert points.dropped_rows == (sum(known) if known else None)
@@ -56,10 +56,10 @@ def test_points_leave_out_no_batch_and_keep_each_mean(found: list[Progress], mos
 @given(events, st.integers(1, 40))
 def test_a_point_never_spans_two_runs(found: list[Progress], most: int) -> None:
     left = list(found)
-    for each in points_of(found, most=most).bins:
-        inside, left = left[: each.batches], left[each.batches :]
-        assert {one.run_id for one in inside} == {each.run_id}
-        assert (inside[0].batch_id, inside[-1].batch_id) == (each.first_batch, each.last_batch)
+    for drawn in (point.batches for point in points_of(found, most=most).bins):
+        inside, left = left[: drawn.batches], left[drawn.batches :]
+        assert {one.run_id for one in inside} == {drawn.run_id}
+        assert (inside[0].batch_id, inside[-1].batch_id) == (drawn.first_batch, drawn.last_batch)
     assert not left
 
 
@@ -73,10 +73,10 @@ def test_two_runs_in_one_span_stand_apart() -> None:
 
 
 def test_few_batches_are_a_point_each_and_many_are_means_over_a_span() -> None:
-    assert [each.batches for each in points_of([event(i) for i in range(50)], most=50).bins] == [1] * 50
+    assert [each.batches.batches for each in points_of([event(i) for i in range(50)], most=50).bins] == [1] * 50
     many = points_of([event(i) for i in range(8_640)], trigger_interval_ms=5_000)  # half a day
     assert many.width_s == 300
-    assert [each.batches for each in many.bins] == [60] * 144
+    assert [each.batches.batches for each in many.bins] == [60] * 144
     assert points_of([]).bins == ()
 
 
@@ -112,7 +112,7 @@ def test_a_pause_breaks_a_line_and_a_slow_batch_does_not() -> None:
 def test_an_event_without_a_batch_is_no_point() -> None:
     idle = event(1, rows=0, durations_ms={"latestOffset": 3, "triggerExecution": 3})
 
-    assert [each.first_batch for each in points_of([event(0), idle, event(2)]).bins] == [0, 2]
+    assert [each.batches.first_batch for each in points_of([event(0), idle, event(2)]).bins] == [0, 2]
 
 
 def test_rates_are_means_of_what_is_known() -> None:
@@ -120,7 +120,7 @@ def test_rates_are_means_of_what_is_known() -> None:
 
     (one,) = points_of(found, most=1).bins
 
-    assert one.input_rows_per_s == points_of(found).mean_input_rows_per_s == pytest.approx((2 + 6) / 2)
+    assert one.batches.input_rows_per_s.mean == points_of(found).mean_input_rows_per_s == pytest.approx((2 + 6) / 2)
 
 
 def test_phases_add_up_to_the_whole_trigger() -> None:
@@ -140,7 +140,7 @@ def test_mean_phases_of_a_bin_count_a_missing_phase_as_nothing() -> None:
 
     (one,) = points_of([with_commit, without], most=1).bins
 
-    assert one.phases_ms == {"addBatch": 150, "commitOffsets": 25}
+    assert one.batches.mean_phases_ms == {"addBatch": 150, "commitOffsets": 25}
 
 
 def test_expectations_add_up_and_the_uncounted_stay_unknown() -> None:
@@ -182,7 +182,7 @@ def test_a_long_window_has_two_hours_a_point_and_a_gap_where_nothing_ran() -> No
     points = points_over(hours_of(found), window_s=30 * DAY_S, grain_s=HOUR_S, trigger_interval_ms=5_000)
 
     assert points.width_s == 7_200
-    assert [each.batches for each in points.bins] == [1_440, 1_440, 720, 1_440, 1_440]
+    assert [each.batches.batches for each in points.bins] == [1_440, 1_440, 720, 1_440, 1_440]
     assert [each.at.hour for each in points.bins] == [11, 13, 17, 19, 21], "none from 14 to 16 o'clock"
     assert [each.goes_on for each in points.bins] == [True, True, False, True, True]
     assert points.batches == len(found) == 9 * 720
@@ -193,7 +193,8 @@ def test_a_long_window_has_two_hours_a_point_and_a_gap_where_nothing_ran() -> No
 def test_a_restart_within_a_point_of_a_long_window_is_no_gap() -> None:
     found = [event(i, run=f"r{i // 100}") for i in range(720)]
     (point,) = points_over([rollup_of([each]) for each in found], window_s=30 * DAY_S, grain_s=HOUR_S).bins
-    assert (point.batches, point.first_batch, point.last_batch, point.run_id) == (720, 0, 719, "r7")
+    drawn = point.batches
+    assert (drawn.batches, drawn.first_batch, drawn.last_batch, drawn.run_id) == (720, 0, 719, "r7")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from app.ui.view.theme import SURFACES, Mode, categories
 from backend.format import count_text, duration_text, rate_text, zone_of
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import WORK_PHASE
-from backend.streams.points import Bin, Points
+from backend.streams.points import Point, Points
 
 FEW_POINTS = 60  # up to here the dots are large
 BLUE, ORANGE, GREEN, PURPLE, VERMILLION = range(5)  # places in the palette
@@ -41,8 +41,8 @@ def build_rate_figure(points: Points, look: Look) -> FigureJson:
         look,
     )
     series: Series = {
-        "input": (BLUE, [item.input_rows_per_s for item in points.bins]),
-        "processing": (ORANGE, [item.processed_rows_per_s for item in points.bins]),
+        "input": (BLUE, [point.batches.input_rows_per_s.mean for point in points.bins]),
+        "processing": (ORANGE, [point.batches.processed_rows_per_s.mean for point in points.bins]),
     }
     return _add_lines(figure, points, series, look, unit="rows/s")
 
@@ -78,8 +78,8 @@ def build_backlog_figure(lags: Sequence[Lag], look: Look) -> FigureJson | None:
 def build_waited_figure(points: Points, look: Look) -> FigureJson | None:
     """The most that waited after a batch of each point, in rows where they are counted, else by the age of the oldest;
     None where nobody knows."""
-    rows: Values = [item.unread_rows for item in points.bins]
-    minutes: Values = [None if item.behind_s is None else item.behind_s / 60 for item in points.bins]
+    rows: Values = [point.batches.most_unread_rows for point in points.bins]
+    minutes: Values = [None if point.batches.behind_s is None else point.batches.behind_s / 60 for point in points.bins]
     if not points.knows_backlog:
         return None
     told = [count for count in rows if count is not None]
@@ -96,8 +96,8 @@ def build_waited_figure(points: Points, look: Look) -> FigureJson | None:
 def build_duration_figure(points: Points, look: Look) -> FigureJson:
     """Batch duration as stacked phases, with the trigger interval as a line."""
     figure = base_figure(_duration_title(points), "seconds", look)
-    x, batches = [moment_json(item.at, look.zone) for item in points.bins], _batches(points)
-    longest = [[*named, ms_text(item.longest_ms)] for item, named in zip(points.bins, batches, strict=True)]
+    x, batches = [moment_json(point.at, look.zone) for point in points.bins], _batches(points)
+    longest = [[*named, ms_text(point.batches.longest_ms)] for point, named in zip(points.bins, batches, strict=True)]
     said = ", longest batch %{customdata[3]}" if points.width_s else ""
     figure["data"] = [
         {
@@ -112,7 +112,7 @@ def build_duration_figure(points: Points, look: Look) -> FigureJson:
         }
         for name, colour, seconds in _work(points.bins, look.mode)
     ]
-    figure["layout"]["xaxis"] |= bar_ticks([item.at for item in points.bins])
+    figure["layout"]["xaxis"] |= bar_ticks([point.at for point in points.bins])
     if points.trigger_interval_ms and points.bins:
         figure["layout"] |= _line_at(points.trigger_interval_ms, look)
     return figure
@@ -124,16 +124,16 @@ def build_rows_figure(points: Points, look: Look) -> FigureJson:
     title = f"Rows: {count_text(points.mean_rows)} a batch, {count_text(read)} read in all"
     figure = base_figure(title if points.batches else "Rows per batch", "rows", look)
     series: Series = {
-        "read": (BLUE, [item.input_rows for item in points.bins]),
-        "written": (GREEN, [item.output_rows for item in points.bins]),
-        "dropped as too late": (VERMILLION, [item.dropped_rows for item in points.bins]),
+        "read": (BLUE, [point.batches.mean_rows for point in points.bins]),
+        "written": (GREEN, [point.batches.output_rows.mean for point in points.bins]),
+        "dropped as too late": (VERMILLION, [point.batches.dropped_rows.mean for point in points.bins]),
     }
     return _add_lines(figure, points, series, look, unit="rows")
 
 
 def build_watermark_figure(points: Points, look: Look) -> FigureJson | None:
     """How far the watermark is behind the clock; None for a stream without one."""
-    delays = [item.watermark_delay_s for item in points.bins]
+    delays = [point.batches.watermark_delay_s for point in points.bins]
     known = [delay_s for delay_s in delays if delay_s is not None]
     if not known:
         return None
@@ -144,7 +144,7 @@ def build_watermark_figure(points: Points, look: Look) -> FigureJson | None:
 
 def build_state_figure(points: Points, look: Look) -> FigureJson | None:
     """Rows in the state store over time; None for a stream without state."""
-    counts: Values = [item.state_rows for item in points.bins]
+    counts: Values = [point.batches.state_rows for point in points.bins]
     known = [count for count in counts if count is not None]
     if not known:
         return None
@@ -192,10 +192,10 @@ def _broken(points: Points, values: Values, zone: str | None) -> tuple[list[str]
     x: list[str] = []
     y: list[float | None] = []
     batches: list[list[int]] = []
-    for item, value, named in zip(points.bins, values, _batches(points), strict=True):
-        if x and not item.goes_on:
+    for point, value, named in zip(points.bins, values, _batches(points), strict=True):
+        if x and not point.goes_on:
             x, y, batches = [*x, x[-1]], [*y, None], [*batches, named]
-        x.append(moment_json(item.at, zone))
+        x.append(moment_json(point.at, zone))
         y.append(None if value is None else round(value, 3))
         batches.append(named)
     return x, y, batches
@@ -204,8 +204,8 @@ def _broken(points: Points, values: Values, zone: str | None) -> tuple[list[str]
 def _batches(points: Points) -> list[list[int]]:
     """What the hover names: a batch, or the first, the last and how many."""
     if points.width_s is None:
-        return [[item.first_batch] for item in points.bins]
-    return [[item.first_batch, item.last_batch, item.batches] for item in points.bins]
+        return [[point.batches.first_batch] for point in points.bins]
+    return [[point.batches.first_batch, point.batches.last_batch, point.batches.batches] for point in points.bins]
 
 
 def _hover(points: Points, look: Look, value: str, told: str = "mean") -> str:
@@ -216,18 +216,18 @@ def _hover(points: Points, look: Look, value: str, told: str = "mean") -> str:
     return f"{batches} · about %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
 
 
-def _work(bins: Sequence[Bin], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:
+def _work(bins: Sequence[Point], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:
     """Name, colour and seconds of each kind of work that took any time."""
     known = {phase for _, phases in WORK.values() for phase in phases}
-    others = tuple({phase for item in bins for phase in item.phases_ms} - known)
+    others = tuple({phase for point in bins for phase in point.batches.phases_ms} - known)
     kinds = {name: (categories(mode)[place], phases) for name, (place, phases) in WORK.items()}
     for name, (colour, phases) in {**kinds, REST: (SURFACES[mode].muted, others)}.items():
-        seconds = [sum(item.phases_ms.get(phase, 0.0) for phase in phases) / 1_000 for item in bins]
+        seconds = [sum(point.batches.mean_phases_ms.get(phase, 0.0) for phase in phases) / 1_000 for point in bins]
         if any(seconds):
             yield name, colour, seconds
 
 
-def _distance_ms(bins: Sequence[Bin]) -> float:
+def _distance_ms(bins: Sequence[Point]) -> float:
     """How far apart two points usually are."""
     apart = [(after.at - before.at).total_seconds() for before, after in pairwise(bins) if after.goes_on]
     return 1_000 * median(apart) if apart else 10_000.0
