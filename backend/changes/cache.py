@@ -28,6 +28,13 @@ _Cache: TypeAlias = Lru["DiffQuestion", tuple[Value, float | None]]  # until whe
 Compute = Callable[[DiffLake, TableRef, int, int, DiffOptions, CancelToken], VersionDiff]
 
 
+def after(seconds: float, act: Callable[[], object]) -> None:
+    """Act once so many seconds have gone by, in a thread that no process waits for."""
+    timer = threading.Timer(seconds, act)
+    timer.daemon = True
+    timer.start()
+
+
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
     """At most so many `answers` are cached, and as many log parts. One without rows is tried again after
@@ -86,7 +93,7 @@ class DiffProgress:
 
 class Differences:
     """Thread-safe. `time_limit_s` is for one computation, without the time that it waits for its turn; `learn` is
-    called with each answer."""
+    called with each answer. `clock` (monotonic seconds) and `after` are a test's own where time must not decide."""
 
     def __init__(
         self,
@@ -94,8 +101,11 @@ class Differences:
         compute: Compute = diff,
         learn: Callable[[VersionDiff], None] | None = None,
         limits: CacheLimits = CacheLimits(),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        after: Callable[[float, Callable[[], object]], None] = after,
     ) -> None:
-        self._limits = limits
+        self._limits, self._clock, self._after = limits, clock, after
         self.compute = compute
         self._time_limit_s, self._learn = time_limit_s, learn
         self._lock = threading.Lock()
@@ -107,11 +117,11 @@ class Differences:
 
     def known(self, question: DiffQuestion) -> VersionDiff | None:
         """The finished answer, None when there is none."""
-        return _fresh(self._answers, question)
+        return self._fresh(self._answers, question)
 
     def log_part(self, lake: DiffLake, question: DiffQuestion) -> LogPart:
         """What the log tells, milliseconds; raises as `prepare` does."""
-        found = _fresh(self._log_parts, question)
+        found = self._fresh(self._log_parts, question)
         if found is None:
             found = _log_part(lake, question)
             self._put(self._log_parts, question, found, may_heal=not found.outline.is_available)
@@ -155,7 +165,7 @@ class Differences:
 
     def so_far(self, question: DiffQuestion) -> VersionDiff | None:
         """What the last computation had found when it was ended; None when it found all or nothing."""
-        return _fresh(self._partial, question)
+        return self._fresh(self._partial, question)
 
     def _join(self, lake: DiffLake, question: DiffQuestion) -> "_Run":
         with self._lock:
@@ -174,9 +184,7 @@ class Differences:
                 del self._running[question]
             if is_over or run.viewers:
                 return
-        timer = threading.Timer(self._limits.grace_s, self._stop_if_alone, (run,))
-        timer.daemon = True
-        timer.start()
+        self._after(self._limits.grace_s, lambda: self._stop_if_alone(run))
 
     def _stop_if_alone(self, run: "_Run") -> bool:
         with self._lock:
@@ -214,7 +222,17 @@ class Differences:
         return found
 
     def _put(self, cache: "_Cache[Value]", question: DiffQuestion, value: Value, *, may_heal: bool) -> None:
-        cache.put(question, (value, time.monotonic() + self._limits.heals_after_s if may_heal else None))
+        cache.put(question, (value, self._clock() + self._limits.heals_after_s if may_heal else None))
+
+    def _fresh(self, cache: "_Cache[Value]", question: DiffQuestion) -> Value | None:
+        found = cache.get(question)
+        if found is None:
+            return None
+        value, until = found
+        if until is not None and self._clock() > until:
+            cache.drop(question)
+            return None
+        return value
 
 
 class _Run:
@@ -252,14 +270,3 @@ def _is_free(options: DiffOptions, plan: DiffPlan) -> bool:
 
 def _prepared(lake: DiffLake, question: DiffQuestion, options: DiffOptions) -> PreparedDiff:
     return prepare(lake, question.ref, question.from_version, question.to_version, options)
-
-
-def _fresh(cache: _Cache[Value], question: DiffQuestion) -> Value | None:
-    found = cache.get(question)
-    if found is None:
-        return None
-    value, until = found
-    if until is not None and time.monotonic() > until:
-        cache.drop(question)
-        return None
-    return value

@@ -1,7 +1,6 @@
 """Kept differences: computed once for all who ask, stopped when nobody waits, forgotten where they may heal."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from backend.errors import DiffError
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import SchemaDiff
 from backend.sql.session import CancelToken
+from tests.processes import wait_until
 
 REF = TableRef("/lake/t", "t", "/lake")
 NO_LAKE: Any = None
@@ -57,14 +57,20 @@ def slow() -> Iterator[Slow]:
     made.go.set()
 
 
-SHORT = CacheLimits(grace_s=0.1)
+class Later:
+    """What waits for its time, until the test lets that go by."""
 
+    def __init__(self) -> None:
+        self.due = list[Callable[[], object]]()
 
-def until(happens: Callable[[], bool], seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
+    def __call__(self, seconds: float, act: Callable[[], object]) -> None:
+        assert seconds == CacheLimits().grace_s
+        self.due.append(act)
+
+    def passes(self) -> None:
+        for act in self.due:
+            act()
+        self.due.clear()
 
 
 def last(steps: Iterator[DiffProgress]) -> DiffProgress:
@@ -75,7 +81,7 @@ def test_two_viewers_share_one_computation_and_a_third_gets_it_at_once(slow: Slo
     differences = Differences(compute=slow)
     first, second = (differences.over(NO_LAKE, question()) for _ in range(2))
     step = next(first)
-    until(lambda: next(first).rows_read == 4)
+    wait_until(lambda: next(first).rows_read == 4, "four rows are read")
     assert next(second).rows_total == 10
     assert step.result is None
 
@@ -88,18 +94,20 @@ def test_two_viewers_share_one_computation_and_a_third_gets_it_at_once(slow: Slo
 
 
 def test_what_is_not_there_soon_is_computed_on_for_who_comes_next_and_stopped_if_nobody_does(slow: Slow) -> None:
-    differences = Differences(compute=slow, limits=SHORT)
+    later = Later()
+    differences = Differences(compute=slow, after=later)
     assert differences.soon(NO_LAKE, question(), 0.01) is None
     steps = differences.over(NO_LAKE, question())
     next(steps)
     slow.go.set()
     assert last(steps).result == answer() == differences.soon(NO_LAKE, question(), 0.0)
     assert slow.calls == 1
-    assert differences.soon(NO_LAKE, question(2), 5.0) == answer()
+    assert differences.soon(NO_LAKE, question(2), 60.0) == answer()
 
     slow.go.clear()
     assert differences.soon(NO_LAKE, question(3), 0.01) is None
-    until(lambda: slow.tokens[-1].is_stopped)
+    later.passes()
+    wait_until(lambda: slow.calls == 3 and slow.tokens[-1].is_stopped, "the third is stopped")
 
 
 def test_another_question_is_another_computation(slow: Slow) -> None:
@@ -113,15 +121,17 @@ def test_another_question_is_another_computation(slow: Slow) -> None:
 
 
 def test_who_leaves_does_not_stop_it_for_others_but_the_last_one_does(slow: Slow) -> None:
-    differences = Differences(compute=slow, limits=SHORT)
+    later = Later()
+    differences = Differences(compute=slow, after=later)
     first, second = (differences.over(NO_LAKE, question()) for _ in range(2))
     next(first), next(second)
     first.close()
-    time.sleep(SHORT.grace_s + 0.05)
+    later.passes()
     assert not slow.tokens[0].is_stopped
 
     second.close()
-    until(lambda: slow.tokens[0].is_stopped)
+    later.passes()
+    assert slow.tokens[0].is_stopped
 
     assert differences.known(question()) is None
 
@@ -156,7 +166,7 @@ def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> No
     next(steps)
     steps.close()
     assert differences.so_far(question()) is None
-    differences.abandon(question(), 5.0)
+    differences.abandon(question(), 60.0)
     assert differences.so_far(question()) == some
     assert differences.known(question()) is None
 
@@ -166,13 +176,14 @@ def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> No
 
 
 def test_a_page_that_reruns_comes_back_to_the_same_computation(slow: Slow) -> None:
-    differences = Differences(compute=slow, limits=SHORT)
+    later = Later()
+    differences = Differences(compute=slow, after=later)
     first = differences.over(NO_LAKE, question())
     next(first)
     first.close()
     again = differences.over(NO_LAKE, question())
     next(again)
-    time.sleep(SHORT.grace_s + 0.05)
+    later.passes()
     slow.go.set()
 
     assert last(again).result == answer()
@@ -206,7 +217,7 @@ def test_more_than_two_at_once_wait_for_their_turn(slow: Slow) -> None:
     running = [differences.over(NO_LAKE, question(number)) for number in range(3)]
     for each in running:
         next(each)
-    until(lambda: slow.calls == SHORT.at_once)
+    wait_until(lambda: slow.calls == CacheLimits().at_once, "as many run as may")
     assert sum(next(each).is_waiting for each in running) == 1
 
     slow.go.set()
@@ -216,12 +227,13 @@ def test_more_than_two_at_once_wait_for_their_turn(slow: Slow) -> None:
 
 
 def test_an_answer_without_rows_is_kept_for_moments_only() -> None:
-    gone = Slow(DiffMethod.LOG_ONLY)
+    gone, now_s = Slow(DiffMethod.LOG_ONLY), [0.0]
     gone.go.set()
-    differences = Differences(compute=gone, limits=CacheLimits(heals_after_s=0.05))
+    differences = Differences(compute=gone, clock=lambda: now_s[0])
     last(differences.over(NO_LAKE, question()))
+    now_s[0] = CacheLimits().heals_after_s
     assert differences.known(question()) is not None
-    time.sleep(0.06)
+    now_s[0] += 1
 
     assert differences.known(question()) is None
 
