@@ -21,10 +21,10 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from bench.measure import BenchError, Watch
 from pipelines import Pipeline, kafka, rate, table, upsert
-from pipelines.declare.registry import Registry
 from pipelines.host.listener import ProgressListener, ProgressWriter
 from pipelines.spark.runtime import Runtime
 from pipelines.spark.session import open_session
+from pipelines.specs.registry import Registry
 
 ORDER = "order_id BIGINT, customer_id STRING, amount_cents BIGINT, status STRING, ordered_at TIMESTAMP"
 PER_BATCH = 1_000_000

@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipelines.declare.cdc import children, debezium, flatten
-    from pipelines.declare.expectations import expect
     from pipelines.declare.pipeline import Pipeline
-    from pipelines.declare.secrets import secret
-    from pipelines.declare.table_expectations import fresh, references, rows_per_day, unique
     from pipelines.sinks.append import append, complete
-    from pipelines.sinks.base import into
     from pipelines.sinks.history import history
     from pipelines.sinks.kafka_topic import kafka_topic
     from pipelines.sinks.postgres_table import postgres_table
@@ -22,6 +18,10 @@ if TYPE_CHECKING:
     from pipelines.sources.files import files
     from pipelines.sources.kafka import kafka
     from pipelines.sources.rate import rate
+    from pipelines.specs.expectations import expect
+    from pipelines.specs.secrets import secret
+    from pipelines.specs.sinks import into
+    from pipelines.specs.table_expectations import fresh, references, rows_per_day, unique
 
 __all__ = [
     "Pipeline",
@@ -51,19 +51,19 @@ __all__ = [
 _MODULES = {
     "Pipeline": "pipelines.declare.pipeline",
     **dict.fromkeys(("children", "debezium", "flatten"), "pipelines.declare.cdc"),
-    "expect": "pipelines.declare.expectations",
+    "expect": "pipelines.specs.expectations",
     **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
     "history": "pipelines.sinks.history",
-    "into": "pipelines.sinks.base",
+    "into": "pipelines.specs.sinks",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
     "kafka": "pipelines.sources.kafka",
     "kafka_topic": "pipelines.sinks.kafka_topic",
     "postgres_table": "pipelines.sinks.postgres_table",
     "rate": "pipelines.sources.rate",
-    "secret": "pipelines.declare.secrets",
+    "secret": "pipelines.specs.secrets",
     "table": "pipelines.sources.delta",
-    **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.declare.table_expectations"),
+    **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.table_expectations"),
 }
 
 

@@ -11,17 +11,17 @@ from typing import TypeVar
 
 from backend.format import interval_s
 from backend.stream_model.overrides import AVAILABLE_NOW
-from pipelines.declare.expectations import Expectation
-from pipelines.declare.spec import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
-from pipelines.declare.table_expectations import TableExpectations, TableRule
+from pipelines.declare.dead_letters import dead_letters_of
 from pipelines.sinks.append import append
-from pipelines.sinks.base import Destination, Into, OnwardSink, Sink
-from pipelines.sources.base import Source
 from pipelines.sources.delta import table
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
-from pipelines.spark.dead_letters import dead_letters_of
-from pipelines.spark.tables import Evolution, TableSpec
+from pipelines.specs.expectations import Expectation
+from pipelines.specs.sinks import Destination, Into, OnwardSink, Sink
+from pipelines.specs.sources import Source
+from pipelines.specs.streams import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.table_expectations import TableExpectations, TableRule
+from pipelines.specs.tables import Evolution, TableSpec
 
 _F = TypeVar("_F", bound=Function)
 Sources = Source | Sequence[Source]

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.declare.pipeline import Pipeline
-from pipelines.declare.spec import StreamSpec
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import kafka
+from pipelines.specs.streams import StreamSpec
 
 
 def from_topics(pipeline: Pipeline, servers: str) -> Pipeline:

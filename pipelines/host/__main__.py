@@ -23,7 +23,7 @@ from backend.store.clock import StoreClock
 from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
 from pipelines.declare.check import refuse_problems
-from pipelines.declare.registry import Registry, load_registry
+from pipelines.declare.registry import declarations, load_registry
 from pipelines.host.drain_watch import DrainWatch
 from pipelines.host.job_host import JobHost
 from pipelines.host.listener import ProgressListener, ProgressWriter
@@ -35,6 +35,7 @@ from pipelines.host.table_watch import TableWatch
 from pipelines.host.topic_watch import TopicWatch
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.spark.runtime import Runtime
+from pipelines.specs.registry import Registry
 from pipelines.stop_signals import stop_signals
 
 SHUTDOWN_LIMIT_S = 8.0  # of it all, below the 10 s that `weir up` gives; the next start replays a batch that is cut
@@ -73,9 +74,9 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     clock.look()
     heartbeat = new_heartbeat(clock(), settings.host.tags)
     refuse_problems(registry)
-    declarations = registry.declarations(settings)
+    declared = declarations(registry, settings)
     log.info("host_starting", host_id=heartbeat.host_id, store=store.shown_url, streams=list(registry.names()))
-    declare(store, declarations, clock())
+    declare(store, declared, clock())
     with _beating(store, heartbeat, clock, every_s=beat_every_s(settings)):
         for problem in runtime.open():
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
@@ -94,7 +95,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         settings,
         store,
         runtime,
-        declarations,
+        declared,
         heartbeat,
         clock,
         read_until=drains.read_until,

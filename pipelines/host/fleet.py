@@ -14,7 +14,7 @@ import structlog
 from backend.errors import LakehouseError
 from backend.stream_model.stream import StreamFailure
 from backend.streams.reconcile import Live, Phase
-from pipelines.spark.failures import SparkLostError
+from pipelines.jvm.failures import SparkLostError
 from pipelines.spark.runtime import QueryState, RunningQuery
 
 STARTERS = 4

@@ -28,7 +28,7 @@ from pipelines.host.fleet import utc_now
 from pipelines.host.ownership import CUT_AFTER
 from pipelines.host.rounds import Rounds
 from pipelines.jobs.runner import JobCancelled
-from pipelines.spark.failures import SparkLostError
+from pipelines.jvm.failures import SparkLostError
 
 POLL_S = 0.25  # so that a cancel takes effect within a second
 REPORT_S = 1.0

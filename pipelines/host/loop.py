@@ -8,7 +8,7 @@ import structlog
 from backend.errors import StoreError
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.stream_host import StreamHost
-from pipelines.spark.failures import SparkLostError
+from pipelines.jvm.failures import SparkLostError
 
 TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is started anew
 

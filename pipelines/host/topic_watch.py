@@ -18,12 +18,12 @@ from backend.stream_model.stream import TopicEnds
 from backend.streams.backlog.kafka import places
 from backend.streams.backlog.positions import KafkaPosition, read_positions
 from backend.streams.checkpoint import read_checkpoint
-from pipelines.declare.registry import Registry
 from pipelines.host.rounds import Rounds
+from pipelines.jvm.failures import describe
+from pipelines.jvm.kafka import KafkaClient, Offsets, Place
 from pipelines.sources.kafka import KafkaSource
-from pipelines.sources.kafka_client import KafkaClient, Offsets, Place
 from pipelines.sources.kafka_start import by_topic
-from pipelines.spark.failures import describe
+from pipelines.specs.registry import Registry
 
 EVERY_S = 10.0
 POLL_S = 0.5

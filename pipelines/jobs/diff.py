@@ -25,8 +25,8 @@ from pipelines.jobs.condition import satisfies, why_failed
 from pipelines.jobs.feeds import change_feed, gross_counts, spark_changes
 from pipelines.jobs.prefilter import Prefiltered, SparkLimits, prefilter
 from pipelines.jobs.states import ID, check_types, make_active, signed_rows
-from pipelines.spark.failures import describe
-from pipelines.spark.s3 import spark_uri
+from pipelines.jvm.failures import describe
+from pipelines.jvm.hadoop import spark_uri
 
 _FEEDS = (DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES)
 _BYTES_A_TASK = 64 * 1024**2

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from backend.changes.host_job import DiffWork
 from backend.errors import DiffError
 from pipelines.jobs.states import ID, SIGN, named, open_state
-from pipelines.spark.s3 import spark_uri
-from pipelines.spark.tables import quoted
+from pipelines.jvm.hadoop import spark_uri
+from pipelines.specs.tables import quoted
 
 CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
 _CAME = ("insert", "update_postimage")

@@ -24,16 +24,16 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.requeue.request import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
 from backend.streams.reset.plan import stands_still
-from pipelines.declare.expectations import BROKEN, OnViolation, breaks_any, marked
-from pipelines.declare.registry import Registry
-from pipelines.declare.spec import StreamSpec
+from pipelines.declare.registry import declaration
 from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jobs.states import jvm, make_active, named
-from pipelines.sinks.base import mark
-from pipelines.spark.checkpoint_files import CheckpointFiles
-from pipelines.spark.s3 import spark_uri
-from pipelines.spark.tables import quoted
+from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
+from pipelines.sinks.commits import mark
 from pipelines.spark.writing import write_rows
+from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, marked
+from pipelines.specs.registry import Registry
+from pipelines.specs.streams import StreamSpec
+from pipelines.specs.tables import quoted
 
 ROW, SENT, NOW = "_weir_row", "_weir_sent", "_weir_now"
 _WAS, _IS = "_weir_was", "_weir_is"
@@ -86,7 +86,7 @@ class Requeues:
 
     def _work(self, request: RequeueRequest, session: SparkSession) -> "_Work":
         spec = self._registry.get(request.stream)
-        never = why_never(self._registry.declaration(spec, self._settings))
+        never = why_never(declaration(self._registry, spec, self._settings))
         if never or spec.quarantine is None:
             raise StreamRefusedError(f"no row of {spec.name} can be sent again: {never}")
         work = _Work(spec, self._settings, request, session, spec.quarantine.spark_uri(self._settings))

@@ -19,9 +19,9 @@ from backend.store.store import ControlStore
 from backend.streams.reset.plan import ResetLevel, ResetRequest, stands_still
 from backend.streams.reset.set_aside import CHECKPOINT, NOTE, Note, read_note, set_aside, set_aside_folder
 from backend.streams.reset.starts import START
-from pipelines.declare.registry import Registry
-from pipelines.declare.spec import StreamSpec
-from pipelines.spark.checkpoint_files import CheckpointFiles
+from pipelines.jvm.hadoop import CheckpointFiles
+from pipelines.specs.registry import Registry
+from pipelines.specs.streams import StreamSpec
 
 log = structlog.get_logger()
 

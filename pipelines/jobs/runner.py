@@ -20,14 +20,14 @@ from backend.lake.model import TableRef
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from pipelines.declare.registry import Registry
 from pipelines.jobs.diff import DiffTask, run_diff
 from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.requeue import Requeues
 from pipelines.jobs.reset import Resets
 from pipelines.jobs.states import jvm
-from pipelines.spark.failures import SparkLostError, describe
-from pipelines.spark.s3 import spark_uri
+from pipelines.jvm.failures import SparkLostError, describe
+from pipelines.jvm.hadoop import spark_uri
+from pipelines.specs.registry import Registry
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
 

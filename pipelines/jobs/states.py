@@ -14,8 +14,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from backend.changes.host_job import DiffWork, StateWanted
 from backend.errors import DiffError
-from pipelines.spark.s3 import spark_uri
-from pipelines.spark.tables import quoted
+from pipelines.jvm.hadoop import spark_uri
+from pipelines.specs.tables import quoted
 
 SIGN, ID = "sign", "row_id"
 

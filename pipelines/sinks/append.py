@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from pipelines.sinks.base import OutputMode, Target, append_rows
-from pipelines.spark.tables import TableSpec
+from pipelines.sinks.commits import append_rows
+from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.tables import TableSpec
 
 
 @dataclass(frozen=True, slots=True)

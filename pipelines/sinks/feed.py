@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pipelines.jvm.failures import SpecError
 from pipelines.sinks.upsert import check_columns
-from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import quoted
+from pipelines.specs.tables import quoted
 
 CHANGE, VERSION = "_change_type", "_commit_version"
 FEED = (CHANGE, VERSION, "_commit_timestamp")

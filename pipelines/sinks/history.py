@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from pipelines.sinks.base import OutputMode, Target, unnumbered
+from pipelines.jvm.failures import SpecError
+from pipelines.sinks.commits import unnumbered
 from pipelines.sinks.upsert import (
     check_columns,
     check_deletions,
@@ -22,8 +23,8 @@ from pipelines.sinks.upsert import (
     tombstones_of,
     truncations_of,
 )
-from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import TableSpec, quoted
+from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.tables import TableSpec, quoted
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
 _DELETES, _EMPTY = "_deletes", "_empty"

@@ -13,12 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.declare.secrets import Secret, revealed, secret_problems
-from pipelines.sinks.base import OutputMode, Target
+from pipelines.jvm.failures import OnwardError, SpecError, describe, describe_traceback
+from pipelines.jvm.kafka import KafkaClient
 from pipelines.sinks.feed import CHANGE, DELETED, VERSION, by_version, check_feed, own_columns
-from pipelines.sources.kafka_client import KafkaClient
-from pipelines.spark.failures import OnwardError, SpecError, describe, describe_traceback
-from pipelines.spark.tables import quoted
+from pipelines.specs.secrets import Secret, revealed, secret_problems
+from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.tables import quoted
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _KEY, _VALUE, _POSITION = "_weir_key", "_weir_value", "_weir_position"

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import errors
 
-from pipelines.declare.secrets import Secret
-from pipelines.spark.failures import OnwardError
+from pipelines.jvm.failures import OnwardError
+from pipelines.specs.secrets import Secret
 
 _CONNECT_S = 10
 _STEPS: tuple[tuple[tuple[type[psycopg.Error], ...], str], ...] = (

@@ -23,8 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pipelines.declare.secrets import Secret
-from pipelines.sinks.base import OutputMode, Target
+from pipelines.jvm.failures import OnwardError
 from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns
 from pipelines.sinks.postgres_client import connect, postgres_errors
 from pipelines.sinks.postgres_columns import (
@@ -35,8 +34,9 @@ from pipelines.sinks.postgres_columns import (
     has_unique_index,
     primary_key,
 )
-from pipelines.spark.failures import OnwardError
-from pipelines.spark.tables import quoted
+from pipelines.specs.secrets import Secret
+from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.tables import quoted
 
 BATCHES = "weir_batches"
 _ROWS = sql.Identifier("weir_rows")  # the temporary table of one batch

@@ -12,9 +12,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.sinks.base import OutputMode, Target, unnumbered
-from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import TableSpec, quoted
+from pipelines.jvm.failures import SpecError
+from pipelines.sinks.commits import unnumbered
+from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.tables import TableSpec, quoted
 
 _DELETED = "_deleted"
 _DELETED_AT = "_deleted_at"

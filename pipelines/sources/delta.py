@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from backend.settings import Settings
 from backend.streams.reset.starts import begun
-from pipelines.sources.base import Inputs, option_texts
-from pipelines.spark.s3 import spark_uri
+from pipelines.jvm.hadoop import spark_uri
+from pipelines.specs.sources import Inputs, option_texts
 
 
 class _Read(StrEnum):

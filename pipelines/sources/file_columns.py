@@ -18,9 +18,8 @@ from backend.errors import LakehouseError
 from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.streams.backlog.files import files_of_batch, has_pattern
-from pipelines.sources.base import Inputs
-from pipelines.spark.checkpoint_files import CheckpointFiles
-from pipelines.spark.s3 import spark_uri
+from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
+from pipelines.specs.sources import Inputs
 
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
 

@@ -17,10 +17,10 @@ from pyspark.sql.types import StringType, StructType
 
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
-from pipelines.sources.base import Inputs, option_texts
+from pipelines.jvm.failures import SpecError
 from pipelines.sources.file_columns import BatchFiles, Columns, KeptColumns, NewColumnsError, extended, new_in
-from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import parse_schema, quoted
+from pipelines.specs.sources import Inputs, option_texts
+from pipelines.specs.tables import parse_schema, quoted
 
 Format = Literal["json", "csv", "parquet", "text", "binary"]
 NewColumns = Literal["rescue", "fail", "evolve", "ignore"]

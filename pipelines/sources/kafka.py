@@ -16,13 +16,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
 from backend.settings import Settings
-from pipelines.declare.secrets import Secret, revealed, secret_problems
+from pipelines.jvm.failures import SpecError
+from pipelines.jvm.kafka import Topics
 from pipelines.sources.avro import Avro
-from pipelines.sources.base import Inputs, option_texts
-from pipelines.sources.kafka_client import Topics
 from pipelines.sources.kafka_start import Starting, starting_offsets
-from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import parse_schema
+from pipelines.specs.secrets import Secret, revealed, secret_problems
+from pipelines.specs.sources import Inputs, option_texts
+from pipelines.specs.tables import parse_schema
 
 Ending = datetime | Mapping[str, Mapping[int, int]] | None
 FORMATS = ("bytes", "text", "json", "avro")

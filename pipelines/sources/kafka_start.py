@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from pipelines.sources.base import Inputs
-from pipelines.sources.kafka_client import KafkaClient, Place, Topics
-from pipelines.spark.checkpoint_files import CheckpointFiles
+from pipelines.jvm.hadoop import CheckpointFiles
+from pipelines.jvm.kafka import KafkaClient, Place, Topics
+from pipelines.specs.sources import Inputs
 
 T = TypeVar("T")
 Offsets = Mapping[str, Mapping[int, int]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from backend.settings import Settings
-from pipelines.sources.base import Inputs
+from pipelines.specs.sources import Inputs
 
 
 @dataclass(frozen=True, slots=True)

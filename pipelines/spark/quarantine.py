@@ -5,9 +5,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType, TimestampType
 
 from backend.streams.requeue.request import REASON
-from pipelines.declare.expectations import BROKEN
-from pipelines.sinks.base import append_rows
-from pipelines.spark.failures import SpecError
+from pipelines.jvm.failures import SpecError
+from pipelines.sinks.commits import append_rows
+from pipelines.specs.expectations import BROKEN
 
 
 def quarantine_schema(rows: StructType) -> StructType:

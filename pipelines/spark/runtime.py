@@ -18,19 +18,18 @@ from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, StreamError
 from backend.settings import Settings
-from pipelines.declare.check import Analysis, in_order, table_schemas
-from pipelines.declare.expectations import BROKEN
-from pipelines.declare.registry import Registry
-from pipelines.declare.spec import Problem, StreamKind, StreamSpec
-from pipelines.sinks.base import OnwardSink
-from pipelines.sources.versions import read_versions
+from pipelines.jvm.failures import SparkLostError, StreamStartError, describe, describe_java
+from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing
-from pipelines.spark.checkpoint_files import CheckpointFiles
+from pipelines.spark.analysis import Analysis, in_order, table_schemas
 from pipelines.spark.dead_mans_switch import DeadMansSwitch
-from pipelines.spark.failures import SparkLostError, StreamStartError, describe, describe_java
-from pipelines.spark.s3 import spark_uri
 from pipelines.spark.session import open_session
 from pipelines.spark.tables import create_table, fit_table
+from pipelines.spark.versions import read_versions
+from pipelines.specs.expectations import BROKEN
+from pipelines.specs.registry import Registry
+from pipelines.specs.sinks import OnwardSink
+from pipelines.specs.streams import Problem, StreamKind, StreamSpec
 
 _LOOK_S = 0.05
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})

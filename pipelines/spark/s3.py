@@ -29,11 +29,6 @@ _CREDENTIALS = {
 _ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 
 
-def spark_uri(uri: str) -> str:
-    """The address as Hadoop's file systems spell it."""
-    return f"s3a://{uri.removeprefix(_SCHEME)}" if uri.startswith(_SCHEME) else uri
-
-
 def uses_s3(settings: Settings) -> bool:
     """Whether any address that settings name is one of S3."""
     return bool(_buckets(*settings.roots, *settings.lake.storage_options, *_written(settings)))

@@ -1,70 +1,20 @@
-"""A Delta table as a stream declares it: its making before the first batch, and its growth when rows change shape.
+"""Tables of streams: made before the first batch, and grown when rows change shape.
 
 Rule: a table that exists is altered only as `evolution` allows: columns are added, types are widened, nothing goes.
 """
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from backend.errors import LakehouseError
-from backend.settings import Settings
-from pipelines.spark.failures import SpecError, describe
-from pipelines.spark.s3 import spark_uri
-
-
-class Evolution(StrEnum):
-    FAIL = "fail"  # refuse rows that do not fit, and show the difference
-    ADD = "add columns"
-    WIDEN = "widen types"  # and add columns
+from pipelines.specs.tables import Evolution, TableSpec, quoted
 
 
 class SchemaMismatchError(LakehouseError):
     """A function's rows do not fit the table that its stream writes."""
 
     exit_code = 2
-
-
-@dataclass(frozen=True, slots=True)
-class TableSpec:
-    """A Delta table at `location`, or below `lake.tables_uri`.
-
-    `schema` is DDL text, with comments if wanted; None: what the function returns. `properties`: `delta.*`, and
-    owners as `catalog.*`.
-    """
-
-    name: str
-    layer: str
-    comment: str = ""
-    schema: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    partition_cols: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] = ()
-    evolution: Evolution = Evolution.FAIL
-    location: str | None = None
-
-    def uri(self, settings: Settings) -> str:
-        return self.location or f"{settings.tables_uri}/{self.layer}/{self.name}"
-
-    def spark_uri(self, settings: Settings) -> str:
-        """The same place as Spark is given it."""
-        return spark_uri(self.uri(settings))
-
-    @property
-    def owners(self) -> dict[str, str]:
-        """The properties that say whose it is, for tables beside it."""
-        return {key: value for key, value in self.properties.items() if key.startswith("catalog.")}
-
-    @property
-    def path(self) -> str:
-        """What pages call it: below the lake's root."""
-        return f"{self.layer}/{self.name}"
 
 
 def create_table(session: SparkSession, table: TableSpec, schema: StructType, uri: str) -> None:
@@ -145,19 +95,3 @@ def _column_mapping(schema: StructType) -> dict[str, str]:
     """Delta refuses such names as `sum(amount)` in a table without column mapping."""
     odd = any(set(" ,;{}()\n\t=") & set(each.name) for each in schema)
     return {"delta.columnMapping.mode": "name"} if odd else {}
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark's SQL and `F.col` read it, dots and all."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def parse_schema(session: SparkSession, ddl: str) -> StructType:
-    """DDL text as columns, with their comments; raises `SpecError`."""
-    try:
-        parsed = session.sparkContext._jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)  # type: ignore[union-attr]
-    except Py4JError as exc:
-        raise SpecError(
-            f"schema is not understood: {describe(exc)[1]}", hint="write DDL: id BIGINT, name STRING"
-        ) from exc
-    return StructType.fromJson(json.loads(parsed.json()))

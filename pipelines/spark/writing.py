@@ -11,12 +11,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from pipelines.declare.expectations import BROKEN, OnViolation, breaks_any, names
-from pipelines.declare.spec import StreamKind, StreamSpec
-from pipelines.sinks.base import Target, query_id, stamp
-from pipelines.sources.base import BatchCheck, Inputs
+from pipelines.sinks.commits import query_id, stamp
 from pipelines.spark.quarantine import append_broken
-from pipelines.spark.tables import parse_schema
+from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, names
+from pipelines.specs.sinks import Target
+from pipelines.specs.sources import BatchCheck, Inputs
+from pipelines.specs.streams import StreamKind, StreamSpec
+from pipelines.specs.tables import parse_schema
 
 BatchWriter = Callable[[DataFrame, int], None]
 

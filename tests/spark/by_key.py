@@ -4,8 +4,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from pipelines.sinks.base import Sink, Target, stamp
-from pipelines.spark.tables import TableSpec, create_table
+from pipelines.sinks.commits import stamp
+from pipelines.spark.tables import create_table
+from pipelines.specs.sinks import Sink, Target
+from pipelines.specs.tables import TableSpec
 
 
 def written(sink: Sink, folder: Path, empty: DataFrame, *batches: DataFrame) -> DataFrame:

@@ -20,11 +20,12 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backend.settings import Settings, load_settings
-from pipelines.declare.registry import Registry, load_registry
-from pipelines.declare.spec import StreamSpec
+from pipelines.declare.registry import load_registry
 from pipelines.demo.generator import generate
 from pipelines.demo.ledger import Ledger
 from pipelines.spark.runtime import NO_OVERRIDES, Runtime
+from pipelines.specs.registry import Registry
+from pipelines.specs.streams import StreamSpec
 from tests.processes import wait_until
 
 PATIENCE_S = 240.0

@@ -19,7 +19,8 @@ from backend.stream_model.stream import Progress
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.backlog.trail import Trails
 from pipelines import Pipeline, files, table
-from pipelines.declare.registry import Registry
+from pipelines.declare.registry import declaration
+from pipelines.specs.registry import Registry
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
@@ -48,7 +49,7 @@ class Watched:
 
     def backlog(self, *, after: int | None = None, recent: list[Progress] | None = None) -> Backlog:
         """Now, or as it was when the checkpoint ended with this batch."""
-        declared = self.registry.declaration(self.registry.get(self.name), self.lake.settings)
+        declared = declaration(self.registry, self.registry.get(self.name), self.lake.settings)
         if after is not None:
             declared = replace(declared, checkpoint_location=str(self._cut(Path(declared.checkpoint_location), after)))
         reader = BacklogReader(self.lake.settings, Lake(self.lake.settings))
@@ -208,7 +209,7 @@ def test_a_chain_is_complete_until_the_oldest_file_that_its_last_table_lacks(
         """By the rows of each table: file n holds the number n."""
         registry, now = watched.registry, datetime.now(UTC)
         reader = BacklogReader(watched.lake.settings, Lake(watched.lake.settings))
-        declared = {each.name: registry.declaration(each, watched.lake.settings) for each in chain.streams}
+        declared = {each.name: declaration(registry, each, watched.lake.settings) for each in chain.streams}
         of = {name: reader.trails(each, watched.batches(name), now=now) for name, each in declared.items()}
         trails = Trails(of, {each.sink_uri: (name,) for name, each in declared.items()}, now)
         for name, each in declared.items():

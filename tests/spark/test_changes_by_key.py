@@ -9,10 +9,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.sinks.base import Sink
+from pipelines.jvm.failures import SpecError
 from pipelines.sinks.history import history
 from pipelines.sinks.upsert import update, upsert
-from pipelines.spark.failures import SpecError
+from pipelines.specs.sinks import Sink
 from tests.soak import soak
 from tests.spark import by_key
 

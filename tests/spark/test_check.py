@@ -21,9 +21,11 @@ from pipelines import (
     update,
     upsert,
 )
-from pipelines.declare.check import Analysis, columns_problems
-from pipelines.declare.registry import Registry
-from pipelines.spark.tables import create_table, parse_schema
+from pipelines.declare.check import columns_problems
+from pipelines.spark.analysis import Analysis
+from pipelines.spark.tables import create_table
+from pipelines.specs.registry import Registry
+from pipelines.specs.tables import parse_schema
 from tests import builders
 
 pytestmark = pytest.mark.spark

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.declare.cdc import debezium
-from pipelines.sinks.base import Sink
 from pipelines.sinks.history import history
 from pipelines.sinks.upsert import upsert
+from pipelines.specs.sinks import Sink
 from tests.spark import by_key
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]

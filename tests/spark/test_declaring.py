@@ -30,12 +30,14 @@ from pipelines import (
     unique,
     upsert,
 )
-from pipelines.declare.check import PipelineError, find_problems, in_order, refuse_problems
+from pipelines.declare.check import PipelineError, find_problems, refuse_problems
 from pipelines.declare.pipeline import TriggerError, trigger_s
-from pipelines.declare.registry import Registry, load_registry
-from pipelines.sinks.base import Sink
-from pipelines.spark.failures import SpecError
-from pipelines.spark.tables import Evolution
+from pipelines.declare.registry import declaration, declarations, load_registry
+from pipelines.jvm.failures import SpecError
+from pipelines.spark.analysis import in_order
+from pipelines.specs.registry import Registry
+from pipelines.specs.sinks import Sink
+from pipelines.specs.tables import Evolution
 
 
 def same(rows: DataFrame) -> DataFrame:
@@ -61,7 +63,7 @@ def words() -> Pipeline:
 def test_the_demo_declares_six_streams_that_say_what_they_read_and_write(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path)
     registry = load_registry(settings)
-    said = registry.declaration(registry.get("silver_orders"), settings)
+    said = declaration(registry, registry.get("silver_orders"), settings)
     assert len(registry.names()) == 6
     assert find_problems(registry) == ()
     assert said.source_tables == ("bronze/bronze_orders",)
@@ -74,7 +76,7 @@ def test_the_demo_declares_six_streams_that_say_what_they_read_and_write(tmp_pat
     assert [(each.kind, each.name, each.uri) for each in said.inputs] == [
         ("change feed", "bronze/bronze_orders", str(tmp_path / "lake/bronze/bronze_orders"))
     ]
-    landed = registry.declaration(registry.get("bronze_orders"), settings)
+    landed = declaration(registry, registry.get("bronze_orders"), settings)
     assert [(each.kind, each.name, each.uri) for each in landed.inputs] == [
         ("files", "files in landing/orders", str(tmp_path / "landing/orders"))
     ]
@@ -318,7 +320,7 @@ def test_several_destinations_are_told_as_what_they_are(words: Pipeline, tmp_pat
     registry, settings = registry_of(words), load_settings(home=tmp_path)
     assert find_problems(registry) == ()
     assert [stream.name for stream in in_order(registry)] == ["bronze_lines", "silver_words", "gold_report"]
-    said = registry.declaration(registry.get("silver_words"), settings)
+    said = declaration(registry, registry.get("silver_words"), settings)
     assert said.side_tables == ("gold/gold_words", "gold/gold_words_tombstones")
     own = Output("silver/silver_words", str(tmp_path / "lake/silver/silver_words"), "append")
     assert said.outputs == (own, Output("gold/gold_words", str(tmp_path / "lake/gold/gold_words"), "upsert"))
@@ -328,7 +330,7 @@ def test_several_destinations_are_in_the_graph_and_in_the_preview_of_a_reset(wor
     newest = into("gold_words", upsert(keys=["word"], sequence="at"))
     words.streaming_table("silver_words", source=table("bronze_lines"), also=[newest])(same)
     words.streaming_table("gold_report", source=table("gold_words"))(same)
-    declared = registry_of(words).declarations(load_settings(home=tmp_path))
+    declared = declarations(registry_of(words), load_settings(home=tmp_path))
     statuses = [StreamStatus(each, None, None, StreamState.STOPPED, None, Verdict.STOPPED, "") for each in declared]
     graph = build_graph(statuses, {}, now=datetime.now(UTC))
     assert lineage(graph, ["gold/gold_words"]) == Lineage(("silver_words",), ("gold_report",))

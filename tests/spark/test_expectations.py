@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, complete, expect, table
-from pipelines.declare.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge
+from pipelines.specs.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge
 from tests.spark.lakes import open_lake
 
 pytestmark = pytest.mark.spark

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, files
-from pipelines.declare.check import Analysis
-from pipelines.declare.registry import Registry
 from pipelines.sources.files import FileSource
+from pipelines.spark.analysis import Analysis
+from pipelines.specs.registry import Registry
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 
 pytestmark = pytest.mark.spark

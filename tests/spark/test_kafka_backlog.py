@@ -18,10 +18,11 @@ from backend.stream_model.stream import TopicEnds
 from backend.streams.backlog.lags import batch_end, lags
 from backend.streams.backlog.reader import BacklogReader
 from pipelines import Pipeline, kafka
-from pipelines.declare.registry import Registry
+from pipelines.declare.registry import declaration
 from pipelines.host.fleet import utc_now
 from pipelines.host.topic_watch import TopicWatch
 from pipelines.sources.kafka import KafkaSource
+from pipelines.specs.registry import Registry
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
 from tests.spark.lakes import DemoLake, open_lake
@@ -51,7 +52,7 @@ class Shop:
         return found
 
     def backlog(self, *heard: TopicEnds) -> Backlog:
-        declared = self.registry.declaration(self.registry.get(NAME), self.settings)
+        declared = declaration(self.registry, self.registry.get(NAME), self.settings)
         reader = BacklogReader(self.settings, Lake(self.settings))
         return reader.read(declared, [], heard or [self.heard()], now=datetime.now(UTC))
 

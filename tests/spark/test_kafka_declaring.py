@@ -11,8 +11,9 @@ from backend.errors import SettingsError
 from backend.settings import load_settings
 from pipelines import Pipeline, kafka, secret
 from pipelines.declare.check import find_problems
-from pipelines.declare.registry import Registry
+from pipelines.declare.registry import declaration
 from pipelines.sources.kafka import KafkaSource
+from pipelines.specs.registry import Registry
 
 BROKER = "broker:9092"
 ID = "id BIGINT"
@@ -86,7 +87,7 @@ def test_dead_letters_lie_beside_what_they_belong_to(tmp_path: Path) -> None:
     source = kafka(BROKER, "orders", format="json", schema=ID, failOnDataLoss=False, options=password)
     registry = registry_of(source, layer="raw", owner="sales", reset_allowed=False, trigger="5 seconds")
     letters = registry.get("bronze_orders_dead_letters")
-    said = registry.declaration(letters, load_settings(home=tmp_path))
+    said = declaration(registry, letters, load_settings(home=tmp_path))
     assert (said.sink_table, said.layer, said.pipeline) == ("raw/bronze_orders_dead_letters", "raw", "shop")
     assert (said.source, said.reset_allowed, said.trigger_interval_ms) == ("orders at broker:9092", False, 5_000)
     told = {"failOnDataLoss": "false"}

@@ -15,8 +15,9 @@ from pyspark.sql import Row, SparkSession
 from backend.errors import LakehouseError
 from backend.settings import load_settings
 from pipelines import Pipeline, kafka, secret
+from pipelines.declare.registry import declarations
+from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
-from pipelines.spark.failures import StreamStartError
 from tests.kafka_broker import PASSWORD, USER, KafkaBroker
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 
@@ -223,7 +224,7 @@ def test_a_secret_opens_the_broker_and_is_shown_nowhere(
     with pytest.raises(StreamStartError) as wrong:
         lake.runtime.start("bronze_wrong")
     registry = lake.runtime._registry
-    shown = f"{refused.value} {wrong.value} {registry.streams} {registry.declarations(lake.settings)}"
+    shown = f"{refused.value} {wrong.value} {registry.streams} {declarations(registry, lake.settings)}"
     logs = "".join(path.read_text(errors="replace") for path in spark_logs(lake.runtime.session))
     checkpoint = "".join(
         path.read_text(errors="replace") for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()

@@ -7,9 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, kafka_topic, postgres_table, secret, table
-from pipelines.declare.check import Analysis, find_problems
-from pipelines.declare.registry import Registry
-from pipelines.sinks.base import OnwardSink
+from pipelines.declare.check import find_problems
+from pipelines.declare.registry import declaration
+from pipelines.spark.analysis import Analysis
+from pipelines.specs.registry import Registry
+from pipelines.specs.sinks import OnwardSink
 
 DB = "postgresql://weir@db:5432/shop"
 FEED = "id BIGINT, name STRING, _change_type STRING, _commit_version BIGINT"
@@ -52,7 +54,7 @@ def test_what_cannot_work_is_told_before_anything_starts(sink: OnwardSink, compl
     (found,) = find_problems(registry)
     assert complaint in str(found)
     assert str(found).startswith(f"{__file__}:{same.__code__.co_firstlineno}: onward_orders: ")
-    said = registry.declaration(registry.get("onward_orders"), load_settings(home=tmp_path))
+    said = declaration(registry, registry.get("onward_orders"), load_settings(home=tmp_path))
     assert "hunter2" not in str(found) + repr(registry.streams) + repr(said)
 
 
@@ -63,7 +65,7 @@ def test_it_has_no_table_and_says_where_it_writes(tmp_path: Path) -> None:
         registry = registry_of(sink, owner="web")
         assert find_problems(registry) == ()
         assert registry.tables() == {}
-        said = registry.declaration(registry.get("onward_orders"), load_settings(home=tmp_path))
+        said = declaration(registry, registry.get("onward_orders"), load_settings(home=tmp_path))
         assert (said.sink_table, said.sink_uri, said.side_tables) == ("", "", ())
         shown.append(said.writes_to)
     assert shown == ["Kafka topic orders_out at broker:9092", "PostgreSQL table public.orders at db:5432/shop"]

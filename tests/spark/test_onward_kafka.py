@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, expect, kafka_topic, table
+from pipelines.jvm.failures import OnwardError
 from pipelines.sinks.kafka_topic import KafkaTopicSink
-from pipelines.spark.failures import OnwardError
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, postgres_table, table
-from pipelines.spark.failures import OnwardError
+from pipelines.jvm.failures import OnwardError
 from tests.postgres import POSTGRES, empty_postgres_url
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 from tests.spark.onward import Orders

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from backend.settings import load_settings
 from backend.streams.checkpoint import pinned_by
 from pipelines import Pipeline, files, table
-from pipelines.declare.registry import Registry
+from pipelines.declare.registry import declarations
+from pipelines.specs.registry import Registry
 from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 
@@ -68,7 +69,7 @@ def test_settings_of_spark_come_and_go_and_a_checkpoint_keeps_its_own(lake: Demo
     conf = {"spark.sql.shuffle.partitions": "5", "spark.sql.files.maxRecordsPerFile": "1"}
     lake.process("silver_orders", overrides=conf)
     assert len(lake.runtime.session.read.format("delta").load(lake.uri("silver/silver_orders")).inputFiles()) == 4
-    declared = Registry(lake.runtime._registry.streams).declarations(lake.settings)
+    declared = declarations(Registry(lake.runtime._registry.streams), lake.settings)
     (silver,) = (each for each in declared if each.name == "silver_orders")
     assert silver.spark_conf == {"spark.sql.shuffle.partitions": "3"}
     assert pinned_by(lake.settings, silver)["spark.sql.shuffle.partitions"] == "5"

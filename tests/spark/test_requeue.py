@@ -19,11 +19,12 @@ from backend.stream_model.stream import Observed, StreamState
 from backend.streams.requeue.answer import load_answer, load_request
 from backend.streams.requeue.request import RequeueAnswer, RequeueRequest
 from pipelines import Pipeline, append, complete, expect, history, table, update, upsert
-from pipelines.declare.expectations import Expectation
-from pipelines.declare.registry import Registry
-from pipelines.declare.spec import StreamSpec
+from pipelines.declare.registry import declarations
 from pipelines.jobs.runner import Acts, SparkJobs
-from pipelines.sinks.base import Into, Sink
+from pipelines.specs.expectations import Expectation
+from pipelines.specs.registry import Registry
+from pipelines.specs.sinks import Into, Sink
+from pipelines.specs.streams import StreamSpec
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -102,7 +103,7 @@ class Shop:
     def declared(self, spec: StreamSpec) -> None:
         registry = Registry([spec])
         self.acts = Acts.of(self.settings, self.store, registry)
-        (self.declaration,) = registry.declarations(self.settings)
+        (self.declaration,) = declarations(registry, self.settings)
         self.spec = spec
 
     def add(self, orders: list[Order]) -> None:

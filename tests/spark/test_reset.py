@@ -23,8 +23,9 @@ from backend.streams.reset.set_aside import set_aside
 from backend.streams.reset.starts import begun_at, parse_starts
 from backend.streams.verdict import StreamStatus, Verdict
 from pipelines import Pipeline, append, into, table, upsert
-from pipelines.declare.registry import Registry
+from pipelines.declare.registry import declarations
 from pipelines.jobs.reset import Resets
+from pipelines.specs.registry import Registry
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
@@ -49,7 +50,7 @@ class Shop:
         self.store = ControlStore.open(self.settings)
         self.registry = Registry(numbers.streams)
         self.lake: DemoLake = open_lake(self.settings, *numbers.streams)
-        self.store.declare(self.registry.declarations(self.settings), now=datetime.now(UTC))
+        self.store.declare(declarations(self.registry, self.settings), now=datetime.now(UTC))
         self.see(StreamState.STOPPED)
         self.resets = Resets(self.settings, self.store, self.registry)
 
@@ -64,7 +65,7 @@ class Shop:
         self.store.release(lease)
 
     def ask(self, level: ResetLevel, job_id: str, *wheres: str) -> Job:
-        (declared,) = self.registry.declarations(self.settings)
+        (declared,) = declarations(self.registry, self.settings)
         self.starts = parse_starts(Lake(self.settings), declared, wheres) if wheres else {}
         request = ResetRequest(NAME, level, self.starts).text()
         job = Job(
@@ -79,7 +80,7 @@ class Shop:
 
     def again(self) -> int | None:
         """The rows of the preview."""
-        (declared,) = self.registry.declarations(self.settings)
+        (declared,) = declarations(self.registry, self.settings)
         reader = BacklogReader(self.settings, Lake(self.settings))
         return reader.from_start(begun_at(declared, self.starts), now=datetime.now(UTC)).rows
 
@@ -139,7 +140,7 @@ def test_a_table_that_only_grows_is_refused_before_anything_moves(shop: Callable
     with pytest.raises(StreamRefusedError, match="silver/silver_numbers is append-only"):
         numbers.ask(ResetLevel.FULL, "job-1")
     assert numbers.checkpoint.exists() and numbers.ids() == list(range(10))
-    (declared,) = numbers.registry.declarations(numbers.settings)
+    (declared,) = declarations(numbers.registry, numbers.settings)
     statuses = [StreamStatus(declared, None, None, StreamState.STOPPED, None, Verdict.STOPPED, "")]
     found = load_preview(
         numbers.settings, Lake(numbers.settings), numbers.store, statuses,

@@ -15,14 +15,14 @@ from pyspark.sql.types import StructType
 from backend.errors import StreamNotFoundError
 from backend.settings import load_settings
 from backend.store.clock import elapsed
-from pipelines.declare.spec import StreamSpec
+from pipelines.jvm.failures import StreamStartError
 from pipelines.sinks.append import append
-from pipelines.sinks.base import Target
 from pipelines.sources.files import files
 from pipelines.sources.rate import rate
-from pipelines.spark.failures import StreamStartError
 from pipelines.spark.runtime import NOT_RENEWED, QueryFailure, QueryState
-from pipelines.spark.tables import TableSpec
+from pipelines.specs.sinks import Target
+from pipelines.specs.streams import StreamSpec
+from pipelines.specs.tables import TableSpec
 from tests.processes import wait_until
 from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
 

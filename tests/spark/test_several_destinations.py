@@ -9,9 +9,9 @@ from backend.errors import StreamRefusedError
 from backend.settings import load_settings
 from backend.streams.reset.plan import ResetLevel
 from pipelines import Pipeline, append, into, rate, upsert
-from pipelines.declare.check import Analysis
-from pipelines.declare.registry import Registry
-from pipelines.sinks.base import Sink, Target
+from pipelines.spark.analysis import Analysis
+from pipelines.specs.registry import Registry
+from pipelines.specs.sinks import Sink, Target
 from tests.spark.lakes import PATIENCE_S
 from tests.spark.test_requeue import FIRST, HISTORY, LATER, NAME, UPSERT, Order, Shop, as_history, as_upserted, repaired
 from tests.spark.test_reset import Shop as Numbers

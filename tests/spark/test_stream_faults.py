@@ -36,7 +36,7 @@ from backend.streams import faults
 from backend.streams.faults import Fault, recognise
 from backend.streams.preflight.model import Check, Outcome
 from backend.streams.preflight.reading import preflight
-from pipelines.spark.failures import describe, describe_java
+from pipelines.jvm.failures import describe, describe_java
 from tests.builders import write
 from tests.processes import wait_until
 from tests.ui.opened import forget_caches, open_page, words

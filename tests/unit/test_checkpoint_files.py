@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.spark.checkpoint_files import CheckpointFiles
+from pipelines.jvm.hadoop import CheckpointFiles
 
 
 @pytest.fixture

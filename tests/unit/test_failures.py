@@ -1,6 +1,6 @@
 """Which error a person is told of, out of a traceback inside a Java message. No JVM."""
 
-from pipelines.spark.failures import describe, describe_traceback
+from pipelines.jvm.failures import describe, describe_traceback
 
 UDF = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "worker.py", line 1, in main

@@ -23,7 +23,7 @@ from pipelines.host.loop import Loop
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import RAN_OUT
 from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
-from pipelines.spark.failures import SparkLostError, StreamStartError
+from pipelines.jvm.failures import SparkLostError, StreamStartError
 from pipelines.spark.runtime import QueryFailure, QueryState, RunningQuery
 from tests.processes import wait_until
 from tests.unit.test_listener import event

@@ -27,7 +27,7 @@ class TableVersions(DataSource):
     def schema(self) -> str:
         return "uri STRING, version BIGINT"
 
-    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: ARG002 (PySpark calls it so)
         return _Reader(json.loads(self.options["uris"]))
 
 
@@ -47,7 +47,7 @@ class _Reader(SimpleDataSourceStreamReader):
         present = {uri: self._lake.latest_version(TableRef(uri, uri, uri)) for uri in self._uris}
         return iter(() if present == start else present.items()), present
 
-    def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[tuple[str, int]]:
+    def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[tuple[str, int]]:  # noqa: ARG002
         return iter(end.items())
 
 

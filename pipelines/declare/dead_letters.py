@@ -9,10 +9,10 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from pipelines.declare.spec import StreamSpec
 from pipelines.sinks.append import append
 from pipelines.sources.kafka import KafkaSource
-from pipelines.spark.tables import TableSpec
+from pipelines.specs.streams import StreamSpec
+from pipelines.specs.tables import TableSpec
 
 
 def dead_letters_of(stream: StreamSpec) -> StreamSpec | None:

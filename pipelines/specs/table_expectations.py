@@ -11,8 +11,8 @@ from backend.expectations.model import Kind, TableExpectation
 from backend.format import interval_s
 from backend.lake.storage.paths import normal_uri
 from backend.settings import Settings
-from pipelines.declare.spec import Place, Problem
-from pipelines.spark.tables import TableSpec
+from pipelines.specs.streams import Place, Problem
+from pipelines.specs.tables import TableSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,13 @@ from pyspark.sql import SparkSession
 
 from backend.lake.storage.paths import is_remote
 
+_S3 = "s3://"  # what people write; Hadoop's file system is called s3a
+
+
+def spark_uri(uri: str) -> str:
+    """The address as Hadoop's file systems spell it."""
+    return f"s3a://{uri.removeprefix(_S3)}" if uri.startswith(_S3) else uri
+
 
 class CheckpointFiles:
     """Files by path or URI. `session` is asked for remote ones alone."""

@@ -11,7 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from pipelines.spark.failures import SpecError
+from pipelines.jvm.failures import SpecError
 
 Topics = str | Sequence[str] | re.Pattern[str]
 Place = tuple[str, int]  # topic and partition

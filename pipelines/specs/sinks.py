@@ -1,22 +1,15 @@
-"""What every sink can do, and how a batch that is replayed changes nothing.
+"""What every sink can do, and the destinations that a stream writes to."""
 
-Rule: a sink that writes in foreachBatch stamps each commit with `txnAppId` and `txnVersion`, so Delta skips a replayed
-batch. `userMetadata` names stream, batch and run. Delta's own sink needs no stamp.
-"""
-
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from pipelines.spark.tables import TableSpec, quoted
+from pipelines.specs.tables import TableSpec
 
 OutputMode = Literal["append", "update", "complete"]
-_WRITER, _NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,50 +116,3 @@ def into(name: str, sink: Sink, *, where: str = "", **about_table: object) -> In
     About the table as for the stream's own: `layer`, `comment`, `table_properties`, `owner`, `partition_cols`, ….
     """
     return Into(name, sink, where, about_table)
-
-
-def query_id(session: SparkSession) -> str:
-    """The id of the query that runs this batch."""
-    return str(session.sparkContext.getLocalProperty("sql.streaming.queryId"))
-
-
-def stamp(session: SparkSession, stream: str, batch_id: int) -> None:
-    """Mark what this session commits from now on. Every query has a clone of the session, so streams do not mix.
-
-    The query's id is part of `txnAppId`. After a reset to an empty checkpoint, batches count from 0 again, and Delta
-    would skip them as already written.
-    """
-    query, run_id = query_id(session), session.sparkContext.getLocalProperty("spark.jobGroup.id")
-    said = {"stream": stream, "batch_id": batch_id, "query_id": query, "run_id": run_id}
-    mark(session, f"{stream}:{query}", batch_id, said)
-
-
-def mark(session: SparkSession, writer: str, number: int, said: Mapping[str, object]) -> None:
-    """Delta passes over what this writer committed already under this number, table by table."""
-    session.conf.set(_WRITER, writer)
-    session.conf.set(_NUMBER, str(number))
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(said))
-
-
-@contextmanager
-def unnumbered(session: SparkSession) -> Iterator[None]:
-    """For what goes before a batch's one numbered commit to a table: Delta would pass over that commit as a repeat.
-
-    What is done meanwhile must change nothing when it is done again.
-    """
-    marks = {key: session.conf.get(key, None) for key in (_WRITER, _NUMBER)}
-    for key in marks:
-        session.conf.unset(key)
-    try:
-        yield
-    finally:
-        for key, value in marks.items():
-            if value is not None:
-                session.conf.set(key, value)
-
-
-def append_rows(rows: DataFrame, uri: str) -> None:
-    """Append the columns that the table has; those that the rows lack are null."""
-    theirs = {name.lower() for name in rows.columns}
-    names = [name for name in rows.sparkSession.read.format("delta").load(uri).columns if name.lower() in theirs]
-    rows.select(*map(quoted, names)).write.format("delta").mode("append").save(uri)

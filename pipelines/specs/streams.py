@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from backend.format import interval_s
 from backend.settings import Settings
 from backend.stream_model.overrides import TRIGGER, spark_conf_of
-from pipelines.declare.expectations import Expectation, OnViolation, judge, names
-from pipelines.sinks.base import Destination, OnwardSink, Sink, Target
-from pipelines.sources.base import Inputs, Source
-from pipelines.spark.tables import TableSpec
+from pipelines.specs.expectations import Expectation, OnViolation, judge, names
+from pipelines.specs.sinks import Destination, OnwardSink, Sink, Target
+from pipelines.specs.sources import Inputs, Source
+from pipelines.specs.tables import TableSpec
 
 Function = Callable[..., DataFrame]
 

@@ -1,0 +1,114 @@
+"""What the declared functions return, found without reading a row.
+
+Rule: `Analysis` plans every function on rows that never come, so it reads and writes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from backend.errors import LakehouseError
+from backend.settings import Settings
+from pipelines.jvm.failures import SpecError, describe
+from pipelines.spark.quarantine import quarantine_schema
+from pipelines.spark.tables import differences
+from pipelines.specs.expectations import BROKEN
+from pipelines.specs.registry import Registry
+from pipelines.specs.sinks import OnwardSink
+from pipelines.specs.streams import Problem, StreamKind, StreamSpec
+from pipelines.specs.tables import Evolution, TableSpec, parse_schema
+
+
+def in_order(registry: Registry) -> tuple[StreamSpec, ...]:
+    """Streams after those whose tables they read; raises `CycleError`."""
+    writers = {table.name: stream.name for stream in registry.streams for table in stream.writes}
+    read = {stream.name: registry.through_views(stream.reads) for stream in registry.streams}
+    graph = {name: {writers[table] for table in tables if table in writers} for name, tables in read.items()}
+    return tuple(registry.get(name) for name in TopologicalSorter(graph).static_order())
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What each function returns, found without reading a row.
+
+    `schemas`: columns of each table that a stream writes, by name. `problems`: why a function or its table cannot
+    work. A stream that reads a table without known columns is left out: its input's problem is told already.
+    """
+
+    registry: Registry
+    session: SparkSession
+    settings: Settings
+    schemas: dict[str, StructType] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def run(self) -> "Analysis":
+        for stream in in_order(self.registry):
+            declared = self.registry.tables()
+            inputs = self.registry.through_views(stream.reads)
+            if all(name in self.schemas for name in inputs if name in declared):
+                self._analyse(stream)
+        return self
+
+    def _analyse(self, stream: StreamSpec) -> None:
+        inputs = replace(self.registry.inputs(self.session, self.settings, stream.name), schemas=self.schemas)
+        if stream.kind is StreamKind.MATERIALIZED_VIEW:
+            inputs = replace(inputs, versions={})
+        try:
+            rows = stream.rows(inputs).schema
+            for table, schema in table_schemas(self.session, stream, rows):
+                self._keep(stream, table, schema)
+        except LakehouseError as exc:
+            self.problems.append(Problem(stream.declared_at, stream.name, exc.message, exc.hint))
+        except Exception as exc:  # noqa: BLE001 (job boundary: the function is a user's)
+            self.problems.append(Problem(stream.declared_at, stream.name, ": ".join(describe(exc))))
+
+    def _keep(self, stream: StreamSpec, table: TableSpec, schema: StructType) -> None:
+        uri = table.spark_uri(self.settings)
+        if stream.kind is StreamKind.MATERIALIZED_VIEW or not DeltaTable.isDeltaTable(self.session, uri):
+            self.schemas[table.name] = schema
+            return
+        present = self.session.read.format("delta").load(uri).schema
+        new = [each for each in schema if each.name not in present.names and table.evolution is not Evolution.FAIL]
+        self.schemas[table.name] = StructType([*present, *new])
+        if refused := differences(present, schema, table.evolution):
+            hint = "allow it by evolution='add columns' or 'widen types', or write another table"
+            self.problems.append(
+                Problem(stream.declared_at, stream.name, f"rows do not fit {table.name}: {'; '.join(refused)}", hint)
+            )
+
+
+def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -> list[tuple[TableSpec, StructType]]:
+    """Each table that the stream writes with its columns, for judged rows of this schema; raises `SpecError`."""
+    derived = zip(stream.writes, _derived(session, stream, rows), strict=True)
+    return [(table, _declared(session, table, schema)) for table, schema in derived]
+
+
+def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Iterator[StructType]:
+    plain = StructType([each for each in rows if each.name != BROKEN])
+    if isinstance(stream.sink, OnwardSink):
+        stream.sink.judge(session.createDataFrame([], plain))
+    for each in stream.destinations:
+        if each.where:  # planned, so that what it does not find is told
+            session.createDataFrame([], plain).where(each.where)
+        yield each.sink.table_schema(plain)
+        for _ in each.sink.beside(each.table):
+            yield each.sink.beside_schema(plain)
+    if stream.quarantine:
+        yield quarantine_schema(plain)
+
+
+def _declared(session: SparkSession, table: TableSpec, rows: StructType) -> StructType:
+    """The columns that a table declares, all of which the rows must have."""
+    if table.schema is None:
+        return rows
+    declared = parse_schema(session, table.schema)
+    if missing := [name for name in declared.names if name not in rows.names]:
+        raise SpecError(
+            f"schema of {table.name} has {', '.join(missing)}, which the function does not return",
+            hint=f"it returns {', '.join(rows.names)}",
+        )
+    return declared

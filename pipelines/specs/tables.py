@@ -1,0 +1,75 @@
+"""A Delta table as a stream declares it, and how names and types of its columns are written.
+
+Rule: `evolution` says how far a table that exists may be altered: nothing of it ever goes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from backend.settings import Settings
+from pipelines.jvm.failures import SpecError, describe
+from pipelines.jvm.hadoop import spark_uri
+
+
+class Evolution(StrEnum):
+    FAIL = "fail"  # refuse rows that do not fit, and show the difference
+    ADD = "add columns"
+    WIDEN = "widen types"  # and add columns
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A Delta table at `location`, or below `lake.tables_uri`.
+
+    `schema` is DDL text, with comments if wanted; None: what the function returns. `properties`: `delta.*`, and
+    owners as `catalog.*`.
+    """
+
+    name: str
+    layer: str
+    comment: str = ""
+    schema: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    partition_cols: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    evolution: Evolution = Evolution.FAIL
+    location: str | None = None
+
+    def uri(self, settings: Settings) -> str:
+        return self.location or f"{settings.tables_uri}/{self.layer}/{self.name}"
+
+    def spark_uri(self, settings: Settings) -> str:
+        """The same place as Spark is given it."""
+        return spark_uri(self.uri(settings))
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The properties that say whose it is, for tables beside it."""
+        return {key: value for key, value in self.properties.items() if key.startswith("catalog.")}
+
+    @property
+    def path(self) -> str:
+        """What pages call it: below the lake's root."""
+        return f"{self.layer}/{self.name}"
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's SQL and `F.col` read it, dots and all."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def parse_schema(session: SparkSession, ddl: str) -> StructType:
+    """DDL text as columns, with their comments; raises `SpecError`."""
+    try:
+        parsed = session.sparkContext._jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)  # type: ignore[union-attr]
+    except Py4JError as exc:
+        raise SpecError(
+            f"schema is not understood: {describe(exc)[1]}", hint="write DDL: id BIGINT, name STRING"
+        ) from exc
+    return StructType.fromJson(json.loads(parsed.json()))
