@@ -52,46 +52,48 @@ PARTITIONS = lists.Look(
 def counted(opened: OpenTable) -> FileDistribution:
     """The distribution of the version, exact; while it is counted the page shows what the checksum says."""
     snapshot = opened.snapshot
-    said = context.lake().checksum(opened.ref, snapshot.version)
-    if said is None or said.buckets is None:
+    checksum_of_version = context.lake().checksum(opened.ref, snapshot.version)
+    if checksum_of_version is None or checksum_of_version.buckets is None:
         return cache.distribution(snapshot)
     key = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version)
     slot = st.empty()
-    if said.num_files >= MANY_FILES and st.session_state.get(_COUNTED) != key:
+    if checksum_of_version.num_files >= MANY_FILES and st.session_state.get(_COUNTED) != key:
         with slot.container(key="files_preview"):
-            _preview(said, opened)
-    found = cache.distribution(snapshot)
+            _preview(checksum_of_version, opened)
+    distribution = cache.distribution(snapshot)
     slot.empty()
     st.session_state[_COUNTED] = key
-    words = checksum.disagreement(said, found, snapshot.version)
+    words = checksum.disagreement(checksum_of_version, distribution, snapshot.version)
     if words:
         st.warning(markdown_safe(words), icon=":material/warning:")
-    return found
+    return distribution
 
 
-def _preview(said: Checksum, opened: OpenTable) -> None:
-    found = checksum.as_distribution(said, opened.snapshot, context.settings().health)
-    figures.key_figures(view.key_figures(found)[:2], key="preview_figures", columns=5)
-    figure = view.distribution_figure(found, mode=context.mode(), title=checksum.preview_title(said))
+def _preview(checksum_of_version: Checksum, opened: OpenTable) -> None:
+    distribution = checksum.as_distribution(checksum_of_version, opened.snapshot, context.settings().health)
+    figures.key_figures(view.key_figures(distribution)[:2], key="preview_figures", columns=5)
+    figure = view.distribution_figure(
+        distribution, mode=context.mode(), title=checksum.preview_title(checksum_of_version)
+    )
     figures.chart(figure, key="preview_chart")
     source = checksum.source_sentence(opened.snapshot.version)
     st.caption(f"{source} Partitions and small files come with the count of the log …")
 
 
-def key_figures(found: FileDistribution) -> None:
+def key_figures(distribution: FileDistribution) -> None:
     """Files, size, median file, small files and the target they are judged by."""
-    figures.key_figures(view.key_figures(found), key="files_figures")
+    figures.key_figures(view.key_figures(distribution), key="files_figures")
 
 
 def nothing(opened: OpenTable) -> None:
     """A version without data files."""
-    said = f"**v{opened.snapshot.version} has no data files.** It was emptied, or nothing was written yet."
-    st.info(said, icon=":material/folder_off:")
+    message = f"**v{opened.snapshot.version} has no data files.** It was emptied, or nothing was written yet."
+    st.info(message, icon=":material/folder_off:")
 
 
-def explore(opened: OpenTable, found: FileDistribution) -> None:
+def explore(opened: OpenTable, distribution: FileDistribution) -> None:
     """The distribution, and the view below it that the URL names."""
-    bucket = chart(found, context.settings().health)
+    bucket = chart(distribution, context.settings().health)
     view = st.segmented_control(
         "Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params", on_change=_on_view
     )
@@ -100,19 +102,19 @@ def explore(opened: OpenTable, found: FileDistribution) -> None:
     elif view == "Clustering":
         clustering(opened)
     elif view == "Deleted rows":
-        vectors(opened.snapshot, found)
+        vectors(opened.snapshot, distribution)
     elif bucket:
         of_bucket(opened.snapshot, bucket, order=view.lower())
     else:
         extremes(opened.snapshot, order=view.lower())
 
 
-def chart(found: FileDistribution, health: HealthSettings) -> Bucket | None:
+def chart(distribution: FileDistribution, health: HealthSettings) -> Bucket | None:
     """The distribution with its rule; returns the bucket that was clicked."""
-    bucket = view.find_bucket(found.buckets, state.whole(state.BUCKET))
-    figure = view.distribution_figure(found, mode=context.mode(), selected=bucket.from_bytes if bucket else None)
+    bucket = view.find_bucket(distribution.buckets, state.whole(state.BUCKET))
+    figure = view.distribution_figure(distribution, mode=context.mode(), selected=bucket.from_bytes if bucket else None)
     figures.chart(figure, key=_CHART, on_select=_on_chart)
-    rule = view.rule_sentence(found, ratio=health.small_file_ratio, min_files=health.min_files)
+    rule = view.rule_sentence(distribution, ratio=health.small_file_ratio, min_files=health.min_files)
     st.caption(f"{rule} Click a bar for its files.")
     return bucket
 
@@ -150,25 +152,25 @@ def extremes(snapshot: Snapshot, *, order: str) -> None:
     file_list.show(snapshot, FileChoice(order=order), ORDERS[order])
 
 
-def partitions(snapshot: Snapshot, found: FileDistribution) -> None:
+def partitions(snapshot: Snapshot, distribution: FileDistribution) -> None:
     """Totals per partition, searched and sorted; a click lists the files of one."""
-    st.caption(view.partitions_sentence(found))
+    st.caption(view.partitions_sentence(distribution))
     chosen = state.text(state.PARTITION)
     if chosen is not None:
         _of_partition(snapshot, chosen)
         return
-    if len(found.partitions) > 1:
+    if len(distribution.partitions) > 1:
         with st.container(horizontal=True, key="partition_tools"):
             text = st.text_input("Search", key=state.FIND, bind="query-params", on_change=_first_page)
             by = st.selectbox("Sort by", list(view.SORTS), key=state.SORT, bind="query-params", on_change=_first_page)
     else:
         text, by = "", next(iter(view.SORTS))
-    ordered = view.ordered_partitions(found, text or "", by)
+    ordered = view.ordered_partitions(distribution, text or "", by)
     begin = min(file_list.start(), max(0, len(ordered) - 1) // file_list.PER_PAGE * file_list.PER_PAGE)
     part = ordered[begin : begin + file_list.PER_PAGE]
     file_list.pager(len(ordered), begin, f"{view.shown_range(begin, len(part), len(ordered), 'partition')}.")
-    names = [each.partition for each in part]
-    frame = view.partitions_frame(part, with_vectors=bool(found.vectors.files))
+    names = [row.partition for row in part]
+    frame = view.partitions_frame(part, with_vectors=bool(distribution.vectors.files))
     opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
     if opened:
         state.put({state.PARTITION: opened, state.FILES_PAGE: None})
@@ -187,10 +189,10 @@ def _first_page() -> None:
     state.put({state.FILES_PAGE: None})
 
 
-def vectors(snapshot: Snapshot, found: FileDistribution) -> None:
+def vectors(snapshot: Snapshot, distribution: FileDistribution) -> None:
     """What deletion vectors cost a reader, and which files OPTIMIZE would rewrite."""
-    st.markdown(markdown_safe(view.vectors_sentence(found)))
-    if found.vectors.files:
+    st.markdown(markdown_safe(view.vectors_sentence(distribution)))
+    if distribution.vectors.files:
         extremes(snapshot, order="deleted")
 
 
@@ -204,10 +206,10 @@ def clustering(opened: OpenTable) -> None:
         st.caption("No column of this table can have statistics.")
         return
     column = st.selectbox("Column", columns, key=state.OVERLAP_COLUMN, bind="query-params")
-    found = _overlap(snapshot, column)
-    st.markdown(markdown_safe(view.overlap_sentence(found, is_chosen_by_table=column in preferred)))
-    if found.profile:
-        figures.chart(view.overlap_figure(found, mode=context.mode()), key="overlap_chart")
+    overlap = _overlap(snapshot, column)
+    st.markdown(markdown_safe(view.overlap_sentence(overlap, is_chosen_by_table=column in preferred)))
+    if overlap.profile:
+        figures.chart(view.overlap_figure(overlap, mode=context.mode()), key="overlap_chart")
 
 
 def _overlap(snapshot: Snapshot, column: str) -> Overlap:

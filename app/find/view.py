@@ -22,18 +22,18 @@ _PLACES = {
 }
 
 
-def found_sentence(found: Sequence[Found], words: str, *, num_read: int, num_found: int) -> str:
+def found_sentence(results: Sequence[Found], words: str, *, num_read: int, num_found: int) -> str:
     """ "14 of 3,000 tables hold customer_id", and what of the lake is not read yet."""
     unread = f"; {things(num_found - num_read, 'table')} not read yet" if num_read < num_found else ""
-    verb = "holds" if len(found) == 1 else "hold"
-    return f"{len(found):,} of {things(num_read, 'table')} {verb} “{cut(words.strip(), 40)}”{unread}"
+    verb = "holds" if len(results) == 1 else "hold"
+    return f"{len(results):,} of {things(num_read, 'table')} {verb} “{cut(words.strip(), 40)}”{unread}"
 
 
-def match_words(found: Found) -> str:
+def match_words(result: Found) -> str:
     """ "column customer_id bigint · comment of id: the customer", without the name, which stands above."""
-    said = [match_text(match) for match in found.matches() if match.where is not Where.NAME]
-    left = len(said) - MOST_MATCHES
-    return " · ".join([*said[:MOST_MATCHES], *([f"and {left:,} more"] if left > 0 else [])])
+    matches = [match_text(match) for match in result.matches() if match.where is not Where.NAME]
+    left = len(matches) - MOST_MATCHES
+    return " · ".join([*matches[:MOST_MATCHES], *([f"and {left:,} more"] if left > 0 else [])])
 
 
 def match_text(match: Match) -> str:
@@ -45,6 +45,6 @@ def match_text(match: Match) -> str:
     return f"{place}: {cut(match.text, MOST_TEXT)}"
 
 
-def leads_to(found: Found) -> str:
+def leads_to(result: Found) -> str:
     """The page that shows the best match: properties for a property, else the summary with its schema."""
-    return "properties" if found.matches()[0].where is Where.PROPERTY else "table"
+    return "properties" if result.matches()[0].where is Where.PROPERTY else "table"

@@ -54,12 +54,14 @@ def _results(words: str) -> None:
     if not words.strip():
         st.caption("Looks through names, columns, comments, descriptions, owners and properties of every table.")
         return
-    reading, found = cache.lake_reading(), cache.find(words)
-    st.caption(markdown_safe(view.found_sentence(found, words, num_read=reading.num_read, num_found=reading.num_found)))
-    for each in found[: view.MOST_TABLES]:
-        with st.container(gap=None, key=f"found_{each.table.ref.uri}"):
-            navigation.table_link(each.table.ref.name, page=view.leads_to(each))
-            if said := view.match_words(each):
-                st.caption(markdown_safe(said))
-    if len(found) > view.MOST_TABLES:
-        st.caption(f"and {len(found) - view.MOST_TABLES:,} more: add a word to narrow it down.")
+    reading, results = cache.lake_reading(), cache.find(words)
+    st.caption(
+        markdown_safe(view.found_sentence(results, words, num_read=reading.num_read, num_found=reading.num_found))
+    )
+    for result in results[: view.MOST_TABLES]:
+        with st.container(gap=None, key=f"found_{result.table.ref.uri}"):
+            navigation.table_link(result.table.ref.name, page=view.leads_to(result))
+            if matches := view.match_words(result):
+                st.caption(markdown_safe(matches))
+    if len(results) > view.MOST_TABLES:
+        st.caption(f"and {len(results) - view.MOST_TABLES:,} more: add a word to narrow it down.")

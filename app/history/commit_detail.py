@@ -82,8 +82,8 @@ def detail(ref: TableRef, version: int) -> None:
 
 
 def _commit(ref: TableRef, version: int) -> Commit | None:
-    found = context.lake().history(ref, limit=1, starting_version=version, ending_version=version)
-    return found[0] if found else None
+    commits = context.lake().history(ref, limit=1, starting_version=version, ending_version=version)
+    return commits[0] if commits else None
 
 
 def _head(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:

@@ -56,9 +56,9 @@ def filtered(log: LogRange, streams: Mapping[str, str]) -> Filtered:
     with row:
         since, until = _times()
     look, total = _look(log, since, until)
-    found = choices(look.looked_at, streams)
+    offered = choices(look.looked_at, streams)
     with row:
-        _groups(found)
+        _groups(offered)
     groups: dict[str, Any] = {name: frozenset(chosen(key)) for key, name in zip(GROUPS, _FIELDS, strict=True)}
     wanted = HistoryFilter(since=since, until=until, names=streams, **groups)
     fitting = look.matching(wanted)
@@ -94,7 +94,7 @@ def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tupl
 
 
 def _times() -> tuple[datetime | None, datetime | None]:
-    now, found, help_text = context.now(), [], f"Write {view.FORMS}."
+    now, moments, help_text = context.now(), [], f"Write {view.FORMS}."
     for key, label, is_end in ((state.SINCE, "Since", False), (state.UNTIL, "Until", True)):
         text = st.text_input(
             label,
@@ -106,15 +106,15 @@ def _times() -> tuple[datetime | None, datetime | None]:
             on_change=state.first_page,
         )
         try:
-            found.append(view.moment_of(text, now, end_of_day=is_end))
+            moments.append(view.moment_of(text, now, end_of_day=is_end))
         except VersionFormatError as exc:
             errors.show(exc)
             st.stop()
-    return found[0], found[1]
+    return moments[0], moments[1]
 
 
-def _groups(found: Choices) -> None:
-    counts = (found.operations, found.users, found.engines, found.streams)
+def _groups(offered: Choices) -> None:
+    counts = (offered.operations, offered.users, offered.engines, offered.streams)
     for (key, label), occurring in zip(GROUPS.items(), counts, strict=True):
         picked, widget = chosen(key), f"pick_{key}"
         st.session_state[widget] = picked  # links and the back button change the URL behind the widget

@@ -126,8 +126,8 @@ def list_commits(log: LogRange) -> None:
         _say(listed, filtering=filtering)
         chosen_bar(log.ref, chosen, streams)
         if listed.commits:
-            known = view.Known(streams, load_metadata_changes(context.lake(), log.ref, listed.run))
-            _list(listed.commits, known, dimmed=dimmed)
+            beside = view.Known(streams, load_metadata_changes(context.lake(), log.ref, listed.run))
+            _list(listed.commits, beside, dimmed=dimmed)
     if len(chosen) == 1:
         with errors.boundary():
             detail(log.ref, chosen[0])
@@ -150,8 +150,8 @@ def _switches() -> tuple[bool, bool]:
 def _newest(log: LogRange) -> Listed:
     """One page of all commits: nothing else of the log is read."""
     page = lists.chosen_page(log.total)
-    found = context.lake().history(log.ref, limit=PAGE_ROWS, ending_version=log.latest - (page - 1) * PAGE_ROWS)
-    return Listed(found, found, log.total)
+    commits = context.lake().history(log.ref, limit=PAGE_ROWS, ending_version=log.latest - (page - 1) * PAGE_ROWS)
+    return Listed(commits, commits, log.total)
 
 
 def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
@@ -170,14 +170,14 @@ def _say(listed: Listed, *, filtering: bool) -> None:
         st.info("**No commit is left in the log.**", icon=":material/history:")
 
 
-def _list(found: Sequence[Commit], known: view.Known, *, dimmed: bool) -> None:
-    versions, chosen = [commit.version for commit in found], chosen_versions()
+def _list(commits: Sequence[Commit], beside: view.Known, *, dimmed: bool) -> None:
+    versions, chosen = [commit.version for commit in commits], chosen_versions()
     st.session_state[_LISTED] = versions
-    frame = view.commits_frame(found, context.now(), known)
+    frame = view.commits_frame(commits, context.now(), beside)
     styled = lists.styled(frame, COMMITS)
     if dimmed:
         dim = f"color: {SURFACES[context.mode()].muted}; font-style: italic"
-        quiet = [dim if view.is_maintenance(commit.operation) else "" for commit in found]
+        quiet = [dim if view.is_maintenance(commit.operation) else "" for commit in commits]
         styled = styled.apply(lambda _: quiet, axis=0)
     # The key holds what is listed: a new commit on top must not move the selection to its neighbour.
     key = f"commits_{versions[0]}_{versions[-1]}_{len(versions)}"

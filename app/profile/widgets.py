@@ -9,8 +9,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, context, state
-from app.profile.view import words
-from app.profile.view.frames import profile_frame
+from app.profile import text as words
+from app.profile.view import profile_frame
 from app.ui import lists, work
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
@@ -52,12 +52,12 @@ def profile(opened: OpenTable) -> None:
         button = st.container(horizontal=True, vertical_alignment="center", key="profile_button")
     other = _other(opened, (text or "").strip())
     snapshots = [snapshot] if other is None else [other, snapshot]
-    found = _read(snapshots, button) or [_from_log(each) for each in snapshots]
-    said = words.source_sentence(found[-1])
-    if len(found) == 2:
-        said += f" {words.differing_sentence(*found)}"
-    st.caption(markdown_safe(said))
-    frame = profile_frame(found[-1], found[0] if len(found) == 2 else None)
+    profiles_shown = _read(snapshots, button) or [_from_log(snapshot) for snapshot in snapshots]
+    caption = words.source_sentence(profiles_shown[-1])
+    if len(profiles_shown) == 2:
+        caption += f" {words.differing_sentence(*profiles_shown)}"
+    st.caption(markdown_safe(caption))
+    frame = profile_frame(profiles_shown[-1], profiles_shown[0] if len(profiles_shown) == 2 else None)
     lists.show(frame, PROFILE, key="profile")
 
 
@@ -82,7 +82,7 @@ def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
     ref = snapshots[0].ref
     name = f"profile_{ref.uri}_{versions}"
     if missing and not work.is_asked(name):
-        size, files = (sum(getattr(each, total) for each in missing) for total in ("size_bytes", "num_files"))
+        size, files = (sum(getattr(snapshot, total) for snapshot in missing) for total in ("size_bytes", "num_files"))
         with button:
             st.button("Read the rows", key="read_profile", icon=":material/play_arrow:", on_click=work.ask,
                       args=(name,))  # fmt: skip

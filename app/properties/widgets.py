@@ -84,9 +84,9 @@ def _differences(name: str, old: Snapshot, new: Snapshot) -> None:
     if old.version == new.version:
         st.info(f"**Both are v{old.version}.** Name another version to compare with.", icon=":material/equal:")
         return
-    found = compare(InForce(old.metadata, old.protocol), InForce(new.metadata, new.protocol))
-    columns = [change for change in found if change.kind is ChangeKind.COLUMN]
-    rest = [change for change in found if change.kind is not ChangeKind.COLUMN]
+    changes = compare(InForce(old.metadata, old.protocol), InForce(new.metadata, new.protocol))
+    columns = [change for change in changes if change.kind is ChangeKind.COLUMN]
+    rest = [change for change in changes if change.kind is not ChangeKind.COLUMN]
     _list(range_text, rest)
     if columns:
         st.caption(f"{things(len(columns), 'change')} of columns beside.")
@@ -117,9 +117,9 @@ def table(metadata: Metadata) -> None:
         icon=":material/search:",
         width=320,
     )
-    found = view.matching(rows, words or "")
-    here, defaults = [row for row in found if row.is_set], [row for row in found if not row.is_set]
-    if not found:
+    matching = view.matching(rows, words or "")
+    here, defaults = [row for row in matching if row.is_set], [row for row in matching if not row.is_set]
+    if not matching:
         st.info("No property matches. Clear the search.", icon=":material/info:")
     elif not here:
         st.caption("No property that is set here matches." if words else "Every property has its default.")

@@ -117,5 +117,5 @@ def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[SchemaField], clic
     cell = lists.opened_cell(event, "rows")
     place = view.place_of(shown, cell) if cell else None
     if place is not None:
-        field = next(each for each in schema if each.depth == 0 and each.path == rows.column_names[place[1]])
+        field = next(column for column in schema if column.depth == 0 and column.path == rows.column_names[place[1]])
         narrowing.clicked(field, view.value_at(rows, *place), schema, clicked)

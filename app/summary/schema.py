@@ -40,13 +40,13 @@ CONSTRAINTS = lists.Look(alt="Check constraints of the table")
 
 def schema(opened: OpenTable) -> None:
     """The tree, and what must hold for every row; raises `TableCorruptError` for a schema that cannot be read."""
-    found = columns(opened.snapshot.metadata)
-    if not found:
+    listed = columns(opened.snapshot.metadata)
+    if not listed:
         st.info("**The table has no columns yet.** Its schema is empty at this version.", icon=":material/view_column:")
         return
-    st.caption(f"{view.schema_sentence(found)}.")
-    words, with_statistics = _controls(opened.snapshot, found)
-    fitting = view.matching(found, words)
+    st.caption(f"{view.schema_sentence(listed)}.")
+    words, with_statistics = _controls(opened.snapshot, listed)
+    fitting = view.matching(listed, words)
     if not fitting:
         st.info("**No column matches.** Clear the search.", icon=":material/search_off:")
         return
@@ -54,7 +54,7 @@ def schema(opened: OpenTable) -> None:
     start = (lists.chosen_page(len(fitting), key=state.SCHEMA_PAGE) - 1) * PAGE_ROWS
     shown = fitting[start : start + PAGE_ROWS]
     with above:
-        part = view.shown_sentence(len(shown), start, len(fitting), len(found))
+        part = view.shown_sentence(len(shown), start, len(fitting), len(listed))
         if part:
             st.caption(part)
         totals = _totals(opened.snapshot, shown) if with_statistics else {}
@@ -62,13 +62,13 @@ def schema(opened: OpenTable) -> None:
     _constraints(opened)
 
 
-def _controls(snapshot: Snapshot, found: Sequence[Column]) -> tuple[str, bool]:
+def _controls(snapshot: Snapshot, listed: Sequence[Column]) -> tuple[str, bool]:
     with st.container(horizontal=True, vertical_alignment="bottom", key="schema_controls"):
         words = st.text_input(
             "Search columns",
             key=state.FIND,
             bind="query-params",
-            placeholder=f"Name, type or comment among {len(found):,}",
+            placeholder=f"Name, type or comment among {len(listed):,}",
             icon=":material/search:",
             width=320,
         )
@@ -86,15 +86,15 @@ def _controls(snapshot: Snapshot, found: Sequence[Column]) -> tuple[str, bool]:
 
 def _totals(snapshot: Snapshot, shown: Sequence[Column]) -> dict[str, ColumnTotals]:
     """Of the columns shown that have statistics."""
-    known = set(columns_with_stats(snapshot.metadata))
-    names = tuple(dict.fromkeys(column.path for column in shown if column.path in known))
-    found = cache.column_totals(snapshot, names) if names else ()
-    st.caption(view.statistics_sentence(found))
-    return {totals.column: totals for totals in found}
+    with_statistics = set(columns_with_stats(snapshot.metadata))
+    names = tuple(dict.fromkeys(column.path for column in shown if column.path in with_statistics))
+    totals_of_columns = cache.column_totals(snapshot, names) if names else ()
+    st.caption(view.statistics_sentence(totals_of_columns))
+    return {totals.column: totals for totals in totals_of_columns}
 
 
 def _constraints(opened: OpenTable) -> None:
-    found = constraints(opened.snapshot.metadata)
-    if found:
-        st.markdown(f"**Check constraints** · {things(len(found), 'condition')} that every row satisfies")
-        lists.show(view.constraints_frame(found), CONSTRAINTS, key="constraints")
+    checks = constraints(opened.snapshot.metadata)
+    if checks:
+        st.markdown(f"**Check constraints** · {things(len(checks), 'condition')} that every row satisfies")
+        lists.show(view.constraints_frame(checks), CONSTRAINTS, key="constraints")

@@ -36,19 +36,19 @@ def key_figures(opened: OpenTable) -> None:
         moment_help(snapshot.committed_at, context.timezone()),
         note=markdown_safe(commits[0].operation or "") if commits else "",
     )
-    found = view.key_figures(snapshot, small_files, timeline, context.now())
-    figures.key_figures([*found, committed], key="summary_figures")
+    of_version = view.key_figures(snapshot, small_files, timeline, context.now())
+    figures.key_figures([*of_version, committed], key="summary_figures")
 
 
 def about(opened: OpenTable) -> None:
     """What the table says of itself: its description, whom to ask, and the properties that matter."""
     if opened.snapshot.metadata.description:
         st.markdown(markdown_safe(opened.snapshot.metadata.description))
-    found = [f":gray-badge[{markdown_safe(each)}]" for each in view.traits(opened.snapshot)]
+    badges = [f":gray-badge[{markdown_safe(each)}]" for each in view.traits(opened.snapshot)]
     owner = ownership(opened.snapshot.metadata)
-    found += [f":small[{linked(each)}]" for each in (owner.email, owner.slack) if each]
-    if found:
-        st.markdown(" \u2002 ".join(found))
+    badges += [f":small[{linked(each)}]" for each in (owner.email, owner.slack) if each]
+    if badges:
+        st.markdown(" \u2002 ".join(badges))
 
 
 def trust(opened: OpenTable) -> None:
@@ -69,12 +69,12 @@ def trust(opened: OpenTable) -> None:
         st.warning(markdown_safe(sentence(finding)), icon=":material/warning:")
 
 
-def _lineage(found: Lineage) -> None:
+def _lineage(lineage: Lineage) -> None:
     """The streams that write and read the table, each a link."""
-    if not found.written_by and not found.read_by:
+    if not lineage.written_by and not lineage.read_by:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="lineage"):
-        for words, names in (("Written by stream", found.written_by), ("Read by", found.read_by)):
+        for words, names in (("Written by stream", lineage.written_by), ("Read by", lineage.read_by)):
             if names:
                 st.markdown(words, width="content")
             for name in names:
@@ -84,15 +84,17 @@ def _lineage(found: Lineage) -> None:
 def expectations(opened: OpenTable) -> None:
     """What pipelines expect of the table, as the stream host judged it at its latest version."""
     silent, now = cache.silent_judgements(), context.now()
-    ours = [each for each in cache.streams_reading().judgements if each.expectation.uri == opened.ref.uri]
+    ours = [
+        judgement for judgement in cache.streams_reading().judgements if judgement.expectation.uri == opened.ref.uri
+    ]
     if not ours or not opened.is_latest:
         return
-    found = expected.lines(ours, silent, now)
+    lines = expected.lines(ours, silent, now)
     with st.container(border=True, key="expectations", gap="small"):
-        st.markdown(f"**{expected.summary_sentence(found)}**")
-        if away := expected.away_sentence([each for each in ours if each in silent], now):
+        st.markdown(f"**{expected.summary_sentence(lines)}**")
+        if away := expected.away_sentence([judgement for judgement in ours if judgement in silent], now):
             st.warning(away, icon=":material/warning:")
-        for line in found:
+        for line in lines:
             st.markdown(
                 f"{state_mark(line.state)} **{markdown_safe(line.expected)}** · {markdown_safe(line.found)} · "
                 f":small[:gray[{markdown_safe(line.when)}]]",

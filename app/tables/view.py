@@ -130,14 +130,14 @@ def owners(tables: Iterable[Table], chosen: Iterable[str] = ()) -> list[str]:
 # words -----------------------------------------------------------------------------------------------------------
 
 
-def found_sentence(found: Sequence[Table], reading: LakeReading, query: Query) -> str:
+def found_sentence(matching: Sequence[Table], reading: LakeReading, query: Query) -> str:
     """What the list comes to: "38 of 2,000 tables · 1.2 M rows · …", and what of it is not known yet."""
-    totals = totals_sentence(lake_totals(found))
-    if found and all(isinstance(table, UnreadableTable) for table in found):  # no number of theirs is known
-        totals = f"{things(len(found), 'table')} · {count_text(len(found))} unreadable"
+    totals = totals_sentence(lake_totals(matching))
+    if matching and all(isinstance(table, UnreadableTable) for table in matching):  # no number of theirs is known
+        totals = f"{things(len(matching), 'table')} · {count_text(len(matching))} unreadable"
     if query.is_narrow:
         head, _, rest = totals.partition(" · ")
-        totals = f"{count_text(len(found))} of {things(reading.num_read, 'table')} match · {rest}" if rest else head
+        totals = f"{count_text(len(matching))} of {things(reading.num_read, 'table')} match · {rest}" if rest else head
     return totals if reading.is_complete else f"So far: {totals}"
 
 

@@ -46,10 +46,10 @@ def table_list() -> None:
     reading_progress(reading)
     settings = context.settings().health
     limits = view.Limits(context.now(), settings.stale_after_s, settings.min_files, cache.not_as_expected())
-    found = view.select(reading.tables, query, limits)
-    st.markdown(f"**{view.found_sentence(found, reading, query)}**")
-    if found:
-        _page(found, limits)
+    matching = view.select(reading.tables, query, limits)
+    st.markdown(f"**{view.found_sentence(matching, reading, query)}**")
+    if matching:
+        _page(matching, limits)
     elif reading.is_complete:
         st.info("**No table matches.** Take a word or a filter away.", icon=":material/search_off:")
         st.button("Clear search and filters", key="clear", on_click=_clear)
@@ -89,8 +89,8 @@ def _filters(tables: Sequence[Table]) -> view.Query:
     return view.Query(words or "", tuple(layers), tuple(chosen), shown or view.ALL, order or view.ORDERS[0])
 
 
-def _page(found: Sequence[Table], limits: view.Limits) -> None:
-    slot, rows, which = lists.paged(found, key="table_list")
+def _page(matching: Sequence[Table], limits: view.Limits) -> None:
+    slot, rows, which = lists.paged(matching, key="table_list")
     with slot:
         whole = " Search and filters look through all of them." if which else ""
         st.caption(f"{which}{whole} Click a row to open the table.".strip())

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from app.cli.output import Document, print_json, print_table, say
 from app.cli.tables.lake import opened
-from app.profile.view import words
+from app.profile import text as words
 from backend.changes.versions import resolve_version
 from backend.errors import TableError
 from backend.format import count_text

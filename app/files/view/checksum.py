@@ -10,39 +10,39 @@ from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
 
 
-def as_distribution(said: Checksum, snapshot: Snapshot, health: HealthSettings) -> FileDistribution:
+def as_distribution(checksum: Checksum, snapshot: Snapshot, health: HealthSettings) -> FileDistribution:
     """The checksum's sizes as the figure draws them; which files are small is not in it."""
-    target = target_for(snapshot.metadata.configuration, said.size_bytes, health)
+    target = target_for(snapshot.metadata.configuration, checksum.size_bytes, health)
     return FileDistribution(
-        num_files=said.num_files,
-        size_bytes=said.size_bytes,
+        num_files=checksum.num_files,
+        size_bytes=checksum.size_bytes,
         target=target,
         small_limit_bytes=small_limit(target, health.small_file_ratio),
         small_files=0,
-        buckets=said.buckets or (),
+        buckets=checksum.buckets or (),
         partitions=(),
         median_bytes=None,
     )
 
 
-def preview_title(said: Checksum) -> str:
-    return f"Sizes of {things(said.num_files, 'file')}"
+def preview_title(checksum: Checksum) -> str:
+    return f"Sizes of {things(checksum.num_files, 'file')}"
 
 
 def source_sentence(version: int) -> str:
     return f"From the checksum that the writer left with v{version}."
 
 
-def disagreement(said: Checksum, found: FileDistribution, version: int) -> str:
+def disagreement(checksum: Checksum, counted: FileDistribution, version: int) -> str:
     """Where checksum and count differ, totals first; empty when they agree."""
     head = f"The checksum of v{version} disagrees with its log, which is what this page counts: "
-    if (said.num_files, said.size_bytes) != (found.num_files, found.size_bytes):
+    if (checksum.num_files, checksum.size_bytes) != (counted.num_files, counted.size_bytes):
         return (
-            f"{head}it says {_amount(said.num_files, said.size_bytes)}, "
-            f"the log holds {_amount(found.num_files, found.size_bytes)}."
+            f"{head}it says {_amount(checksum.num_files, checksum.size_bytes)}, "
+            f"the log holds {_amount(counted.num_files, counted.size_bytes)}."
         )
-    for bucket in said.buckets or ():
-        files, size_bytes = _inside(bucket, found)
+    for bucket in checksum.buckets or ():
+        files, size_bytes = _inside(bucket, counted)
         if (files, size_bytes) != (bucket.files, bucket.bytes):
             sizes = f"from {bytes_text(bucket.from_bytes)} to under {bytes_text(bucket.to_bytes)}"
             return (
@@ -52,9 +52,9 @@ def disagreement(said: Checksum, found: FileDistribution, version: int) -> str:
     return ""
 
 
-def _inside(wide: Bucket, found: FileDistribution) -> tuple[int, int]:
+def _inside(wide: Bucket, counted: FileDistribution) -> tuple[int, int]:
     """Files and bytes of Weir's buckets that lie in one bucket of the checksum; the edges of both are powers of two."""
-    within = [b for b in found.buckets if wide.from_bytes <= b.from_bytes < wide.to_bytes]
+    within = [b for b in counted.buckets if wide.from_bytes <= b.from_bytes < wide.to_bytes]
     return sum(b.files for b in within), sum(b.bytes for b in within)
 
 

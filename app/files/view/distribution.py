@@ -23,70 +23,73 @@ from backend.lake.model import Bucket
 MOST_TICKS = 6
 
 
-def files_finding(found: FileDistribution) -> str:
+def files_finding(distribution: FileDistribution) -> str:
     """The figure's title: "92 % of 1,204 files are small (under 64 MB)"."""
-    limit = bytes_text(found.small_limit_bytes)
-    if not found.num_files:
+    limit = bytes_text(distribution.small_limit_bytes)
+    if not distribution.num_files:
         return "This version has no data files"
-    if _is_tiny(found):
-        return f"{things(found.num_files, 'file')} with {bytes_text(found.size_bytes)} in all: the table is small"
-    if not found.small_files:
-        return f"None of {things(found.num_files, 'file')} is small (under {limit})"
-    verb = "is" if found.small_files == 1 else "are"
-    share = percent(found.small_files / found.num_files)
-    return f"{share} of {things(found.num_files, 'file')} {verb} small (under {limit})"
+    if _is_tiny(distribution):
+        files, size = things(distribution.num_files, "file"), bytes_text(distribution.size_bytes)
+        return f"{files} with {size} in all: the table is small"
+    if not distribution.small_files:
+        return f"None of {things(distribution.num_files, 'file')} is small (under {limit})"
+    verb = "is" if distribution.small_files == 1 else "are"
+    share = percent(distribution.small_files / distribution.num_files)
+    return f"{share} of {things(distribution.num_files, 'file')} {verb} small (under {limit})"
 
 
-def _is_tiny(found: FileDistribution) -> bool:
+def _is_tiny(distribution: FileDistribution) -> bool:
     """Whether all of it would be one small file: then small files are no finding."""
-    return found.size_bytes < found.small_limit_bytes
+    return distribution.size_bytes < distribution.small_limit_bytes
 
 
-def key_figures(found: FileDistribution) -> list[KeyFigure]:
+def key_figures(distribution: FileDistribution) -> list[KeyFigure]:
     """Files, size, median file, small files and the target they are judged by."""
-    share = percent(found.small_files / found.num_files) if found.num_files else UNKNOWN
-    small = f"{count_exact(found.small_files)} of {count_exact(found.num_files)} files"
-    target = f"{bytes_exact(found.target.bytes)}, from {found.target.source}"
+    share = percent(distribution.small_files / distribution.num_files) if distribution.num_files else UNKNOWN
+    small = f"{count_exact(distribution.small_files)} of {count_exact(distribution.num_files)} files"
+    target = f"{bytes_exact(distribution.target.bytes)}, from {distribution.target.source}"
     return [
-        KeyFigure("Files", count_text(found.num_files), f"{count_exact(found.num_files)} files"),
-        KeyFigure("Size", bytes_text(found.size_bytes), bytes_exact(found.size_bytes)),
-        KeyFigure("Median file", bytes_text(found.median_bytes), bytes_exact(found.median_bytes)),
+        KeyFigure("Files", count_text(distribution.num_files), f"{count_exact(distribution.num_files)} files"),
+        KeyFigure("Size", bytes_text(distribution.size_bytes), bytes_exact(distribution.size_bytes)),
+        KeyFigure("Median file", bytes_text(distribution.median_bytes), bytes_exact(distribution.median_bytes)),
         KeyFigure("Small files", share, small),
-        KeyFigure("Target size", bytes_text(found.target.bytes), target),
+        KeyFigure("Target size", bytes_text(distribution.target.bytes), target),
     ]
 
 
-def rule_sentence(found: FileDistribution, *, ratio: float, min_files: int) -> str:
+def rule_sentence(distribution: FileDistribution, *, ratio: float, min_files: int) -> str:
     """The rule by which files count as small, with where the target comes from, and what it leaves out."""
-    below = sum(bucket.files for bucket in found.buckets if bucket.to_bytes <= found.small_limit_bytes)
-    spared = " The smaller files here lie in partitions of fewer." if below and not found.small_files else ""
+    below = sum(bucket.files for bucket in distribution.buckets if bucket.to_bytes <= distribution.small_limit_bytes)
+    spared = " The smaller files here lie in partitions of fewer." if below and not distribution.small_files else ""
     return (
-        f"Small: under {percent(ratio)} of the target of {bytes_text(found.target.bytes)} "
-        f"(from {found.target.source}), in partitions with at least {things(min_files, 'file')}.{spared}"
+        f"Small: under {percent(ratio)} of the target of {bytes_text(distribution.target.bytes)} "
+        f"(from {distribution.target.source}), in partitions with at least {things(min_files, 'file')}.{spared}"
     )
 
 
 def distribution_figure(
-    found: FileDistribution, *, mode: Mode = "light", selected: int | None = None, title: str | None = None
+    distribution: FileDistribution, *, mode: Mode = "light", selected: int | None = None, title: str | None = None
 ) -> go.Figure:
     """Bars: files per half-open log-2 bucket. Line: share of bytes up to a size. Target and small limit are marked.
 
     Built once: not to be changed.
     """
-    return _distribution_figure(replace(found, partitions=()), mode, selected, title or files_finding(found))
+    return _distribution_figure(
+        replace(distribution, partitions=()), mode, selected, title or files_finding(distribution)
+    )
 
 
 @lru_cache(FIGURES_KEPT)
-def _distribution_figure(found: FileDistribution, mode: Mode, selected: int | None, title: str) -> go.Figure:
+def _distribution_figure(distribution: FileDistribution, mode: Mode, selected: int | None, title: str) -> go.Figure:
     chart = go.Figure()
-    if found.buckets:
-        chart.add_trace(_bars(found, mode, selected))
-        chart.add_trace(_share_line(found, mode))
+    if distribution.buckets:
+        chart.add_trace(_bars(distribution, mode, selected))
+        chart.add_trace(_share_line(distribution, mode))
     chart.update_layout(template=template_name(mode), height=380, title_text=title, bargap=0.04)
     chart.update_layout(showlegend=False, margin_t=80)
-    _size_axis(chart, found)
-    _mark(chart, found.small_limit_bytes, f"small under {bytes_text(found.small_limit_bytes)} ", mode)
-    _mark(chart, found.target.bytes, f" target {bytes_text(found.target.bytes)}", mode)
+    _size_axis(chart, distribution)
+    _mark(chart, distribution.small_limit_bytes, f"small under {bytes_text(distribution.small_limit_bytes)} ", mode)
+    _mark(chart, distribution.target.bytes, f" target {bytes_text(distribution.target.bytes)}", mode)
     return chart
 
 
@@ -100,31 +103,33 @@ def bucket_label(bucket: Bucket) -> str:
     return f"{bytes_text(bucket.from_bytes)} to under {bytes_text(bucket.to_bytes)}"
 
 
-def _bars(found: FileDistribution, mode: Mode, selected: int | None) -> go.Bar:
+def _bars(distribution: FileDistribution, mode: Mode, selected: int | None) -> go.Bar:
     small, usual = state_style("WARNING", mode).colour, categories(mode)[0]
     # Amber only where something is small by the rule, and large enough to matter.
-    limit = found.small_limit_bytes if found.small_files and not _is_tiny(found) else 0
-    colours = [small if b.to_bytes <= limit else usual for b in found.buckets]
-    faded = [1.0 if selected is None or b.from_bytes == selected else 0.35 for b in found.buckets]
+    limit = distribution.small_limit_bytes if distribution.small_files and not _is_tiny(distribution) else 0
+    colours = [small if b.to_bytes <= limit else usual for b in distribution.buckets]
+    faded = [1.0 if selected is None or b.from_bytes == selected else 0.35 for b in distribution.buckets]
     return go.Bar(
-        x=[_position(b.from_bytes) + 0.5 for b in found.buckets],
-        y=[b.files for b in found.buckets],
-        width=[0.94] * len(found.buckets),
+        x=[_position(b.from_bytes) + 0.5 for b in distribution.buckets],
+        y=[b.files for b in distribution.buckets],
+        width=[0.94] * len(distribution.buckets),
         marker={"color": colours, "opacity": faded},
         name="files",
-        customdata=[[b.from_bytes, bucket_label(b), count_text(b.files), bytes_exact(b.bytes)] for b in found.buckets],
+        customdata=[
+            [b.from_bytes, bucket_label(b), count_text(b.files), bytes_exact(b.bytes)] for b in distribution.buckets
+        ],
         hovertemplate="<b>%{customdata[1]}</b><br>%{y:,} files · %{customdata[3]}<extra></extra>",
     )
 
 
-def _share_line(found: FileDistribution, mode: Mode) -> go.Scatter:
+def _share_line(distribution: FileDistribution, mode: Mode) -> go.Scatter:
     """How much of the table's bytes lies in files below a size."""
-    total = found.size_bytes or 1
+    total = distribution.size_bytes or 1
     below, shares = 0, [0.0]
-    for bucket in found.buckets:
+    for bucket in distribution.buckets:
         below += bucket.bytes
         shares.append(100 * below / total)
-    edges = [_position(found.buckets[0].from_bytes), *(_position(b.to_bytes) for b in found.buckets)]
+    edges = [_position(distribution.buckets[0].from_bytes), *(_position(b.to_bytes) for b in distribution.buckets)]
     return go.Scatter(
         x=edges,
         y=shares,
@@ -138,10 +143,10 @@ def _share_line(found: FileDistribution, mode: Mode) -> go.Scatter:
     )
 
 
-def _size_axis(chart: go.Figure, found: FileDistribution) -> None:
-    edges = [b.from_bytes for b in found.buckets] + [b.to_bytes for b in found.buckets[-1:]]
-    low = min([_position(edge) for edge in edges] + [_position(found.small_limit_bytes)])
-    high = max([_position(edge) for edge in edges] + [_position(found.target.bytes)])
+def _size_axis(chart: go.Figure, distribution: FileDistribution) -> None:
+    edges = [b.from_bytes for b in distribution.buckets] + [b.to_bytes for b in distribution.buckets[-1:]]
+    low = min([_position(edge) for edge in edges] + [_position(distribution.small_limit_bytes)])
+    high = max([_position(edge) for edge in edges] + [_position(distribution.target.bytes)])
     step = max(1, math.ceil((high - low) / MOST_TICKS))
     ticks = list(range(math.ceil(low), math.ceil(high) + 1, step))
     chart.update_layout(
@@ -152,7 +157,7 @@ def _size_axis(chart: go.Figure, found: FileDistribution) -> None:
             "ticktext": [bytes_text(2**tick) if tick >= 0 else "0 B" for tick in ticks],
             "showgrid": False,
         },
-        yaxis={"title_text": "files", **count_axis(bucket.files for bucket in found.buckets)},
+        yaxis={"title_text": "files", **count_axis(bucket.files for bucket in distribution.buckets)},
         yaxis2={
             "title_text": "share of bytes below this size",
             "overlaying": "y",
@@ -189,10 +194,10 @@ SORTS: Mapping[str, Callable[[PartitionFiles], float]] = {
 }
 
 
-def ordered_partitions(found: FileDistribution, text: str, by: str) -> list[PartitionFiles]:
+def ordered_partitions(distribution: FileDistribution, text: str, by: str) -> list[PartitionFiles]:
     """The partitions whose name holds a text, in the order asked for; ties by their number of files, then by name."""
     key = SORTS.get(by, SORTS["Most small files"])
-    inside = [part for part in found.partitions if text.lower() in part.partition.lower()]
+    inside = [part for part in distribution.partitions if text.lower() in part.partition.lower()]
     return sorted(inside, key=lambda part: (key(part), -part.num_files, part.partition))
 
 
@@ -225,17 +230,17 @@ def shown_range(begin: int, length: int, total: int, what: str) -> str:
     return f"{begin + 1:,} to {begin + length:,} of {things(total, what)}"
 
 
-def partitions_sentence(found: FileDistribution) -> str:
+def partitions_sentence(distribution: FileDistribution) -> str:
     """ "12 partitions; the 3 with small files hold 80 % of all files"."""
-    if len(found.partitions) <= 1 and (not found.partitions or not found.partitions[0].partition):
+    if len(distribution.partitions) <= 1 and (not distribution.partitions or not distribution.partitions[0].partition):
         return "The table is not partitioned."
-    worst = [part for part in found.partitions if part.small_files]
-    text = things(len(found.partitions), "partition")
-    if found.skew is not None:
-        text += f", the largest {ratio_text(found.skew)} the median one"
+    worst = [part for part in distribution.partitions if part.small_files]
+    text = things(len(distribution.partitions), "partition")
+    if distribution.skew is not None:
+        text += f", the largest {ratio_text(distribution.skew)} the median one"
     if not worst:
         return f"{text}; none has small files."
-    share = percent(sum(part.num_files for part in worst) / found.num_files)
+    share = percent(sum(part.num_files for part in worst) / distribution.num_files)
     return f"{text}; {count_text(len(worst))} with small files hold {share} of all files."
 
 
@@ -269,62 +274,62 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.1f} times" if ratio < 100 else f"{count_text(round(ratio))} times"
 
 
-def vectors_sentence(found: FileDistribution) -> str:
+def vectors_sentence(distribution: FileDistribution) -> str:
     """ "12 of 40 files have deletion vectors; 1.3 % of all rows are deleted. 2 files … OPTIMIZE would rewrite them"."""
-    load = found.vectors
+    load = distribution.vectors
     if not load.files:
         return "No deletion vectors: a reader reads no row that is deleted."
     have = "has a deletion vector" if load.files == 1 else "have deletion vectors"
-    known = load.deleted_share is not None
+    is_rows_known = load.deleted_share is not None
     share, marked = percent(load.deleted_share), things(load.deleted_rows, "row")
-    rows = f"{share} of all rows are deleted" if known else f"{marked} deleted, of how many is unknown"
+    rows = f"{share} of all rows are deleted" if is_rows_known else f"{marked} deleted, of how many is unknown"
     limit = percent(HEAVY_SHARE)
     heavy = f"{things(load.heavy_files, 'file')} with more than {limit} of the rows deleted: candidates for OPTIMIZE."
     if not load.heavy_files:
         heavy = f"No file is known to have more than {limit} of its rows deleted."
-    return f"{count_text(load.files)} of {things(found.num_files, 'file')} {have}; {rows}. {heavy}"
+    return f"{count_text(load.files)} of {things(distribution.num_files, 'file')} {have}; {rows}. {heavy}"
 
 
 # clustering ------------------------------------------------------------------------------------------------------
 
 
-def overlap_sentence(found: Overlap, *, is_chosen_by_table: bool) -> str:
+def overlap_sentence(overlap: Overlap, *, is_chosen_by_table: bool) -> str:
     """ "A look-up of one value of customer_id reads 214 of 1,204 files on average …; well clustered would be 1–3"."""
-    if found.average_files is None or found.most_files is None:
-        every = things(found.files, "file")
-        return f"No file's statistics hold bounds of {found.column}: every look-up reads all {every}."
+    if overlap.average_files is None or overlap.most_files is None:
+        every = things(overlap.files, "file")
+        return f"No file's statistics hold bounds of {overlap.column}: every look-up reads all {every}."
     reads = (
-        f"{found.average_files:.1f}".removesuffix(".0")
-        if found.average_files < 10
-        else count_text(round(found.average_files))
+        f"{overlap.average_files:.1f}".removesuffix(".0")
+        if overlap.average_files < 10
+        else count_text(round(overlap.average_files))
     )
     text = (
-        f"A look-up of one value of {found.column} reads {reads} of {things(found.files, 'file')} on average, "
-        f"at most {count_text(found.most_files)}; well clustered would be 1–3."
+        f"A look-up of one value of {overlap.column} reads {reads} of {things(overlap.files, 'file')} on average, "
+        f"at most {count_text(overlap.most_files)}; well clustered would be 1–3."
     )
-    if found.average_in_partition is not None:
-        text += f" With its partition named: {found.average_in_partition:.1f} on average."
-    if found.files_without:
-        text += f" {things(found.files_without, 'file')} without bounds count for every look-up."
+    if overlap.average_in_partition is not None:
+        text += f" With its partition named: {overlap.average_in_partition:.1f} on average."
+    if overlap.files_without:
+        text += f" {things(overlap.files_without, 'file')} without bounds count for every look-up."
     if is_chosen_by_table:
         text += " The table's history says that it is sorted by this column."
     return text
 
 
-def overlap_figure(found: Overlap, *, mode: Mode = "light") -> go.Figure:
+def overlap_figure(overlap: Overlap, *, mode: Mode = "light") -> go.Figure:
     """How many files hold each value, over the values in their order."""
     chart = go.Figure(
         go.Scatter(
-            x=[100 * point.quantile for point in found.profile],
-            y=[point.files for point in found.profile],
+            x=[100 * point.quantile for point in overlap.profile],
+            y=[point.files for point in overlap.profile],
             mode="lines",
             line={"shape": "hv", "color": categories(mode)[0], "width": 2},
-            customdata=[point.value[:60] for point in found.profile],
+            customdata=[point.value[:60] for point in overlap.profile],
             hovertemplate="%{y:,} files hold <b>%{customdata}</b><extra></extra>",
         )
     )
     chart.update_layout(
-        template=template_name(mode), height=320, title_text=f"Files that may hold a value of {found.column}"
+        template=template_name(mode), height=320, title_text=f"Files that may hold a value of {overlap.column}"
     )
     chart.update_xaxes(title_text="values in order, % of all files' bounds", range=[0, 100])
     chart.update_yaxes(title_text="files", rangemode="tozero")

@@ -85,8 +85,8 @@ def groups_frame(footer: FileFooter) -> pd.DataFrame:
 
 def statistics_text(logged: LoggedFile) -> str:
     """The log's statistics of the file, as written, indented."""
-    found = log_statistics(logged.stats)
-    if found is None:
+    statistics = log_statistics(logged.stats)
+    if statistics is None:
         return "The log holds no statistics of this file." if logged.stats is None else logged.stats[:MOST_STATISTICS]
-    text = json.dumps(found, indent=2, ensure_ascii=False)
+    text = json.dumps(statistics, indent=2, ensure_ascii=False)
     return text if len(text) <= MOST_STATISTICS else f"{text[:MOST_STATISTICS]}\n… {len(text):,} characters"

@@ -36,10 +36,10 @@ class Known:
     changes: Mapping[int, Sequence[TableChange]] = field(default_factory=dict)
 
 
-def commits_frame(commits: Sequence[Commit], now: datetime, known: Known | None = None) -> pd.DataFrame:
+def commits_frame(commits: Sequence[Commit], now: datetime, beside: Known | None = None) -> pd.DataFrame:
     """One row a commit, in the order given; what the commit does not say is left out, never 0."""
     frame = pd.DataFrame(
-        [_commit_row(commit, now, known or Known()) for commit in commits], columns=list(COMMIT_COLUMNS)
+        [_commit_row(commit, now, beside or Known()) for commit in commits], columns=list(COMMIT_COLUMNS)
     )
     silent = [name for name in ("Changed", "Who", "Note") if frame[name].isin(["", UNKNOWN]).all()]
     return frame.drop(columns=silent)
@@ -50,7 +50,7 @@ def is_maintenance(operation: str | None) -> bool:
     return (operation or "").upper().startswith(_MAINTENANCE)
 
 
-def _commit_row(commit: Commit, now: datetime, known: Known) -> dict[str, object]:
+def _commit_row(commit: Commit, now: datetime, beside: Known) -> dict[str, object]:
     age_s = (now - commit.committed_at).total_seconds() if commit.committed_at else None
     return {
         "Version": commit.version,
@@ -59,8 +59,8 @@ def _commit_row(commit: Commit, now: datetime, known: Known) -> dict[str, object
         "Rows": rows_text(commit.metrics),
         "Files": files_text(commit.metrics, vacuum_word(commit.operation)),
         "Bytes": bytes_plus_minus(commit.metrics, vacuum_word(commit.operation)),
-        "Changed": changes_text(known.changes.get(commit.version, ())),
-        "Who": stream_text(commit, known.streams) or commit.user or UNKNOWN,
+        "Changed": changes_text(beside.changes.get(commit.version, ())),
+        "Who": stream_text(commit, beside.streams) or commit.user or UNKNOWN,
         "Engine": commit.engine or UNKNOWN,
         "Note": commit.problem or commit.user_metadata or "",
         "Committed at": utc_text(commit.committed_at),
@@ -70,9 +70,9 @@ def _commit_row(commit: Commit, now: datetime, known: Known) -> dict[str, object
 def rows_text(metrics: OperationMetrics) -> str:
     """ "+120 ~4 −3": rows inserted, updated, deleted; "–" when the commit says none of them."""
     parts = (("+", metrics.rows_inserted), ("~", metrics.rows_updated), ("−", metrics.rows_deleted))
-    known = [(sign, count) for sign, count in parts if count is not None]
-    some = [f"{sign}{count_text(count)}" for sign, count in known if count]
-    return " ".join(some) or ("±0" if known else UNKNOWN)
+    counted = [(sign, count) for sign, count in parts if count is not None]
+    some = [f"{sign}{count_text(count)}" for sign, count in counted if count]
+    return " ".join(some) or ("±0" if counted else UNKNOWN)
 
 
 def files_text(metrics: OperationMetrics, vacuumed: str = "vacuumed") -> str:

@@ -56,15 +56,15 @@ FIGURES = {
 def history_finding(totals: Sequence[VersionTotals], figure: Figure) -> str:
     """The figure's title: "Rows grew from 37,000 to 38,200 over 131 versions". Where not all are known it names the
     ends of those that are."""
-    known = [(item.version, value) for item in totals if (value := _value(item, figure)) is not None]
-    if not known:
+    values = [(item.version, value) for item in totals if (value := _value(item, figure)) is not None]
+    if not values:
         return f"{figure.title}: not known, files lack statistics" if totals else f"{figure.title}: no version to show"
-    (first_version, first), (last_version, last) = known[0], known[-1]
-    if len(known) == 1:
+    (first_version, first), (last_version, last) = values[0], values[-1]
+    if len(values) == 1:
         return f"{figure.title}: {figure.text(last)} at v{last_version}"
-    ends = f", v{first_version} to v{last_version}" if len(known) < len(totals) else ""
-    span = f"over {things(len(known), 'version')}{ends}"
-    if all(value == first for _, value in known):
+    ends = f", v{first_version} to v{last_version}" if len(values) < len(totals) else ""
+    span = f"over {things(len(values), 'version')}{ends}"
+    if all(value == first for _, value in values):
         return f"{figure.title} stayed at {figure.text(last)} {span}"
     if last == first:
         return f"{figure.title}: {figure.text(last)} again {span}"

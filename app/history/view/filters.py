@@ -49,14 +49,14 @@ def moment_of(text: str | None, now: datetime, *, end_of_day: bool) -> datetime 
         raise VersionFormatError(f"not a time: {words!r}", hint=f"write {FORMS}") from exc
 
 
-def options(found: Mapping[str, int], chosen: Sequence[str]) -> list[str]:
+def options(counts: Mapping[str, int], chosen: Sequence[str]) -> list[str]:
     """What can be chosen: what occurs, most frequent first, and what is chosen though it does not occur."""
-    return [*found, *(name for name in chosen if name not in found)]
+    return [*counts, *(name for name in chosen if name not in counts)]
 
 
-def option_text(name: str, found: Mapping[str, int]) -> str:
+def option_text(name: str, counts: Mapping[str, int]) -> str:
     """ "WRITE · 1,204"."""
-    return f"{name} · {count_text(found.get(name, 0))}"
+    return f"{name} · {count_text(counts.get(name, 0))}"
 
 
 def looked_sentence(looked: Looked, chosen: HistoryFilter) -> str:

@@ -159,9 +159,9 @@ def in_order(rows: pa.Table, order: str | None) -> pa.Table:
     return rows
 
 
-def order_sentence(found: FoundRows, order: str | None) -> str:
+def order_sentence(result: FoundRows, order: str | None) -> str:
     """Says of what the order is, where there is more."""
-    return "Sorted among these rows alone." if order and found.page.truncated else ""
+    return "Sorted among these rows alone." if order and result.page.truncated else ""
 
 
 def place_of(shown: ShownRows, cell: tuple[int, str]) -> tuple[int, int] | None:

@@ -29,8 +29,8 @@ class Line:
 def lines(judgements: Sequence[Judgement], silent: Sequence[Judgement], now: datetime) -> list[Line]:
     """Broken ones first."""
     order = (State.BROKEN, State.UNKNOWN, State.MET)
-    found = [_line(each, now, is_silent=each in silent) for each in judgements]
-    return sorted(found, key=lambda line: order.index(line.state))
+    unsorted = [_line(judgement, now, is_silent=judgement in silent) for judgement in judgements]
+    return sorted(unsorted, key=lambda line: order.index(line.state))
 
 
 def _line(judgement: Judgement, now: datetime, *, is_silent: bool) -> Line:
@@ -44,17 +44,17 @@ def _line(judgement: Judgement, now: datetime, *, is_silent: bool) -> Line:
     return Line(state, expected_text(judgement.expectation), found, when, since)
 
 
-def summary_sentence(found: Sequence[Line]) -> str:
+def summary_sentence(lines: Sequence[Line]) -> str:
     """ "3 expectations: 1 broken, 2 met"."""
-    counts = Counter(line.state for line in found)
+    counts = Counter(line.state for line in lines)
     parts = [f"{counts[state]} {_WORDS[state]}" for state in (State.BROKEN, State.UNKNOWN, State.MET) if counts[state]]
-    return f"{things(len(found), 'expectation')}: {', '.join(parts)}"
+    return f"{things(len(lines), 'expectation')}: {', '.join(parts)}"
 
 
 def away_sentence(silent: Sequence[Judgement], now: datetime) -> str:
     """Since when nobody judges; empty where somebody does."""
     if not silent:
         return ""
-    last = max(each.judged_at for each in silent)
+    last = max(stream.judged_at for stream in silent)
     away = duration_text((now - last).total_seconds())
     return f"Not judged for {away}: the host that did is away. `weir host` starts one."

@@ -23,9 +23,9 @@ def matching(columns: Sequence[Column], words: str) -> list[Column]:
     wanted = words.lower().split()
     if not wanted:
         return list(columns)
-    found = {c.path for c in columns if all(word in f"{c.path} {c.type} {c.comment or ''}".lower() for word in wanted)}
-    around = {path[:place] for path in found for place, letter in enumerate(path) if letter == "."}
-    return [c for c in columns if c.path in found or c.path in around]
+    paths = {c.path for c in columns if all(word in f"{c.path} {c.type} {c.comment or ''}".lower() for word in wanted)}
+    around = {path[:place] for path in paths for place, letter in enumerate(path) if letter == "."}
+    return [c for c in columns if c.path in paths or c.path in around]
 
 
 def schema_sentence(columns: Sequence[Column]) -> str:
@@ -40,14 +40,18 @@ def schema_sentence(columns: Sequence[Column]) -> str:
     return f"{text}, partitioned by {', '.join(keys)}" if keys else f"{text}, not partitioned"
 
 
-def shown_sentence(shown: int, start: int, found: int, total: int) -> str:
+def shown_sentence(shown: int, start: int, matching_lines: int, total: int) -> str:
     """What part of the schema is listed, nested fields counted too; empty when it is all of it."""
     if shown == total:
         return ""
-    part = f"Lines {start + 1:,}–{start + shown:,} of {count_text(found)}" if shown < found else ""
-    if found == total:
+    part = f"Lines {start + 1:,}–{start + shown:,} of {count_text(matching_lines)}" if shown < matching_lines else ""
+    if matching_lines == total:
         return f"{part}."
-    return f"{part} that match, of {count_text(total)}." if part else f"{found:,} of {count_text(total)} lines match."
+    return (
+        f"{part} that match, of {count_text(total)}."
+        if part
+        else f"{matching_lines:,} of {count_text(total)} lines match."
+    )
 
 
 def schema_frame(columns: Iterable[Column], totals: Mapping[str, ColumnTotals]) -> pd.DataFrame:
@@ -59,7 +63,7 @@ def schema_frame(columns: Iterable[Column], totals: Mapping[str, ColumnTotals]) 
 
 
 def constraints_frame(constraints: Iterable[Constraint]) -> pd.DataFrame:
-    rows = [{"Constraint": each.name, "Every row satisfies": each.expression} for each in constraints]
+    rows = [{"Constraint": constraint.name, "Every row satisfies": constraint.expression} for constraint in constraints]
     return pd.DataFrame(rows, columns=["Constraint", "Every row satisfies"])
 
 
@@ -70,9 +74,9 @@ def statistics_sentence(totals: Iterable[ColumnTotals]) -> str:
         return "None of these columns has statistics."
     files = totals[0].files
     text = f"From the statistics of {things(files, 'file')}; no data was read."
-    if any(not (each.lowest_is_exact and each.highest_is_exact) for each in totals):
+    if any(not (column.lowest_is_exact and column.highest_is_exact) for column in totals):
         text += " ≥ and ≤ are bounds: the text is cut or rounded, or rows were deleted since."
-    if any(0 < _least_known(each) < files for each in totals):
+    if any(0 < _least_known(column) < files for column in totals):
         text += " Where not all files say, the true bounds may lie beyond."
     return text
 

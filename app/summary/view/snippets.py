@@ -143,10 +143,10 @@ def _condition(node: Node, dialect: _Dialect) -> str:
 
 
 def _column(column: Column, dialect: _Dialect) -> str:
-    found = dialect.name(column.path[0])
+    name = dialect.name(column.path[0])
     for field in column.path[1:]:
-        found = dialect.field(found, field)
-    return found
+        name = dialect.field(name, field)
+    return name
 
 
 def _literal(value: Literal, dialect: _Dialect) -> str:

@@ -53,7 +53,7 @@ def key_figures(snapshot: Snapshot, small_files: int, timeline: Timeline | None,
         rows_help = f"{rows}, by the statistics of every file less rows deleted by deletion vectors."
     share = percent(small_files / files) if files else "no files"
     small_help = f"{count_exact(small_files)} of {count_exact(files)} files are small."
-    known = (
+    figures = (
         ("num_rows", KeyFigure("Rows", count_text(snapshot.num_rows), rows_help)),
         ("num_files", KeyFigure("Files", count_text(files), f"{count_exact(files)} files")),
         ("size_bytes", KeyFigure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes))),
@@ -63,26 +63,26 @@ def key_figures(snapshot: Snapshot, small_files: int, timeline: Timeline | None,
         ),
     )
     if timeline is None:
-        return [figure for _, figure in known]
-    return [_with_trend(figure, trend(timeline, field, now), field) for field, figure in known]
+        return [figure for _, figure in figures]
+    return [_with_trend(figure, trend(timeline, field, now), field) for field, figure in figures]
 
 
-def _with_trend(figure: KeyFigure, found: Trend, field: str) -> KeyFigure:
-    change: str | int | None = found.change
-    if found.change:  # Streamlit reads an ASCII sign, and a 0 as unchanged
-        words = signed_bytes(found.change) if field == "size_bytes" else signed(found.change)
+def _with_trend(figure: KeyFigure, trend_of_figure: Trend, field: str) -> KeyFigure:
+    change: str | int | None = trend_of_figure.change
+    if trend_of_figure.change:  # Streamlit reads an ASCII sign, and a 0 as unchanged
+        words = signed_bytes(trend_of_figure.change) if field == "size_bytes" else signed(trend_of_figure.change)
         change = words.replace("−", "-")
-    return replace(figure, change=change, trend=found.points)
+    return replace(figure, change=change, trend=trend_of_figure.points)
 
 
 def trend(timeline: Timeline, figure: str, now: datetime) -> Trend:
     """`figure` is a field of `VersionTotals`: num_rows, num_files, size_bytes or small_files."""
     values: list[int | None] = [getattr(totals, figure) for totals in timeline.totals]
-    known = [value for value in values if value is not None]
-    step = max(1, -(-len(known) // SPARK_POINTS))
+    numbers = [value for value in values if value is not None]
+    step = max(1, -(-len(numbers) // SPARK_POINTS))
     before = _a_day_before(timeline.totals, now)
     then, last = getattr(before, figure, None), values[-1] if values else None
-    return Trend(tuple(reversed(known[::-1][::step])), None if then is None or last is None else last - then)
+    return Trend(tuple(reversed(numbers[::-1][::step])), None if then is None or last is None else last - then)
 
 
 def _a_day_before(totals: Sequence[VersionTotals], now: datetime) -> VersionTotals | None:
@@ -91,12 +91,12 @@ def _a_day_before(totals: Sequence[VersionTotals], now: datetime) -> VersionTota
     return older[-1] if older else None
 
 
-def rhythm_sentence(found: Rhythm | None) -> str:
+def rhythm_sentence(rhythm: Rhythm | None) -> str:
     """ "A commit every 12 s, the last 4 s ago."; empty without a rhythm."""
-    if found is None:
+    if rhythm is None:
         return ""
-    text = f"A commit every {duration_text(found.gap_s)}, the last {ago_text(found.since_s)}"
-    return f"{text}: that is later than usual." if found.is_late else f"{text}."
+    text = f"A commit every {duration_text(rhythm.gap_s)}, the last {ago_text(rhythm.since_s)}"
+    return f"{text}: that is later than usual." if rhythm.is_late else f"{text}."
 
 
 def writers_sentence(commits: Sequence[Commit], streams: Mapping[str, str]) -> str:
@@ -145,16 +145,16 @@ def growth_sentence(timeline: Timeline, now: datetime) -> str:
 def traits(snapshot: Snapshot) -> list[str]:
     """The properties that whoever reads or writes the table has to know, in a few words each."""
     metadata = snapshot.metadata
-    found = [f"partitioned by {', '.join(metadata.partition_columns)}"] * bool(metadata.partition_columns)
-    found += ["clustered"] * ("delta.clustering" in snapshot.domains)
-    found += [words for key, words in _SWITCHES.items() if is_on(metadata.configuration, key)]
-    found += [
+    names = [f"partitioned by {', '.join(metadata.partition_columns)}"] * bool(metadata.partition_columns)
+    names += ["clustered"] * ("delta.clustering" in snapshot.domains)
+    names += [words for key, words in _SWITCHES.items() if is_on(metadata.configuration, key)]
+    names += [
         words.format(value.removeprefix("interval "))
         for key, words in _VALUES.items()
         if (value := metadata.configuration.get(key))
     ]
     checks = len(constraints(metadata))
-    return found + [things(checks, "check constraint")] * bool(checks)
+    return names + [things(checks, "check constraint")] * bool(checks)
 
 
 _SWITCHES = {

@@ -1,6 +1,7 @@
 """A profile in words, and against another version's."""
 
-from app.profile.view import frames, words
+from app.profile import text as words
+from app.profile import view as frames
 from backend.sql.profile import Bin, ColumnProfile, Profile, TopValue
 
 

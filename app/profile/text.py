@@ -14,14 +14,14 @@ MOST_CHARS = 40
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def source_sentence(found: Profile) -> str:
+def source_sentence(profile: Profile) -> str:
     """Where the figures are from, and what that leaves open."""
-    many = things(len(found.columns), "column")
-    if found.is_read:
-        rows = things(found.rows, "row")
-        return f"{many} of v{found.version}, counted over {rows}. Distinct values are approximate."
+    many = things(len(profile.columns), "column")
+    if profile.is_read:
+        rows = things(profile.rows, "row")
+        return f"{many} of v{profile.version}, counted over {rows}. Distinct values are approximate."
     return (
-        f"{many} of v{found.version}, from the log's statistics alone. Distinct values, the commonest ones and how "
+        f"{many} of v{profile.version}, from the log's statistics alone. Distinct values, the commonest ones and how "
         "they are spread come from the rows."
     )
 
@@ -52,29 +52,29 @@ def top_text(column: ColumnProfile) -> str:
 
 def spread_text(bins: tuple[Bin, ...]) -> str:
     """Rows a bin as blocks: "▁▃█▂"."""
-    most = max((each.rows for each in bins), default=0)
-    return "".join(_BLOCKS[-(-each.rows * 7 // most)] for each in bins) if most else ""
+    most = max((bin_.rows for bin_ in bins), default=0)
+    return "".join(_BLOCKS[-(-bin_.rows * 7 // most)] for bin_ in bins) if most else ""
 
 
 def differences(before: Profile, after: Profile) -> dict[str, str]:
     """What differs by column, those with something to tell alone: "null share 0.2 % → 31 %"."""
     older = {column.column: column for column in before.columns}
     newer = {column.column: column for column in after.columns}
-    told = {name: f"not in v{after.version}" for name in older if name not in newer}
+    by_column = {name: f"not in v{after.version}" for name in older if name not in newer}
     for name, column in newer.items():
         was = older.get(name)
         words = [f"not in v{before.version}"] if was is None else list(_changes(was, column))
         if words:
-            told[name] = "; ".join(words)
-    return told
+            by_column[name] = "; ".join(words)
+    return by_column
 
 
 def differing_sentence(before: Profile, after: Profile) -> str:
     """How many columns stand out against the other version."""
-    told = differences(before, after)
-    gone = [name for name, words in told.items() if words == f"not in v{after.version}"]
-    text = f"{things(len(told), 'column')} {'differs' if len(told) == 1 else 'differ'} from v{before.version}"
-    if not told:
+    by_column = differences(before, after)
+    gone = [name for name, words in by_column.items() if words == f"not in v{after.version}"]
+    text = f"{things(len(by_column), 'column')} {'differs' if len(by_column) == 1 else 'differ'} from v{before.version}"
+    if not by_column:
         return f"No column stands out against v{before.version}."
     return f"{text}; no longer there: {', '.join(gone)}." if gone else f"{text}."
 

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from app.profile.view.words import bound_text, differences, top_text
+from app.profile.text import bound_text, differences, top_text
 from backend.sql.profile import Bin, Profile
 
 COLUMNS = ("Column", "Type", "Null share", "Nulls", "Distinct", "Spread", "Lowest", "Highest", "Commonest")
 
 
-def profile_frame(found: Profile, before: Profile | None = None) -> pd.DataFrame:
+def profile_frame(profile: Profile, before: Profile | None = None) -> pd.DataFrame:
     """The columns of a profile; with another one also what differs from it, those that do first."""
-    told = differences(before, found) if before else {}
+    differing = differences(before, profile) if before else {}
     rows = [
         {
             "Column": column.column,
-            "Against": told.get(column.column, ""),
+            "Against": differing.get(column.column, ""),
             "Type": column.type,
             "Null share": column.null_share,
             "Nulls": column.nulls,
@@ -29,15 +29,15 @@ def profile_frame(found: Profile, before: Profile | None = None) -> pd.DataFrame
             "Commonest": top_text(column),
             "Spread": spread(column.bins),
         }
-        for column in found.columns
+        for column in profile.columns
     ]
     rows.sort(key=lambda row: not row["Against"])  # stable: else in the schema's order
     frame = pd.DataFrame(rows, columns=["Column", "Against", *COLUMNS[1:]])
     silent = [] if before else ["Against"]
-    return frame.drop(columns=silent if found.is_read else [*silent, "Distinct", "Commonest", "Spread"])
+    return frame.drop(columns=silent if profile.is_read else [*silent, "Distinct", "Commonest", "Spread"])
 
 
 def spread(bins: Sequence[Bin]) -> list[float]:
     """Rows a bin against the fullest one."""
-    most = max((each.rows for each in bins), default=0)
-    return [each.rows / most for each in bins] if most else []
+    most = max((bin_.rows for bin_ in bins), default=0)
+    return [bin_.rows / most for bin_ in bins] if most else []
