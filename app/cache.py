@@ -1,4 +1,4 @@
-"""Every `st.cache_data`, with one table of how old each kind of reading may be.
+"""Everything that pages remember for all viewers, with one table of how old each kind of reading may be.
 
 Rule: what is read at a fixed version never changes, so it has no ttl. A failed reading is never cached. Nothing big is
 pickled here: the lake has caches of its own for logs and snapshots.
@@ -13,8 +13,12 @@ from threading import Lock
 import pyarrow as pa
 import streamlit as st
 
-from app import context
+from app import services
+from app.services import once
 from app.ui.lake import LakeReader, LakeReading
+from backend.changes.cache import Differences
+from backend.changes.host_job import DiffJobs
+from backend.changes.key import key_memory
 from backend.errors import LakehouseError
 from backend.expectations import judge
 from backend.expectations.model import Judgement
@@ -32,7 +36,11 @@ from backend.lake.find import Finder, Found
 from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
+from backend.search.cache import Bisects
 from backend.sql.export_size import SizeEstimate, estimated
+from backend.sql.exports import Exports
+from backend.sql.numbers import Aggregates, ColumnNumbers
+from backend.sql.profile import Profiles
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import versions_of
 from backend.stream_model.rollup import MINUTE_S
@@ -91,10 +99,10 @@ def known_lake() -> LakeReading:
     return lake_reader().known(refresh_after_s=SCRAPED_LAKE_S)
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def lake_reader() -> LakeReader:
     """The one reading in the background that all viewers share."""
-    return LakeReader(context.lake(), refresh_s=context.settings().lake.refresh_s, now=context.now)
+    return LakeReader(services.lake(), refresh_s=services.settings().lake.refresh_s, now=services.now)
 
 
 def judged(reading: LakeReading) -> dict[str, Judged]:
@@ -105,17 +113,17 @@ def judged(reading: LakeReading) -> dict[str, Judged]:
 @lru_cache(1)
 def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[AttentionGroup, ...]:
     """What needs a person as these readings tell it, by cause and most urgent first: made once for all viewers."""
-    tables, rules = reading.tables if reading else (), AttentionRules.of(context.settings())
+    tables, rules = reading.tables if reading else (), AttentionRules.of(services.settings())
     found = attention_items(
         tables, streams.streams, streams.hosts, judgements=streams.judgements, now=streams.read_at, rules=rules
     )
     return grouped(found)
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def _lake_judge() -> LakeJudge:
-    lake, settings = context.lake(), context.settings().health
-    return LakeJudge(lambda ref: table_evidence(lake, ref, now=context.now(), settings=settings))
+    lake, settings = services.lake(), services.settings().health
+    return LakeJudge(lambda ref: table_evidence(lake, ref, now=services.now(), settings=settings))
 
 
 def find(words: str) -> list[Found]:
@@ -125,7 +133,7 @@ def find(words: str) -> list[Found]:
         return finder.find(lake_reading().tables, words)
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def _finder() -> tuple[Lock, Finder]:
     return Lock(), Finder()
 
@@ -135,13 +143,13 @@ def streams_reading() -> StreamsReading:
     try:
         return _streams_reading()
     except LakehouseError as exc:
-        return StreamsReading((), (), context.now(), exc.message)
+        return StreamsReading((), (), services.now(), exc.message)
 
 
 def silent_judgements() -> list[Judgement]:
     """What no living host keeps up any more."""
-    reading, stale_s = streams_reading(), context.settings().host.heartbeat_stale_s
-    return judge.away(reading.judgements, reading.hosts, now=context.now(), stale_s=stale_s)
+    reading, stale_s = streams_reading(), services.settings().host.heartbeat_stale_s
+    return judge.away(reading.judgements, reading.hosts, now=services.now(), stale_s=stale_s)
 
 
 def not_as_expected() -> frozenset[str]:
@@ -154,22 +162,22 @@ def known_streams() -> StreamsReading | None:
     return _kept_streams().latest()
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def _kept_streams() -> Kept[StreamsReading]:
     return Kept(streams_reading, patience_s=SCRAPE_PATIENCE_S)
 
 
 @st.cache_resource(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1, refresh_mode="background")
 def _streams_reading() -> StreamsReading:
-    now, store = context.now(), context.store()
-    store.take_in(context.settings().roots)
-    found = statuses(store, _backlogs(), now=store.now(), heartbeat_stale_s=context.settings().host.heartbeat_stale_s)
+    now, store = services.now(), services.store()
+    store.take_in(services.settings().roots)
+    found = statuses(store, _backlogs(), now=store.now(), heartbeat_stale_s=services.settings().host.heartbeat_stale_s)
     return StreamsReading(tuple(found), tuple(store.hosts(now=now)), now, judgements=tuple(store.judgements()))
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def _backlogs() -> BacklogReader:
-    return BacklogReader(context.settings(), context.lake())
+    return BacklogReader(services.settings(), services.lake())
 
 
 def stream_names() -> dict[str, str]:
@@ -181,7 +189,7 @@ def stream_names() -> dict[str, str]:
 
 def stream_points(stream: StreamDeclaration, window_s: int) -> Points:
     """The batches of a stream's last `window_s`, as points of its charts; no older than half a point is wide."""
-    now, kept = context.now(), context.settings().store
+    now, kept = services.now(), services.settings().store
     grain_s = plan_grain(
         window_s,
         batches_kept_s=kept.progress_retention_days * DAY_S,
@@ -198,11 +206,11 @@ def _stream_points(
     del age  # a part of the key alone
     since = _now - timedelta(seconds=window_s)
     if grain_s is None:
-        events = context.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
+        events = services.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
         if len(events) < MOST_EVENTS and not _are_more(name, since, events[0].progressed_at if events else _now):
             return points_of(events, trigger_interval_ms=trigger_interval_ms)
         grain_s = MINUTE_S  # what was read is not all
-    found = context.store().rollups(name, grain_s=grain_s, since=since)
+    found = services.store().rollups(name, grain_s=grain_s, since=since)
     return points_over(found, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
 
 
@@ -210,7 +218,7 @@ def _are_more(name: str, since: datetime, first_at: datetime) -> bool:
     """Whether batches of the window began before the first one that is kept: `store.progress_max_rows` has a limit."""
     if first_at - since < timedelta(seconds=MINUTE_S):
         return False
-    return any(each.first_at < first_at for each in context.store().rollups(name, grain_s=MINUTE_S, since=since))
+    return any(each.first_at < first_at for each in services.store().rollups(name, grain_s=MINUTE_S, since=since))
 
 
 def stream_lags(stream: StreamDeclaration, points: Points, window_s: int) -> tuple[Lag, ...]:
@@ -218,7 +226,7 @@ def stream_lags(stream: StreamDeclaration, points: Points, window_s: int) -> tup
     a window that is not drawn from batches."""
     if points.grain_s is not None:
         return ()
-    now = context.now()
+    now = services.now()
     age = int(now.timestamp() / max(LAGS_TTL_S, window_s / MOST_POINTS))
     return _stream_lags(stream.name, window_s, age, points.batches // MOST_POINTS + 1, stream, now)
 
@@ -229,37 +237,37 @@ def _stream_lags(
 ) -> tuple[Lag, ...]:
     del age  # a part of the key alone
     since = _now - timedelta(seconds=window_s)
-    batches = context.store().progress(name, since=since, limit=2 * MOST_POINTS, every=every)
+    batches = services.store().progress(name, since=since, limit=2 * MOST_POINTS, every=every)
     if not batches:
-        batches = context.store().progress(name, limit=1)  # what has come since then
+        batches = services.store().progress(name, limit=1)  # what has come since then
     return tuple(lag for lag in _backlogs().history(_stream, batches, now=_now) if lag.at >= since)
 
 
 def batch_versions(stream: StreamDeclaration) -> dict[tuple[str, int], int]:
     """The versions that a stream's batches wrote, by query id and batch, among the newest `COMMITS_SEEN` commits."""
     try:
-        ref = context.lake().find(stream.sink_table)
-        return _batch_versions(ref, context.lake().latest_version(ref))
+        ref = services.lake().find(stream.sink_table)
+        return _batch_versions(ref, services.lake().latest_version(ref))
     except LakehouseError:
         return {}  # it writes elsewhere, or its table cannot be read: no commit is known
 
 
 @st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES, hash_funcs={TableRef: lambda ref: ref.uri})
 def _batch_versions(ref: TableRef, latest: int) -> dict[tuple[str, int], int]:
-    return versions_of(context.lake().history(ref, limit=COMMITS_SEEN, ending_version=latest))
+    return versions_of(services.lake().history(ref, limit=COMMITS_SEEN, ending_version=latest))
 
 
 @st.cache_data(show_spinner=False, ttl=RUNS_TTL_S, max_entries=FIXED_ENTRIES)
 def stream_runs(name: str) -> list[Run]:
     """The runs of a stream, newest first; its figures per hour are added up for it."""
-    return context.store().runs(name)
+    return services.store().runs(name)
 
 
 @st.cache_resource(show_spinner=False, ttl=RECENT_TTL_S, max_entries=1)
 def recent_batches() -> dict[str, list[Progress]]:
     """Each stream's batches of the graph's window."""
     declared = [status.declaration for status in streams_reading().streams]
-    return _recent().read(context.store(), declared, now=context.now())
+    return _recent().read(services.store(), declared, now=services.now())
 
 
 def latencies(streams: tuple[str, ...]) -> list[LayerLatency]:
@@ -276,7 +284,7 @@ def known_latencies() -> list[tuple[str, LayerLatency]]:
     return _kept_latencies().latest() or []
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def _kept_latencies() -> Kept[list[tuple[str, LayerLatency]]]:
     return Kept(lambda: pipeline_latencies(streams_reading().streams, _trails()), patience_s=SCRAPE_PATIENCE_S)
 
@@ -290,10 +298,10 @@ def _latencies(streams: tuple[str, ...], read_at: datetime, _found: Trails) -> l
 
 @st.cache_resource(show_spinner=False, ttl=RECENT_TTL_S, max_entries=1)
 def _trails() -> Trails:
-    return read_trails(context.store(), _backlogs(), streams_reading().streams, now=context.store().now())
+    return read_trails(services.store(), _backlogs(), streams_reading().streams, now=services.store().now())
 
 
-@st.cache_resource(show_spinner=False)
+@once
 def _recent() -> RecentBatches:
     return RecentBatches()
 
@@ -301,21 +309,21 @@ def _recent() -> RecentBatches:
 @st.cache_data(show_spinner=False, ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
 def preflight(name: str) -> Preflight:
     """Whether a stream can go on; raises `StreamNotFoundError` or `StoreError`."""
-    return load_preflight(context.settings(), context.lake(), context.store(), name, now=context.store().now())
+    return load_preflight(services.settings(), services.lake(), services.store(), name, now=services.store().now())
 
 
 @st.cache_data(show_spinner="Counting what would be read again …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
 def reset_preview(name: str, level: ResetLevel, starts: Starts) -> ResetPreview:
     """What starting a stream over would do; raises `StreamNotFoundError` or `StoreError`."""
     statuses = streams_reading().streams
-    settings, lake, store = context.settings(), context.lake(), context.store()
-    return load_preview(settings, lake, store, statuses, name=name, level=level, now=context.now(), starts=starts)
+    settings, lake, store = services.settings(), services.lake(), services.store()
+    return load_preview(settings, lake, store, statuses, name=name, level=level, now=services.now(), starts=starts)
 
 
 @st.cache_data(show_spinner=False, ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
 def pinned_conf(name: str) -> Mapping[str, str]:
     """Spark's settings that a start of the stream goes on with, whatever it is told; raises `StoreError`."""
-    return dict(pinned_by(context.settings(), context.store().declarations()[name]))
+    return dict(pinned_by(services.settings(), services.store().declarations()[name]))
 
 
 def forget_streams() -> None:
@@ -337,8 +345,8 @@ def distribution(snapshot: Snapshot, *, with_rows: bool = False) -> FileDistribu
 
 @st.cache_data(show_spinner="Counting files …", max_entries=FIXED_ENTRIES)
 def _distribution(key: str, with_rows: bool, _snapshot: Snapshot) -> FileDistribution:  # noqa: ARG001
-    health = context.settings().health
-    target = context.lake().target_bytes(_snapshot)
+    health = services.settings().health
+    target = services.lake().target_bytes(_snapshot)
     return distribute(_snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files, with_rows=with_rows)
 
 
@@ -370,7 +378,7 @@ def export_size(snapshot: Snapshot, columns: tuple[str, ...], text: str, *, seen
 @st.cache_data(show_spinner="Estimating …", max_entries=FIXED_ENTRIES)
 def _export_size(key: str, columns: tuple[str, ...], text: str, _snapshot: Snapshot, _seen: pa.Table) -> SizeEstimate:  # noqa: ARG001
     where = parse_filter(text, fields(_snapshot.metadata))
-    return estimated(context.lake(), _snapshot, columns, where, seen=_seen)
+    return estimated(services.lake(), _snapshot, columns, where, seen=_seen)
 
 
 def health(ref: TableRef, version: int) -> TableHealth:
@@ -380,4 +388,50 @@ def health(ref: TableRef, version: int) -> TableHealth:
 
 @st.cache_data(show_spinner=False, ttl=HEALTH_TTL_S, max_entries=512)
 def _health(uri: str, version: int, _ref: TableRef) -> TableHealth:  # noqa: ARG001
-    return table_health(context.lake(), _ref, now=context.now(), settings=context.settings().health)
+    return table_health(services.lake(), _ref, now=services.now(), settings=services.settings().health)
+
+
+# answers that took long, by what was asked ----------------------------------------------------------------------
+
+
+@once
+def aggregates() -> Aggregates:
+    """What SQL aggregates came to."""
+    return Aggregates()
+
+
+@once
+def column_numbers() -> ColumnNumbers:
+    """What columns came to by their statistics."""
+    return ColumnNumbers()
+
+
+@once
+def profiles() -> Profiles:
+    """Profiles that were read from rows."""
+    return Profiles()
+
+
+@once
+def exports() -> Exports:
+    """Files of rows that are offered, or on their way to a browser."""
+    return Exports()
+
+
+@once
+def bisects() -> Bisects:
+    """Searches for first bad versions that ended."""
+    return Bisects()
+
+
+@once
+def differences() -> Differences:
+    """Differences of versions, found or being found."""
+    settings = services.settings()
+    return Differences(settings.lake.diff_time_limit_s, learn=key_memory(settings.home).learn)
+
+
+@once
+def diff_jobs() -> DiffJobs:
+    """Differences that stream hosts find."""
+    return DiffJobs(services.settings(), services.lake())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cache, context, errors, navigation, state
+from app import cache, errors, navigation, services, state
 from app.overview import view
 from app.overview import widgets as overview
 from app.ui import lists
@@ -24,7 +24,7 @@ _LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
 
 
 def region() -> None:
-    now, streams = context.now(), cache.streams_reading()
+    now, streams = services.now(), cache.streams_reading()
     try:
         reading, lake_error = cache.lake_reading(), None
         reading_progress(reading)
@@ -62,7 +62,7 @@ def table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
     st.caption(f"{cut}Click a row to open the table.")
     names = [table.ref.name for table in tables]
     look = lists.with_small_files(overview.TABLES, width=overview.SMALL_FILES_PX)
-    name = lists.choose(view.tables_frame(tables, context.now()), look, key="overview_tables", names=names)
+    name = lists.choose(view.tables_frame(tables, services.now()), look, key="overview_tables", names=names)
     if cut:
         navigation.page_link("tables", "All tables")
     if name is not None:
@@ -75,7 +75,7 @@ def stream_list(reading: cache.StreamsReading) -> None:
         st.error(f"{what} {markdown_safe(reading.problem)}", icon=":material/error:")
     elif reading.streams:
         st.caption(f"{view.streams_sentence(reading.streams)}. Click a row to open the stream.")
-        frame = view.streams_frame(reading.streams, context.now())
+        frame = view.streams_frame(reading.streams, services.now())
         names = [status.declaration.name for status in reading.streams]
         name = lists.choose(frame, overview.STREAMS, key="overview_streams", names=names)
         if name is not None:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import context, errors, state
+from app import errors, services, state
 from app.profile.widgets import profile
 from app.summary import data, schema
 from app.summary import widgets as summary
@@ -25,7 +25,7 @@ view = st.segmented_control(
 )
 with errors.boundary():
     if view == "Data":
-        data.rows(opened, limit=context.settings().lake.preview_rows)
+        data.rows(opened, limit=services.settings().lake.preview_rows)
     elif view == "Profile":
         profile(opened)
     elif view == "Details":

@@ -9,7 +9,7 @@ import zlib
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import context
+from app import cache, services
 from app.changes.options import choose_method
 from app.changes.view import frames as view
 from app.changes.view.progress import progress_text
@@ -32,9 +32,9 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
         return part.outline
     mark = _mark(question)
     if work.is_asked(mark) or _starts_alone(mark, part):
-        return context.differences().soon(context.lake(), question, _SOON_S)
-    context.differences().abandon(question, _SOON_S)  # Cancel, not a page that reruns
-    return context.differences().known(question) or context.differences().so_far(question)
+        return cache.differences().soon(services.lake(), question, _SOON_S)
+    cache.differences().abandon(question, _SOON_S)  # Cancel, not a page that reruns
+    return cache.differences().known(question) or cache.differences().so_far(question)
 
 
 def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> bool:
@@ -47,7 +47,7 @@ def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot
         work.ask(mark)
     if work.is_asked(mark):
         return True
-    is_counting = not context.differences().abandon(question)
+    is_counting = not cache.differences().abandon(question)
     with slot, st.container(horizontal=True, vertical_alignment="center", key="offer"):
         st.button(
             view.start_label(part), key="start", type="primary", icon=":material/difference:",
@@ -65,7 +65,7 @@ def compare(question: DiffQuestion, slot: DeltaGenerator) -> None:
 
     Of an ended comparison it only waits until the rows compared so far are counted.
     """
-    mark, differences = _mark(question), context.differences()
+    mark, differences = _mark(question), cache.differences()
     if not work.is_asked(mark):
         beat = slot.empty()
         while not differences.abandon(question, _SOON_S):
@@ -75,7 +75,7 @@ def compare(question: DiffQuestion, slot: DeltaGenerator) -> None:
     _failed().pop(mark, None)
     try:
         with slot:
-            last = work.run(lambda: differences.over(context.lake(), question), key="diff", tell=progress_text)
+            last = work.run(lambda: differences.over(services.lake(), question), key="diff", tell=progress_text)
     except LakehouseError as exc:
         _failed()[mark] = exc  # told where it is offered anew, not below a bar that stands still
         st.rerun()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import orjson
 import streamlit as st
 
-from app import cache, context, state
+from app import cache, services, state
 from app.changes.view.rows import RowTable, build_step_table, style
 from app.errors import boundary
 from app.ui import work
@@ -61,7 +61,7 @@ def _versions(diff: VersionDiff) -> Versions:
     """The range of the difference, or all versions that can be read."""
     if not state.text(state.LIFE):
         return min(diff.from_version, diff.to_version), max(diff.from_version, diff.to_version)
-    lake = context.lake()
+    lake = services.lake()
     return min((first for first, _ in lake.versions(diff.ref)), default=0), lake.latest_version(diff.ref)
 
 
@@ -89,12 +89,12 @@ def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
 
 def _is_small(diff: VersionDiff, versions: Versions) -> bool:
     low, high = versions
-    return high - low <= _SMALL_VERSIONS and context.lake().snapshot(diff.ref, high).size_bytes <= _SMALL_BYTES
+    return high - low <= _SMALL_VERSIONS and services.lake().snapshot(diff.ref, high).size_bytes <= _SMALL_BYTES
 
 
 def _read(diff: VersionDiff, key: Key, versions: Versions) -> KeyHistory | None:
     ask = whole_life if state.text(state.LIFE) else key_history
-    last = work.run(lambda: ask(context.lake(), diff.ref, versions, key), key="key", tell=_progress)
+    last = work.run(lambda: ask(services.lake(), diff.ref, versions, key), key="key", tell=_progress)
     return last.result if last else None
 
 
@@ -112,7 +112,7 @@ def _commits(diff: VersionDiff, versions: Sequence[int]) -> dict[int, Commit]:
     """The commits of some versions, those of the difference or others."""
     known = {each.commit.version: each.commit for each in diff.commits}
     if not set(versions) <= known.keys():
-        read = context.lake().history(diff.ref, starting_version=min(versions), ending_version=max(versions))
+        read = services.lake().history(diff.ref, starting_version=min(versions), ending_version=max(versions))
         known |= {commit.version: commit for commit in read}
     return known
 

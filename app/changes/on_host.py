@@ -7,7 +7,7 @@ job, and leaving the page ends nothing.
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import context, state
+from app import cache, services, state, viewer
 from app.changes.options import compare_on_host
 from app.changes.view import frames as view
 from app.changes.view.progress import cost_words, ended_words
@@ -38,7 +38,7 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
 def _found(question: DiffQuestion) -> VersionDiff | None:
     try:
         job = _job(question)
-        return context.diff_jobs().answer(question, job) if job and job.result_uri else None
+        return cache.diff_jobs().answer(question, job) if job and job.result_uri else None
     except (DiffError, JobResultMissingError):
         return None  # `offer` says why
 
@@ -87,8 +87,8 @@ def _go(view_of_rows: str) -> None:
 
 def _job(question: DiffQuestion) -> Job | None:
     """The newest job that was asked this; raises `DiffError` where none can be."""
-    wanted = context.diff_jobs().request(question, actor=context.actor())
-    return context.store().jobs.find(wanted.fingerprint)
+    wanted = cache.diff_jobs().request(question, actor=viewer.actor())
+    return services.store().jobs.find(wanted.fingerprint)
 
 
 def _offer(
@@ -102,9 +102,9 @@ def _offer(
     if before is not None:
         _say_end(before, found)
     if why is None and (clicked or asked):
-        wanted = context.diff_jobs().request(question, actor=context.actor(), reason="asked for on the Changes page")
+        wanted = cache.diff_jobs().request(question, actor=viewer.actor(), reason="asked for on the Changes page")
         gone = before.job_id if before and before.state is JobState.DONE else None
-        context.store().jobs.submit(wanted, now=context.now(), instead_of=gone)
+        services.store().jobs.submit(wanted, now=services.now(), instead_of=gone)
         st.rerun()
 
 
@@ -118,5 +118,5 @@ def _say_end(job: Job, found: VersionDiff | None) -> None:
 
 def _why_not() -> str | None:
     """Why no job can be asked for; None when one can."""
-    now, stale_s = context.now(), context.settings().host.heartbeat_stale_s
-    return context.read_only_reason() or why_no_host(context.store().hosts(now=now), now=now, stale_s=stale_s)
+    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
+    return viewer.read_only_reason() or why_no_host(services.store().hosts(now=now), now=now, stale_s=stale_s)

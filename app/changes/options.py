@@ -5,7 +5,7 @@ Rule: what the URL asks for stays visible even where it is not possible; the ans
 
 import streamlit as st
 
-from app import cache, context, state
+from app import cache, services, state
 from app.changes.view import frames as view
 from app.ui.frame import OpenTable
 from app.ui.view.conditions import example_condition
@@ -32,7 +32,7 @@ def other_table(opened: OpenTable) -> OpenTable | None:
     name = state.text(state.AGAINST)
     if not name or name == opened.ref.name:
         return None
-    lake = context.lake()
+    lake = services.lake()
     ref = lake.find(name)
     return OpenTable(ref, lake.snapshot(ref), lake.latest_version(ref))
 
@@ -91,7 +91,7 @@ def where_input(opened: OpenTable) -> None:
 
 def asked_options(opened: OpenTable, against: OpenTable | None) -> DiffOptions:
     """What the URL asks for; the widgets must be drawn before. `left_out` names the columns left out."""
-    limits = context.settings().lake
+    limits = services.settings().lake
     key = tuple(st.session_state.get(state.KEY) or ()) or None
     return DiffOptions(
         key=key,
@@ -123,7 +123,7 @@ def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
     """
     name = f"remembered_key:{opened.ref.uri}"
     if name not in st.session_state:
-        st.session_state[name] = key_memory(context.settings().home).known(opened.ref)
+        st.session_state[name] = key_memory(services.settings().home).known(opened.ref)
     found: tuple[str, ...] | None = st.session_state[name]
     return found
 

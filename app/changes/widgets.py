@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import cache, context, state
+from app import cache, services, state, viewer
 from app.changes import here, on_host
 from app.changes.options import OptionsPopover, asked_options, left_out
 from app.changes.rows import changed_rows
@@ -72,7 +72,7 @@ def _asked(
     """The question with what the log tells of it; raises as `prepare` does."""
     ids = tuple(each.snapshot.metadata.id for each in (opened, against) if each)
     question = DiffQuestion(opened.ref, ids, chosen.from_version, chosen.to_version, asked_options(opened, against))
-    lake, differences = context.lake(), context.differences()
+    lake, differences = services.lake(), cache.differences()
     try:
         part = differences.log_part(lake, question)
     except LakehouseError:
@@ -180,11 +180,11 @@ def _commits(diff: VersionDiff) -> None:
         between = "Two tables share no commits." if diff.against else "No commit lies between the two."
         st.info(f"**{between}**", icon=":material/commit:")
         return
-    figure = view.build_commit_figure(diff, mode=context.mode())
+    figure = view.build_commit_figure(diff, mode=viewer.mode())
     if figure:
         chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
     streams = cache.stream_names()
-    frame = view.build_commit_frame(diff.commits, now=context.now(), streams=streams)
+    frame = view.build_commit_frame(diff.commits, now=services.now(), streams=streams)
     st.caption(
         f"Rows are gross, {words.gross_source_text(diff.commits)}. "
         "Click a commit to see it in full and compare it alone."

@@ -5,7 +5,7 @@ Rule: the browser gets one page, never the list; page and file are in the URL.
 
 import streamlit as st
 
-from app import cache, context, state
+from app import cache, services, state
 from app.files.view import distribution as files_view
 from app.files.view import footer as view
 from app.ui import lists
@@ -77,7 +77,7 @@ def _one(snapshot: Snapshot, path: str) -> None:
             st.button(
                 "Close", key="close_file", icon=":material/close:", on_click=state.put, args=({state.FILE: None},)
             )
-        _footer(context.lake().footer(snapshot, path))
+        _footer(services.lake().footer(snapshot, path))
 
 
 def _footer(footer: FileFooter) -> None:

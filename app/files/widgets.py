@@ -6,7 +6,7 @@ stand beside each other; where they disagree the page says so.
 
 import streamlit as st
 
-from app import cache, context, state
+from app import cache, services, state, viewer
 from app.files import file_list
 from app.files.view import checksum
 from app.files.view import distribution as view
@@ -52,7 +52,7 @@ PARTITIONS = lists.Look(
 def counted(opened: OpenTable) -> FileDistribution:
     """The distribution of the version, exact; while it is counted the page shows what the checksum says."""
     snapshot = opened.snapshot
-    checksum_of_version = context.lake().checksum(opened.ref, snapshot.version)
+    checksum_of_version = services.lake().checksum(opened.ref, snapshot.version)
     if checksum_of_version is None or checksum_of_version.buckets is None:
         return cache.distribution(snapshot)
     key = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version)
@@ -70,10 +70,10 @@ def counted(opened: OpenTable) -> FileDistribution:
 
 
 def _preview(checksum_of_version: Checksum, opened: OpenTable) -> None:
-    distribution = checksum.as_distribution(checksum_of_version, opened.snapshot, context.settings().health)
+    distribution = checksum.as_distribution(checksum_of_version, opened.snapshot, services.settings().health)
     figures.key_figures(view.key_figures(distribution)[:2], key="preview_figures", columns=5)
     figure = view.distribution_figure(
-        distribution, mode=context.mode(), title=checksum.preview_title(checksum_of_version)
+        distribution, mode=viewer.mode(), title=checksum.preview_title(checksum_of_version)
     )
     figures.chart(figure, key="preview_chart")
     source = checksum.source_sentence(opened.snapshot.version)
@@ -93,7 +93,7 @@ def nothing(opened: OpenTable) -> None:
 
 def explore(opened: OpenTable, distribution: FileDistribution) -> None:
     """The distribution, and the view below it that the URL names."""
-    bucket = chart(distribution, context.settings().health)
+    bucket = chart(distribution, services.settings().health)
     view = st.segmented_control(
         "Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params", on_change=_on_view
     )
@@ -112,7 +112,7 @@ def explore(opened: OpenTable, distribution: FileDistribution) -> None:
 def chart(distribution: FileDistribution, health: HealthSettings) -> Bucket | None:
     """The distribution with its rule; returns the bucket that was clicked."""
     bucket = view.find_bucket(distribution.buckets, state.whole(state.BUCKET))
-    figure = view.distribution_figure(distribution, mode=context.mode(), selected=bucket.from_bytes if bucket else None)
+    figure = view.distribution_figure(distribution, mode=viewer.mode(), selected=bucket.from_bytes if bucket else None)
     figures.chart(figure, key=_CHART, on_select=_on_chart)
     rule = view.rule_sentence(distribution, ratio=health.small_file_ratio, min_files=health.min_files)
     st.caption(f"{rule} Click a bar for its files.")
@@ -199,7 +199,7 @@ def vectors(snapshot: Snapshot, distribution: FileDistribution) -> None:
 def clustering(opened: OpenTable) -> None:
     """How many files a look-up of one value reads, for a column of the viewer's choice."""
     snapshot = opened.snapshot
-    commits = context.lake().history(opened.ref, limit=CLUSTERING_COMMITS, ending_version=snapshot.version)
+    commits = services.lake().history(opened.ref, limit=CLUSTERING_COMMITS, ending_version=snapshot.version)
     preferred = clustering_columns(commits)
     columns = sorted_first(snapshot, preferred)
     if not columns:
@@ -209,7 +209,7 @@ def clustering(opened: OpenTable) -> None:
     overlap = _overlap(snapshot, column)
     st.markdown(markdown_safe(view.overlap_sentence(overlap, is_chosen_by_table=column in preferred)))
     if overlap.profile:
-        figures.chart(view.overlap_figure(overlap, mode=context.mode()), key="overlap_chart")
+        figures.chart(view.overlap_figure(overlap, mode=viewer.mode()), key="overlap_chart")
 
 
 def _overlap(snapshot: Snapshot, column: str) -> Overlap:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app import cache, context, navigation, state
+from app import cache, navigation, services, state, viewer
 from app.health import view
 from app.ui.badges import state_mark
 from app.ui.figures import chart, key_figures
@@ -47,7 +47,7 @@ OFFENDERS = Look(
 
 def lake_health() -> None:
     """Every table, most urgent first, as far as it is judged; a click opens one."""
-    reading, now = cache.lake_reading(), context.now()
+    reading, now = cache.lake_reading(), services.now()
     if reading.is_complete and not reading.tables:
         empty_lake()
         return
@@ -83,7 +83,7 @@ def _judging_progress(rows: Sequence[view.LakeRow], num_tables: int) -> None:
 
 def table_health(opened: OpenTable) -> None:
     """One table: recommendations, figures, trend, offenders, log."""
-    now = context.now()
+    now = services.now()
     with spinner("Reading the history …", of=f"health {opened.ref.uri}"):
         health = cache.health(opened.ref, opened.latest_version)
     streams = cache.stream_names()
@@ -91,7 +91,7 @@ def table_health(opened: OpenTable) -> None:
         _recommendation(item, streams, key=f"advice_{number}")
     key_figures(view.key_figures(health, now=now), key="health_figures")
     st.caption(f"{markdown_safe(health.rule.text)} {URGENCY} {view.log_sentence(health, now=now)}")
-    chart(view.build_trend_figure(health, mode=context.mode()), key="trend", alt=view.trend_finding(health))
+    chart(view.build_trend_figure(health, mode=viewer.mode()), key="trend", alt=view.trend_finding(health))
     if health.trend_truncated:
         st.caption(f"Older versions than v{health.log.first_version} are no longer in the log.")
     _offenders(health, streams)

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import cache, context, errors, navigation, state
+from app import cache, errors, navigation, services, state, viewer
 from app.history.view import commits as view
 from app.ui import lists
 from app.ui.view.frames import changes_frame
@@ -71,7 +71,7 @@ def detail(ref: TableRef, version: int) -> None:
         return
     with st.container(border=True, key="commit_detail"):
         st.markdown(f"**v{version}** in full")
-        _changes(load_metadata_changes(context.lake(), ref, [commit]).get(version, ()))
+        _changes(load_metadata_changes(services.lake(), ref, [commit]).get(version, ()))
         left, right = st.columns(2)
         with left:
             lists.facts(view.commit_facts(commit))
@@ -82,7 +82,7 @@ def detail(ref: TableRef, version: int) -> None:
 
 
 def _commit(ref: TableRef, version: int) -> Commit | None:
-    commits = context.lake().history(ref, limit=1, starting_version=version, ending_version=version)
+    commits = services.lake().history(ref, limit=1, starting_version=version, ending_version=version)
     return commits[0] if commits else None
 
 
@@ -93,13 +93,13 @@ def _head(ref: TableRef, version: int, streams: Mapping[str, str]) -> None:
         st.space("stretch")
         _close("Close")
         return
-    style, now = operation_style(commit.operation, context.mode()), context.now()
+    style, now = operation_style(commit.operation, viewer.mode()), services.now()
     who = stream_text(commit, streams) or commit.user
     by = f" · {markdown_safe(who)}" if who else ""
     st.markdown(
         f"{style.glyph} **v{commit.version} · {markdown_safe(commit.operation or 'operation not named')}**{by} · "
         f"{ago(commit.committed_at, now)}",
-        help=moment_help(commit.committed_at, context.timezone()),
+        help=moment_help(commit.committed_at, viewer.timezone()),
         width="content",
     )
     st.space("stretch")

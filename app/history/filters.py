@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import context, errors, state
+from app import errors, services, state
 from app.history.view import filters as view
 from backend.errors import VersionFormatError
 from backend.lake.history.history_filter import Choices, HistoryFilter, LookBack, choices, look_back, newest_until
@@ -76,7 +76,7 @@ def chosen(key: str) -> list[str]:
 
 def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tuple[LookBack, int]:
     """The commits to choose from, and how many there are in all up to `until`."""
-    lake, newest = context.lake(), log.latest
+    lake, newest = services.lake(), log.latest
     if until is not None:
         newest = newest_until(lake, log.ref, until, first=log.first, latest=log.latest)
     if newest < log.first:
@@ -94,7 +94,7 @@ def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tupl
 
 
 def _times() -> tuple[datetime | None, datetime | None]:
-    now, moments, help_text = context.now(), [], f"Write {view.FORMS}."
+    now, moments, help_text = services.now(), [], f"Write {view.FORMS}."
     for key, label, is_end in ((state.SINCE, "Since", False), (state.UNTIL, "Until", True)):
         text = st.text_input(
             label,

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import cache, context, errors, navigation, state
+from app import cache, errors, navigation, services, state, viewer
 from app.history import filters as history_filters
 from app.history.commit_detail import choose, chosen_bar, chosen_versions, detail
 from app.history.filters import LogRange
@@ -69,10 +69,10 @@ def chart(opened: OpenTable) -> None:
     )
     slot = st.container(height=HEIGHT_PX, border=False)  # the list below keeps its place
     with slot, spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
-        timeline = context.lake().timeline(opened.ref)
+        timeline = services.lake().timeline(opened.ref)
     name = chosen or "Rows"
     jumps = unusual_jumps(timeline.totals) if name == "Rows" else []
-    figure = history_figure(timeline, FIGURES[name], jumps=jumps, mode=context.mode(), zone=context.timezone())
+    figure = history_figure(timeline, FIGURES[name], jumps=jumps, mode=viewer.mode(), zone=viewer.timezone())
     with slot:
         figures.chart(figure, key=_CHART, on_select=_on_chart)
     for jump in jumps:
@@ -103,14 +103,14 @@ def commits(opened: OpenTable) -> None:
 
 def commits_alone(ref: TableRef) -> None:
     """The commits of a table whose state cannot be read."""
-    log = log_range(ref, context.lake().latest_version(ref))
+    log = log_range(ref, services.lake().latest_version(ref))
     st.caption("Its history, which needs no state:")
     list_commits(log)
 
 
 def log_range(ref: TableRef, latest: int) -> LogRange:
     """The commits of a table; where no version can be reconstructed all that are there."""
-    spans = context.lake().versions(ref)
+    spans = services.lake().versions(ref)
     return LogRange(ref, spans[0][0] if spans else 0, latest)
 
 
@@ -126,7 +126,7 @@ def list_commits(log: LogRange) -> None:
         _say(listed, filtering=filtering)
         chosen_bar(log.ref, chosen, streams)
         if listed.commits:
-            beside = view.Known(streams, load_metadata_changes(context.lake(), log.ref, listed.run))
+            beside = view.Known(streams, load_metadata_changes(services.lake(), log.ref, listed.run))
             _list(listed.commits, beside, dimmed=dimmed)
     if len(chosen) == 1:
         with errors.boundary():
@@ -150,7 +150,7 @@ def _switches() -> tuple[bool, bool]:
 def _newest(log: LogRange) -> Listed:
     """One page of all commits: nothing else of the log is read."""
     page = lists.chosen_page(log.total)
-    commits = context.lake().history(log.ref, limit=PAGE_ROWS, ending_version=log.latest - (page - 1) * PAGE_ROWS)
+    commits = services.lake().history(log.ref, limit=PAGE_ROWS, ending_version=log.latest - (page - 1) * PAGE_ROWS)
     return Listed(commits, commits, log.total)
 
 
@@ -173,10 +173,10 @@ def _say(listed: Listed, *, filtering: bool) -> None:
 def _list(commits: Sequence[Commit], beside: view.Known, *, dimmed: bool) -> None:
     versions, chosen = [commit.version for commit in commits], chosen_versions()
     st.session_state[_LISTED] = versions
-    frame = view.commits_frame(commits, context.now(), beside)
+    frame = view.commits_frame(commits, services.now(), beside)
     styled = lists.styled(frame, COMMITS)
     if dimmed:
-        dim = f"color: {SURFACES[context.mode()].muted}; font-style: italic"
+        dim = f"color: {SURFACES[viewer.mode()].muted}; font-style: italic"
         quiet = [dim if view.is_maintenance(commit.operation) else "" for commit in commits]
         styled = styled.apply(lambda _: quiet, axis=0)
     # The key holds what is listed: a new commit on top must not move the selection to its neighbour.

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import streamlit as st
 
-from app import context, navigation
+from app import navigation, viewer
 from app.overview.view import destination, group_words
 from app.ui.badges import state_mark
 from app.ui.lists import Look
@@ -59,7 +59,7 @@ def _group(group: AttentionGroup, now: datetime) -> None:
         st.markdown(
             f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
             f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
-            help=moment_help(item.since, context.timezone()) if item and item.since else None,
+            help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
         )
     with grid.cell():
         navigation.page_link(leads_to.page, leads_to.label, leads_to.params)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from app import cache, context, navigation, state
+from app import cache, navigation, services, state, viewer
 from app.pipeline.picture import graph_picture
 from app.pipeline.view import graph as view
 from app.pipeline.view import latency
@@ -54,7 +54,7 @@ def pipeline_graph() -> None:
         if layers:
             key_figures(latency.build_figures(layers), key="latency")
         _graph(chosen)
-        look = Look(context.mode(), context.timezone())
+        look = Look(viewer.mode(), viewer.timezone())
         if figure := latency.build_latency_figure(layers, look):
             live_chart(prepared(figure, key="latency_chart", alt=LATENCY))
 
@@ -72,14 +72,14 @@ def _chosen(statuses: Sequence[StreamStatus]) -> list[StreamStatus]:
 
 def _graph(statuses: Sequence[StreamStatus]) -> None:
     recent = cache.recent_batches()
-    graph = build_graph(statuses, recent, now=context.now())
+    graph = build_graph(statuses, recent, now=services.now())
     shown = view.boxes(graph, statuses, recent)
     said = view.sentence(graph, shown)
     st.markdown(said)
     st.caption("Click a node to open its stream or table. Rows per minute are of the last 5 minutes; “–” is unknown.")
     opened = graph_picture(
         view.build_layout(graph, shown),
-        view.build_marks(graph, shown, mode=context.mode()),
+        view.build_marks(graph, shown, mode=viewer.mode()),
         alt=f"Graph: {said} The list below says the same.",
         key="pipeline_picture",
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import cache, context, state
+from app import cache, services, state
 from app.profile import text as words
 from app.profile.view import profile_frame
 from app.ui import lists, work
@@ -65,7 +65,7 @@ def _other(opened: OpenTable, text: str) -> Snapshot | None:
     """The version to compare with; None where none is named, or this one."""
     if not text:
         return None
-    lake = context.lake()
+    lake = services.lake()
     version = resolve_version(lake, opened.ref, text)
     return None if version == opened.snapshot.version else lake.snapshot(opened.ref, version)
 
@@ -76,7 +76,7 @@ def _from_log(snapshot: Snapshot) -> Profile:
 
 def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
     """Profiles that were read from the rows, perhaps now; none before a person asked for all of them."""
-    profiles, versions = context.profiles(), [snapshot.version for snapshot in snapshots]
+    profiles, versions = cache.profiles(), [snapshot.version for snapshot in snapshots]
     known = {value.version: value for snapshot in snapshots for value in profiles.known(snapshot, [snapshot.version])}
     missing = [snapshot for snapshot in snapshots if snapshot.version not in known]
     ref = snapshots[0].ref
@@ -89,7 +89,7 @@ def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
             st.caption(words.cost_sentence(size, files))
         return []
     if missing:
-        last = work.run(lambda: profiles.over(context.lake(), ref, versions), key="profile", tell=_tell(missing))
+        last = work.run(lambda: profiles.over(services.lake(), ref, versions), key="profile", tell=_tell(missing))
         known = {value.version: value for value in last.values} if last else {}
     for value in known.values():
         if value.problem:

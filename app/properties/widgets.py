@@ -6,7 +6,7 @@ version to the newer, whichever the page is of.
 
 import streamlit as st
 
-from app import context, navigation, state
+from app import navigation, services, state
 from app.properties import view
 from app.ui import lists
 from app.ui.frame import OpenTable
@@ -72,7 +72,7 @@ def comparison(opened: OpenTable) -> None:
     )
     if not (text or "").strip():
         return
-    lake = context.lake()
+    lake = services.lake()
     other = lake.snapshot(opened.ref, resolve_version(lake, opened.ref, text.strip()))
     old, new = sorted((other, opened.snapshot), key=lambda snapshot: snapshot.version)
     with st.container(border=True, key="property_comparison"):

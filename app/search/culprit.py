@@ -5,7 +5,7 @@ Rule: what the log tells stands at once; rows are compared unasked where that is
 
 import streamlit as st
 
-from app import cache, context, navigation, state
+from app import cache, navigation, services, state
 from app.search.view import culprit as view
 from app.ui import lists
 from app.ui.frame import OpenTable
@@ -49,7 +49,7 @@ def _changed(opened: OpenTable, found: Bisection) -> None:
 
 
 def _way_back(opened: OpenTable, found: Bisection) -> None:
-    lake, ref, good = context.lake(), opened.ref, found.good_seen
+    lake, ref, good = services.lake(), opened.ref, found.good_seen
     st.markdown(f"**Back to v{good}**")
     if found.is_mended or good >= opened.latest_version:
         st.caption("The latest version satisfies the condition: nothing has to go back.")
@@ -64,13 +64,13 @@ def _way_back(opened: OpenTable, found: Bisection) -> None:
 
 def difference(opened: OpenTable, first: int, second: int) -> VersionDiff | None:
     """Two versions compared, where that is little work and soon done."""
-    limits = context.settings().lake
-    keys = key_memory(context.settings().home)
+    limits = services.settings().lake
+    keys = key_memory(services.settings().home)
     options = DiffOptions(
         remembered=keys.known(opened.ref), row_limit=limits.diff_rows, max_bytes=limits.diff_max_bytes
     )
     question = DiffQuestion(opened.ref, (opened.snapshot.metadata.id,), first, second, options)
-    lake, differences = context.lake(), context.differences()
+    lake, differences = services.lake(), cache.differences()
     try:
         if not differences.log_part(lake, question).is_small:
             return None

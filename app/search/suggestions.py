@@ -5,7 +5,7 @@ Rule: a click fills the condition and searches nothing. What cannot be told leav
 
 import streamlit as st
 
-from app import context, state
+from app import cache, services, state
 from app.search.view import suggestions as view
 from app.ui import lists
 from app.ui.frame import OpenTable
@@ -28,7 +28,7 @@ def suggestions(opened: OpenTable, asked: BisectRequest) -> None:
     """What jumped between the two ends, as buttons; and what each column holds there."""
     try:
         with st.spinner("Looking for what jumped …"):
-            held = context.bisects().held(context.lake(), opened.snapshot, _ends(opened, asked))
+            held = cache.bisects().held(services.lake(), opened.snapshot, _ends(opened, asked))
     except LakehouseError:
         return  # the search itself says what is wrong with an end
     if len(held) < 2:
@@ -51,7 +51,7 @@ def suggestions(opened: OpenTable, asked: BisectRequest) -> None:
 
 
 def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:
-    lake, ref = context.lake(), opened.ref
+    lake, ref = services.lake(), opened.ref
     good, bad = (named_version(lake, ref, end) for end in (asked.good, asked.bad))
     oldest = min((first for first, _ in lake.versions(ref)), default=0)
     ends = (oldest if good is None else good, opened.latest_version if bad is None else bad)

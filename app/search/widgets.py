@@ -12,7 +12,7 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import cache, context, errors, navigation, state
+from app import cache, errors, navigation, services, state, viewer
 from app.search.culprit import culprit
 from app.search.suggestions import suggestions
 from app.search.view import probes as view
@@ -48,7 +48,7 @@ def form(opened: OpenTable) -> BisectRequest:
         help="SQL over one version's rows, in DuckDB's dialect. Without an aggregate every row has to satisfy it; "
         "with one, such as count(*) > 0, the version as a whole. Null passes, as in a CHECK constraint.",
     )  # fmt: skip
-    commits = {str(each.version): each for each in context.lake().history(opened.ref, limit=CHOICES)}
+    commits = {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
     with st.container(horizontal=True, vertical_alignment="bottom", key="bisect_ends"):
         picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits)
         picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits)
@@ -83,7 +83,7 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         suggestions(opened, asked)
         return
     mark = _mark(opened, asked)
-    found = context.bisects().known(context.lake(), opened.snapshot, asked)
+    found = cache.bisects().known(services.lake(), opened.snapshot, asked)
     if state.text(state.RUN) == mark and found is None and not work.is_asked(mark):
         state.put({state.RUN: None})  # so that Cancel ends it
         work.ask(mark)
@@ -107,7 +107,7 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     """Runs it and shows each probe as it ends; then the URL names the two versions that were compared."""
 
     def begin() -> Iterator[BisectProgress]:
-        return _shown(context.bisects().over(context.lake(), opened.ref, asked), st.empty())
+        return _shown(cache.bisects().over(services.lake(), opened.ref, asked), st.empty())
 
     try:
         last = work.run(begin, key="bisect", tell=view.progress_text)
@@ -129,7 +129,7 @@ def _shown(steps: Iterator[BisectProgress], slot: DeltaGenerator) -> Iterator[Bi
     for step in steps:
         if len(step.probes) > told:
             told = len(step.probes)
-            frame = view.probe_frame(step.probes[::-1], context.now())
+            frame = view.probe_frame(step.probes[::-1], services.now())
             slot.dataframe(
                 lists.styled(frame, PROBES), column_config=dict(PROBES.config), hide_index=True,
                 row_height=lists.ROW_PX, height=lists.height(frame),
@@ -159,9 +159,9 @@ def result(opened: OpenTable, found: Bisection) -> None:
         st.markdown(f"**Rows of v{found.bad_seen} that violate it** · the first {len(found.examples.rows)}")
         right = {name: st.column_config.Column(alignment="right") for name in view.number_columns(found.examples)}
         lists.show(view.example_frame(found.examples), replace(_ROWS, config=right), key="bisect_rows")
-    figure = view.strip_figure(found, mode=context.mode())
+    figure = view.strip_figure(found, mode=viewer.mode())
     chart(figure, key="bisect_strip", alt=f"{figure.layout.title.text} between v{found.good} and v{found.bad}")
-    lists.show(view.probe_frame(found.probes, context.now()), PROBES, key="bisect_probes")
+    lists.show(view.probe_frame(found.probes, services.now()), PROBES, key="bisect_probes")
     with st.expander("The same in a terminal"):
         st.code(_command(opened, found), language="bash", wrap_lines=True)
 

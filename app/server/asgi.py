@@ -9,21 +9,15 @@ from pathlib import Path
 
 import structlog
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from streamlit.logger import set_log_level
 from streamlit.starlette import App
 
-from app import context, errors
-from app.pipeline import picture
-from app.server import metrics
-from app.server.exports import export
-from app.summary import export_link
-from app.ui import live_figures
-from app.ui.live import VIEWERS
+from app import errors, services, viewer
 from app.ui.scripts import Script
 from backend import logs
 from backend.errors import LakehouseError
@@ -33,17 +27,6 @@ FOR_EVER = "public, max-age=31536000, immutable"  # the path names the version
 SHUTDOWN_S = 3  # open websockets of viewers are closed after this; their browsers reconnect
 
 _log = structlog.get_logger(__name__)
-
-
-async def healthz(_: Request) -> Response:
-    """200 whenever this server answers; the body says how store, lake and hosts are."""
-    return JSONResponse(await run_in_threadpool(metrics.health))
-
-
-async def metrics_text(_: Request) -> Response:
-    """Prometheus text: hosts, streams, tables."""
-    text = await run_in_threadpool(lambda: generate_latest(metrics.collect()))
-    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 def script_route(script: Script) -> Route:
@@ -59,9 +42,16 @@ def script_route(script: Script) -> Route:
 
 def build_app() -> App:
     """The ASGI application."""
+    # Here, after `main` has told Streamlit to be quiet: it warns at each import of a cache that no page runs.
+    from app.pipeline import picture
+    from app.server import metrics
+    from app.server.exports import export
+    from app.summary import export_link
+    from app.ui import live_figures
+
     routes = [
-        Route("/healthz", healthz),
-        Route("/metrics", metrics_text),
+        Route("/healthz", metrics.healthz),
+        Route("/metrics", metrics.metrics_text),
         script_route(live_figures.SCRIPT),
         script_route(picture.SCRIPT),
         Route(f"{export_link.serve()}{{ticket}}", export),
@@ -71,6 +61,7 @@ def build_app() -> App:
 
 def counting_viewers(app: ASGIApp) -> ASGIApp:
     """The application, with each browser's connection counted while it is open."""
+    from app.ui.live import VIEWERS
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
         with VIEWERS.one_more() if scope["type"] == "websocket" else nullcontext():
@@ -81,13 +72,14 @@ def counting_viewers(app: ASGIApp) -> ASGIApp:
 
 def main() -> int:
     """Serves until told to stop; returns the exit code."""
+    set_log_level("error")  # Streamlit's warnings are about being called by the routes, outside of a page
     try:
-        settings = context.settings()
+        settings = services.settings()
         logs.configure("ui", settings)
     except LakehouseError as exc:
         sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
         return exc.exit_code
-    reason = context.read_only_reason()
+    reason = viewer.read_only_reason()
     _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
     uvicorn.run(
         counting_viewers(build_app()),

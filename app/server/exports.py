@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from app import context
+from app import cache, services
 from backend.errors import ExportError, LakehouseError
 from backend.sql.exports import Export
 from backend.work import Stopped
@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 async def export(request: Request) -> Response:
     """The file of a ticket, or a sentence that says why not."""
     try:
-        return _Download(context.exports().take(request.path_params["ticket"]))
+        return _Download(cache.exports().take(request.path_params["ticket"]))
     except ExportError as exc:
         return _refusal(exc, 410)
 
@@ -47,7 +47,7 @@ class _Download(Response):
         self._export = export
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pieces = self._export.pieces(context.lake())
+        pieces = self._export.pieces(services.lake())
         leaving = asyncio.create_task(self._watch(receive))
         try:
             await self._send(pieces, scope, receive, send)

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
-from app import cache, context
+from app import cache, services
 from app.ui.lake import LakeReading, Table, lake_totals
 from backend import metrics as named
 from backend.errors import LakehouseError
@@ -27,10 +30,21 @@ STALE_S = 60.0  # of streams nothing older is told as if it were now
 Value = float | None
 
 
+async def healthz(_: Request) -> Response:
+    """200 whenever this server answers; the body says how store, lake and hosts are."""
+    return JSONResponse(await run_in_threadpool(health))
+
+
+async def metrics_text(_: Request) -> Response:
+    """Prometheus text: hosts, streams, tables."""
+    text = await run_in_threadpool(lambda: generate_latest(collect()))
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
 def health() -> dict[str, object]:
     """The body of `/healthz`: `status` is ok, or degraded with the problems named; the server itself answers."""
     streams = cache.streams_reading()
-    hosts = _alive(streams, context.now())
+    hosts = _alive(streams, services.now())
     lake: dict[str, object]
     try:
         reading = cache.lake_reading()
@@ -54,7 +68,7 @@ class _Now:
     """A Prometheus collector that reads when it is asked."""
 
     def collect(self) -> Iterable[Metric]:
-        now = context.now()
+        now = services.now()
         yield from streams_metrics(cache.known_streams(), now)
         yield from latency_metrics(now)
         try:
@@ -63,7 +77,7 @@ class _Now:
             yield _family(named.LAKE_UP, [((), 0.0)])
             return
         if reading.is_listed:
-            yield from lake_metrics(reading, now, most_tables=context.settings().ui.metrics_tables)
+            yield from lake_metrics(reading, now, most_tables=services.settings().ui.metrics_tables)
 
 
 def streams_metrics(reading: cache.StreamsReading | None, now: datetime) -> Iterator[Metric]:
@@ -202,5 +216,5 @@ def _family(metric: Described, values: Iterable[tuple[Sequence[str], Value]]) ->
 
 
 def _alive(streams: cache.StreamsReading, now: datetime) -> int:
-    stale_after_s = context.settings().host.heartbeat_stale_s
+    stale_after_s = services.settings().host.heartbeat_stale_s
     return sum((now - host.beat_at).total_seconds() <= stale_after_s for host in streams.hosts)

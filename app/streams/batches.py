@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import cache, context, navigation, state
+from app import cache, navigation, services, state
 from app.streams.view import batches as view
 from app.ui.lists import Look, choose
 from backend.stream_model.stream import StreamDeclaration
@@ -24,13 +24,13 @@ def batch_list(declared: StreamDeclaration) -> None:
     asked = state.whole(state.BATCH)
     if asked is not None:
         _one(declared, asked, versions)
-    batches = context.store().progress(declared.name, limit=MOST, raw=False)[::-1]
+    batches = services.store().progress(declared.name, limit=MOST, raw=False)[::-1]
     if not batches:
         st.info("No batch has been reported yet.", icon=":material/info:")
         return
     st.caption(view.list_sentence(batches, versions))
     names = [f"{batch.run_id} {batch.batch_id}" for batch in batches]
-    frame = view.build_batch_frame(batches, versions, now=context.now())
+    frame = view.build_batch_frame(batches, versions, now=services.now())
     chosen = choose(frame, BATCHES, key="batches", names=names)
     found = next((batch for batch, name in zip(batches, names, strict=True) if name == chosen), None)
     version = view.version_of(found, versions) if found else None
@@ -39,10 +39,10 @@ def batch_list(declared: StreamDeclaration) -> None:
 
 
 def _one(declared: StreamDeclaration, number: int, versions: view.Versions) -> None:
-    batch = context.store().batch(declared.name, number)
+    batch = services.store().batch(declared.name, number)
     version = view.version_of(batch, versions) if batch else None
     with st.container(horizontal=True, vertical_alignment="center", border=True, key="one_batch"):
-        st.markdown(f"**{view.batch_sentence(number, batch, versions, now=context.now())}**", width="content")
+        st.markdown(f"**{view.batch_sentence(number, batch, versions, now=services.now())}**", width="content")
         if version:
             navigation.page_link("changes", "What it changed", _of_version(declared, version))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app import cache, context, errors
+from app import cache, errors, services, viewer
 from app.streams.overrides import overrides_input
 from app.streams.preflight import before_start
 from app.streams.view.streams import (
@@ -49,7 +49,7 @@ class Pending:
 
 def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
     """The three buttons for one or several streams; a click opens the dialog on the next full run."""
-    options = acts_on_all(statuses, refused=context.read_only_reason())
+    options = acts_on_all(statuses, refused=viewer.read_only_reason())
     for act in options:
         clicked = st.button(
             act.label,
@@ -67,7 +67,7 @@ def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
 
 def start_button(status: StreamStatus, *, key: str) -> None:
     """Start for another stream than the page's own, where it may be started."""
-    act = acts(status, refused=context.read_only_reason())[0]
+    act = acts(status, refused=viewer.read_only_reason())[0]
     name = status.declaration.name
     label, said = f"Start {markdown_safe(name)}", markdown_safe(act.blocked or act.effect)
     if st.button(label, key=key, icon=act.icon, disabled=act.blocked is not None, help=said):
@@ -78,7 +78,7 @@ def start_button(status: StreamStatus, *, key: str) -> None:
 def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
     """What stands against every act, in words; what is against some of them, in a tooltip. Always one line, so that
     the page does not jump."""
-    options = acts_on_all(statuses, refused=context.read_only_reason())
+    options = acts_on_all(statuses, refused=viewer.read_only_reason())
     reasons = dict.fromkeys(act.blocked for act in options if act.blocked)
     named = [f"{act.label}: {act.blocked}" for act in options if act.blocked]
     if len(reasons) == 1 and len(named) == len(options):
@@ -102,11 +102,11 @@ def act_dialog() -> None:
 
 def operation_log(*, stream: str | None = None) -> None:
     """Who asked for what and why, newest first."""
-    entries = context.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=stream)
+    entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=stream)
     if not entries:
         st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
         return
-    frame = build_operation_log(entries, now=context.now())
+    frame = build_operation_log(entries, now=services.now())
     show(frame.drop(columns="Stream or table") if stream else frame, LOG, key="operation_log")
 
 
@@ -131,7 +131,7 @@ def _ask(pending: Pending) -> None:
         except LakehouseError as exc:
             errors.show(exc)
             wrong = True
-    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
+    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=services.settings().host.heartbeat_stale_s)
     if silent:
         st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")
     with st.form("act_form", border=False):
@@ -158,14 +158,14 @@ def _send(action: Action, names: Sequence[str], reason: str, overrides: Mapping[
     if not reason.strip():
         st.error("A reason is needed: it goes into the operation log.", icon=":material/edit:")
         return
-    refused = context.read_only_reason()
+    refused = viewer.read_only_reason()
     if refused:
         st.error(markdown_safe(refused), icon=":material/lock:")
         return
     said: list[str] = st.session_state.setdefault(_SAID, [])
     try:
-        store = context.store()
-        store.request_all(names, action, reason=reason, actor=context.actor(), now=store.now(), overrides=overrides)
+        store = services.store()
+        store.request_all(names, action, reason=reason, actor=viewer.actor(), now=store.now(), overrides=overrides)
     except LakehouseError as exc:
         errors.show(exc)
         return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from app import cache, context
+from app import cache, services
 from app.streams.view.overrides import chosen, difference_lines, spark_lines
 from app.ui.view.words import markdown_safe
 from backend.stream_model.overrides import (
@@ -28,7 +28,7 @@ def overrides_input(name: str) -> dict[str, str] | None:
 
     Raises `OverrideError` for what cannot be set.
     """
-    store = context.store()
+    store = services.store()
     declared, wanted = store.declarations()[name], store.desired().get(name)
     before = wanted.overrides if wanted else {}
     after = (

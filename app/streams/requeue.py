@@ -7,7 +7,7 @@ says what came of it. The page opens the dialog, outside every live region.
 import pandas as pd
 import streamlit as st
 
-from app import cache, context, errors, navigation
+from app import cache, errors, navigation, services, viewer
 from app.streams import confirm
 from app.streams.view import requeue as view
 from app.ui.lists import Look, show
@@ -37,7 +37,7 @@ def set_apart(declared: StreamDeclaration) -> None:
     quarantine = quarantine_of(declared)
     if quarantine is None:
         return
-    blocked = context.read_only_reason() or why_never(declared)
+    blocked = viewer.read_only_reason() or why_never(declared)
     with st.container(horizontal=True, vertical_alignment="center", key="set_apart"):
         navigation.table_link(quarantine, f"Rows set apart: {quarantine}")
         what = blocked or "Repair rows that broke an expectation, and send them through the stream again, each once"
@@ -59,7 +59,7 @@ def _dialog(name: str) -> None:
         tried = st.session_state.get(_TRIED)
         if tried is not None:
             request, job_id = tried
-            _outcome(status, request, context.store().jobs.get(job_id))
+            _outcome(status, request, services.store().jobs.get(job_id))
 
 
 def _choose(declared: StreamDeclaration) -> None:
@@ -72,13 +72,13 @@ def _choose(declared: StreamDeclaration) -> None:
     if tried:
         st.session_state.pop(_TRIED, None)
         lines = [line for line in (repairs or "").splitlines() if line.strip()]
-        request = load_request(context.lake(), declared, where or "", lines)
-        job = _submit(preview_job(request, actor=context.actor()))
+        request = load_request(services.lake(), declared, where or "", lines)
+        job = _submit(preview_job(request, actor=viewer.actor()))
         st.session_state[_TRIED] = request, job.job_id
 
 
 def _submit(wanted: JobRequest) -> Job:
-    return context.store().jobs.submit(wanted, now=context.now())
+    return services.store().jobs.submit(wanted, now=services.now())
 
 
 def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> None:
@@ -92,7 +92,7 @@ def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> 
     elif job.state is JobState.FAILED:
         st.error(markdown_safe(f"{job.error} {job.hint}".strip()), icon=":material/error:")
     else:
-        found = load_answer(context.settings(), job)
+        found = load_answer(services.settings(), job)
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in view.lines(found, request, status.declaration)))
         if samples := view.build_samples(found):
             show(pd.DataFrame(samples), SAMPLES, key="requeue_samples")
@@ -104,6 +104,6 @@ def _ask(status: StreamStatus, request: RequeueRequest, found: RequeueAnswer) ->
         st.warning(f"Nothing can be sent now: {markdown_safe(refused)}.", icon=":material/block:")
         return
     if reason := confirm.reason(_REQUEUE, request.stream, label=view.label(found)):
-        _submit(requeue_job(request, actor=context.actor(), reason=reason))
+        _submit(requeue_job(request, actor=viewer.actor(), reason=reason))
         said = f"Asked for {request.stream}; its host does it next. The operation log says what came of it."
         confirm.asked(_REQUEUE, said)

@@ -6,7 +6,7 @@ outside every live region.
 
 import streamlit as st
 
-from app import cache, context, errors
+from app import cache, errors, services, viewer
 from app.streams import confirm
 from app.streams.view import reset as view
 from app.ui.view.words import markdown_safe, sentence
@@ -21,7 +21,7 @@ _RESET, _LEVEL = "reset", "reset_level"
 
 def reset_button(status: StreamStatus) -> None:
     """Opens the dialog on the next full run; off while the stream runs."""
-    blocked = context.read_only_reason()
+    blocked = viewer.read_only_reason()
     if blocked is None and (moves := why_it_moves(status)):
         blocked = sentence(moves)
     what = blocked or "Read everything again, with its tables or without, or take that back"
@@ -65,7 +65,7 @@ def _starts(name: str) -> Starts | None:
         st.caption("Say where to begin, and press Enter.")
         return None
     try:
-        return parse_starts(context.lake(), declared, wheres)
+        return parse_starts(services.lake(), declared, wheres)
     except LakehouseError as exc:
         errors.show(exc)
         return None
@@ -74,11 +74,11 @@ def _starts(name: str) -> Starts | None:
 def _ask(found: ResetPreview, starts: Starts) -> None:
     label = view.label(found.level)
     if reason := confirm.reason(_RESET, found.stream, label=label):
-        job = reset_job(ResetRequest(found.stream, found.level, starts), actor=context.actor(), reason=reason)
-        context.store().jobs.submit(job, now=context.now())
+        job = reset_job(ResetRequest(found.stream, found.level, starts), actor=viewer.actor(), reason=reason)
+        services.store().jobs.submit(job, now=services.now())
         confirm.asked(_RESET, f"{label}: asked for {found.stream}; its host does it next.")
 
 
 def _no_host() -> str:
-    now, stale_s = context.now(), context.settings().host.heartbeat_stale_s
-    return why_no_host(context.store().hosts(now=now), now=now, stale_s=stale_s) or ""
+    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
+    return why_no_host(services.store().hosts(now=now), now=now, stale_s=stale_s) or ""

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import streamlit as st
 
-from app import cache, context, navigation, state
+from app import cache, navigation, services, state
 from app.streams.controls import act_buttons, blocked_caption
 from app.streams.view.streams import (
     TICKED,
@@ -79,7 +79,7 @@ def stream_list() -> None:
     if reading.problem or not reading.streams:
         say_why_none(reading)
         return
-    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=context.settings().host.heartbeat_stale_s)
+    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=services.settings().host.heartbeat_stale_s)
     if silent and any(not status.declaration.is_attached for status in reading.streams):
         st.warning(f"{silent} Start one with `weir host`.", icon=":material/cloud_off:")
     statuses = _as_shown(reading.streams)
@@ -91,9 +91,9 @@ def stream_list() -> None:
 
 
 def _rows(statuses: Sequence[StreamStatus], *, now: datetime) -> None:
-    since = context.now() - timedelta(seconds=RECENT_S)
+    since = services.now() - timedelta(seconds=RECENT_S)
     names = [status.declaration.name for status in statuses]
-    recent = {name: [p.num_input_rows for p in context.store().progress(name, since=since)] for name in names}
+    recent = {name: [p.num_input_rows for p in services.store().progress(name, since=since)] for name in names}
     frame = build_stream_frame(statuses, now=now, recent_rows=recent)
     picked = st.dataframe(
         styled(frame, STREAMS),

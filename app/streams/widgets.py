@@ -8,7 +8,7 @@ from functools import lru_cache
 import pandas as pd
 import streamlit as st
 
-from app import cache, context, navigation, state
+from app import cache, navigation, services, state, viewer
 from app.streams.batches import batch_list
 from app.streams.controls import act_buttons, blocked_caption, operation_log, start_button
 from app.streams.preflight import checklist
@@ -68,7 +68,7 @@ def stream_panel(name: str) -> None:
         with st.container(horizontal=True, vertical_alignment="center", key="cause"):
             navigation.page_link("stream", cause.declaration.name, {state.STREAM: cause.declaration.name})
             start_button(cause, key="start_cause")
-    stale_s = context.settings().host.heartbeat_stale_s
+    stale_s = services.settings().host.heartbeat_stale_s
     silent = None
     if not status.declaration.is_attached:
         silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=stale_s)
@@ -149,8 +149,8 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
 
 
 def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal]) -> None:
-    key_figures(view.key_figures(status, now=context.now()), key="flow_figures")
-    of_backlog = view.backlog_figures(status, now=context.now())
+    key_figures(view.key_figures(status, now=services.now()), key="flow_figures")
+    of_backlog = view.backlog_figures(status, now=services.now())
     of_state = view.state_figures(status, points, totals)
     if len(of_state) == 1:  # no row of its own
         of_backlog, of_state = [*of_backlog, *of_state], []
@@ -161,7 +161,7 @@ def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal
 
 def _charts(points: Points, lags: tuple[Lag, ...]) -> None:
     grid = st.grid(2, min_column_width=NARROWEST_CHART_PX, key="charts")
-    for chart in _prepared(points, lags, ChartLook(context.mode(), context.timezone())):
+    for chart in _prepared(points, lags, ChartLook(viewer.mode(), viewer.timezone())):
         with grid.cell():
             live_chart(chart)
 
@@ -195,7 +195,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         bind="query-params",
         label_visibility="collapsed",
     )
-    now = context.now()
+    now = services.now()
     match chosen:
         case "Expectations":
             _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")

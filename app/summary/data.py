@@ -9,7 +9,7 @@ import pyarrow as pa
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import context, state
+from app import services, state
 from app.summary import narrowing
 from app.summary.export import Wanted, export_button
 from app.summary.view import data as view
@@ -43,7 +43,7 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     chosen = tuple(shown or columns[: view.MOST_COLUMNS])
     query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(state.SEARCH_FILES) or 0))
     with st.spinner(f"Reading rows of {markdown_safe(opened.ref.name)} v{snapshot.version} …", show_time=True):
-        found = context.lake().find_rows(snapshot, query)
+        found = services.lake().find_rows(snapshot, query)
     with st.container(horizontal=True, vertical_alignment="center", key="found"):
         said = view.found_sentence(found, snapshot.version, filtered=where is not None)
         st.caption(markdown_safe(f"{said} {view.order_sentence(found, order)}".strip()), width="content")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import streamlit as st
 
-from app import cache, context, errors
+from app import cache, errors
 from app.summary import export_link
 from app.summary.view import export as view
 from app.ui.view.words import markdown_safe
@@ -101,7 +101,7 @@ def _ended(export: Export | None) -> None:
 def _of_viewer(rows: ExportedRows, text: str) -> tuple[Export | None, Export]:
     """This viewer's last export of these rows that ended, and the one that runs or is offered."""
     kept: dict[object, tuple[Export | None, Export]] = st.session_state.setdefault(_EXPORTS, {})
-    exports, snapshot = context.exports(), rows.snapshot
+    exports, snapshot = cache.exports(), rows.snapshot
     key = snapshot.ref.uri, snapshot.metadata.id, snapshot.version, rows.columns, text, rows.form.suffix
     last, export = kept.get(key) or (None, exports.offer(rows))
     if export.state is ExportState.OFFERED and not exports.is_valid(export):

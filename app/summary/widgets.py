@@ -5,7 +5,7 @@ Rule: figures are those of the version looked at; only the trend and the age spe
 
 import streamlit as st
 
-from app import cache, context, navigation, state
+from app import cache, navigation, services, state, viewer
 from app.summary.view import expectations as expected
 from app.summary.view import summary as view
 from app.ui import figures, lists
@@ -24,19 +24,19 @@ RECENT_COMMITS = 20
 def key_figures(opened: OpenTable) -> None:
     """Rows, files, size and small files with their trend over versions, and the age of the version."""
     snapshot, version = opened.snapshot, opened.snapshot.version
-    commits = context.lake().history(opened.ref, limit=1, starting_version=version, ending_version=version)
+    commits = services.lake().history(opened.ref, limit=1, starting_version=version, ending_version=version)
     small_files = cache.distribution(snapshot).small_files
     timeline = None
     if opened.is_latest:
         with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
-            timeline = context.lake().timeline(opened.ref)
+            timeline = services.lake().timeline(opened.ref)
     committed = KeyFigure(
         "Last commit" if opened.is_latest else "Committed",
-        ago_short(snapshot.committed_at, context.now()),
-        moment_help(snapshot.committed_at, context.timezone()),
+        ago_short(snapshot.committed_at, services.now()),
+        moment_help(snapshot.committed_at, viewer.timezone()),
         note=markdown_safe(commits[0].operation or "") if commits else "",
     )
-    of_version = view.key_figures(snapshot, small_files, timeline, context.now())
+    of_version = view.key_figures(snapshot, small_files, timeline, services.now())
     figures.key_figures([*of_version, committed], key="summary_figures")
 
 
@@ -53,13 +53,13 @@ def about(opened: OpenTable) -> None:
 
 def trust(opened: OpenTable) -> None:
     """How often the table is written and by whom, how it grew, its streams, and what was odd about its log."""
-    version, now = opened.snapshot.version, context.now()
-    commits = context.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
+    version, now = opened.snapshot.version, services.now()
+    commits = services.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
     lines = [view.writers_sentence(commits, cache.stream_names())]
     if opened.is_latest:
         lines = [
             view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)),
-            view.growth_sentence(context.lake().timeline(opened.ref), now),
+            view.growth_sentence(services.lake().timeline(opened.ref), now),
             *lines,
         ]
     st.markdown(markdown_safe(" ".join(line for line in lines if line)))
@@ -83,7 +83,7 @@ def _lineage(lineage: Lineage) -> None:
 
 def expectations(opened: OpenTable) -> None:
     """What pipelines expect of the table, as the stream host judged it at its latest version."""
-    silent, now = cache.silent_judgements(), context.now()
+    silent, now = cache.silent_judgements(), services.now()
     ours = [
         judgement for judgement in cache.streams_reading().judgements if judgement.expectation.uri == opened.ref.uri
     ]
@@ -98,7 +98,7 @@ def expectations(opened: OpenTable) -> None:
             st.markdown(
                 f"{state_mark(line.state)} **{markdown_safe(line.expected)}** · {markdown_safe(line.found)} · "
                 f":small[:gray[{markdown_safe(line.when)}]]",
-                help=moment_help(line.since, context.timezone()) if line.since else None,
+                help=moment_help(line.since, viewer.timezone()) if line.since else None,
             )
 
 

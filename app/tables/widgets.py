@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cache, context, navigation, state
+from app import cache, navigation, services, state
 from app.tables import view
 from app.ui import lists
 from app.ui.frame import empty_lake
@@ -44,8 +44,8 @@ def table_list() -> None:
         return
     query = _filters(reading.tables)
     reading_progress(reading)
-    settings = context.settings().health
-    limits = view.Limits(context.now(), settings.stale_after_s, settings.min_files, cache.not_as_expected())
+    settings = services.settings().health
+    limits = view.Limits(services.now(), settings.stale_after_s, settings.min_files, cache.not_as_expected())
     matching = view.select(reading.tables, query, limits)
     st.markdown(f"**{view.found_sentence(matching, reading, query)}**")
     if matching:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import streamlit as st
 
-from app import cache, context, errors, navigation, state
+from app import cache, errors, navigation, services, state, viewer
 from app.ui import lists
 from app.ui.badges import classification_badge, layer_badge, team_badge
 from app.ui.live import VIEWERS, paced, redrawn
@@ -48,7 +48,7 @@ def sidebar(*, on_table_page: bool) -> None:
     with st.sidebar:
         _picker()
         redrawn(_state_line, every_s=STATE_LINE_EVERY_S)
-        reason = context.read_only_reason()
+        reason = viewer.read_only_reason()
         if reason:
             st.info(reason, icon=":material/lock:")
         lists.listen_to_keys()
@@ -86,7 +86,7 @@ def _on_pick() -> None:
 
 
 def _state_line() -> None:
-    now, streams, settings = context.now(), cache.streams_reading(), context.settings()
+    now, streams, settings = services.now(), cache.streams_reading(), services.settings()
     stale_after_s, watching = settings.host.heartbeat_stale_s, VIEWERS.count
     attached = sum(status.declaration.is_attached for status in streams.streams)
     host = HostFreshness(streams.hosts, len(streams.streams), stale_after_s, streams.problem, attached)
@@ -137,7 +137,7 @@ def table_header(
 
 
 def _open(name: str, version: int | None, page: str, otherwise: Callable[[TableRef], None] | None) -> OpenTable:
-    lake, ref = context.lake(), None
+    lake, ref = services.lake(), None
     try:
         with spinner(f"Opening {markdown_safe(name)} …", of=f"open {name} {version}"):
             ref = lake.find(name)
@@ -189,7 +189,7 @@ def _breadcrumb(ref: TableRef, folders: tuple[str, ...]) -> None:
 
 
 def _version_control(opened: OpenTable) -> None:
-    now, snapshot = context.now(), opened.snapshot
+    now, snapshot = services.now(), opened.snapshot
     with st.popover(version_label(snapshot.version, opened.latest_version), icon=":material/history:", key="versions"):
         st.session_state[_VERSION_INPUT] = snapshot.version
         st.number_input(
@@ -203,19 +203,19 @@ def _version_control(opened: OpenTable) -> None:
         st.caption(
             f"Committed {ago(snapshot.committed_at, now)} · {things(snapshot.num_files, 'file')} · "
             f"{bytes_text(snapshot.size_bytes)}",
-            help=moment_help(snapshot.committed_at, context.timezone()),
+            help=moment_help(snapshot.committed_at, viewer.timezone()),
         )
         navigation.table_link(opened.ref.name, "Choose from history", {state.VERSION: state.version()}, page="history")
 
 
 def _pinned_band(opened: OpenTable) -> None:
-    now, snapshot = context.now(), opened.snapshot
+    now, snapshot = services.now(), opened.snapshot
     behind = opened.latest_version - snapshot.version
     with st.container(horizontal=True, vertical_alignment="center", border=True, key="pinned_band"):
         st.markdown(
             f":orange[:material/push_pin:] You look at **v{snapshot.version}**, "
             f"committed {ago(snapshot.committed_at, now)}, {things(behind, 'version')} behind the latest.",
-            help=moment_help(snapshot.committed_at, context.timezone()),
+            help=moment_help(snapshot.committed_at, viewer.timezone()),
             width="content",
         )
         st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
@@ -234,7 +234,7 @@ def _to_latest() -> None:
 
 def empty_lake() -> None:
     """What to do when no root holds a table."""
-    roots = "\n".join(context.settings().roots)
+    roots = "\n".join(services.settings().roots)
     st.info("**No Delta tables here yet.** Weir looked under:", icon=":material/database:")
     st.code(roots, language=None, wrap_lines=True)
     st.markdown("Fill the lake with the demo pipeline, or point Weir at tables you have:")

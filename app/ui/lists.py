@@ -14,7 +14,7 @@ import pyarrow as pa
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import context, state
+from app import services, state, viewer
 from app.ui.view.theme import LAYER_TEXT, state_style
 from app.ui.view.words import PAGE_ROWS, linked, markdown_safe, num_pages, page_sentence
 from backend.format import (
@@ -60,7 +60,7 @@ class Look:
 
 def with_small_files(look: Look, *, width: int) -> Look:
     """The look of a list of tables, whose share of small files says by which rule they are small."""
-    rule = context.settings().health
+    rule = services.settings().health
     column = st.column_config.ProgressColumn(
         "Small files", format="percent", width=width, min_value=0, max_value=1,
         help=f"Share of files below {percent(rule.small_file_ratio)} of the target size, in partitions with at least "
@@ -273,9 +273,9 @@ def _table(cells: Mapping[str, Sequence[str]], *, hide_header: bool = False) -> 
 
 
 def _layer_css(layer: str | None) -> str:
-    colour = LAYER_TEXT[context.mode()].get(layer or "")
+    colour = LAYER_TEXT[viewer.mode()].get(layer or "")
     return f"color: {colour}; font-weight: 600" if colour else ""
 
 
 def _state_css(text: str) -> str:
-    return f"color: {state_style(text.partition(' ')[2], context.mode()).colour}"
+    return f"color: {state_style(text.partition(' ')[2], viewer.mode()).colour}"

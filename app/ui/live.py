@@ -13,7 +13,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
 
-from app import cache, context
+from app import cache, services
 from app.errors import boundary
 from app.ui.lake import LakeReading
 from backend.errors import LakehouseError
@@ -54,7 +54,7 @@ def live(region: Callable[[], None], *, key: str, every_s: float | None = None) 
             region()
 
     st.html(_STEADY.format(key=key))
-    redrawn(run, every_s=every_s or context.settings().ui.live_interval_s)
+    redrawn(run, every_s=every_s or services.settings().ui.live_interval_s)
 
 
 def redrawn(region: Callable[[], None], *, every_s: float) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app import context, state
+from app import services, state
 from app.ui.frame import OpenTable
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe
@@ -48,11 +48,11 @@ def version_range(opened: OpenTable, against: OpenTable | None = None) -> Versio
             st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
     asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
     refs = (opened.ref, second.ref)
-    return VersionRange(*(resolve_version(context.lake(), ref, text) for ref, text in zip(refs, asked, strict=True)))
+    return VersionRange(*(resolve_version(services.lake(), ref, text) for ref, text in zip(refs, asked, strict=True)))
 
 
 def _offered(opened: OpenTable) -> dict[str, Commit]:
-    return {str(each.version): each for each in context.lake().history(opened.ref, limit=CHOICES)}
+    return {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
 
 
 def choose_range(from_version: int, to_version: int) -> None:

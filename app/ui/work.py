@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, cast
 
 import streamlit as st
 
-from app import context
+from app import services, viewer
 from app.ui.live import live
 from app.ui.view.jobs import job_share, job_words
 from app.ui.view.words import markdown_safe
@@ -69,14 +69,14 @@ def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: st
     """How far a job of the stream host is, with Cancel (from this `page`); its end draws the page anew."""
 
     def region() -> None:
-        job = context.store().jobs.get(job_id)
+        job = services.store().jobs.get(job_id)
         if job is None or job.state.is_over:
             st.rerun(scope="app")
         with st.container(horizontal=True, vertical_alignment="center", key="job_progress"):
             st.progress(job_share(job), markdown_safe(_job_line(job)), width="stretch")
             st.button(
                 "Cancel", key="cancel_job", icon=":material/cancel:", on_click=_cancel_job, args=(job_id, page),
-                disabled=job.cancel_requested or context.read_only_reason() is not None,
+                disabled=job.cancel_requested or viewer.read_only_reason() is not None,
             )  # fmt: skip
         if note:
             st.caption(note)
@@ -85,8 +85,8 @@ def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: st
 
 
 def _job_line(job: Job) -> str:
-    now, stale_s = context.now(), context.settings().host.heartbeat_stale_s
-    hosts = context.store().hosts(now=now)
+    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
+    hosts = services.store().hosts(now=now)
     words = job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
     why = why_no_host(hosts, now=now, stale_s=stale_s)
     return f"{words} · {why}" if why else words
@@ -94,4 +94,4 @@ def _job_line(job: Job) -> str:
 
 def _cancel_job(job_id: str, page: str) -> None:
     reason = f"cancelled on {page}"
-    context.store().jobs.cancel(job_id, actor=context.actor(), reason=reason, now=context.now())
+    services.store().jobs.cancel(job_id, actor=viewer.actor(), reason=reason, now=services.now())

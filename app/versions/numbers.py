@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import context, state
+from app import cache, services, state, viewer
 from app.errors import boundary
 from app.ui import lists, work
 from app.ui.figures import chart
@@ -59,7 +59,7 @@ def _totals(opened: OpenTable) -> Sequence[VersionTotals]:
     """The timeline's versions; a broken one is said once and hides nothing else."""
     try:
         with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
-            return context.lake().timeline(opened.ref).totals
+            return services.lake().timeline(opened.ref).totals
     except LakehouseError as exc:
         st.warning(markdown_safe(sentence(exc.message)), icon=":material/warning:")
         return ()
@@ -68,7 +68,7 @@ def _totals(opened: OpenTable) -> Sequence[VersionTotals]:
 def _draw(points: Sequence[view.Point], totals: Sequence[VersionTotals], number: view.Number, *, by_time: bool) -> None:
     if not view.can_be_drawn(points):
         return
-    figure = view.number_figure(points, totals, number, by_time=by_time, mode=context.mode(), zone=context.timezone())
+    figure = view.number_figure(points, totals, number, by_time=by_time, mode=viewer.mode(), zone=viewer.timezone())
     chart(figure, key="number_chart")
 
 
@@ -95,7 +95,7 @@ def _column(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTot
         measure = st.segmented_control(
             "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"
         )
-    wanted, known_of = spread(found.facts.spans, COUNTS[-1]), context.column_numbers()
+    wanted, known_of = spread(found.facts.spans, COUNTS[-1]), cache.column_numbers()
     known = known_of.known(opened.snapshot, column, wanted)
     name = f"column_{opened.ref.uri}_{column}"
     cheap = len(wanted) * opened.snapshot.num_files <= AT_ONCE_FILES
@@ -103,7 +103,7 @@ def _column(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTot
         st.button(f"Read the statistics of {things(len(wanted), 'version')}", key="read_column", type="primary",
                   icon=":material/play_arrow:", on_click=work.ask, args=(name,))  # fmt: skip
     elif len(known) < len(wanted):
-        known = _run(lambda: known_of.over(context.lake(), opened.ref, column, wanted), "column") or known
+        known = _run(lambda: known_of.over(services.lake(), opened.ref, column, wanted), "column") or known
     values = [replace(v, value=getattr(v.value, MEASURES[measure]) if v.value is not None else None) for v in known]
     _show(view.value_points(values, totals), totals, _column_number(column, measure), by_time=by_time,
           chosen=(len(wanted), _readable(found)))  # fmt: skip
@@ -141,7 +141,7 @@ def _sql(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTotals
         said = "**Write an aggregate**, for instance `count(*)`. Each version's rows are read once, the result is kept."
         st.info(said, icon=":material/functions:")
         return
-    known: Sequence[VersionValue] = context.aggregates().known(opened.snapshot, text, wanted)
+    known: Sequence[VersionValue] = cache.aggregates().known(opened.snapshot, text, wanted)
     if work.is_asked(name):
         known = _compute(opened, text, wanted) or known
     if known:
@@ -156,7 +156,7 @@ def _within(found: RetentionRuns, low: int, high: int) -> int:
 
 def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[VersionValue] | None:
     try:
-        return _run(lambda: context.aggregates().over(context.lake(), opened.ref, text, wanted), "sql")
+        return _run(lambda: cache.aggregates().over(services.lake(), opened.ref, text, wanted), "sql")
     except QueryError as exc:
         with boundary():
             if exc.position is not None:

@@ -5,7 +5,7 @@ Rule: the chosen version is in the URL. Files are looked for on request, and onl
 
 import streamlit as st
 
-from app import context, navigation, state
+from app import navigation, services, state, viewer
 from app.ui import work
 from app.ui.figures import chart
 from app.ui.view.words import markdown_safe, sentence
@@ -25,7 +25,7 @@ _LOG = "_log_seen"
 def judged(ref: TableRef) -> RetentionRuns:
     """What is known of every version now, with the files that this viewer had looked for."""
     with spinner("Reading the log …", of=f"retention {ref.uri}"):
-        found = judge(context.lake().retention_facts(ref), context.now())
+        found = judge(services.lake().retention_facts(ref), services.now())
     seen = st.session_state.get(_LOG, {}).get((ref.uri, found.facts.latest))
     return with_missing(found, seen.runs) if seen else found
 
@@ -41,7 +41,7 @@ def of_broken(ref: TableRef) -> None:
 def strip(found: RetentionRuns) -> int:
     """The strip and the choice of a version; returns the chosen one."""
     chosen = _chosen(found)
-    figure = view.strip_figure(found, chosen=chosen, mode=context.mode())
+    figure = view.strip_figure(found, chosen=chosen, mode=viewer.mode())
     alt = f"{figure.layout.title.text}. {view.legend_sentence(found)}"
     chart(figure, key=_CHART, alt=alt, on_select=_on_chart)
     binned = " Neighbouring versions are drawn together." if view.is_binned(found) else ""
@@ -84,7 +84,7 @@ def _on_chart() -> None:
 
 def answers(ref: TableRef, found: RetentionRuns, version: int) -> None:
     """What can be done with a version in one line, where it leads, and folded why."""
-    now, zone = context.now(), context.timezone()
+    now, zone = services.now(), viewer.timezone()
     answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
     with st.container(border=True, key="verdict"):
         st.markdown(view.verdict_text(answer, found.facts.latest, zone, now))
@@ -154,7 +154,7 @@ def _see_version(ref: TableRef, version: int, sample: int | None) -> None:
         of = min(step.total, sample or step.total)
         return step.checked / max(1, of), f"{step.checked:,} of {things(of, 'file')} · {step.missing:,} missing"
 
-    seen = work.run(lambda: context.lake().see_files(ref, version, sample=sample), key="files", tell=tell)
+    seen = work.run(lambda: services.lake().see_files(ref, version, sample=sample), key="files", tell=tell)
     if seen is not None:
         st.session_state.setdefault(_SEEN, {})[ref.uri, version] = seen
         st.rerun()
@@ -165,7 +165,7 @@ def _see_log(ref: TableRef, latest: int) -> None:
         done = step.checked / max(1, step.total)
         return done, f"{step.checked:,} of {things(step.total, 'file')} of every version · {step.missing:,} missing"
 
-    seen = work.run(lambda: context.lake().see_log(ref), key="log", tell=tell)
+    seen = work.run(lambda: services.lake().see_log(ref), key="log", tell=tell)
     if seen is not None and seen.is_done:
         st.session_state.setdefault(_LOG, {})[ref.uri, latest] = seen
         st.rerun()

@@ -10,6 +10,8 @@ import streamlit as st
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
+from app import services
+
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 TIMEOUT_S = 120
 
@@ -19,6 +21,7 @@ manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_componen
 
 def forget_caches() -> None:
     """Services and readings of one test must not serve the next."""
+    services.forget()
     st.cache_resource.clear()
     st.cache_data.clear()
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
-from app import context
+from app import cache, services
 from backend.lake.lake import Lake
 from backend.search import cache as bisect_cache
 from backend.search.model import BisectProgress
@@ -101,7 +101,7 @@ def test_the_link_names_the_versions_and_opens_the_same_result_without_reading(o
     link = {key: param(app, key) or "" for key in ("table", "condition", "good", "bad", "run")}
     other = open_page("bisect", **link)
     assert "v5 (WRITE" in words(other) and len(scans) == read
-    context.bisects.clear()
+    cache.bisects.clear()
     forgotten = again(open_page("bisect", **link))  # a server that was started again finds it anew
     assert "v5 (WRITE" in words(forgotten) and len(scans) > read
 
@@ -163,7 +163,7 @@ def test_versions_that_are_not_there_are_an_answer(orders: Path, good: str, said
 def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = find(open_page("bisect", table="orders", condition="amount >= 0"))
     link = {key: param(app, key) or "" for key in ("table", "condition", "good", "bad", "run")}
-    context.bisects.clear()
+    cache.bisects.clear()
     seen: list[bool] = []
 
     def slow(*args: Any, **kwargs: Any) -> Any:
@@ -213,7 +213,7 @@ def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(pay
 
 
 def amounts(app: AppTest, version: int) -> pd.Series:
-    path = context.lake().find("payments").uri
+    path = services.lake().find("payments").uri
     found: pd.Series = DeltaTable(path, version=version).to_pandas()["amount"]
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from app import context
+from app import cache, services
 from app.changes.here import _mark
 from backend.changes import cache as diff_cache
 from backend.changes.answer import diff
@@ -71,7 +71,7 @@ def test_the_pickers_write_the_url(orders: Path, monkeypatch: pytest.MonkeyPatch
     app = open_page("changes", table=TABLE, from_=1, to=4)
     offered = app.selectbox(key="pick_from").options
     # The browser answers with the label: one that changes with the clock would come back as a typed version.
-    monkeypatch.setattr(context, "now", lambda: datetime.now(UTC) + timedelta(hours=3))
+    monkeypatch.setattr(services, "now", lambda: datetime.now(UTC) + timedelta(hours=3))
 
     app.selectbox(key="pick_from").select("3")
     again(app)
@@ -200,7 +200,7 @@ def computed(home: Path) -> list[DiffOptions]:
         begun.append(asked[4])
         return diff(*asked)
 
-    context.differences().compute = counted
+    cache.differences().compute = counted
     return begun
 
 
@@ -288,7 +288,7 @@ def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         options = replace(asked[4], limits=Limits(values_at_once=40))
         return diff(*asked[:4], options, EndsEarly(asked[5].time_limit_s))
 
-    context.differences().compute = compute
+    cache.differences().compute = compute
     return lasts
 
 
@@ -313,9 +313,9 @@ def test_a_comparison_that_was_ended_shows_what_it_had_found_and_says_so(ends_ea
 
 
 def _mark_of(path: Path, first: int, second: int) -> str:
-    lake = context.lake()
+    lake = services.lake()
     ref = lake.find(TABLE)
-    limits = context.settings().lake
+    limits = services.settings().lake
     options = DiffOptions(row_limit=limits.diff_rows, max_bytes=limits.diff_max_bytes)
     return _mark(DiffQuestion(ref, (lake.snapshot(ref).metadata.id,), first, second, options))
 
@@ -353,11 +353,11 @@ def test_a_failed_comparison_is_said_and_offered_again(orders: Path) -> None:
     def fails(*_: object) -> VersionDiff:
         raise StorageError("the storage did not answer", hint="try again")
 
-    context.differences().compute = fails
+    cache.differences().compute = fails
     app = open_page("changes", table=TABLE, from_=1, to=4)
     assert "The storage did not answer" in words(app)
     assert "rows not compared yet" in words(app)
-    context.differences().compute = diff
+    cache.differences().compute = diff
 
     again(app).button(key="start").click()
     again(app)
@@ -563,7 +563,7 @@ def test_another_table_in_the_sidebar_forgets_what_was_asked_of_this_one(orders:
 
 def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(ends_early: threading.Event) -> None:
     ends_early.set()
-    differences = context.differences()
+    differences = cache.differences()
     compute = differences.compute
     differences.compute = lambda *asked: diff(*asked[:5], CancelToken(0.0))
     app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")

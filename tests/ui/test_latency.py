@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import streamlit as st
 from deltalake import DeltaTable, write_deltalake
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,7 +19,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamInput
 from tests.processes import wait_until
 from tests.ui import stream_store
-from tests.ui.opened import home, open_page, words
+from tests.ui.opened import forget_caches, home, open_page, words
 
 __all__ = ["home"]
 
@@ -119,8 +118,7 @@ def test_the_metric_is_the_age_of_that_moment_and_absent_where_it_is_not_known(
     ages_s, past_s = told(), (datetime.now(UTC) - now).total_seconds()
     assert 100 <= ages_s["silver"] <= 100 + past_s and 200 <= ages_s["gold"] <= 200 + past_s
     reads(store, "silver_more", home / "lake" / "bronze" / "raw", [], home)
-    st.cache_resource.clear()
-    st.cache_data.clear()
+    forget_caches()
     wait_until(lambda: set(told()) == {"gold"}, "nobody knows how far that one has read")
 
 

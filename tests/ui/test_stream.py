@@ -12,7 +12,7 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from app import context
+from app import services
 from backend.format import utc_text
 from backend.stream_model.stream import DesiredState, InputKind, StreamFailure, StreamInput, StreamState
 from backend.streams import faults
@@ -375,7 +375,8 @@ def test_served_beyond_loopback_without_a_login_nobody_acts(store, now, monkeypa
 
 def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime, monkeypatch) -> None:
     stream_store.flowing(store, NAME, now)
-    monkeypatch.setattr(context, "now", lambda: now + timedelta(hours=1))  # a host compares that with the store's clock
+    # A host compares that with the store's clock.
+    monkeypatch.setattr(services, "now", lambda: now + timedelta(hours=1))
     app = open_page("stream", stream=NAME)
     app.button(key="one_stop").click()
     again(app)

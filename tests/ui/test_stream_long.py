@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import cache, context
+from app import cache, services
 from app.streams.view import figures
 from app.ui.view.figure_json import Look
 from backend.store.store import ControlStore
@@ -128,7 +128,7 @@ def test_a_reading_is_drawn_once_for_all_who_look(
 
     build_rate_figure = figures.build_rate_figure
     monkeypatch.setattr(figures, "build_rate_figure", build)
-    monkeypatch.setattr(context, "now", lambda: now)
+    monkeypatch.setattr(services, "now", lambda: now)
     first, second = (drawn(open_page("stream", stream=NAME, window="7 d")) for _ in range(2))
     assert first == second and len(built) == 1
     assert drawn(open_page("stream", stream=NAME, window="30 d")) != first and len(built) == 2

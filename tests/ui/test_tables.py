@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app import cache, context
+from app import cache, services
 from app.tables.widgets import TABLES
 from app.ui.lake import LakeReader
 from app.ui.view.words import PAGE_ROWS
@@ -135,7 +135,7 @@ class HeldLake:
 @pytest.fixture
 def held(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldLake]:
     lake = HeldLake()
-    reader = LakeReader(lake, refresh_s=60, now=context.now)
+    reader = LakeReader(lake, refresh_s=60, now=services.now)
     monkeypatch.setattr(cache, "lake_reader", lambda: reader)
     while reader.reading().num_read < 40:
         pass

@@ -1,0 +1,98 @@
+"""The one composition root: the settings, the lake and the control store of this process, for pages, routes and `weir`.
+
+Rule: each is opened by whoever asks first, once for all threads; one that cannot be opened raises its own error, and is
+tried again by who asks next. Nothing here knows a screen: `weir` starts fast.
+"""
+
+import atexit
+import getpass
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from backend.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from backend.lake.lake import Lake
+    from backend.store.store import ControlStore
+
+Value = TypeVar("Value")
+_SQLITE = "sqlite:///"
+_once: "list[once[object]]" = []
+
+
+class once(Generic[Value]):
+    """A function without arguments whose value is made by the first call, for every thread of the process."""
+
+    def __init__(self, make: Callable[[], Value]) -> None:
+        self._make, self._lock, self._values = make, RLock(), list[Value]()
+        _once.append(self)  # type: ignore[arg-type]
+
+    def __call__(self) -> Value:
+        with self._lock:
+            if not self._values:
+                self._values.append(self._make())
+            return self._values[0]
+
+    @property
+    def made(self) -> Value | None:
+        return self._values[0] if self._values else None
+
+    def clear(self) -> None:
+        """The next call makes another value."""
+        self._values.clear()
+
+
+@once
+def settings() -> Settings:
+    """The settings that this process was started with; raises `SettingsError`."""
+    return load_settings()
+
+
+@once
+def lake() -> "Lake":
+    """The lake; thread-safe, shared by all viewers."""
+    from backend.lake.lake import Lake
+
+    return Lake(settings())
+
+
+@once
+def store() -> "ControlStore":
+    """The control store, made where there is none; raises `StoreError` when it does not answer."""
+    from backend.store.store import ControlStore
+
+    return ControlStore.open(settings())
+
+
+def existing_store() -> "ControlStore | None":
+    """The control store; None where its SQLite file does not exist: a question does not make it."""
+    url = settings().store_url
+    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE).partition("?")[0]).exists():
+        return None
+    return store()
+
+
+def now() -> datetime:
+    """The clock of pages and commands, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+def actor() -> str:
+    """The person who runs this process, as the operating system knows them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a user without a name
+        return f"uid {os.getuid()}"
+
+
+@atexit.register
+def forget() -> None:
+    """Close the store, and have everything opened anew: at the end of the process, and between tests."""
+    if store.made is not None:
+        store.made.close()
+    for function in _once:
+        function.clear()
