@@ -19,6 +19,7 @@ from backend.errors import StoreError
 from backend.store.engine import BUSY_TIMEOUT_S, Database
 
 ADVISORY_LOCK = 0x57454952  # "WEIR"
+FIRST_RELEASE = "0008"
 
 
 def migrate(database: Database) -> None:
@@ -51,8 +52,10 @@ def _upgrade(config: Config, connection: Connection) -> None:
     try:
         command.upgrade(config, "head")
     except CommandError as exc:
+        is_older = (_revision(connection) or "") < FIRST_RELEASE
         raise StoreError(
-            "the control store was made by a newer Weir", hint="run that version, or point WEIR_STORE__URL elsewhere"
+            f"the control store was made by {'Weir before its first release' if is_older else 'a newer Weir'}",
+            hint="run that version, or point WEIR_STORE__URL elsewhere",
         ) from exc
 
 

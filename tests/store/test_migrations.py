@@ -49,12 +49,13 @@ def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_a_store_of_a_newer_weir_is_refused(store: ControlStore, store_url: str) -> None:
+@pytest.mark.parametrize(("revision", "maker"), [("9999", "a newer Weir"), ("0003", "before its first release")])
+def test_a_store_of_another_weir_is_refused(store: ControlStore, store_url: str, revision: str, maker: str) -> None:
     engine = sa.create_engine(store_url)
     with engine.begin() as connection:
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
     engine.dispose()
-    with pytest.raises(StoreError, match="newer"):
+    with pytest.raises(StoreError, match=maker):
         ControlStore(store_url)
 
 
