@@ -7,11 +7,13 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TypeVar
+
+from pyspark.sql import DataFrame
 
 from backend.format import interval_s
 from backend.stream_model.overrides import AVAILABLE_NOW
-from pipelines.declare.dead_letters import dead_letters_of
 from pipelines.sinks.append import append
 from pipelines.sources.delta import table
 from pipelines.sources.files import FileSource
@@ -83,7 +85,7 @@ class Pipeline:
                 also=tuple(self._also(each, name, place, function) for each in also),
             )
             self.streams.append(stream)
-            if letters := dead_letters_of(stream):
+            if letters := _dead_letters_of(stream):
                 self.streams.append(letters)
             self._look_at(stream.sources, name, place)
             if isinstance(stream.sink, OnwardSink):
@@ -242,3 +244,30 @@ def _listed(source: Sources) -> tuple[Source, ...]:
 def _place(function: Function) -> Place:
     code = inspect.unwrap(function).__code__
     return Place(code.co_filename, code.co_firstlineno)
+
+
+def _dead_letters_of(stream: StreamSpec) -> StreamSpec | None:
+    """The stream `<name>_dead_letters`, where a source of this one can hold records that cannot be parsed.
+
+    Delta's own sink writes both streams from checkpoints of their own, so each record is in one of them, exactly once.
+    The function never sees such a record, so it may be any function: also one that joins or counts.
+    """
+    parsed = [each for each in stream.sources if isinstance(each, KafkaSource) and each.is_parsed]
+    if not parsed:
+        return None
+    name = f"{stream.name}_dead_letters"
+    comment = f"Records that {stream.name} cannot parse, as their bytes, with the reason"
+    return replace(
+        stream,
+        name=name,
+        table=TableSpec(name, stream.table.layer, comment, properties=stream.table.owners),
+        sources=tuple(replace(each, keeps_dead_letters_of=stream.name) for each in parsed),
+        function=_united,
+        sink=append(),
+        expectations=(),
+        also=(),
+    )
+
+
+def _united(*letters: DataFrame) -> DataFrame:
+    return reduce(DataFrame.unionByName, letters)

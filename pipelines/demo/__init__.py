@@ -12,6 +12,22 @@ if TYPE_CHECKING:
     from pipelines.declare.pipeline import Pipeline
 
 
+def _owned(team: str, classification: str) -> dict[str, str]:
+    """Whose a table is, as properties that pages show."""
+    return {
+        "catalog.team_name": team,
+        "catalog.engineering.comms.slack": f"#{team}",
+        "catalog.engineering.comms.email": f"{team}@example.com",
+        "catalog.table.classification": classification,
+    }
+
+
+INGESTION = _owned("data-ingestion", "internal")
+PLATFORM = _owned("data-platform", "internal")
+PLATFORM_CONFIDENTIAL = _owned("data-platform", "confidential")
+ANALYTICS = _owned("analytics", "internal")
+
+
 def pipelines(settings: Settings) -> list[Pipeline]:
     """The six streams at the pace of `demo.pace`, from files or from the topics of `demo.kafka`.
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines import Pipeline, complete, expect, files, fresh, rows_per_day, table, unique
-from pipelines.demo.ownership import ANALYTICS, INGESTION, PLATFORM
+from pipelines.demo import ANALYTICS, INGESTION, PLATFORM
 
 events = Pipeline("events")
 

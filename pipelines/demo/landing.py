@@ -1,7 +1,8 @@
 """Lands a producer's files one by one, so that the ledger is true after any kill.
 
-Rule: the order of the steps matters: temporary file, state, ledger entry, rename. Each step is atomic. A start
-finishes or deletes what the last process left.
+Rule: the order of the steps matters: temporary file, state, ledger entry, rename. Each step is atomic. So an entry
+whose temporary file still exists has not landed, whatever was killed. A start finishes or deletes what the last process
+left.
 """
 
 import fcntl
@@ -9,17 +10,39 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from backend.errors import LakehouseError
-from pipelines.demo.ledger import LandedFile, temporary_name
-from pipelines.demo.producers import Delivery, Producer
+from pipelines.demo.producers import Delivery, Kind, Producer, Record
 
 
 class LandingError(LakehouseError):
     """Files cannot be landed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandedFile:
+    """One file: its number in its topic, its name, when it landed, what is in it."""
+
+    number: int
+    name: str
+    landed_at: datetime
+    records: tuple[Record, ...]
+
+    def entry(self) -> bytes:
+        """The ledger's line for it."""
+        records = [[record.kind.value, record.line] for record in self.records]
+        entry = {"number": self.number, "name": self.name, "landed_at": self.landed_at.isoformat(), "records": records}
+        return json.dumps(entry).encode() + b"\n"
+
+    @classmethod
+    def of_entry(cls, line: bytes) -> "LandedFile":
+        entry = json.loads(line)
+        records = tuple(Record(Kind(kind), text) for kind, text in entry["records"])
+        return cls(entry["number"], entry["name"], datetime.fromisoformat(entry["landed_at"]), records)
 
 
 class Landing:
@@ -117,6 +140,11 @@ def sole_generator(home: Path) -> Iterator[None]:
         except OSError as exc:
             raise LandingError(f"another generator lands files in {home}", hint="stop it, or set WEIR_HOME") from exc
         yield
+
+
+def temporary_name(name: str) -> str:
+    """What a file is called until it lands; Spark reads no name that starts with a dot."""
+    return f".{name}.tmp"
 
 
 def after(moment: datetime | None, now: datetime) -> datetime:

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines import Pipeline, complete, expect, files, fresh, table, unique, upsert
-from pipelines.demo.ownership import ANALYTICS, INGESTION, PLATFORM_CONFIDENTIAL
+from pipelines.demo import ANALYTICS, INGESTION, PLATFORM_CONFIDENTIAL
 
 orders = Pipeline("orders")
 

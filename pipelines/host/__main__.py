@@ -27,10 +27,9 @@ from pipelines.declare.registry import declarations, load_registry
 from pipelines.host.drain_watch import DrainWatch
 from pipelines.host.job_host import JobHost
 from pipelines.host.listener import ProgressListener, ProgressWriter
-from pipelines.host.loop import Loop
 from pipelines.host.metrics import HostMetrics, serving
 from pipelines.host.retention import Retention
-from pipelines.host.stream_host import StreamHost, beat_every_s, declare, new_heartbeat
+from pipelines.host.stream_host import Loop, StreamHost, beat_every_s, declare, new_heartbeat
 from pipelines.host.table_watch import TableWatch
 from pipelines.host.topic_watch import TopicWatch
 from pipelines.jobs.runner import Acts, SparkJobs

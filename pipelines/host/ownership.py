@@ -1,22 +1,28 @@
-"""Which streams this host may run: one lease each in the control store.
+"""Which streams this host may run: one lease each in the control store, and its share of them among hosts.
 
 Rule: a stream runs only under a lease. The store's clock says when a lease ends. A host's own stopwatch says when it
 must have been renewed: that begins when the store is asked, so it ends first. Then the stream is cut, since another
 host may have it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+
+import structlog
 
 from backend.store.clock import elapsed
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import Lease
+from backend.stream_model.stream import Desired, Lease
+from backend.streams.balance import Move, plan_shares
 
 RENEW_AFTER = 1 / 3  # of its time
 CUT_AFTER = 9 / 10  # what is left is for the cut
+SETTLE = 2  # times a lease's length
 ANOTHER_HAS_IT = "another host holds its lease"
 RAN_OUT = "its lease ran out before it was renewed"
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +104,56 @@ class Ownership:
         held = Held(lease, asked_at, asked_at + self._ttl_s * CUT_AFTER)
         self._held[name] = held
         self._hold(name, held.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    take: tuple[str, ...]
+    give: Move | None
+
+
+class Sharing:
+    """What this host takes, and what it gives up to another one. Used by one thread, the host's loop.
+
+    Decided in `backend.streams.balance` from leases and heartbeats, which every host sees alike. A host gives only when
+    that has been uneven for a while, so that one which comes and goes moves nothing.
+    """
+
+    def __init__(
+        self, store: ControlStore, host_id: str, *, ttl_s: float, elapsed: Callable[[], float] = elapsed
+    ) -> None:
+        self._store, self._host_id, self._ttl_s, self._elapsed = store, host_id, ttl_s, elapsed
+        self._others: dict[str, str] = {}
+        self._uneven_since: float | None = None
+
+    def share(self, can: Collection[str], held: Collection[str], desired: Mapping[str, Desired]) -> Share:
+        """`can`: what this host is able to run now; `held`: the streams whose lease it has."""
+        leases = self._store.leases()
+        found = {name: leases[stream_resource(name)] for name in desired if stream_resource(name) in leases}
+        self._note(found, can)
+        everyone = {host.host_id: host.streams for host in self._store.live_hosts(within_s=self._ttl_s)}
+        owners = {name: lease.owner for name, lease in found.items()} | dict.fromkeys(held, self._host_id)
+        at_rest = {name for name, wanted in desired.items() if wanted.is_rest}
+        plan = plan_shares({**everyone, self._host_id: can}, owners, at_rest)
+        own = {name for name, lease in found.items() if lease.owner == self._host_id}  # its lease ran out here
+        mine = {name for name, host in plan.placed.items() if host == self._host_id} | own
+        return Share(tuple(sorted(mine & set(can) - set(held))), self._settled(plan.move, is_even=plan.is_even))
+
+    def _settled(self, move: Move | None, *, is_even: bool) -> Move | None:
+        """The move, when it is this host's and it has been uneven for long enough."""
+        now = self._elapsed()
+        if is_even:
+            self._uneven_since = None
+        elif move is not None and self._uneven_since is None:
+            self._uneven_since = now
+        if move is None or move.host != self._host_id or self._uneven_since is None:
+            return None
+        return move if now - self._uneven_since >= SETTLE * self._ttl_s else None
+
+    def _note(self, leases: Mapping[str, Lease], can: Collection[str]) -> None:
+        """Says once of each stream that another host has it."""
+        for name, lease in leases.items():
+            if name in can and self._others.get(name) != lease.owner:
+                self._others[name] = lease.owner
+                if lease.owner != self._host_id:
+                    log.info("stream_refused", stream=name, owner=lease.owner, until=lease.expires_at.isoformat())

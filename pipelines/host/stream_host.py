@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from backend.errors import LakehouseError, StreamRefusedError
+from backend.errors import LakehouseError, StoreError, StreamRefusedError
 from backend.settings import Settings
 from backend.store.clock import StoreClock, elapsed
 from backend.store.store import ControlStore
@@ -22,10 +22,12 @@ from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Ob
 from backend.streams.balance import Move
 from backend.streams.reconcile import Action, Forget, Host, Limits, Record, Start, Stop, plan
 from pipelines.host.fleet import Fleet, QueryRunner
-from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership
-from pipelines.host.shares import Sharing
+from pipelines.host.metrics import HostMetrics
+from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing
+from pipelines.jvm.failures import SparkLostError
 
 CUT_S = 2.0  # what a query takes that is cut at the limit
+TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is started anew
 
 log = structlog.get_logger()
 
@@ -219,3 +221,48 @@ def _why(observed: Observed, wanted: Desired | None) -> dict[str, object]:
     if observed.state in (StreamState.STOPPING, StreamState.STOPPED) and wanted is not None:
         return {"actor": wanted.actor, "reason": wanted.reason}
     return {"query_id": observed.query_id, "run_id": observed.run_id}
+
+
+class Loop:
+    """Ticks until asked to stop. Waits for a silent store; a dead JVM ends the process."""
+
+    def __init__(
+        self, host: StreamHost, stop: threading.Event, *, interval_s: float, metrics: HostMetrics | None = None
+    ) -> None:
+        self._host, self._stop, self._interval_s = host, stop, interval_s
+        self._metrics = metrics or HostMetrics()
+        self._silent_since: datetime | None = None
+        self._trouble = 0
+
+    def run(self) -> int:
+        """Returns the exit code: 0 when asked to stop, 1 when the process must be started anew."""
+        while not self._stop.is_set():
+            try:
+                self._host.tick()
+                self._well()
+            except StoreError as exc:
+                self._store_silent(exc)
+            except SparkLostError as exc:
+                log.error("spark_lost", error=exc.message, hint=exc.hint)
+                return 1
+            except Exception:
+                self._trouble += 1
+                log.exception("reconcile_failed", in_a_row=self._trouble)
+                if self._trouble >= TROUBLE_LIMIT:
+                    return 1
+            self._stop.wait(self._interval_s)
+        return 0
+
+    def _well(self) -> None:
+        self._trouble = 0
+        self._metrics.round_ended(store_up=True)
+        if self._silent_since is not None:
+            silent_s = (self._host.clock() - self._silent_since).total_seconds()
+            log.info("store_back", silent_s=round(silent_s, 1))
+            self._silent_since = None
+
+    def _store_silent(self, exc: StoreError) -> None:
+        self._metrics.round_ended(store_up=False)
+        if self._silent_since is None:
+            self._silent_since = self._host.clock()
+            log.error("store_silent", error=exc.message, effect="streams run on while their leases last")

@@ -21,8 +21,7 @@ from backend.streams.checkpoint import read_checkpoint
 from pipelines.host.rounds import Rounds
 from pipelines.jvm.failures import describe
 from pipelines.jvm.kafka import KafkaClient, Offsets, Place
-from pipelines.sources.kafka import KafkaSource
-from pipelines.sources.kafka_start import by_topic
+from pipelines.sources.kafka import KafkaSource, by_topic
 from pipelines.specs.registry import Registry
 
 EVERY_S = 10.0

@@ -4,12 +4,13 @@ Rule: a batch is one transaction, and its number is written in it. A batch that 
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
+import psycopg
 import structlog
-from psycopg import Cursor, sql
+from psycopg import Cursor, errors, sql
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -25,7 +26,6 @@ from pyspark.sql.types import (
 
 from pipelines.jvm.failures import OnwardError
 from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns
-from pipelines.sinks.postgres_client import connect, postgres_errors
 from pipelines.sinks.postgres_columns import (
     as_written,
     create_statement,
@@ -42,6 +42,19 @@ BATCHES = "weir_batches"
 _ROWS = sql.Identifier("weir_rows")  # the temporary table of one batch
 _NEWEST = "_weir_newest"
 _NESTED = (StructType, ArrayType, MapType, VariantType)
+
+_CONNECT_S = 10
+_STEPS: tuple[tuple[tuple[type[psycopg.Error], ...], str], ...] = (
+    ((errors.InsufficientPrivilege,), "grant SELECT, INSERT, UPDATE and DELETE on it, and on weir_batches beside it"),
+    ((errors.CardinalityViolation,), "two rows of the table have the same key: name keys that are unique there"),
+    ((errors.UndefinedTable, errors.UndefinedColumn), "the table was changed: restart the stream to see what differs"),
+    ((errors.IntegrityError,), "drop or quarantine such rows by an expectation, or change the table's constraint"),
+    ((errors.DataError,), "the value does not fit its column: alter the column, or the function"),
+    (
+        (errors.OperationalError,),
+        "look whether the server runs, and at user and password; nothing of the batch is lost",
+    ),
+)
 
 log = structlog.get_logger()
 
@@ -90,7 +103,7 @@ class PostgresTableSink:
     def prepare(self, rows: DataFrame) -> None:
         """Raises `OnwardError` with what differs, where the table is not there or does not take such rows."""
         fields = [rows.schema[name] for name in own_columns(rows.columns)]
-        with postgres_errors(self.outside), closing(connect(self.url, self.password)) as opened, opened.transaction():
+        with _postgres_errors(self.outside), closing(_connect(self.url, self.password)) as opened, opened.transaction():
             cursor = opened.cursor()
             there = find_columns(cursor, *self.path)
             if not there:
@@ -106,7 +119,7 @@ class PostgresTableSink:
 
     def write(self, batch: DataFrame, target: Target) -> None:
         names = own_columns(batch.columns)
-        with postgres_errors(self.outside), closing(connect(self.url, self.password)) as opened, opened.transaction():
+        with _postgres_errors(self.outside), closing(_connect(self.url, self.password)) as opened, opened.transaction():
             cursor = opened.cursor()
             if not _is_new(cursor, self.path[0], target):
                 log.info("batch_passed_over", stream=target.stream, batch_id=target.batch_id, table=self.outside)
@@ -195,3 +208,25 @@ def _listed(names: Sequence[str]) -> sql.Composed:
 
 def _excluded(names: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in names)
+
+
+def _connect(url: str, password: Secret | None) -> psycopg.Connection:
+    told = password.reveal() if password else None
+    return psycopg.connect(url, password=told, connect_timeout=_CONNECT_S, application_name="weir")
+
+
+@contextmanager
+def _postgres_errors(where: str) -> Iterator[None]:
+    """Every error of psycopg leaves here as an `OnwardError`, in one line with the next step."""
+    try:
+        yield
+    except psycopg.Error as exc:
+        step = next((step for kinds, step in _STEPS if isinstance(exc, kinds)), "see PostgreSQL's manual")
+        raise OnwardError(f"PostgreSQL table {where}: {_reason(exc)}", hint=step) from exc
+
+
+def _reason(exc: psycopg.Error) -> str:
+    """Its message and detail; of a COPY also the line and column."""
+    diagnosis = exc.diag
+    parts = [diagnosis.message_primary, diagnosis.message_detail, diagnosis.context]
+    return "; ".join(part.splitlines()[0] for part in parts if part) or str(exc).splitlines()[0]

@@ -4,12 +4,15 @@ Rule: every record is a row, or a dead letter with its bytes. The two are told a
 """
 
 import difflib
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from operator import or_
+from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -17,14 +20,18 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
 from backend.settings import Settings
 from pipelines.jvm.failures import SpecError
-from pipelines.jvm.kafka import Topics
+from pipelines.jvm.hadoop import CheckpointFiles
+from pipelines.jvm.kafka import KafkaClient, Place, Topics
 from pipelines.sources.avro import Avro
-from pipelines.sources.kafka_start import Starting, starting_offsets
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sources import Inputs, option_texts
 from pipelines.specs.tables import parse_schema
 
-Ending = datetime | Mapping[str, Mapping[int, int]] | None
+T = TypeVar("T")
+Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition
+Starting = str | datetime | Offsets
+Ending = datetime | Offsets | None
+_EARLIEST = -2  # Spark's number for it
 FORMATS = ("bytes", "text", "json", "avro")
 RECORD = ("key", "topic", "partition", "offset", "timestamp")
 _RECORDS = (
@@ -118,7 +125,7 @@ class KafkaSource:
         stream = self.keeps_dead_letters_of or inputs.stream
         begins = inputs.starts.get(self.describe())
         if begins is None:
-            start = starting_offsets(inputs, self.topics, self.starting, stream=stream, client=self.client())
+            start = _starting_offsets(inputs, self.topics, self.starting, stream=stream, client=self.client())
             begins = {"startingOffsets": start}
         options = {**revealed(self.options), **inputs.limits(self)}
         options |= {"kafka.bootstrap.servers": self.servers, **begins, **_subscription(self.topics)}
@@ -164,6 +171,42 @@ def kafka(
     avro = Avro(avro_schema, registry, registry_login) if registry or avro_schema or format == "avro" else None
     named = {**(options or {}), **option_texts(more)}
     return KafkaSource(servers, topics, format, schema, starting, ending, named, avro)
+
+
+def _starting_offsets(
+    inputs: Inputs, topics: Topics, starting: Starting, *, stream: str, client: Mapping[str, str]
+) -> str:
+    """Spark's `startingOffsets`. `stream`: in whose checkpoint folder the position is noted.
+
+    "latest" and a time are looked up once, and noted there. A stream and its dead letters begin at different moments;
+    looked up twice, a record between them would be in neither.
+    """
+    checkpoints, files = inputs.settings.checkpoints_uri, CheckpointFiles(inputs.session)
+    if starting == "earliest" or files.exists(f"{checkpoints}/{inputs.stream}/offsets"):
+        return "earliest"  # a checkpoint knows better than any option
+    if isinstance(starting, Mapping):
+        return json.dumps(starting)
+    note = f"{checkpoints}/{stream}/kafka_start_{_digest(client['bootstrap.servers'], topics)}.json"
+    with KafkaClient(inputs.session, client) as broker:
+        partitions = broker.partitions(topics)
+        if not files.exists(note):
+            found = broker.at(partitions, starting) if isinstance(starting, datetime) else broker.ends(partitions)
+            files.write_once(note, json.dumps(by_topic(found)))
+    noted = json.loads(files.read(note))
+    known = {place: noted.get(place[0], {}).get(str(place[1]), _EARLIEST) for place in partitions}
+    return json.dumps(by_topic(known))
+
+
+def by_topic(offsets: Mapping[Place, T]) -> dict[str, dict[int, T]]:
+    """As Spark writes them: by topic, then by partition."""
+    found: dict[str, dict[int, T]] = {}
+    for (topic, number), offset in offsets.items():
+        found.setdefault(topic, {})[number] = offset
+    return found
+
+
+def _digest(servers: str, topics: Topics) -> str:
+    return hashlib.sha256(f"{servers} {topics}".encode()).hexdigest()[:8]
 
 
 def _option_problems(name: str, value: str | Secret) -> Iterator[tuple[str, str]]:

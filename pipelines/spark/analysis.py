@@ -14,13 +14,15 @@ from pyspark.sql.types import StructType
 from backend.errors import LakehouseError
 from backend.settings import Settings
 from pipelines.jvm.failures import SpecError, describe
-from pipelines.spark.quarantine import quarantine_schema
 from pipelines.spark.tables import differences
+from pipelines.spark.writing import quarantine_schema
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import OnwardSink
 from pipelines.specs.streams import Problem, StreamKind, StreamSpec
 from pipelines.specs.tables import Evolution, TableSpec, parse_schema
+
+TableSchemas = list[tuple[TableSpec, StructType]]
 
 
 def in_order(registry: Registry) -> tuple[StreamSpec, ...]:
@@ -35,19 +37,21 @@ def in_order(registry: Registry) -> tuple[StreamSpec, ...]:
 class Analysis:
     """What each function returns, found without reading a row.
 
-    `schemas`: columns of each table that a stream writes, by name. `problems`: why a function or its table cannot
-    work. A stream that reads a table without known columns is left out: its input's problem is told already.
+    `streams`: each after those whose tables it reads. `schemas`: columns of each table that a stream writes, by name.
+    `problems`: why a function or its table cannot work. A stream that reads a table without known columns is left out:
+    its input's problem is named already.
     """
 
     registry: Registry
     session: SparkSession
     settings: Settings
+    streams: tuple[StreamSpec, ...] = ()
     schemas: dict[str, StructType] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def run(self) -> "Analysis":
-        for stream in in_order(self.registry):
-            declared = self.registry.tables()
+        declared, self.streams = self.registry.tables(), in_order(self.registry)
+        for stream in self.streams:
             inputs = self.registry.through_views(stream.reads)
             if all(name in self.schemas for name in inputs if name in declared):
                 self._analyse(stream)
@@ -81,7 +85,7 @@ class Analysis:
             )
 
 
-def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -> list[tuple[TableSpec, StructType]]:
+def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -> TableSchemas:
     """Each table that the stream writes with its columns, for judged rows of this schema; raises `SpecError`."""
     derived = zip(stream.writes, _derived(session, stream, rows), strict=True)
     return [(table, _declared(session, table, schema)) for table, schema in derived]

@@ -21,15 +21,16 @@ from backend.settings import Settings
 from pipelines.jvm.failures import SparkLostError, StreamStartError, describe, describe_java
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing
-from pipelines.spark.analysis import Analysis, in_order, table_schemas
+from pipelines.spark.analysis import Analysis, TableSchemas, table_schemas
 from pipelines.spark.dead_mans_switch import DeadMansSwitch
+from pipelines.spark.materialized_views import read_versions
 from pipelines.spark.session import open_session
 from pipelines.spark.tables import create_table, fit_table
-from pipelines.spark.versions import read_versions
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import OnwardSink
 from pipelines.specs.streams import Problem, StreamKind, StreamSpec
+from pipelines.specs.tables import quoted
 
 _LOOK_S = 0.05
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
@@ -110,7 +111,7 @@ class Runtime:
         problems = list(analysis.problems)
         broken = {problem.name for problem in problems}
         # Before any source reads: a stream on a Delta table that is not there fails (DELTA_SCHEMA_NOT_SET).
-        for stream in in_order(self._registry):
+        for stream in analysis.streams:
             try:
                 if stream.name not in broken:
                     self._make_tables(stream, analysis.schemas)
@@ -210,25 +211,18 @@ class Runtime:
                 failure=failure,
             )
 
-    def await_end(self, name: str, *, timeout_s: float) -> QueryState:
-        """Wait until the query has ended, up to the limit."""
-        query = self._queries[name]
-        deadline = time.monotonic() + timeout_s
-        while query.isActive and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-        return self.poll(name)
-
     def _start(self, spec: StreamSpec, overrides: Mapping[str, str]) -> StreamingQuery:
         session = self._session_of(spec)
         inputs = replace(self._registry.inputs(session, self._settings, spec.name), overrides=overrides)
         is_view = spec.kind is StreamKind.MATERIALIZED_VIEW
         rows = spec.rows(replace(inputs, versions={}) if is_view else inputs)
-        self._prepare_tables(spec, rows)
+        schemas = table_schemas(session, spec, rows.schema)
+        self._prepare_tables(spec, rows, schemas)
         if is_view:
             tables = self._registry.through_views(spec.reads)
             rows = read_versions(session, [inputs.uri(table) for table in tables])
         elif writing.is_native(spec, inputs):
-            rows = rows.select(*(f"`{name}`" for name in table_schemas(session, spec, rows.schema)[0][1].names))
+            rows = rows.select(*map(quoted, schemas[0][1].names))
         checkpoint = spark_uri(spec.checkpoint_location(self._settings))
         CheckpointFiles(session).remove_drafts(checkpoint)
         writer = rows.writeStream.queryName(spec.name).option("checkpointLocation", checkpoint)
@@ -256,9 +250,9 @@ class Runtime:
         self._own_conf[spec.name] = tuple(conf)
         return session
 
-    def _prepare_tables(self, spec: StreamSpec, rows: DataFrame) -> None:
+    def _prepare_tables(self, spec: StreamSpec, rows: DataFrame, schemas: TableSchemas) -> None:
         """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError` or `OnwardError`."""
-        for table, schema in table_schemas(self.session, spec, rows.schema):
+        for table, schema in schemas:
             uri = table.spark_uri(self._settings)
             create_table(self.session, table, schema, uri)
             if spec.kind is not StreamKind.MATERIALIZED_VIEW:  # that one is written whole, columns and all

@@ -9,15 +9,16 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType, TimestampType
 
-from pipelines.sinks.commits import query_id, stamp
-from pipelines.spark.quarantine import append_broken
+from backend.streams.requeue.request import REASON
+from pipelines.jvm.failures import SpecError
+from pipelines.sinks.commits import append_rows, query_id, stamp
+from pipelines.spark.materialized_views import recompute
 from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, names
 from pipelines.specs.sinks import Target
 from pipelines.specs.sources import BatchCheck, Inputs
 from pipelines.specs.streams import StreamKind, StreamSpec
-from pipelines.specs.tables import parse_schema
 
 BatchWriter = Callable[[DataFrame, int], None]
 
@@ -26,7 +27,7 @@ def configure(writer: DataStreamWriter, stream: StreamSpec, inputs: Inputs) -> D
     """The writer with its output mode and where it writes to."""
     target = stream.target(inputs.settings)
     if stream.kind is StreamKind.MATERIALIZED_VIEW:
-        return writer.foreachBatch(_recompute(stream, target, inputs))
+        return writer.foreachBatch(recompute(stream, target, inputs))
     writer = writer.outputMode(stream.sink.output_mode)
     if is_native(stream, inputs):
         return writer.format("delta").option("path", target.uri)
@@ -78,24 +79,22 @@ def _write_parted(batch: DataFrame, stream: StreamSpec, target: Target) -> None:
         write_rows(batch.where(~broken).drop(BROKEN), stream, target)
     if bad:
         uri = target.uris[stream.quarantine.name]
-        append_broken(batch.where(broken), uri, stream=stream.name, batch_id=target.batch_id)
+        _append_broken(batch.where(broken), uri, stream=stream.name, batch_id=target.batch_id)
 
 
-def _recompute(stream: StreamSpec, target: Target, inputs: Inputs) -> BatchWriter:
-    """The whole table anew, from its inputs at the versions that the batch names."""
-
-    def write(batch: DataFrame, batch_id: int) -> None:
-        stamp(batch.sparkSession, stream.name, batch_id)
-        versions = {row["uri"]: row["version"] for row in batch.collect()}
-        rows = stream.rows(replace(inputs, session=batch.sparkSession, versions=versions))
-        if stream.table.schema:
-            rows = rows.select(*(f"`{name}`" for name in parse_schema(batch.sparkSession, stream.table.schema).names))
-        present = batch.sparkSession.read.format("delta").load(target.uri).schema
-        anew = _types(present) != _types(rows.schema)  # else comments stay
-        rows.write.format("delta").mode("overwrite").option("overwriteSchema", str(anew).lower()).save(target.uri)
-
-    return write
+def quarantine_schema(rows: StructType) -> StructType:
+    """The row as the function returned it, the rules it breaks, the stream, the batch and when; raises `SpecError`
+    where both have a column of one name."""
+    if taken := [name for name in rows.names if name.lower() in REASON]:
+        raise SpecError(f"the function returns {', '.join(taken)}", hint="its quarantine adds it: rename")
+    kinds = (ArrayType(StringType()), StringType(), LongType(), TimestampType())
+    kept = StructType(list(rows.fields))
+    for name, kind in zip(REASON, kinds, strict=True):
+        kept.add(name, kind)
+    return kept
 
 
-def _types(schema: StructType) -> list[tuple[str, str]]:
-    return [(each.name, each.dataType.simpleString()) for each in schema]
+def _append_broken(broken: DataFrame, uri: str, *, stream: str, batch_id: int) -> None:
+    """Add rows that break an expectation to the quarantine, with the reason."""
+    reason = (F.col(BROKEN), F.lit(stream), F.lit(batch_id).cast("bigint"), F.current_timestamp())
+    append_rows(broken.withColumns(dict(zip(REASON, reason, strict=True))), uri)

@@ -7,8 +7,8 @@ import pytest
 from deltalake import DeltaTable
 from playwright.sync_api import Locator, expect
 
-from pipelines.demo.ledger import Ledger
 from tests.browser.conftest import STREAMS, Viewer, Weir, batches
+from tests.demo_ledger import Ledger
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(540), pytest.mark.usefixtures("flowing")]

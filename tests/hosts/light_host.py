@@ -19,8 +19,7 @@ from backend.settings import load_settings
 from backend.store.clock import StoreClock
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
-from pipelines.host.loop import Loop
-from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
+from pipelines.host.stream_host import Loop, StreamHost, declare, new_heartbeat
 from pipelines.jvm.failures import SparkLostError, StreamStartError
 from pipelines.spark.runtime import NOT_RENEWED, QueryState, RunningQuery
 from pipelines.stop_signals import stop_signals

@@ -23,7 +23,7 @@ from backend.lake.storage.storage import Storage
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
-from pipelines.demo.ledger import Ledger
+from tests.demo_ledger import Ledger
 from tests.processes import wait_until
 
 DEMO = (

@@ -22,10 +22,10 @@ from pyspark.sql.streaming.listener import (
 from backend.settings import Settings, load_settings
 from pipelines.declare.registry import load_registry
 from pipelines.demo.generator import generate
-from pipelines.demo.ledger import Ledger
-from pipelines.spark.runtime import NO_OVERRIDES, Runtime
+from pipelines.spark.runtime import NO_OVERRIDES, QueryState, Runtime
 from pipelines.specs.registry import Registry
 from pipelines.specs.streams import StreamSpec
+from tests.demo_ledger import Ledger
 from tests.processes import wait_until
 
 PATIENCE_S = 240.0
@@ -70,12 +70,15 @@ class DemoLake:
         before = len(self.heard.progress)
         for name in names:
             run = self.runtime.start(name, overrides)
-            ended = self.runtime.await_end(name, timeout_s=PATIENCE_S)
-            assert not ended.active, f"{name} did not end in {PATIENCE_S} s"
-            assert ended.failure is None, ended.failure
+            assert (failure := self.ended(name).failure) is None, failure
             # the listener's bus is behind the query
             wait_until(lambda run=run: run.run_id in self.heard.ended, f"the listener heard all of {name}", limit_s=120)
         return [each["numInputRows"] for each in self.heard.progress[before:] if each["numInputRows"]]
+
+    def ended(self, name: str) -> QueryState:
+        """What the stream's query is once it has ended."""
+        wait_until(lambda: not self.runtime.poll(name).active, f"{name} ended", limit_s=PATIENCE_S)
+        return self.runtime.poll(name)
 
     def rows(self, table: str) -> list[Row]:
         return self.runtime.session.read.format("delta").load(self.uri(table)).collect()

@@ -15,8 +15,8 @@ from backend.store.store import ControlStore
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
 from pipelines.declare.registry import load_registry
-from pipelines.demo.ledger import GoldEvents, Order, OrdersOfStatus
 from pipelines.demo.producers import Kind
+from tests.demo_ledger import GoldEvents, Order, OrdersOfStatus
 from tests.spark.lakes import DemoLake, demo_lake
 
 # The first test's set-up runs everything: half a minute on two idle cores, minutes on busy ones.

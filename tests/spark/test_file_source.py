@@ -15,7 +15,7 @@ from pipelines import Pipeline, files
 from pipelines.sources.files import FileSource
 from pipelines.spark.analysis import Analysis
 from pipelines.specs.registry import Registry
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
 
@@ -136,7 +136,7 @@ def test_a_new_column_while_it_runs_ends_the_stream(lake_of: Callable[..., DemoL
     land(landing, "1.json", GOOD, {**GOOD, "currency": "EUR"})
     lake = lake_of(files(str(landing), format="json", schema=ORDER, new_columns="fail"))
     lake.runtime.start("bronze_orders")
-    ended = lake.runtime.await_end("bronze_orders", timeout_s=PATIENCE_S)
+    ended = lake.ended("bronze_orders")
     assert ended.failure
     assert f"new columns currency in files of {landing}" in ended.failure.message
     assert rows(lake) == []
@@ -156,7 +156,7 @@ def test_a_new_column_ends_a_stream_that_reads_few_columns_as_well(
 
 def failure_of(lake: DemoLake) -> str:
     lake.runtime.start("bronze_orders")
-    ended = lake.runtime.await_end("bronze_orders", timeout_s=PATIENCE_S)
+    ended = lake.ended("bronze_orders")
     assert ended.failure
     return ended.failure.message
 

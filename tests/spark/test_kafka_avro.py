@@ -18,7 +18,7 @@ from pipelines import Pipeline, kafka, secret
 from pipelines.sources.kafka import KafkaSource
 from tests.kafka_broker import KafkaBroker
 from tests.schema_registry import SchemaRegistry
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
 COLUMNS = (
@@ -172,7 +172,7 @@ def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
     kafka_broker.produce(topic, [(b"k", framed(number, encoded(newest, {"id": 7, "extra": "x"})))])
     registry.kill()
     run = lake.runtime.start("bronze_orders")
-    failure = lake.runtime.await_end(run.name, timeout_s=PATIENCE_S).failure
+    failure = lake.ended(run.name).failure
     assert failure is not None
     assert failure.error_class == "RegistryError"
     assert f"the schema registry at {registry.url} did not answer: " in failure.message

@@ -19,7 +19,7 @@ from pipelines.declare.registry import declarations
 from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
 from tests.kafka_broker import PASSWORD, USER, KafkaBroker
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
 ORDER = (
@@ -251,7 +251,7 @@ def test_a_topic_made_anew_is_told_not_skipped(kafka_broker: KafkaBroker, lake_o
     kafka_broker.delete(topic)
     kafka_broker.produce(kafka_broker.create(topic, partitions=1), [(None, b"anew")])
     lake.runtime.start("bronze_strict")
-    ended = lake.runtime.await_end("bronze_strict", timeout_s=PATIENCE_S)
+    ended = lake.ended("bronze_strict")
     assert ended.failure is not None
     assert ended.failure.error_class == "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
     assert "data may have been lost" in ended.failure.message

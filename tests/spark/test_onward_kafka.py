@@ -15,7 +15,7 @@ from pipelines.jvm.failures import OnwardError
 from pipelines.sinks.kafka_topic import KafkaTopicSink
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.spark.lakes import DemoLake, open_lake
 from tests.spark.onward import Orders, Row, headers, kept
 
 pytestmark = pytest.mark.spark
@@ -96,7 +96,7 @@ def test_a_batch_that_broke_off_halfway_is_sent_again(
     fault = {"fault": f"CASE WHEN id = {last} THEN raise_error('the power went') END"}
     lake = lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, topic, key="id", headers=fault))
     lake.runtime.start(NAME)
-    failure = lake.runtime.await_end(NAME, timeout_s=PATIENCE_S).failure
+    failure = lake.ended(NAME).failure
     assert failure is not None
     assert "the power went" in failure.message
     wait_until(lambda: bool(kafka_broker.read(topic)), "a part of the batch was sent", limit_s=30)
@@ -138,7 +138,7 @@ def test_a_row_without_a_key_ends_the_stream(orders: Orders, kafka_broker: Kafka
     lake = lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, topic, key="nullif(id, id)"))
     orders.merge()
     lake.runtime.start(NAME)
-    failure = lake.runtime.await_end(NAME, timeout_s=PATIENCE_S).failure
+    failure = lake.ended(NAME).failure
     assert failure is not None
     assert "a row's key is null; drop or quarantine such rows by an expectation" in failure.message
     assert kafka_broker.read(topic) == []

@@ -16,7 +16,7 @@ from backend.settings import load_settings
 from pipelines import Pipeline, postgres_table, table
 from pipelines.jvm.failures import OnwardError
 from tests.postgres import POSTGRES, empty_postgres_url
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.spark.lakes import DemoLake, open_lake
 from tests.spark.onward import Orders
 
 pytestmark = [
@@ -142,7 +142,7 @@ def refusal(lake: DemoLake) -> str:
 
 def failure(lake: DemoLake) -> str:
     lake.runtime.start(NAME)
-    found = lake.runtime.await_end(NAME, timeout_s=PATIENCE_S).failure
+    found = lake.ended(NAME).failure
     assert found is not None
     assert found.error_class == "OnwardError"
     return found.message

@@ -215,7 +215,7 @@ def test_a_batch_that_fails_names_the_innermost_error(
 ) -> None:
     lake = numbers(function=lambda df: df.select(poison(F.col("value")).cast("bigint").alias("value")))
     lake.runtime.start("numbers")
-    ended = lake.runtime.await_end("numbers", timeout_s=PATIENCE_S)
+    ended = lake.ended("numbers")
     assert isinstance(ended.failure, QueryFailure)
     assert ended.failure.error_class == error_class
     assert message in ended.failure.message
@@ -225,7 +225,7 @@ def test_a_batch_that_fails_names_the_innermost_error(
 def test_a_failed_batch_is_named_though_its_checkpoint_cannot_be_read(numbers: Callable[..., DemoLake]) -> None:
     lake = numbers(function=lambda df: df.select((F.col("value") / F.lit(0)).cast("bigint").alias("value")))
     lake.runtime.start("numbers")
-    failed = lake.runtime.await_end("numbers", timeout_s=PATIENCE_S)
+    failed = lake.ended("numbers")
     assert failed.batch_id == _planned_last(lake)
     checkpoint = lake.settings.home / "checkpoints/numbers"
     shutil.rmtree(checkpoint)

@@ -12,7 +12,6 @@ from pipelines import Pipeline, append, into, rate, upsert
 from pipelines.spark.analysis import Analysis
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import Sink, Target
-from tests.spark.lakes import PATIENCE_S
 from tests.spark.test_requeue import FIRST, HISTORY, LATER, NAME, UPSERT, Order, Shop, as_history, as_upserted, repaired
 from tests.spark.test_reset import Shop as Numbers
 from tests.spark.test_reset import same
@@ -71,7 +70,7 @@ def shop(spark: SparkSession, tmp_path: Path, dying: Dying) -> Shop:
 def process_once(shop: Shop) -> str:
     """Why the stream failed."""
     shop.lake.runtime.start(NAME)
-    ended = shop.lake.runtime.await_end(NAME, timeout_s=PATIENCE_S)
+    ended = shop.lake.ended(NAME)
     return ended.failure.message if ended.failure else ""
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from backend.settings import Settings, load_settings
 from pipelines.demo.generator import generate, topics
-from pipelines.demo.landing import Landing, LandingError, sole_generator
-from pipelines.demo.ledger import Ledger, temporary_name
+from pipelines.demo.landing import Landing, LandingError, sole_generator, temporary_name
 from pipelines.demo.producers import Delivery, EventProducer, Kind, OrderProducer, Producer, Record
+from tests.demo_ledger import Ledger
 from tests.processes import wait_until
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

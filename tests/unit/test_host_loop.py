@@ -19,10 +19,9 @@ from backend.stream_model.stream import StreamDeclaration, StreamState
 from backend.streams.status import statuses
 from pipelines.host.__main__ import close
 from pipelines.host.listener import ProgressWriter
-from pipelines.host.loop import Loop
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import RAN_OUT
-from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
+from pipelines.host.stream_host import Loop, StreamHost, declare, new_heartbeat
 from pipelines.jvm.failures import SparkLostError, StreamStartError
 from pipelines.spark.runtime import QueryFailure, QueryState, RunningQuery
 from tests.processes import wait_until

@@ -1,10 +1,11 @@
-"""The versions of Delta tables as a stream: one row a table, when one of them has moved on.
+"""A materialized view: computed whole, whenever a table that it reads has a new version.
 
-Rule: a materialized view reads its inputs at exactly these versions, so a batch that is replayed computes the same.
+Rule: it reads its inputs at exactly the versions that its batch names, so a batch that is replayed computes the same.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
@@ -13,6 +14,11 @@ from pyspark.sql.types import StructType
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import load_settings
+from pipelines.sinks.commits import stamp
+from pipelines.specs.sinks import Target
+from pipelines.specs.sources import Inputs
+from pipelines.specs.streams import StreamSpec
+from pipelines.specs.tables import parse_schema, quoted
 
 Offset = Mapping[str, int]
 
@@ -55,3 +61,23 @@ def read_versions(session: SparkSession, uris: Sequence[str]) -> DataFrame:
     """`uri` and `version` of each table, in a batch whenever one of them has a new version."""
     session.dataSource.register(TableVersions)
     return session.readStream.format(TableVersions.name()).option("uris", json.dumps(list(uris))).load()
+
+
+def recompute(stream: StreamSpec, target: Target, inputs: Inputs) -> Callable[[DataFrame, int], None]:
+    """The whole table anew, from its inputs at the versions that the batch names."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        stamp(batch.sparkSession, stream.name, batch_id)
+        versions = {row["uri"]: row["version"] for row in batch.collect()}
+        rows = stream.rows(replace(inputs, session=batch.sparkSession, versions=versions))
+        if stream.table.schema:
+            rows = rows.select(*map(quoted, parse_schema(batch.sparkSession, stream.table.schema).names))
+        present = batch.sparkSession.read.format("delta").load(target.uri).schema
+        anew = _types(present) != _types(rows.schema)  # else comments stay
+        rows.write.format("delta").mode("overwrite").option("overwriteSchema", str(anew).lower()).save(target.uri)
+
+    return write
+
+
+def _types(schema: StructType) -> list[tuple[str, str]]:
+    return [(each.name, each.dataType.simpleString()) for each in schema]

@@ -1,8 +1,4 @@
-"""What the generator landed, and what the lake must therefore hold, computed without Spark.
-
-Rule: an entry counts once its file has landed. A file is written under a temporary name, then entered, then renamed.
-So an entry whose temporary file still exists has not landed, whatever was killed.
-"""
+"""What the demo's generator landed, and what the lake must therefore hold, computed without Spark."""
 
 import json
 from collections import defaultdict
@@ -13,32 +9,11 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
+from pipelines.demo.landing import LandedFile, temporary_name
 from pipelines.demo.producers import Kind, Record
 
 _IN_SILVER = (Kind.GOOD, Kind.LATE)
 _QUARANTINED = (Kind.MALFORMED, Kind.UNTYPED, Kind.NOT_POSITIVE)
-
-
-@dataclass(frozen=True, slots=True)
-class LandedFile:
-    """One file: its number in its topic, its name, when it landed, what is in it."""
-
-    number: int
-    name: str
-    landed_at: datetime
-    records: tuple[Record, ...]
-
-    def entry(self) -> bytes:
-        """The ledger's line for it."""
-        records = [[record.kind.value, record.line] for record in self.records]
-        entry = {"number": self.number, "name": self.name, "landed_at": self.landed_at.isoformat(), "records": records}
-        return json.dumps(entry).encode() + b"\n"
-
-    @classmethod
-    def of_entry(cls, line: bytes) -> "LandedFile":
-        entry = json.loads(line)
-        records = tuple(Record(Kind(kind), text) for kind, text in entry["records"])
-        return cls(entry["number"], entry["name"], datetime.fromisoformat(entry["landed_at"]), records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +97,6 @@ class Ledger:
 
     def _silver_events(self) -> Iterator[dict[str, Any]]:
         return (_parse(record.line) for record in self.records("events") if record.kind in _IN_SILVER)
-
-
-def temporary_name(name: str) -> str:
-    """What a file is called until it lands; Spark reads no name that starts with a dot."""
-    return f".{name}.tmp"
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
