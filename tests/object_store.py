@@ -112,7 +112,8 @@ def delete_objects(bucket: str, keys: Iterable[str]) -> None:
 
 @dataclass
 class Proxy:
-    """Counts, and misbehaves as told; `delay_s`, `page_size` and `forgets_start` (of lists) may be set at any time."""
+    """Counts, and misbehaves as told; `delay_s`, `page_size`, `forgets_start` (of lists) and `gathers` may be set at
+    any time: so many reads of commits are awaited before the first is answered."""
 
     target: str
     delay_s: float = 0.0
@@ -121,8 +122,9 @@ class Proxy:
     requests: list[Request] = field(default_factory=list)
     url: str = ""
     body: bytes = b""
-    most_at_once: int = 0
-    _at_once: int = 0
+    gathers: int = 0
+    _commits_at_once: int = 0
+    _are_gathered: threading.Event = field(default_factory=threading.Event)
     _fault: Fault | None = None
     _where: str = ""
     _times: int = 0
@@ -162,19 +164,21 @@ class Proxy:
         with self._lock:
             self.requests.append(request)
 
-    @contextmanager
-    def answering(self) -> Iterator[None]:
+    def gather(self) -> None:
+        """A read of a commit waits for the others; `are_gathered` says whether they came."""
         with self._lock:
-            self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._at_once -= 1
+            self._commits_at_once += 1
+            if self._commits_at_once >= self.gathers:
+                self._are_gathered.set()
+        if not self._are_gathered.wait(60):
+            self.gathers = 0  # they never come: the reader asks for one after the other
+
+    @property
+    def are_gathered(self) -> bool:
+        return self._are_gathered.is_set()
 
     def wait_until_healed(self) -> None:
-        self._healed.wait(60)
+        self._healed.wait()
 
 
 @contextmanager
@@ -213,15 +217,16 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> None:
-        with self.proxy.answering():
-            try:
-                self._respond()
-            except ConnectionError:  # the client waited no longer
-                self.close_connection = True
+        try:
+            self._respond()
+        except ConnectionError:  # the client waited no longer
+            self.close_connection = True
 
     def _respond(self) -> None:
         if self.proxy.delay_s:
             time.sleep(self.proxy.delay_s)
+        if self.proxy.gathers and self.command == "GET" and self.path.endswith(".json"):
+            self.proxy.gather()
         fault = self.proxy.fault_for(self.path)
         if fault is Fault.HANG:
             self._saw(0, 0)

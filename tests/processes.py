@@ -4,17 +4,33 @@ Rule: a test that has to wait waits here for what it can see, never for a time.
 """
 
 import os
+import random
 import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+# Below what Linux hands out by itself (32768 on), so that no connection takes one between here and its use.
+PORTS = range(20_000, 32_000)
+_claims: list[socket.socket] = []
+
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port where nobody listens; no other test process is told the same one while this one lives."""
+    first = os.getpid() * 101
+    for number in range(len(PORTS)):
+        port, claim = PORTS[(first + number) % len(PORTS)], socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0weir-tests-port-{port}")  # an abstract name: gone with this process
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+        else:
+            _claims.append(claim)
+            return port
+    raise AssertionError(f"no free port between {PORTS.start} and {PORTS.stop}")
 
 
 def listens(port: int) -> bool:
@@ -23,7 +39,7 @@ def listens(port: int) -> bool:
 
 
 def wait_until(
-    what: Callable[[], object], why: str | Callable[[], str], *, limit_s: float = 60.0, pause_s: float = 0.02
+    what: Callable[[], object], why: str | Callable[[], str], *, limit_s: float = 120.0, pause_s: float = 0.02
 ) -> float:
     """Returns when `what()` is true, and after how many seconds; fails saying what was waited for."""
     began = time.monotonic()
@@ -32,6 +48,11 @@ def wait_until(
             raise AssertionError(f"waited {limit_s:.0f} s: {why if isinstance(why, str) else why()}")
         time.sleep(pause_s)
     return time.monotonic() - began
+
+
+def let_pass(dice: random.Random, least_s: float, most_s: float) -> None:
+    """A fault comes at a drawn moment. No verdict may hang on what happens meanwhile."""
+    time.sleep(dice.uniform(least_s, most_s))
 
 
 def kill_hard(process: "subprocess.Popen[bytes] | None") -> None:

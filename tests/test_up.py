@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from app.run.supervise import LONGEST_PAUSE_S, ending_text, restart_pause_s
+from app.run.supervise import GRACE_S, LONGEST_PAUSE_S, ending_text, restart_pause_s
 from app.run.up import demo_services, page_url
 from backend.settings import load_settings
 from tests.processes import free_port, processes_of, wait_until
@@ -50,7 +50,7 @@ DIES_TWICE = """
 """
 
 
-def script_of(programs: dict[str, str]) -> str:
+def script_of(programs: dict[str, str], grace_s: float = GRACE_S) -> str:
     """A Python program that is `weir up` with these small programs as its services."""
     services = ", ".join(
         f"Service({name!r}, (sys.executable, '-c', {textwrap.dedent(code)!r}))" for name, code in programs.items()
@@ -63,7 +63,7 @@ def script_of(programs: dict[str, str]) -> str:
         from backend.errors import LakehouseError
         hold_standard_streams()
         try:
-            sys.exit(main(services=[{services}]))
+            sys.exit(main(services=[{services}], grace_s={grace_s}))
         except LakehouseError as exc:
             print("error:", exc.message, "hint:", exc.hint)
             sys.exit(exc.exit_code)
@@ -73,11 +73,11 @@ def script_of(programs: dict[str, str]) -> str:
 class Up:
     """One `weir up` in its own process, on its own home and port, with small programs as services."""
 
-    def __init__(self, home: Path, port: int, **programs: str) -> None:
+    def __init__(self, home: Path, port: int, *, grace_s: float = GRACE_S, **programs: str) -> None:
         self.home, self.port, self.output = home, port, home.parent / f"out-{time.monotonic_ns()}.txt"
         env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(port), "PYTHONUNBUFFERED": "1"}
         with self.output.open("wb") as out:
-            argv = [sys.executable, "-c", script_of(programs)]
+            argv = [sys.executable, "-c", script_of(programs, grace_s)]
             self.process = subprocess.Popen(argv, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
 
     def text(self) -> str:
@@ -92,12 +92,12 @@ class Up:
 
     def stop(self, signum: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(signum)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=120)
 
 
 @contextmanager
-def running(home: Path, **programs: str) -> Iterator[Up]:
-    up = Up(home, free_port(), **programs)
+def running(home: Path, *, grace_s: float = GRACE_S, **programs: str) -> Iterator[Up]:
+    up = Up(home, free_port(), grace_s=grace_s, **programs)
     try:
         yield up
     finally:
@@ -107,10 +107,10 @@ def running(home: Path, **programs: str) -> Iterator[Up]:
 
 
 @contextmanager
-def orphaned(home: Path, start: str, *, host: str) -> Iterator[int]:
+def orphaned(home: Path, start: str, *, host: str, grace_s: float = GRACE_S) -> Iterator[int]:
     """The process id of a `weir up` that a shell started (`start` with `{up}` in it) and left; its host says hello."""
     program = home.parent / "up.py"
-    program.write_text(script_of({"host": host}))
+    program.write_text(script_of({"host": host}, grace_s))
     env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(free_port())}
     command = start.format(up=f"{sys.executable} {program}")
     nowhere = subprocess.DEVNULL
@@ -171,15 +171,15 @@ def test_stops_on_a_signal_when_the_shell_that_started_it_is_gone(
     """A shell starts what runs in the background with SIGINT ignored. Closed streams are those of a service manager."""
     with orphaned(home, start, host=POLITE) as up:
         os.kill(up, signum)
-        wait_until(lambda: processes_of(home) == [], "the end of everything", limit_s=60)
+        wait_until(lambda: processes_of(home) == [], "the end of everything")
         assert "goodbye" in (home / "logs" / "host.log").read_text()  # asked to stop before anyone was killed
 
 
 @pytest.mark.long
-def test_an_orphan_with_stubborn_children_is_gone_within_15_s(home: Path) -> None:
-    with orphaned(home, "{up} <&- >&- 2>&- &", host=STUBBORN_PAIR) as up:
+def test_an_orphan_with_stubborn_children_is_gone_after_its_grace(home: Path) -> None:
+    with orphaned(home, "{up} <&- >&- 2>&- &", host=STUBBORN_PAIR, grace_s=0.5) as up:
         os.kill(up, signal.SIGTERM)
-        wait_until(lambda: processes_of(home) == [], "the end of everything", limit_s=60)
+        wait_until(lambda: processes_of(home) == [], "the end of everything")
 
 
 def test_what_nohup_started_outlives_the_terminal(home: Path) -> None:
@@ -201,16 +201,13 @@ def test_a_page_that_only_answers_is_not_announced(home: Path) -> None:
 
 
 def test_a_second_ctrl_c_ends_even_the_stubborn_at_once(home: Path) -> None:
-    with running(home, host=STUBBORN_PAIR) as up:
+    with running(home, grace_s=3_600, host=STUBBORN_PAIR) as up:
         wait_until(lambda: "two of us" in up.log("host"), "the pair")
         assert len(processes_of(home)) == 4  # supervisor, guard, and the pair
 
         up.process.send_signal(signal.SIGINT)
         up.wait_for_text("stopping")
-        asked_at = time.monotonic()
         assert up.stop(signal.SIGINT) == 0
-
-        assert time.monotonic() - asked_at < 5
         assert processes_of(home) == []
 
 

@@ -99,9 +99,11 @@ class Guard:
 class Supervisor:
     """Keeps `services` running until asked to stop; each writes to `<logs>/<name>.log`."""
 
-    def __init__(self, services: Sequence[Service], *, logs: Path, env: Mapping[str, str], guard: Guard) -> None:
+    def __init__(
+        self, services: Sequence[Service], *, logs: Path, env: Mapping[str, str], guard: Guard, grace_s: float
+    ) -> None:
         self._children = [Child(service) for service in services]
-        self._logs, self._env, self._guard = logs, {**os.environ, **env}, guard
+        self._logs, self._env, self._guard, self._grace_s = logs, {**os.environ, **env}, guard, grace_s
         self._asked_to_stop = 0
 
     def run(self, *, each_tick: Callable[[], None] = lambda: None) -> None:
@@ -157,7 +159,7 @@ class Supervisor:
                 process.poll()
             return self._asked_to_stop > asked_before
 
-        end_groups([process.pid for process in alive], grace_s=GRACE_S, cut_short=reap_and_hurry)
+        end_groups([process.pid for process in alive], grace_s=self._grace_s, cut_short=reap_and_hurry)
         for process in alive:
             self._guard.forget(process.pid)
         say("stopped")

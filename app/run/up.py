@@ -32,7 +32,9 @@ class AlreadyUpError(LakehouseError):
     exit_code = 4
 
 
-def main(settings: Settings | None = None, *, services: Sequence[Service] | None = None) -> int:
+def main(
+    settings: Settings | None = None, *, services: Sequence[Service] | None = None, grace_s: float = GRACE_S
+) -> int:
     """Run until Ctrl-C or SIGTERM. Raises `LakehouseError` when it must not or cannot start."""
     settings = settings or load_settings()
     services = services if services is not None else demo_services(settings)
@@ -43,10 +45,11 @@ def main(settings: Settings | None = None, *, services: Sequence[Service] | None
         raise SettingsError(f"cannot create {logs}: {exc.strerror}", hint="set WEIR_HOME to a folder of yours") from exc
     with only_one(settings.home) as lock_fd:
         check_port(settings.ui.address, settings.port)
-        guard = Guard(grace_s=GRACE_S, keep_fd=lock_fd)
+        guard = Guard(grace_s=grace_s, keep_fd=lock_fd)
         env = {"WEIR_HOME": str(settings.home), "WEIR_PORT": str(settings.port), "PYTHONUNBUFFERED": "1"}
         try:
-            Supervisor(services, logs=logs, env=env, guard=guard).run(each_tick=Announcement(settings, logs).tick)
+            supervisor = Supervisor(services, logs=logs, env=env, guard=guard, grace_s=grace_s)
+            supervisor.run(each_tick=Announcement(settings, logs).tick)
         finally:
             guard.close()
     return 0

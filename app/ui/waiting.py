@@ -5,7 +5,7 @@ at once, which costs more than most of what pages ask of a warm cache.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import streamlit as st
@@ -18,9 +18,9 @@ _took: Lru[str, float] = Lru(_KEPT)  # seconds, by what was waited for
 
 
 @contextmanager
-def spinner(words: str, of: str) -> Iterator[None]:
+def spinner(words: str, of: str, *, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
     """Says what is waited for, unless that took less than `QUICK_S` the last time; `of` names it."""
-    took, began = _took.get(of), time.monotonic()
+    took, began = _took.get(of), clock()
     with nullcontext() if took is not None and took < QUICK_S else st.spinner(words, show_time=True):
         yield
-    _took.put(of, time.monotonic() - began)
+    _took.put(of, clock() - began)

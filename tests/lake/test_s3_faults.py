@@ -1,7 +1,6 @@
 """What goes wrong with an object store ends soon, in words that name the object and the way out, without a secret."""
 
 import logging
-import time
 import traceback
 from collections.abc import Iterator
 
@@ -39,11 +38,10 @@ def folder_at(endpoint: str, bucket: str = "faults", **more: str) -> ObjectFolde
     return ObjectFolder(f"s3://{bucket}/t", f"s3://{bucket}", storage_options(endpoint) | FEW_TRIES | more)
 
 
-def fails(read, *words: str, within_s: float = 10.0) -> StorageError:
-    started = time.monotonic()
+def fails(read, *words: str) -> StorageError:
+    """A server that hangs does so until the test ends: a read without a limit never comes back."""
     with pytest.raises(StorageError) as caught:
         read()
-    assert time.monotonic() - started < within_s
     error = caught.value
     assert not isinstance(error, ObjectMissingError)
     for word in words:
@@ -108,10 +106,9 @@ def test_many_reads_of_a_silent_server_end_as_one_does(bucket, server):
     """2,000 reads by 32 threads, each with its own time-out, would take a minute."""
     server.fail(Fault.HANG)
     folder = folder_at(server.url, timeout=SHORT)
-    started = time.monotonic()
     found = folder.read_many([f"_delta_log/{version % 40:020d}.json" for version in range(2_000)])
-    assert time.monotonic() - started < 12
     assert len(found) == 2_000
+    assert server.count() < 100, "after the first time-outs nobody asks any more"
     assert all(isinstance(content, StorageError) for content in found)
     assert any("did not answer" in str(content) for content in found)
 

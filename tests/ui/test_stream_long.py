@@ -1,7 +1,6 @@
-"""One stream over days: from sums kept per minute and hour, right without the batches, and quick."""
+"""One stream over days: from sums kept per minute and hour, right without the batches, and small on the wire."""
 
 import json
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,12 +19,11 @@ from backend.stream_model.rollup import HOUR_S
 from backend.stream_model.stream import Progress
 from backend.streams.points import Points
 from tests.ui import stream_store
-from tests.ui.opened import forget_caches, home, metrics, open_page, words
+from tests.ui.opened import home, metrics, open_page, words
 
 __all__ = ["home"]
 NAME = "silver_events"
 RULE = "event_type_not_null"
-OPENS_WITHIN_S = 0.5
 CHARTS = (
     figures.build_rate_figure,
     figures.build_duration_figure,
@@ -169,20 +167,13 @@ def test_a_day_is_whole_though_too_many_batches_came_to_keep_them_all(
 
 
 @pytest.mark.parametrize("window_s", [7 * 86_400, 30 * 86_400])
-def test_a_long_window_opens_in_half_a_second(store: ControlStore, home: Path, now: datetime, window_s: int) -> None:
-    """A batch every ten seconds, for a month: reading, adding up, and all its charts."""
+def test_a_long_window_is_drawn_from_few_points(store: ControlStore, home: Path, now: datetime, window_s: int) -> None:
+    """A batch every ten seconds, for a month. How quick that is, `make bench-ui` measures."""
     stream_store.declare(store, NAME, now)
     stream_store.long_history(home, NAME, now, HOUR_S, days=30, pause=range(100, 130))
     declared = store.declarations()[NAME]
-    took_s = []
-    for _ in range(3):
-        forget_caches()
-        cache.stream_points(declared, 900)  # opens the store
-        began = time.perf_counter()
-        points = cache.stream_points(declared, window_s)
-        built = [build(points, figures.Look()) for build in CHARTS]
-        took_s.append(time.perf_counter() - began)
+    points = cache.stream_points(declared, window_s)
+    built = [build(points, figures.Look()) for build in CHARTS]
     assert points.batches > 0.9 * (window_s - 30 * 3_600) / 10
     assert [each.goes_on for each in points.bins].count(False) == 1
     assert sum(len(json.dumps(figure)) for figure in built) < 400_000
-    assert min(took_s) < OPENS_WITHIN_S

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from pipelines.demo.generator import generate, topics
 from pipelines.demo.landing import Landing, LandingError, sole_generator, temporary_name
 from pipelines.demo.producers import Delivery, EventProducer, Kind, OrderProducer, Producer, Record
 from tests.demo_ledger import Ledger
-from tests.processes import wait_until
+from tests.processes import let_pass, wait_until
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TOPICS = ("events", "orders")
@@ -190,7 +189,7 @@ def test_killed_again_and_again_the_ledger_stays_true(tmp_path: Path, kills: int
         before = len(landed_lines(tmp_path, "orders"))
         with running(tmp_path) as process:
             wait_for_files(tmp_path, before + 3)
-            time.sleep(moments.random() * 0.03)
+            let_pass(moments, 0, 0.03)
             process.send_signal(signal.SIGKILL)
             process.wait()
         assert_ledger_is_true(tmp_path)

@@ -1,7 +1,6 @@
 """The diff's databases: opened ahead or not, each computation has one of its own, and nothing of it stays."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from backend.sql.session import (
     session,
 )
 from backend.work import Stopped
+from tests.processes import wait_until
 
 SETTINGS = ("threads", "async_threads", "memory_limit", "autoload_known_extensions", "preserve_insertion_order")
 ENDLESS = "SELECT count(*) FROM range(10000000000) a(i) WHERE hash(i) = 1"
@@ -132,10 +132,8 @@ def test_how_many_pairs_a_join_made_is_told(rows: int, most: int, pairs: int) ->
 
 
 def test_the_time_limit_ends_a_statement_that_runs() -> None:
-    started = time.monotonic()
     with pytest.raises(DiffError, match="longer than"), session(CancelToken(time_limit_s=0.3)) as connection:
         connection.execute(ENDLESS)
-    assert time.monotonic() - started < 5
     token = CancelToken(time_limit_s=0.0)
     assert ended_within(token, lambda: None)
     token.begin(None)
@@ -147,9 +145,11 @@ def test_progress_is_told_while_a_statement_runs() -> None:
     token, seen = CancelToken(), list[int]()
 
     def look() -> None:
-        while not seen or (seen[-1] < 1_000 and len(seen) < 500):
-            time.sleep(0.01)
+        def is_far() -> bool:
             seen.append(token.rows_so_far())
+            return seen[-1] >= 1_000
+
+        wait_until(is_far, "a thousand rows are told of")
         token.stop()
 
     token.rows_read = 7

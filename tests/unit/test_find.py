@@ -1,6 +1,4 @@
-"""The search over the lake: what is found, why, in which order, and how fast in a big one."""
-
-import time
+"""The search over the lake: what is found, why, and in which order."""
 
 from backend.lake.find import Finder, Found, Where
 from backend.lake.model import CardColumn, TableCard, TableRef, UnreadableTable
@@ -64,16 +62,8 @@ def test_a_finder_notices_a_card_that_changed_and_a_table_that_went() -> None:
     assert [found.table.ref.name for found in finder.find(changed, "customer_id")] == ["gold/sales"]
 
 
-def test_three_thousand_tables_are_searched_in_a_tenth_of_a_second() -> None:
-    lake = [
-        card(f"silver/t{n:04d}", *((f"column_{n % 50}_{i}", "a comment" if i % 5 == 0 else None) for i in range(30)))
-        for n in range(3_000)
-    ]
+def test_the_words_of_a_table_are_gathered_once_however_often_one_searches() -> None:
     finder = Finder()
-    finder.find(lake, "warm")
-    took = []
-    for words in ("column_7_3", "column", "nowhere", "a comment t0001"):
-        started = time.process_time()
-        finder.find(lake, words)
-        took.append(time.process_time() - started)
-    assert sorted(took)[1] < 0.1, took
+    first, second = (finder.find(LAKE, words) for words in ("customer_id", "customer"))
+    entries = {found.table.ref.name: found.entry for found in first}
+    assert entries and all(entries.get(found.table.ref.name, found.entry) is found.entry for found in second)

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -98,10 +97,8 @@ def test_a_callback_does_not_wait_for_a_hanging_store() -> None:
     writer.start()
     listener.onQueryProgress(progress_event(event(0)))
     assert store.is_asked.wait(60)  # the writer hangs in the store now
-    began = time.monotonic()
     for number in range(1, 500):
         listener.onQueryProgress(progress_event(event(number)))
-    assert time.monotonic() - began < 20
     store.hang.set()
     writer.close()
     assert store.batches[-1] == 499

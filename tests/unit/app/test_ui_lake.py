@@ -1,7 +1,6 @@
 """The reading in the background: what has arrived is shown, nobody waits for a big lake, one reading serves all."""
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -46,20 +45,14 @@ def reader(stub: Stub, *, refresh_s: float = 60.0) -> LakeReader:
 
 
 def until(reader: LakeReader, number: int) -> LakeReading:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        found = reader.reading()
-        if found.num_read == number:
-            return found
-    raise AssertionError(f"{number} tables never arrived")
+    wait_until(lambda: reader.reading().num_read == number, f"{number} tables have arrived")
+    return reader.reading()
 
 
 def test_a_big_lake_is_shown_as_it_arrives() -> None:
     stub = Stub(SMALL_LAKE + 50)
     lake = reader(stub)
-    started = time.monotonic()
-    first = lake.reading()
-    assert time.monotonic() - started < 10  # it is not waited for
+    first = lake.reading()  # while no table can be read yet
     assert (first.num_read, first.num_found, first.is_complete) == (0, SMALL_LAKE + 50, False)
     stub.more(7)
     some = until(lake, 7)

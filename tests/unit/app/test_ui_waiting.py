@@ -24,31 +24,27 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-def wait(of: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def wait(of: str, seconds: float) -> None:
     clock = iter([0.0, seconds])
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: next(clock))
-    with waiting.spinner(f"Reading {of} …", of=of):
+    with waiting.spinner(f"Reading {of} …", of=of, clock=lambda: next(clock)):
         pass
 
 
-def test_what_was_quick_gets_none_until_it_takes_long_again(drawn: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    wait("orders", 2.0, monkeypatch)  # nobody knows yet
-    wait("orders", 0.01, monkeypatch)  # it took long
+def test_what_was_quick_gets_none_until_it_takes_long_again(drawn: list[str]) -> None:
+    wait("orders", 2.0)  # nobody knows yet
+    wait("orders", 0.01)  # it took long
     assert len(drawn) == 2
-    wait("orders", 2.0, monkeypatch)
+    wait("orders", 2.0)
     assert len(drawn) == 2, "the last time was quick"
-    wait("orders", 0.01, monkeypatch)
+    wait("orders", 0.01)
     assert drawn == ["Reading orders …"] * 3
 
 
-def test_each_thing_is_remembered_by_itself_and_a_failure_is_not(
-    drawn: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wait("items", 0.01, monkeypatch)
-    wait("customers", 0.01, monkeypatch)
+def test_each_thing_is_remembered_by_itself_and_a_failure_is_not(drawn: list[str]) -> None:
+    wait("items", 0.01)
+    wait("customers", 0.01)
     assert drawn == ["Reading items …", "Reading customers …"]
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: 0.0)
     for _ in range(2):
-        with pytest.raises(OSError, match="gone"), waiting.spinner("Reading files …", of="files"):
+        with pytest.raises(OSError, match="gone"), waiting.spinner("Reading files …", of="files", clock=lambda: 0.0):
             raise OSError("gone")
     assert drawn[2:] == ["Reading files …"] * 2
