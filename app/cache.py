@@ -28,14 +28,14 @@ from backend.health.groups import grouped
 from backend.health.health import table_evidence, table_health
 from backend.health.judge import Judged, LakeJudge
 from backend.health.model import AttentionGroup, TableHealth
-from backend.kept import Kept
 from backend.lake.files import file_sizes, stats
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
 from backend.lake.files.stats import ColumnTotals
-from backend.lake.find import Finder, Found
+from backend.lake.find import FoundTable, LakeFinder
 from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
+from backend.latest_answer import LatestAnswer
 from backend.search.cache import Bisects
 from backend.sql.export_size import SizeEstimate, estimated
 from backend.sql.exports import Exports
@@ -126,7 +126,7 @@ def _lake_judge() -> LakeJudge:
     return LakeJudge(lambda ref: table_evidence(lake, ref, now=services.now(), settings=settings))
 
 
-def find(words: str) -> list[Found]:
+def find(words: str) -> list[FoundTable]:
     """Every table read so far that holds all the words, best first."""
     lock, finder = _finder()
     with lock:
@@ -134,8 +134,8 @@ def find(words: str) -> list[Found]:
 
 
 @once
-def _finder() -> tuple[Lock, Finder]:
-    return Lock(), Finder()
+def _finder() -> tuple[Lock, LakeFinder]:
+    return Lock(), LakeFinder()
 
 
 def streams_reading() -> StreamsReading:
@@ -163,8 +163,8 @@ def known_streams() -> StreamsReading | None:
 
 
 @once
-def _kept_streams() -> Kept[StreamsReading]:
-    return Kept(streams_reading, patience_s=SCRAPE_PATIENCE_S)
+def _kept_streams() -> LatestAnswer[StreamsReading]:
+    return LatestAnswer(streams_reading, patience_s=SCRAPE_PATIENCE_S)
 
 
 @st.cache_resource(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1, refresh_mode="background")
@@ -285,8 +285,8 @@ def known_latencies() -> list[tuple[str, LayerLatency]]:
 
 
 @once
-def _kept_latencies() -> Kept[list[tuple[str, LayerLatency]]]:
-    return Kept(lambda: pipeline_latencies(streams_reading().streams, _trails()), patience_s=SCRAPE_PATIENCE_S)
+def _kept_latencies() -> LatestAnswer[list[tuple[str, LayerLatency]]]:
+    return LatestAnswer(lambda: pipeline_latencies(streams_reading().streams, _trails()), patience_s=SCRAPE_PATIENCE_S)
 
 
 @st.cache_resource(show_spinner=False, max_entries=WINDOWS_KEPT)

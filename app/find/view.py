@@ -6,7 +6,7 @@ Rule: pure; a match says in what it lies, and long texts are cut around the word
 from collections.abc import Sequence
 
 from backend.format import cut, things
-from backend.lake.find import MOST_MATCHES, Found, Match, Where
+from backend.lake.find import MOST_MATCHES, FoundTable, Match, Where
 
 MOST_TABLES = 12
 MOST_TEXT = 70
@@ -22,14 +22,14 @@ _PLACES = {
 }
 
 
-def found_sentence(results: Sequence[Found], words: str, *, num_read: int, num_found: int) -> str:
+def found_sentence(results: Sequence[FoundTable], words: str, *, num_read: int, num_found: int) -> str:
     """ "14 of 3,000 tables hold customer_id", and what of the lake is not read yet."""
     unread = f"; {things(num_found - num_read, 'table')} not read yet" if num_read < num_found else ""
     verb = "holds" if len(results) == 1 else "hold"
     return f"{len(results):,} of {things(num_read, 'table')} {verb} “{cut(words.strip(), 40)}”{unread}"
 
 
-def match_words(result: Found) -> str:
+def match_words(result: FoundTable) -> str:
     """ "column customer_id bigint · comment of id: the customer", without the name, which stands above."""
     matches = [match_text(match) for match in result.matches() if match.where is not Where.NAME]
     left = len(matches) - MOST_MATCHES
@@ -45,6 +45,6 @@ def match_text(match: Match) -> str:
     return f"{place}: {cut(match.text, MOST_TEXT)}"
 
 
-def leads_to(result: Found) -> str:
+def leads_to(result: FoundTable) -> str:
     """The page that shows the best match: properties for a property, else the summary with its schema."""
     return "properties" if result.matches()[0].where is Where.PROPERTY else "table"

@@ -146,7 +146,7 @@ def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judg
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class LinkTarget:
     """Where a line leads: a page with its parameters (keys of `app.state`)."""
 
     page: str
@@ -165,7 +165,7 @@ _LISTS = {
 }
 
 
-def destination(group: AttentionGroup) -> Destination:
+def destination(group: AttentionGroup) -> LinkTarget:
     """The page that helps: of one thing its own, of several the list of them."""
     item, cause = group.only, group.cause
     if item is None and len({each.subject for each in group.items}) == 1:
@@ -173,15 +173,15 @@ def destination(group: AttentionGroup) -> Destination:
     if item is None:
         if cause in _LISTS:
             to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}
-            return Destination("tables", "Open the list", _LISTS[cause] | to_merge)
-        return Destination("streams", "Open streams")
+            return LinkTarget("tables", "Open the list", _LISTS[cause] | to_merge)
+        return LinkTarget("streams", "Open streams")
     if cause is Cause.NO_HOST:
-        return Destination("streams", "Open streams")
+        return LinkTarget("streams", "Open streams")
     if cause.kind == "stream":
-        return Destination("stream", "Open stream", {"stream": item.subject})
+        return LinkTarget("stream", "Open stream", {"stream": item.subject})
     if cause is Cause.SMALL_FILES:
-        return Destination("health", "Open health", {"table": item.subject})
-    return Destination("table", "Open table", {"table": item.subject})
+        return LinkTarget("health", "Open health", {"table": item.subject})
+    return LinkTarget("table", "Open table", {"table": item.subject})
 
 
 def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from app.pipeline.view import latency
 from app.ui import lists
 from app.ui.figures import key_figures
 from app.ui.live_figures import live_chart, prepared
-from app.ui.view.figure_json import Look
+from app.ui.view.figure_json import FigureLook
 from app.ui.view.words import markdown_safe
 from backend.streams.graph import build_graph
 from backend.streams.verdict import StreamStatus
@@ -54,7 +54,7 @@ def pipeline_graph() -> None:
         if layers:
             key_figures(latency.build_figures(layers), key="latency")
         _graph(chosen)
-        look = Look(viewer.mode(), viewer.timezone())
+        look = FigureLook(viewer.mode(), viewer.timezone())
         if figure := latency.build_latency_figure(layers, look):
             live_chart(prepared(figure, key="latency_chart", alt=LATENCY))
 

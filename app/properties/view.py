@@ -10,7 +10,7 @@ import pandas as pd
 
 from app.ui.view.words import sentence
 from backend.format import UNKNOWN, count_text, things
-from backend.lake.table.properties import FeatureRow, Ownership, PropertyRow
+from backend.lake.table.properties import FeatureRow, PropertyRow, TableOwner
 
 # The subject of a property: the first entry one of whose words the key holds.
 _SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -120,7 +120,7 @@ def features_frame(rows: Iterable[FeatureRow]) -> pd.DataFrame:
     return pd.DataFrame(records, columns=["Feature", "Readers must know it", "Writers must know it", "Meaning"])
 
 
-def ownership_facts(owner: Ownership) -> dict[str, str]:
+def ownership_facts(owner: TableOwner) -> dict[str, str]:
     """Whose table this is, for a card; empty when no `catalog.*` tag says so."""
     named = {
         "Team": owner.team,

@@ -22,7 +22,7 @@ from app.ui.badges import state_badge
 from app.ui.figures import key_figures
 from app.ui.lists import Look, show
 from app.ui.live_figures import LiveChart, live_chart, prepared
-from app.ui.view.figure_json import Look as ChartLook
+from app.ui.view.figure_json import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import utc_text
@@ -161,13 +161,13 @@ def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal
 
 def _charts(points: Points, lags: tuple[Lag, ...]) -> None:
     grid = st.grid(2, min_column_width=NARROWEST_CHART_PX, key="charts")
-    for chart in _prepared(points, lags, ChartLook(viewer.mode(), viewer.timezone())):
+    for chart in _prepared(points, lags, FigureLook(viewer.mode(), viewer.timezone())):
         with grid.cell():
             live_chart(chart)
 
 
 @lru_cache(FIGURES_KEPT)
-def _prepared(points: Points, lags: tuple[Lag, ...], look: ChartLook) -> tuple[LiveChart, ...]:
+def _prepared(points: Points, lags: tuple[Lag, ...], look: FigureLook) -> tuple[LiveChart, ...]:
     """One reading's charts, for all who look at it."""
     drawn = (
         ("rates", "Input and processing rate over time", figures.build_rate_figure),

@@ -52,7 +52,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ListLimits:
     """By which a table counts as stale or as one of many small files; `unexpected` are the addresses of those with an
     expectation that is not met."""
 
@@ -75,7 +75,7 @@ _ORDERS: dict[str, Callable[[Table, datetime], float | None]] = {
 ORDERS = ("Name", *_ORDERS)
 
 
-def select(tables: Iterable[Table], query: Query, limits: Limits) -> list[Table]:
+def select(tables: Iterable[Table], query: Query, limits: ListLimits) -> list[Table]:
     """The tables that a query asks for, in its order; equals by name, unknown numbers last."""
     words = query.words.casefold().split()
     fits = [table for table in tables if _fits(table, query, limits) and all(w in _text(table) for w in words)]
@@ -87,16 +87,16 @@ def select(tables: Iterable[Table], query: Query, limits: Limits) -> list[Table]
     return sorted(by_name, key=lambda table: (numbers[id(table)] is None, -(numbers[id(table)] or 0)))
 
 
-def is_stale(table: Table, limits: Limits) -> bool:
+def is_stale(table: Table, limits: ListLimits) -> bool:
     age = age_s(table.last_commit_at, limits.now)
     return age is not None and age > limits.stale_after_s
 
 
-def has_many_small_files(table: Table, limits: Limits) -> bool:
+def has_many_small_files(table: Table, limits: ListLimits) -> bool:
     return isinstance(table, TableCard) and merge_gain(table).is_noticed(limits.min_files)
 
 
-def _fits(table: Table, query: Query, limits: Limits) -> bool:
+def _fits(table: Table, query: Query, limits: ListLimits) -> bool:
     if query.layers and (table.ref.layer or LAYERS[-1]) not in query.layers:
         return False
     if query.owners and owner_of(table) not in query.owners:

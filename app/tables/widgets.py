@@ -45,7 +45,7 @@ def table_list() -> None:
     query = _filters(reading.tables)
     reading_progress(reading)
     settings = services.settings().health
-    limits = view.Limits(services.now(), settings.stale_after_s, settings.min_files, cache.not_as_expected())
+    limits = view.ListLimits(services.now(), settings.stale_after_s, settings.min_files, cache.not_as_expected())
     matching = view.select(reading.tables, query, limits)
     st.markdown(f"**{view.found_sentence(matching, reading, query)}**")
     if matching:
@@ -89,7 +89,7 @@ def _filters(tables: Sequence[Table]) -> view.Query:
     return view.Query(words or "", tuple(layers), tuple(chosen), shown or view.ALL, order or view.ORDERS[0])
 
 
-def _page(matching: Sequence[Table], limits: view.Limits) -> None:
+def _page(matching: Sequence[Table], limits: view.ListLimits) -> None:
     slot, rows, which = lists.paged(matching, key="table_list")
     with slot:
         whole = " Search and filters look through all of them." if which else ""

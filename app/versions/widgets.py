@@ -13,7 +13,7 @@ from app.ui.waiting import spinner
 from app.versions.view import reachability as view
 from backend.format import ago, moment_help, things
 from backend.lake.model import TableRef
-from backend.lake.retention.answers import Verdict, VersionAnswer, judge_version, missing_words
+from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.file_check import SAMPLE, LogSeen
 from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge, with_missing
 
@@ -111,7 +111,7 @@ def _links(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
         if version != latest and found.facts.is_reconstructable(latest):
             label = f"Changes from v{version} to v{latest}"
             navigation.table_link(ref.name, label, {state.FROM: version, state.TO: latest}, page="changes")
-    if version != latest and answer.restore.verdict is not Verdict.NO:
+    if version != latest and answer.restore.verdict is not Reach.NO:
         st.caption("Spark SQL that restores it, as a new version:")
         st.code(view.restore_command(ref.uri, version), language="sql", wrap_lines=True)
 

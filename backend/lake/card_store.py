@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCard:
     """A table as it was read, and by what a change of it is noticed. `is_lasting`: a reason that the log alone gave."""
 
     table: Table
@@ -48,7 +48,7 @@ class CardStore:
         self._path = None if folder is None else folder / f"{_fingerprint(settings)}.json"
         self._least = least
 
-    def load(self) -> list[Kept]:
+    def load(self) -> list[StoredCard]:
         """What was kept; empty when there is nothing, or nothing that can be believed."""
         if self._path is None:
             return []
@@ -63,7 +63,7 @@ class CardStore:
             _log.warning("cards in %s cannot be read: %.200s", self._path, exc)
             return []
 
-    def save(self, found: Iterable[Kept]) -> None:
+    def save(self, found: Iterable[StoredCard]) -> None:
         kept = list(found)
         if self._path is None or len(kept) < self._least:
             return
@@ -102,14 +102,14 @@ def _checksum(body: bytes) -> bytes:
     return b"%08x" % zlib.crc32(body)
 
 
-def _documents(kept: Iterable[Kept]) -> Iterator[bytes]:
+def _documents(kept: Iterable[StoredCard]) -> Iterator[bytes]:
     """Each as JSON; a table whose name or texts are no Unicode is left out, and so read each time."""
     for each in kept:
         with suppress(TypeError):
             yield orjson.dumps(_document(each), default=tuple)
 
 
-def _document(kept: Kept) -> Mapping[str, Any]:
+def _document(kept: StoredCard) -> Mapping[str, Any]:
     kind = "card" if isinstance(kept.table, TableCard) else "unreadable"
     return {
         kind: kept.table,
@@ -120,13 +120,13 @@ def _document(kept: Kept) -> Mapping[str, Any]:
     }
 
 
-def _kept(document: dict[str, Any]) -> Kept:
+def _kept(document: dict[str, Any]) -> StoredCard:
     card, reason = document.pop("card", None), document.pop("unreadable", None)
     values = reason if card is None else card
     values["ref"] = TableRef(**values["ref"])
     at = values["last_commit_at"]
     values["last_commit_at"] = None if at is None else datetime.fromisoformat(at)
     if card is None:
-        return Kept(UnreadableTable(**values), **document)
+        return StoredCard(UnreadableTable(**values), **document)
     values["columns"] = tuple(CardColumn(*column) for column in values["columns"])
-    return Kept(TableCard(**values), **document)
+    return StoredCard(TableCard(**values), **document)

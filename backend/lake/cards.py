@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Protocol
 
 from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError
-from backend.lake.card_store import CardStore, Kept, Table
+from backend.lake.card_store import CardStore, StoredCard, Table
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
 from backend.lake.model import Commit, TableCard, TableRef, UnreadableTable
@@ -39,7 +39,7 @@ class Cards:
         self, storage: Storage, reader: Reader, make: Callable[[TableRef], TableCard], store: CardStore
     ) -> None:
         self._storage, self._reader, self._make, self._store = storage, reader, make, store
-        self._known: dict[str, Kept] = {}
+        self._known: dict[str, StoredCard] = {}
         self._lost: set[str] = set()
         self._there: Collection[str] = ()
         self._roots: dict[str, Folder] = {}
@@ -132,7 +132,7 @@ class Cards:
     def _remember(self, table: Table, version: int, *, is_lasting: bool = True) -> None:
         tag = self._tag(table.ref, version)
         if tag is not None:
-            self._known[table.ref.uri] = Kept(table, version, tag, time.time(), is_lasting)
+            self._known[table.ref.uri] = StoredCard(table, version, tag, time.time(), is_lasting)
             self._is_changed = True
 
     def _tag(self, ref: TableRef, version: int) -> str | None:

@@ -47,7 +47,7 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTable:
     """A table that holds every word."""
 
     entry: _Entry
@@ -80,19 +80,19 @@ class Found:
         return 3 * self.entry.places[number][0] + closeness
 
 
-class Finder:
+class LakeFinder:
     """All words of a lake, made anew for the tables alone that changed. Not for several threads at once."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
 
-    def find(self, tables: Iterable[Table], words: str) -> list[Found]:
+    def find(self, tables: Iterable[Table], words: str) -> list[FoundTable]:
         """Every table that holds all the words, best first: each word as a whole name, a part of one, a column, …"""
         wanted = tuple(words.casefold().split())
         entries = self._up_to_date(tables)
         if not wanted:
             return []
-        found = [Found(each, wanted) for each in entries if all(word in each.whole for word in wanted)]
+        found = [FoundTable(each, wanted) for each in entries if all(word in each.whole for word in wanted)]
         return sorted(found, key=lambda each: (each.distance, each.table.ref.name))
 
     def _up_to_date(self, tables: Iterable[Table]) -> list[_Entry]:

@@ -222,9 +222,9 @@ class Lake:
 
     def has_files(self, ref: TableRef, paths: Sequence[str]) -> list[bool]:
         """Whether each file that the log names is there; raises `PathRefusedError` or `StorageError`."""
-        from backend.lake.retention.file_check import Finder
+        from backend.lake.retention.file_check import FileFinder
 
-        return Finder(self._storage, ref.uri).present(paths)
+        return FileFinder(self._storage, ref.uri).present(paths)
 
     def footer(self, snapshot: Snapshot, path: str) -> FileFooter:
         """What a file of the version says of itself; raises `DataFileMissingError` where it has no such file."""
@@ -262,16 +262,16 @@ class Lake:
 
     def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]:
         """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
-        from backend.lake.retention.file_check import Finder, files_to_see, see_files
+        from backend.lake.retention.file_check import FileFinder, files_to_see, see_files
 
         snapshot, latest = self.snapshot(ref, version), self._latest_or_none(ref)
-        return see_files(Finder(self._storage, ref.uri), files_to_see(snapshot, latest, sample=sample))
+        return see_files(FileFinder(self._storage, ref.uri), files_to_see(snapshot, latest, sample=sample))
 
     def see_log(self, ref: TableRef) -> Iterator[LogSeen]:
         """Look for every file of every version that can be reconstructed, each once, telling how far it is."""
-        from backend.lake.retention.file_check import Finder, see_log
+        from backend.lake.retention.file_check import FileFinder, see_log
 
-        return see_log(Finder(self._storage, ref.uri), self._log(ref), self.retention_facts(ref).spans)
+        return see_log(FileFinder(self._storage, ref.uri), self._log(ref), self.retention_facts(ref).spans)
 
     def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
         try:

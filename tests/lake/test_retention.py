@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from backend.errors import PathRefusedError, TableNotFoundError
 from backend.lake.lake import Lake
-from backend.lake.retention.answers import Verdict, judge_version
+from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import DataFiles, FilesSeen, RetentionRuns, judge, with_missing
 from tests import builders
 
@@ -93,7 +93,7 @@ def test_reading_works_exactly_where_the_files_are_said_to_be_there(overwritten:
         readable = rows(overwritten, version) is not None
         assert looked.run_of(version).data_files is (DataFiles.PRESENT if readable else DataFiles.MISSING)  # type: ignore[union-attr]
         assert one_by_one[version].state is (DataFiles.PRESENT if readable else DataFiles.MISSING)
-        assert (judge_version(found, version, one_by_one[version]).elsewhere.verdict is Verdict.YES) == readable
+        assert (judge_version(found, version, one_by_one[version]).elsewhere.verdict is Reach.YES) == readable
         # before looking: no version that lost a file was promised
         assert readable or found.run_of(version).data_files is DataFiles.AT_RISK  # type: ignore[union-attr]
 
@@ -127,7 +127,7 @@ def test_the_change_feed_is_followed_through_its_switches(root: Path, open_lake:
     assert lake.retention_facts(lake.find("events")).feed == ((0, 0, False), (1, 2, True), (3, 4, False))
     for version in (1, 2, 3, 4):
         covered = lake.cdf_support(lake.find("events"), version - 1, version).covered
-        assert covered == (judge_version(judged(lake), version).change_feed.verdict is Verdict.YES)
+        assert covered == (judge_version(judged(lake), version).change_feed.verdict is Reach.YES)
 
 
 def test_the_switch_is_known_behind_a_cleaned_log(overwritten: Path, open_lake: OpenLake) -> None:
@@ -164,7 +164,7 @@ def test_broken_tables_answer_or_raise_weirs_own_errors(root: Path, open_lake: O
     (root / "empty" / "_delta_log" / "x.json").write_text("{}")
     lake = open_lake()
     gap, rubbish = judged(lake, "gap"), judged(lake, "rubbish")
-    assert reconstructable(gap) == [0] and judge_version(gap, 2).time_travel.verdict is Verdict.NO
+    assert reconstructable(gap) == [0] and judge_version(gap, 2).time_travel.verdict is Reach.NO
     assert reconstructable(rubbish) == [] and rubbish.facts.problems
     assert list(lake.see_log(lake.find("rubbish")))[-1].total == 0
     with pytest.raises(TableNotFoundError):

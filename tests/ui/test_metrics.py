@@ -19,7 +19,7 @@ from app.cli.tables.lake import services
 from app.server import metrics
 from app.ui.lake import LakeReader
 from backend.errors import StorageError
-from backend.kept import Kept
+from backend.latest_answer import LatestAnswer
 from backend.metrics import OF_PAGE
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration, StreamInput, StreamState
@@ -214,7 +214,7 @@ def test_nobody_waits_for_an_answer_that_does_not_come() -> None:
         assert answered.wait(20)
         return next(answers)
 
-    kept = Kept(ask, patience_s=0.05)
+    kept = LatestAnswer(ask, patience_s=0.05)
     wait_until(lambda: kept.latest() == "first", "the first answer")
     answered.clear()
     assert [kept.latest() for _ in range(3)] == ["first"] * 3

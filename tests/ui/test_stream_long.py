@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import cache, services
 from app.streams.view import figures
-from app.ui.view.figure_json import Look
+from app.ui.view.figure_json import FigureLook
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Lag
 from backend.stream_model.rollup import HOUR_S
@@ -120,7 +120,7 @@ def test_a_reading_is_drawn_once_for_all_who_look(
 ) -> None:
     built = []
 
-    def build(points: Points, look: Look) -> dict[str, Any] | None:
+    def build(points: Points, look: FigureLook) -> dict[str, Any] | None:
         built.append(look)
         return build_rate_figure(points, look)
 
@@ -173,7 +173,7 @@ def test_a_long_window_is_drawn_from_few_points(store: ControlStore, home: Path,
     stream_store.long_history(home, NAME, now, HOUR_S, days=30, pause=range(100, 130))
     declared = store.declarations()[NAME]
     points = cache.stream_points(declared, window_s)
-    built = [build(points, figures.Look()) for build in CHARTS]
+    built = [build(points, figures.FigureLook()) for build in CHARTS]
     assert points.batches > 0.9 * (window_s - 30 * 3_600) / 10
     assert [each.goes_on for each in points.bins].count(False) == 1
     assert sum(len(json.dumps(figure)) for figure in built) < 400_000

@@ -9,7 +9,7 @@ import pytest
 
 from app.cli.streams.documents import backlog as backlog_document
 from app.streams.view.figures import build_backlog_figure
-from app.ui.view.figure_json import Look
+from app.ui.view.figure_json import FigureLook
 from backend.lake.history.arrivals import Arrival
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.stream import Progress, StreamInput, TopicEnds
@@ -120,15 +120,15 @@ def test_a_stream_that_read_on_since_the_host_asked_is_not_told_of_another_topic
 
 
 def test_the_chart_says_what_waits() -> None:
-    assert build_backlog_figure([], Look()) is None
-    rows = build_backlog_figure([Lag(at(0), 0.0, 0), Lag(at(10), 10.0, 445)], Look())
+    assert build_backlog_figure([], FigureLook()) is None
+    rows = build_backlog_figure([Lag(at(0), 0.0, 0), Lag(at(10), 10.0, 445)], FigureLook())
     assert rows is not None
     assert rows["layout"]["title"]["text"] == "Backlog: 445 rows wait"
     assert rows["data"][0]["y"] == [0, 445]
-    ages = build_backlog_figure([Lag(at(0), 90.0, None)], Look())
+    ages = build_backlog_figure([Lag(at(0), 90.0, None)], FigureLook())
     assert ages is not None
     assert (ages["layout"]["title"]["text"], ages["data"][0]["y"]) == ("Backlog: 1 min 30 s behind", [1.5])
-    done = build_backlog_figure([Lag(at(0), 0.0, 0)], Look())
+    done = build_backlog_figure([Lag(at(0), 0.0, 0)], FigureLook())
     assert done is not None and done["layout"]["title"]["text"] == "Backlog: caught up"
 
 

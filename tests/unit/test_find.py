@@ -1,6 +1,6 @@
 """The search over the lake: what is found, why, and in which order."""
 
-from backend.lake.find import Finder, Found, Where
+from backend.lake.find import FoundTable, LakeFinder, Where
 from backend.lake.model import CardColumn, TableCard, TableRef, UnreadableTable
 
 
@@ -19,8 +19,8 @@ LAKE = [
 ]
 
 
-def find(words: str) -> list[Found]:
-    return Finder().find(LAKE, words)
+def find(words: str) -> list[FoundTable]:
+    return LakeFinder().find(LAKE, words)
 
 
 def names(words: str) -> list[str]:
@@ -56,14 +56,14 @@ def test_owner_property_description_and_problem_are_looked_through_and_types_are
 
 
 def test_a_finder_notices_a_card_that_changed_and_a_table_that_went() -> None:
-    finder = Finder()
+    finder = LakeFinder()
     assert len(finder.find(LAKE, "customer_id")) == 3
     changed = [card("silver/orders", ("buyer", None)), *LAKE[2:]]
     assert [found.table.ref.name for found in finder.find(changed, "customer_id")] == ["gold/sales"]
 
 
 def test_the_words_of_a_table_are_gathered_once_however_often_one_searches() -> None:
-    finder = Finder()
+    finder = LakeFinder()
     first, second = (finder.find(LAKE, words) for words in ("customer_id", "customer"))
     entries = {found.table.ref.name: found.entry for found in first}
     assert entries and all(entries.get(found.table.ref.name, found.entry) is found.entry for found in second)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backend.lake.retention.answers import Verdict, judge_version, missing_words
+from backend.lake.retention.answers import Reach, judge_version, missing_words
 from backend.lake.retention.runs import (
     DELETED_FILES,
     LOG_RETENTION,
@@ -82,20 +82,20 @@ def test_runs_cover_every_version_once_and_change_where_an_answer_changes() -> N
 def test_the_last_instant_of_the_retention_is_inside_it() -> None:
     """Delta refuses `timestamp < now - retention`: equality passes."""
     at_limit = T0 + 5 * DAY + 7 * DAY
-    assert judge_version(judge(facts(), at_limit), 5).time_travel.verdict is Verdict.YES
+    assert judge_version(judge(facts(), at_limit), 5).time_travel.verdict is Reach.YES
     late = judge_version(judge(facts(), at_limit + timedelta(milliseconds=1)), 5).time_travel
-    assert late.verdict is Verdict.NO and late.until == at_limit
+    assert late.verdict is Reach.NO and late.until == at_limit
 
 
 def test_the_latest_version_is_never_refused() -> None:
     answer = judge_version(judge(facts(), NOW + 400 * DAY), 20)
-    assert answer.time_travel.verdict is Verdict.YES and answer.time_travel.until is None
-    assert answer.change_feed.verdict is Verdict.YES and answer.restore.verdict is Verdict.YES
+    assert answer.time_travel.verdict is Reach.YES and answer.time_travel.until is None
+    assert answer.change_feed.verdict is Reach.YES and answer.restore.verdict is Reach.YES
 
 
 def test_a_version_of_today_has_its_end_as_a_promise_and_what_would_move_it() -> None:
     travel = judge_version(judge(facts(), NOW), 15).time_travel
-    assert (travel.verdict, travel.until, travel.is_promise) == (Verdict.YES, T0 + 22 * DAY, True)
+    assert (travel.verdict, travel.until, travel.is_promise) == (Reach.YES, T0 + 22 * DAY, True)
     assert "7 days (the default)" in travel.reasons[0]
     assert travel.extension is not None
     assert (travel.extension.key, travel.extension.suggested, travel.extension.until) == (
@@ -107,7 +107,7 @@ def test_a_version_of_today_has_its_end_as_a_promise_and_what_would_move_it() ->
 
 def test_a_refused_version_says_what_would_open_it_again() -> None:
     answer = judge_version(judge(facts(), NOW), 2)
-    assert answer.time_travel.verdict is Verdict.NO and answer.elsewhere.verdict is Verdict.UNKNOWN
+    assert answer.time_travel.verdict is Reach.NO and answer.elsewhere.verdict is Reach.UNKNOWN
     extension = answer.time_travel.extension
     assert extension is not None and extension.suggested == 30 * DAY and "have to be there still" in extension.note
 
@@ -122,7 +122,7 @@ def test_a_log_cleaned_before_the_retention_ends_is_an_estimate() -> None:
     found = judge(facts(properties={DELETED_FILES: "interval 60 days", LOG_RETENTION: "interval 25 days"}), NOW)
     travel = judge_version(found, 5).time_travel
     midnight = datetime(2026, 11, 2, tzinfo=UTC)  # version 0's file, then whole days
-    assert travel.verdict is Verdict.YES and travel.until == midnight + 25 * DAY and not travel.is_promise
+    assert travel.verdict is Reach.YES and travel.until == midnight + 25 * DAY and not travel.is_promise
     # the newest checkpoint is kept whatever its age
     newest = judge_version(found, 20)
     assert newest.log_kept_until is not None and "until a newer checkpoint" in newest.log_words
@@ -136,9 +136,9 @@ def test_a_log_that_is_never_cleaned() -> None:
 @pytest.mark.parametrize("text", ["banana", "interval 1 month"])
 def test_a_retention_that_delta_cannot_read_is_unknown(text: str) -> None:
     found = judge(facts(properties={DELETED_FILES: text}), NOW)
-    assert judge_version(found, 15).time_travel.verdict is Verdict.UNKNOWN
+    assert judge_version(found, 15).time_travel.verdict is Reach.UNKNOWN
     assert found.runs[0].in_retention is None
-    assert judge_version(found, 20).time_travel.verdict is Verdict.YES
+    assert judge_version(found, 20).time_travel.verdict is Reach.YES
 
 
 def test_gaps_and_a_cleaned_beginning() -> None:
@@ -156,8 +156,8 @@ def test_gaps_and_a_cleaned_beginning() -> None:
 def test_a_checkpoint_without_its_commit_opens_elsewhere_and_not_in_spark() -> None:
     found = judge(facts(listed=((11, 20),), spans=((10, 20),)), NOW)
     answer = judge_version(found, 10)
-    assert answer.time_travel.verdict is Verdict.NO and "also needs its commit file" in answer.time_travel.reasons[0]
-    assert answer.elsewhere.verdict is Verdict.UNKNOWN
+    assert answer.time_travel.verdict is Reach.NO and "also needs its commit file" in answer.time_travel.reasons[0]
+    assert answer.elsewhere.verdict is Reach.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_which_versions_a_vacuum_may_have_touched(vacuum: Vacuum, at_risk: range
 
 def test_a_vacuum_with_a_shorter_retention_takes_the_promise_away() -> None:
     found = judge(facts(vacuums=(Vacuum(18, T0 + 18 * DAY, timedelta(), 5),)), NOW)
-    assert judge_version(found, 15).time_travel.verdict is Verdict.UNKNOWN
+    assert judge_version(found, 15).time_travel.verdict is Reach.UNKNOWN
     looked = judge_version(found, 15, FilesSeen(15, 10, 10, 0))
-    assert looked.time_travel.verdict is Verdict.YES and looked.elsewhere.verdict is Verdict.YES
+    assert looked.time_travel.verdict is Reach.YES and looked.elsewhere.verdict is Reach.YES
     gone = judge_version(found, 15, FilesSeen(15, 10, 10, 3, ("a",)))
-    assert gone.restore.verdict is Verdict.NO and "3 files are gone, of 10" in gone.restore.reasons[0]
+    assert gone.restore.verdict is Reach.NO and "3 files are gone, of 10" in gone.restore.reasons[0]
 
 
 def test_a_sample_claims_no_more_than_it_saw() -> None:
@@ -191,8 +191,8 @@ def test_a_sample_claims_no_more_than_it_saw() -> None:
     assert missing_words(FilesSeen(3, 12, 12, 0)) == "no file of 12 is missing"
 
 
-@pytest.mark.parametrize(("version", "feed"), [(4, Verdict.NO), (5, Verdict.NO), (14, Verdict.YES), (20, Verdict.YES)])
-def test_the_change_feed_has_to_be_on_and_inside_the_retention(version: int, feed: Verdict) -> None:
+@pytest.mark.parametrize(("version", "feed"), [(4, Reach.NO), (5, Reach.NO), (14, Reach.YES), (20, Reach.YES)])
+def test_the_change_feed_has_to_be_on_and_inside_the_retention(version: int, feed: Reach) -> None:
     assert judge_version(judge(facts(), NOW), version).change_feed.verdict is feed
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backend.changes.model import CommitChanges, VersionDiff
     from backend.health.model import AttentionGroup, AttentionItem, TableHealth
     from backend.lake.files.file_sizes import FileDistribution
-    from backend.lake.find import Found
+    from backend.lake.find import FoundTable
     from backend.lake.history.metadata_changes import TableChange
     from backend.lake.model import Commit, Protocol, Snapshot, TableCard, UnreadableTable
     from backend.lake.table.metadata_diff import FieldState
@@ -314,7 +314,7 @@ def attention_group(value: AttentionGroup) -> Document:
     }
 
 
-def found_table(value: Found) -> Document:
+def found_table(value: FoundTable) -> Document:
     matches = value.matches()
     return {
         "name": value.table.ref.name,

@@ -32,7 +32,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedCommits:
     """The commits that fit, newest first, and what those of the run they came from changed."""
 
     commits: Sequence[Commit]
@@ -57,7 +57,7 @@ def history(name: str, request: Request, *, as_json: bool) -> int:
     return 0
 
 
-def _find(lake: Lake, ref: TableRef, request: Request, limit: int | None) -> Found:
+def _find(lake: Lake, ref: TableRef, request: Request, limit: int | None) -> ListedCommits:
     clock = now()
     since, until = (
         moment_of(text, clock, end_of_day=end) for text, end in ((request.since, False), (request.until, True))
@@ -66,11 +66,11 @@ def _find(lake: Lake, ref: TableRef, request: Request, limit: int | None) -> Fou
     wanted = HistoryFilter(**groups, since=since, until=until)  # type: ignore[arg-type]
     if wanted.is_empty:
         run = lake.history(ref, limit=limit)
-        return Found(run, load_metadata_changes(lake, ref, run))
+        return ListedCommits(run, load_metadata_changes(lake, ref, run))
     return _look(lake, ref, wanted, limit)
 
 
-def _look(lake: Lake, ref: TableRef, wanted: HistoryFilter, limit: int | None) -> Found:
+def _look(lake: Lake, ref: TableRef, wanted: HistoryFilter, limit: int | None) -> ListedCommits:
     """Portion by portion until enough fit or nothing is left."""
     newest = lake.latest_version(ref)
     found: list[Commit] = []
@@ -86,7 +86,7 @@ def _look(lake: Lake, ref: TableRef, wanted: HistoryFilter, limit: int | None) -
         if look.is_whole or (limit is not None and len(found) >= limit):
             break
         newest = run[-1].version - 1
-    return Found(found if limit is None else found[:limit], load_metadata_changes(lake, ref, run))
+    return ListedCommits(found if limit is None else found[:limit], load_metadata_changes(lake, ref, run))
 
 
 def _row(commit: Commit, changes: Sequence[TableChange]) -> tuple[str, ...]:

@@ -54,10 +54,10 @@ def tables(*, as_json: bool) -> int:
 
 
 def find(words: str, *, as_json: bool) -> int:
-    from backend.lake.find import MOST_MATCHES, Finder
+    from backend.lake.find import MOST_MATCHES, LakeFinder
 
     _, lake = services()
-    found = Finder().find(lake.cards(), words)
+    found = LakeFinder().find(lake.cards(), words)
     if as_json:
         print_json([documents.found_table(each) for each in found])
         return 0

@@ -11,7 +11,15 @@ from backend.format import ago, utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words
-from backend.lake.retention.runs import FilesSeen, LogFacts, Retention, RetentionRuns, Run, judge, with_missing
+from backend.lake.retention.runs import (
+    FilesSeen,
+    LogFacts,
+    RetentionRuns,
+    RetentionSetting,
+    VersionRun,
+    judge,
+    with_missing,
+)
 
 
 def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
@@ -72,7 +80,7 @@ def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None, 
     return printed if answer is None else printed | {"at": _version(answer, commit)}
 
 
-def _run(run: Run) -> Document:
+def _run(run: VersionRun) -> Document:
     return fields_of(run) | {"data_files": run.data_files.value if run.data_files else None}
 
 
@@ -85,7 +93,7 @@ def _settings(facts: LogFacts) -> Document:
     }
 
 
-def _retention(value: Retention) -> Document:
+def _retention(value: RetentionSetting) -> Document:
     seconds = value.duration.total_seconds() if value.duration is not None else None
     return {"key": value.key, "value": value.text, "is_set": value.is_set, "duration_s": seconds}
 

@@ -6,7 +6,7 @@ Rule: pure. What is not known is "–", and its help names the stream and what i
 from collections.abc import Sequence
 
 from app.ui.view.axes import HOVER_MOMENT
-from app.ui.view.figure_json import FigureJson, Look, base_figure, moment_json
+from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import LAYER_TEXT, categories
 from app.ui.view.words import KeyFigure, markdown_safe
 from backend.format import UNKNOWN, cut, duration_text, zone_of
@@ -44,7 +44,7 @@ def _named(streams: Sequence[str]) -> str:
     return f"{markdown_safe(streams[0])}{more}"
 
 
-def build_latency_figure(layers: Sequence[LayerLatency], look: Look) -> FigureJson | None:
+def build_latency_figure(layers: Sequence[LayerLatency], look: FigureLook) -> FigureJson | None:
     """How old the oldest data is that a layer still lacks, over time, a line a layer; None where nothing is known."""
     known = [each for each in layers if any(seconds is not None for _, seconds in each.past)]
     if not known:

@@ -10,7 +10,7 @@ from statistics import median
 
 from app.streams.view.stream import ms_text
 from app.ui.view.axes import HOVER_MOMENT, bar_ticks
-from app.ui.view.figure_json import FigureJson, Look, base_figure, moment_json
+from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import SURFACES, Mode, categories
 from backend.format import count_text, duration_text, rate_text, zone_of
 from backend.stream_model.backlog import Lag
@@ -32,7 +32,7 @@ Values = Sequence[float | None]
 Series = Mapping[str, tuple[int, Values]]  # by name: a place in the palette, and a value for each bin
 
 
-def build_rate_figure(points: Points, look: Look) -> FigureJson:
+def build_rate_figure(points: Points, look: FigureLook) -> FigureJson:
     """Input and processing rate on one axis over time."""
     mean = points.mean_input_rows_per_s
     figure = base_figure(
@@ -47,7 +47,7 @@ def build_rate_figure(points: Points, look: Look) -> FigureJson:
     return _add_lines(figure, points, series, look, unit="rows/s")
 
 
-def build_backlog_figure(lags: Sequence[Lag], look: Look) -> FigureJson | None:
+def build_backlog_figure(lags: Sequence[Lag], look: FigureLook) -> FigureJson | None:
     """What waited after each batch, in rows where they are counted, else by the age of the oldest; None without any."""
     if not lags:
         return None
@@ -75,7 +75,7 @@ def build_backlog_figure(lags: Sequence[Lag], look: Look) -> FigureJson | None:
     return figure
 
 
-def build_waited_figure(points: Points, look: Look) -> FigureJson | None:
+def build_waited_figure(points: Points, look: FigureLook) -> FigureJson | None:
     """The most that waited after a batch of each point, in rows where they are counted, else by the age of the oldest;
     None where nobody knows."""
     rows: Values = [point.batches.most_unread_rows for point in points.bins]
@@ -93,7 +93,7 @@ def build_waited_figure(points: Points, look: Look) -> FigureJson | None:
     return _add_lines(figure, points, series, look, unit=f"{unit} unread", told="the most after each")
 
 
-def build_duration_figure(points: Points, look: Look) -> FigureJson:
+def build_duration_figure(points: Points, look: FigureLook) -> FigureJson:
     """Batch duration as stacked phases, with the trigger interval as a line."""
     figure = base_figure(_duration_title(points), "seconds", look)
     x, batches = [moment_json(point.at, look.zone) for point in points.bins], _batches(points)
@@ -118,7 +118,7 @@ def build_duration_figure(points: Points, look: Look) -> FigureJson:
     return figure
 
 
-def build_rows_figure(points: Points, look: Look) -> FigureJson:
+def build_rows_figure(points: Points, look: FigureLook) -> FigureJson:
     """Rows that a batch read, wrote and dropped as too late, over time."""
     read = points.total.input_rows if points.total else None
     title = f"Rows: {count_text(points.mean_rows)} a batch, {count_text(read)} read in all"
@@ -131,7 +131,7 @@ def build_rows_figure(points: Points, look: Look) -> FigureJson:
     return _add_lines(figure, points, series, look, unit="rows")
 
 
-def build_watermark_figure(points: Points, look: Look) -> FigureJson | None:
+def build_watermark_figure(points: Points, look: FigureLook) -> FigureJson | None:
     """How far the watermark is behind the clock; None for a stream without one."""
     delays = [point.batches.watermark_delay_s for point in points.bins]
     known = [delay_s for delay_s in delays if delay_s is not None]
@@ -142,7 +142,7 @@ def build_watermark_figure(points: Points, look: Look) -> FigureJson | None:
     return _add_lines(figure, points, {"watermark": (GREEN, minutes)}, look, unit="min behind", told="the last")
 
 
-def build_state_figure(points: Points, look: Look) -> FigureJson | None:
+def build_state_figure(points: Points, look: FigureLook) -> FigureJson | None:
     """Rows in the state store over time; None for a stream without state."""
     counts: Values = [point.batches.state_rows for point in points.bins]
     known = [count for count in counts if count is not None]
@@ -152,7 +152,7 @@ def build_state_figure(points: Points, look: Look) -> FigureJson | None:
     return _add_lines(figure, points, {"state": (PURPLE, counts)}, look, unit="rows", told="the last")
 
 
-def _line_at(trigger_interval_ms: int, look: Look) -> FigureJson:
+def _line_at(trigger_interval_ms: int, look: FigureLook) -> FigureJson:
     """The trigger interval as a dashed line with its name."""
     across = {"xref": "x domain", "yref": "y"}
     seconds, surface = trigger_interval_ms / 1_000, SURFACES[look.mode]
@@ -164,7 +164,7 @@ def _line_at(trigger_interval_ms: int, look: Look) -> FigureJson:
 
 
 def _add_lines(
-    figure: FigureJson, points: Points, series: Series, look: Look, *, unit: str, told: str = "mean"
+    figure: FigureJson, points: Points, series: Series, look: FigureLook, *, unit: str, told: str = "mean"
 ) -> FigureJson:
     """One line for each of the series, whose values stand in the order of the bins; none for what nobody knows."""
     known = {name: line for name, line in series.items() if any(value is not None for value in line[1])}
@@ -208,7 +208,7 @@ def _batches(points: Points) -> list[list[int]]:
     return [[point.batches.first_batch, point.batches.last_batch, point.batches.batches] for point in points.bins]
 
 
-def _hover(points: Points, look: Look, value: str, told: str = "mean") -> str:
+def _hover(points: Points, look: FigureLook, value: str, told: str = "mean") -> str:
     zone = points.bins[-1].at.astimezone(zone_of(look.zone)).tzname() if points.bins else ""
     if points.width_s is None:
         return f"batch %{{customdata[0]}} · %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"

@@ -37,7 +37,7 @@ SPARK_POINTS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Trend:
+class FigureTrend:
     """One figure over the last versions, and its change against 24 h before (None: nothing to compare with)."""
 
     points: tuple[int, ...]
@@ -67,7 +67,7 @@ def key_figures(snapshot: Snapshot, small_files: int, timeline: Timeline | None,
     return [_with_trend(figure, trend(timeline, field, now), field) for field, figure in figures]
 
 
-def _with_trend(figure: KeyFigure, trend_of_figure: Trend, field: str) -> KeyFigure:
+def _with_trend(figure: KeyFigure, trend_of_figure: FigureTrend, field: str) -> KeyFigure:
     change: str | int | None = trend_of_figure.change
     if trend_of_figure.change:  # Streamlit reads an ASCII sign, and a 0 as unchanged
         words = signed_bytes(trend_of_figure.change) if field == "size_bytes" else signed(trend_of_figure.change)
@@ -75,14 +75,14 @@ def _with_trend(figure: KeyFigure, trend_of_figure: Trend, field: str) -> KeyFig
     return replace(figure, change=change, trend=trend_of_figure.points)
 
 
-def trend(timeline: Timeline, figure: str, now: datetime) -> Trend:
+def trend(timeline: Timeline, figure: str, now: datetime) -> FigureTrend:
     """`figure` is a field of `VersionTotals`: num_rows, num_files, size_bytes or small_files."""
     values: list[int | None] = [getattr(totals, figure) for totals in timeline.totals]
     numbers = [value for value in values if value is not None]
     step = max(1, -(-len(numbers) // SPARK_POINTS))
     before = _a_day_before(timeline.totals, now)
     then, last = getattr(before, figure, None), values[-1] if values else None
-    return Trend(tuple(reversed(numbers[::-1][::step])), None if then is None or last is None else last - then)
+    return FigureTrend(tuple(reversed(numbers[::-1][::step])), None if then is None or last is None else last - then)
 
 
 def _a_day_before(totals: Sequence[VersionTotals], now: datetime) -> VersionTotals | None:

@@ -19,14 +19,14 @@ FigureJson = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FigureLook:
     """How the charts of one viewer look: light or dark, and whose clock."""
 
     mode: Mode = "light"
     zone: str | None = None
 
 
-def base_figure(title: str, unit: str, look: Look) -> FigureJson:
+def base_figure(title: str, unit: str, look: FigureLook) -> FigureJson:
     """A chart over time with no line yet; `unit` names the other axis."""
     layout = {
         "template": _template(look.mode),

@@ -15,8 +15,8 @@ from app.ui.view.axes import version_axis
 from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import UNKNOWN, ago, clock_text, things
-from backend.lake.retention.answers import Answer, Verdict, VersionAnswer
-from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, Run
+from backend.lake.retention.answers import Answer, Reach, VersionAnswer
+from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, VersionRun
 from backend.lake.table.property_values import interval_text
 
 
@@ -48,7 +48,7 @@ class _Track:
     """One row of the strip."""
 
     name: str
-    look: Callable[[Run], _Look]
+    look: Callable[[VersionRun], _Look]
 
 
 _LEGEND = ("green", "blue", "orange", "red", "gray")  # from what is fine to what is not known
@@ -107,7 +107,7 @@ def strip_figure(found: RetentionRuns, *, chosen: int | None, mode: Mode = "ligh
 
 
 @lru_cache(FIGURES_KEPT)
-def _strip_figure(runs: tuple[Run, ...], latest: int, title: str, chosen: int | None, mode: Mode) -> go.Figure:
+def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen: int | None, mode: Mode) -> go.Figure:
     chart = go.Figure()
     for track in reversed(TRACKS):
         pieces = track_pieces(runs, track)
@@ -127,7 +127,7 @@ def _strip_figure(runs: tuple[Run, ...], latest: int, title: str, chosen: int | 
     return chart
 
 
-def track_pieces(runs: Sequence[Run], track: _Track) -> list[_Piece]:
+def track_pieces(runs: Sequence[VersionRun], track: _Track) -> list[_Piece]:
     """The runs of one track, neighbours that look the same joined, binned where there are too many."""
     pieces: list[_Piece] = []
     for run in runs:
@@ -185,21 +185,25 @@ def legend_sentence(found: RetentionRuns) -> str:
 
 # one version -----------------------------------------------------------------------------------------------------
 
-_ICONS = {Verdict.YES: ":material/check_circle:", Verdict.NO: ":material/block:", Verdict.UNKNOWN: ":material/help:"}
-_COLOURS = {Verdict.YES: "green", Verdict.NO: "red", Verdict.UNKNOWN: "orange"}
-_OTHERS = {Verdict.YES: "still can read it", Verdict.NO: "cannot either", Verdict.UNKNOWN: "may still read it"}
-_WORDS = {Verdict.YES: "yes", Verdict.NO: "no", Verdict.UNKNOWN: "not certain"}
+_ICONS = {
+    Reach.YES: ":material/check_circle:",
+    Reach.NO: ":material/block:",
+    Reach.UNKNOWN: ":material/help:",
+}
+_COLOURS = {Reach.YES: "green", Reach.NO: "red", Reach.UNKNOWN: "orange"}
+_OTHERS = {Reach.YES: "still can read it", Reach.NO: "cannot either", Reach.UNKNOWN: "may still read it"}
+_WORDS = {Reach.YES: "yes", Reach.NO: "no", Reach.UNKNOWN: "not certain"}
 
 
 def verdict_text(answer: VersionAnswer, latest: int, zone: str | None, now: datetime) -> str:
     """What can be done with a version in one Markdown sentence with its icon."""
     travel, name = answer.time_travel, f"v{answer.version}"
-    if travel.verdict is Verdict.YES and answer.version == latest:
+    if travel.verdict is Reach.YES and answer.version == latest:
         text = f"**{name} is the latest version**: it can be read, and nothing refuses it."
-    elif travel.verdict is Verdict.YES and travel.until is not None:
+    elif travel.verdict is Reach.YES and travel.until is not None:
         until = f"{'until' if travel.is_promise else 'at least until about'} {clock_text(travel.until, zone, now)}"
         text = f"**{name} can be read and restored** {until}, unless a VACUUM runs that keeps less."
-    elif travel.verdict is Verdict.UNKNOWN:
+    elif travel.verdict is Reach.UNKNOWN:
         text = f"**Whether {name} can still be read is not certain**: {markdown_safe(travel.reasons[0])}."
     elif travel.until is not None:
         others = _OTHERS[answer.elsewhere.verdict]
@@ -243,9 +247,9 @@ def answer_text(answer: Answer, zone: str | None, now: datetime | None = None) -
     if answer.until is None:
         return word
     moment = clock_text(answer.until, zone, now)
-    if answer.verdict is Verdict.YES:
+    if answer.verdict is Reach.YES:
         return f"{word}, until {moment}" if answer.is_promise else f"{word}, at least until about {moment}"
-    return f"{word}, since {moment}" if answer.verdict is Verdict.NO else f"{word}; at most until {moment}"
+    return f"{word}, since {moment}" if answer.verdict is Reach.NO else f"{word}; at most until {moment}"
 
 
 def extension_sentence(answer: Answer, zone: str | None, now: datetime) -> str:
@@ -292,12 +296,12 @@ def vacuum_sentence(facts: LogFacts, now: datetime) -> str:
     return f"Last VACUUM: v{last.version}, {ago(last.at, now)}{reach}; it deleted {deleted}.{many}"
 
 
-def file_words(run: Run | None) -> str:
+def file_words(run: VersionRun | None) -> str:
     """What the log alone says of a version's files."""
     return _FILES[run.data_files].word if run else UNKNOWN
 
 
-def run_words(run: Run) -> tuple[str, ...]:
+def run_words(run: VersionRun) -> tuple[str, ...]:
     """A run in words, one a track, in the order of `TRACKS` with the files last."""
     tracks = (TRACKS[0], TRACKS[1], TRACKS[2], TRACKS[4], TRACKS[3])
     return tuple(track.look(run).word for track in tracks)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import VersionNotFoundError
-from backend.lake.log.actions import Kind
+from backend.lake.log.actions import FileAction
 from backend.lake.log.file_set import FileSet, last_actions, plain_values
 from backend.lake.log.log import TableLog
 from backend.lake.model import Metadata
@@ -54,7 +54,7 @@ def file_difference(log: TableLog, first: int, second: int, *, look_up: LookUp |
         found = compared(log.state(low).files, log.state(high).files)
     else:
         actions = log.file_actions(commits)
-        actions = actions.filter(pc.not_equal(actions["kind"], int(Kind.CDC)))
+        actions = actions.filter(pc.not_equal(actions["kind"], int(FileAction.CDC)))
         found = _said(log, low, high, actions) or (look_up or looked_up)(log, low, high, actions)
         found = replace(found, rewritten=_rewritten(actions))
     return found if first <= second else FileDifference(found.only_second, found.only_first, found.rewritten)
@@ -88,7 +88,7 @@ def _said(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDifferen
 def _may_describe_anew(actions: pa.Table) -> bool:
     """Whether a commit adds files, says that it changes no data, and removes none: statistics or row ids may come to
     files that were there, and then the writer's checksums are made without these adds."""
-    removes = pc.equal(actions["kind"], int(Kind.REMOVE))
+    removes = pc.equal(actions["kind"], int(FileAction.REMOVE))
     quiet = actions.filter(pc.and_(pc.invert(removes), pc.invert(actions["data_change"])))["version"].unique()
     return not set(quiet.to_pylist()) <= set(actions.filter(removes)["version"].to_pylist())
 
@@ -97,8 +97,8 @@ def _gone_and_come(actions: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Of the files named: those first named by a remove and last by no add, and the other way round."""
     first = last_actions(actions.take(pa.array(np.arange(actions.num_rows)[::-1])))
     last = last_actions(actions)
-    was = first.filter(pc.equal(first["kind"], int(Kind.REMOVE)))
-    now = last.filter(pc.equal(last["kind"], int(Kind.ADD)))
+    was = first.filter(pc.equal(first["kind"], int(FileAction.REMOVE)))
+    now = last.filter(pc.equal(last["kind"], int(FileAction.ADD)))
     return _without(was, now["key"]), _without(now, was["key"])
 
 
@@ -133,12 +133,12 @@ def looked_up(log: TableLog, low: int, high: int, actions: pa.Table) -> FileDiff
     gone = {key: row for key, row in there.items() if key not in here}
     came = {key: row for key, row in here.items() if key not in there}
     return FileDifference(
-        _described(actions, Kind.REMOVE, before, gone),
-        _described(actions, Kind.ADD, after, came),
+        _described(actions, FileAction.REMOVE, before, gone),
+        _described(actions, FileAction.ADD, after, came),
     )
 
 
-def _described(actions: pa.Table, kind: Kind, files: FileSet, rows: Mapping[str, int]) -> pa.Table:
+def _described(actions: pa.Table, kind: FileAction, files: FileSet, rows: Mapping[str, int]) -> pa.Table:
     """Files by the actions that name them, where those say all; else as the state has them, which reads its columns."""
     named = actions.filter(pc.is_in(actions["key"], value_set=pa.array(list(rows), pa.string())))
     named = last_actions(named.filter(pc.equal(named["kind"], int(kind))))
@@ -163,7 +163,7 @@ def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
 
 def _rewritten(actions: pa.Table) -> dict[int, int]:
     changing = set(actions.filter(actions["data_change"])["version"].unique().to_pylist())
-    removes = actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE)))["version"]
+    removes = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))["version"]
     removed = {each["values"]: each["counts"] for each in pc.value_counts(removes).to_pylist()}
     return {version: files for version, files in removed.items() if version not in changing}
 

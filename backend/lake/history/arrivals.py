@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake.history.change_feed import feed_files, in_whole_files
-from backend.lake.log.actions import Kind
+from backend.lake.log.actions import FileAction
 from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
@@ -55,7 +55,7 @@ def rest_of(log: TableLog, version: int, read: int, *, feed: bool) -> Arrival:
 def _arrival(log: TableLog, commit: CommitSlice, *, feed: bool, read: int = 0) -> Arrival:
     actions = commit.actions
     at = committed_at(commit.record.commit_info) or log.modified_at(commit.record.version)
-    gone = actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE)))
+    gone = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))
     left = (feed_files(actions) if feed else _appended(actions)).slice(read)
     return Arrival(
         version=commit.record.version,
@@ -75,7 +75,7 @@ def rest_of_snapshot(files: pa.Table, read: int) -> pa.Table:
 
 
 def _appended(actions: pa.Table) -> pa.Table:
-    return actions.filter(pc.and_(pc.equal(actions["kind"], int(Kind.ADD)), actions["data_change"]))
+    return actions.filter(pc.and_(pc.equal(actions["kind"], int(FileAction.ADD)), actions["data_change"]))
 
 
 def _rows(log: TableLog, files: pa.Table, *, whole: bool, feed: bool) -> int | None:
@@ -89,7 +89,7 @@ def _rows(log: TableLog, files: pa.Table, *, whole: bool, feed: bool) -> int | N
     if not rows.null_count:
         return int(pc.sum(rows).as_py() or 0) + marked
     kinds = set(files["kind"].to_pylist())
-    return changed_rows(log.commit(files["version"][0].as_py())) if whole and kinds == {int(Kind.CDC)} else None
+    return changed_rows(log.commit(files["version"][0].as_py())) if whole and kinds == {int(FileAction.CDC)} else None
 
 
 def changed_rows(commit: Commit) -> int | None:

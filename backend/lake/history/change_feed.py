@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from backend.errors import DiffError, LakehouseError, TableCorruptError
 from backend.lake.files.footer import parquet_errors
-from backend.lake.log.actions import Kind
+from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Snapshot
@@ -93,7 +93,7 @@ def feed_files(actions: pa.Table) -> pa.Table:
     """The files of one commit that its feed is read from, in their order."""
     if not actions.num_rows:
         return actions
-    feed = actions.filter(pc.equal(actions["kind"], int(Kind.CDC)))
+    feed = actions.filter(pc.equal(actions["kind"], int(FileAction.CDC)))
     return feed if feed.num_rows else actions.filter(actions["data_change"])
 
 
@@ -167,7 +167,7 @@ def count_changes(storage: Storage, uri: str, commit: CommitSlice) -> Mapping[st
     """Rows per change type of one commit of a table whose feed is on; raises `DataFileMissingError`,
     `TableCorruptError`, and `DiffError` where rows would have to be looked at."""
     actions, files = commit.actions, TableFiles(storage, uri)
-    change_files = actions.filter(pc.equal(actions["kind"], int(Kind.CDC)))["path"].to_pylist()
+    change_files = actions.filter(pc.equal(actions["kind"], int(FileAction.CDC)))["path"].to_pylist()
     if change_files:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return sum(pool.map(partial(_in_change_file, files, uri), change_files), Counter())
@@ -178,8 +178,10 @@ def _in_data_files(files: TableFiles, uri: str, commit: CommitSlice) -> Iterator
     """Added files are inserts, removed ones deletes; the same file twice has another deletion vector."""
     actions = commit.actions.filter(commit.actions["data_change"])
     actions = actions.select(["kind", "path", "num_records", "deleted_rows"])
-    added = {row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(Kind.ADD))).to_pylist()}
-    removed = {row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(Kind.REMOVE))).to_pylist()}
+    added = {row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(FileAction.ADD))).to_pylist()}
+    removed = {
+        row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE))).to_pylist()
+    }
     for path in added.keys() & removed.keys():
         more = added[path]["deleted_rows"] - removed[path]["deleted_rows"]
         if more < 0 or _operation(commit) == "RESTORE":

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from backend.errors import TableCorruptError
 from backend.lake.files.file_sizes import merged_files, small_limit, sums, target_for
-from backend.lake.log.actions import Kind
+from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.replay import LogState
 from backend.lake.model import VersionTotals
@@ -74,10 +74,10 @@ class RunningTotals:
         columns = {name: actions[name].to_pylist() for name in _COLUMNS}
         rows = self._base.find(columns["key"]) if self._base else {}
         for kind, key, size, records, deleted, partition in zip(*columns.values(), strict=True):
-            if kind == Kind.CDC:
+            if kind == FileAction.CDC:
                 continue
             self._remove(key, rows.get(key))
-            if kind == Kind.ADD:
+            if kind == FileAction.ADD:
                 file = (size, None if records is None else records - deleted, partition)
                 self._later[key] = file
                 if self._by_size is not None:

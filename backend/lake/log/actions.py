@@ -23,13 +23,13 @@ MAX_EXACT = 2**53
 NUM_RECORDS = re.compile(r'^\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
 
 
-class Kind(IntEnum):
+class FileAction(IntEnum):
     REMOVE = 0
     ADD = 1
     CDC = 2
 
 
-_CODES = {kind: int(kind) for kind in Kind}
+_CODES = {kind: int(kind) for kind in FileAction}
 NO_COLUMNS = '{"type":"struct","fields":[]}'
 
 
@@ -37,7 +37,7 @@ class BadActionError(ValueError):
     """An action that the protocol does not allow; the log reader adds file and line."""
 
 
-def file_size(kind: Kind, action: Any) -> int | None:
+def file_size(kind: FileAction, action: Any) -> int | None:
     """The size that a file action names, None where a remove or a change file names none; raises `BadActionError` for
     an action that the protocol does not allow."""
     if not isinstance(action, dict):
@@ -54,12 +54,12 @@ def file_size(kind: Kind, action: Any) -> int | None:
         return size
     if type(size) is float and size.is_integer() and 0 <= size <= MAX_EXACT:  # JSON knows one kind of number
         return int(size)
-    if kind is Kind.ADD:
+    if kind is FileAction.ADD:
         raise BadActionError(f"add without a size: {path!r}")
     return None
 
 
-def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
+def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
     """A row of `file_columns.ACTIONS`; raises `BadActionError`."""
     size = file_size(kind, action)
     raw: str = action["path"]
@@ -84,7 +84,7 @@ def file_action(version: int, kind: Kind, action: Any) -> tuple[Any, ...]:
         _encoded(tuple(values.items())) if values else "",
         dv_id,
         dv_path,
-        None if stats is None or kind is not Kind.ADD else _stats_text(stats),
+        None if stats is None or kind is not FileAction.ADD else _stats_text(stats),
         row_id if _is_count(row_id := action.get("baseRowId")) else None,
     )
 

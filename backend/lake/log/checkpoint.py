@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from backend.errors import TableCorruptError
 from backend.lake.log.actions import (
-    Kind,
+    FileAction,
     epoch_ms,
     read_metadata,
     read_protocol,
@@ -270,7 +270,7 @@ def _read_json_top(folder: Folder, path: str, version: int) -> _Top:
     if record.problem:
         raise TableCorruptError(record.problem, hint=HINT)
     actions = action_table(rows)
-    inline = actions.filter(pc.equal(actions["kind"], int(Kind.ADD)))
+    inline = actions.filter(pc.equal(actions["kind"], int(FileAction.ADD)))
     parts = [ParquetPart(folder, _sidecar_path(folder.uri, sidecar)) for sidecar in record.sidecars]
     return _Top(parts, inline, record.protocol, record.metadata, record.transactions, record.domains)
 

@@ -15,7 +15,7 @@ import orjson
 
 from backend.lake.log.actions import (
     BadActionError,
-    Kind,
+    FileAction,
     file_action,
     file_size,
     read_metadata,
@@ -26,7 +26,7 @@ from backend.lake.model import Metadata, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FILE_ACTIONS = {"add": Kind.ADD, "remove": Kind.REMOVE, "cdc": Kind.CDC}
+_FILE_ACTIONS = {"add": FileAction.ADD, "remove": FileAction.REMOVE, "cdc": FileAction.CDC}
 _KIND, _SIZE = 1, 6  # columns of a row of `file_columns.ACTIONS`
 
 Row = tuple[Any, ...]
@@ -100,7 +100,7 @@ def parse_commit(version: int, content: bytes, rows: list[Row], name: str = "") 
     if record.problem:
         del rows[start:]
         return record
-    sizes: dict[Kind, list[int | None]] = {kind: [] for kind in Kind}
+    sizes: dict[FileAction, list[int | None]] = {kind: [] for kind in FileAction}
     for row in rows[start:]:
         sizes[row[_KIND]].append(row[_SIZE])
     return replace(record, counts=_counts(sizes))
@@ -108,12 +108,12 @@ def parse_commit(version: int, content: bytes, rows: list[Row], name: str = "") 
 
 def parse_record(version: int, content: bytes) -> CommitRecord:
     """What `parse_commit` returns, for whoever does not need the files themselves: several times faster."""
-    sizes: dict[Kind, list[int | None]] = {kind: [] for kind in Kind}
+    sizes: dict[FileAction, list[int | None]] = {kind: [] for kind in FileAction}
     record = _read(version, content, "", lambda kind, body: sizes[kind].append(file_size(kind, body)))
     return record if record.problem else replace(record, counts=_counts(sizes))
 
 
-def _read(version: int, content: bytes, name: str, take: Callable[[Kind, Any], None]) -> CommitRecord:
+def _read(version: int, content: bytes, name: str, take: Callable[[FileAction, Any], None]) -> CommitRecord:
     """Everything but file actions, which `take` gets and may refuse."""
     found: dict[str, Any] = {}
     number = 0
@@ -128,7 +128,7 @@ def _read(version: int, content: bytes, name: str, take: Callable[[Kind, Any], N
     return CommitRecord(version, **found)
 
 
-def _read_line(line: bytes, take: Callable[[Kind, Any], None], found: dict[str, Any]) -> None:
+def _read_line(line: bytes, take: Callable[[FileAction, Any], None], found: dict[str, Any]) -> None:
     try:
         action = orjson.loads(line)
     except JSONDecodeError:
@@ -177,8 +177,8 @@ def domain(body: Any) -> dict[str, str | None]:
     return {name: None if body.get("removed") is True or not isinstance(text, str) else text}
 
 
-def _counts(sizes: Mapping[Kind, list[int | None]]) -> FileCounts:
-    added, removed = sizes[Kind.ADD], sizes[Kind.REMOVE]
+def _counts(sizes: Mapping[FileAction, list[int | None]]) -> FileCounts:
+    added, removed = sizes[FileAction.ADD], sizes[FileAction.REMOVE]
     return FileCounts(len(added), len(removed), _sum(added) or 0, _sum(removed))
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import ObjectMissingError
-from backend.lake.log.actions import Kind
+from backend.lake.log.actions import FileAction
 from backend.lake.log.file_columns import FILES
 from backend.lake.model import Metadata, files_schema
 from backend.lake.table.partition_columns import show_partitions
@@ -145,7 +145,7 @@ class FileSet:
 
 def last_actions(actions: pa.Table) -> pa.Table:
     """The last action on each key `(path, deletion vector)`, in their order; change files are none."""
-    actions = actions.filter(pc.not_equal(actions["kind"], int(Kind.CDC)))
+    actions = actions.filter(pc.not_equal(actions["kind"], int(FileAction.CDC)))
     if not actions.num_rows:
         return actions
     codes = _one(actions["key"].combine_chunks()).dictionary_encode()
@@ -157,7 +157,7 @@ def last_actions(actions: pa.Table) -> pa.Table:
 def decide(base: Base | None, actions: pa.Table) -> LiveFiles:
     """Which rows of the base no later action (`ACTIONS`, in their order) names, and the files added last."""
     decided = last_actions(actions)
-    added = decided.filter(pc.equal(decided["kind"], int(Kind.ADD))).select(FILES.names).combine_chunks()
+    added = decided.filter(pc.equal(decided["kind"], int(FileAction.ADD))).select(FILES.names).combine_chunks()
     if base is None:
         return LiveFiles(None, NO_ROWS, added)
     _, named = base.matches(_one(decided["key"].combine_chunks()))

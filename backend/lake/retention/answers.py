@@ -16,7 +16,7 @@ from backend.lake.retention.runs import (
     FilesSeen,
     LogFacts,
     RetentionRuns,
-    Run,
+    VersionRun,
 )
 from backend.lake.table.property_values import interval_text
 
@@ -24,7 +24,7 @@ _DAY = timedelta(days=1)
 _SUGGESTED_DAYS = (14, 30, 60, 90, 180, 365, 730)
 
 
-class Verdict(StrEnum):
+class Reach(StrEnum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
@@ -45,7 +45,7 @@ class Extension:
 class Answer:
     """Whether something can be done at a version. `until` is a promise or an estimate; reasons, most decisive first."""
 
-    verdict: Verdict
+    verdict: Reach
     reasons: tuple[str, ...]
     until: datetime | None = None
     is_promise: bool = False
@@ -58,7 +58,7 @@ class VersionAnswer:
 
     version: int
     at: datetime | None
-    run: Run | None
+    run: VersionRun | None
     time_travel: Answer
     restore: Answer
     change_feed: Answer
@@ -135,19 +135,19 @@ def _enforced(found: RetentionRuns, version: int, files: FilesSeen | None, log_u
     """Time travel with Delta 4.1 and later."""
     facts, run = found.facts, found.run_of(version)
     if run is None or not run.reconstructable:
-        return Answer(Verdict.NO, (_not_rebuilt(facts, version),))
+        return Answer(Reach.NO, (_not_rebuilt(facts, version),))
     if files is not None and files.missing:
-        return Answer(Verdict.NO, (missing_words(files),))
+        return Answer(Reach.NO, (missing_words(files),))
     if not run.listed:
         reason = f"only the checkpoint of version {version} is left; Delta on Spark also needs its commit file"
-        return Answer(Verdict.NO, (reason,))
+        return Answer(Reach.NO, (reason,))
     if version == facts.latest:
-        return Answer(Verdict.YES, ("it is the latest version, which is never refused", *_when_replaced(facts)))
+        return Answer(Reach.YES, ("it is the latest version, which is never refused", *_when_replaced(facts)))
     retention, at = facts.deleted_files, facts.times.get(version)
     if retention.duration is None:
-        return Answer(Verdict.UNKNOWN, (f"{DELETED_FILES} is {retention.words}",))
+        return Answer(Reach.UNKNOWN, (f"{DELETED_FILES} is {retention.words}",))
     if at is None:
-        return Answer(Verdict.UNKNOWN, ("its time is not known",))
+        return Answer(Reach.UNKNOWN, ("its time is not known",))
     return _by_age(found, version, files, _after(at, retention.duration), log_until)
 
 
@@ -175,15 +175,15 @@ def _by_age(
     extension = _extension(found, version)
     if not run.in_retention:
         refused = f"Delta 4.1 and later refuse it, even if its files are there: {rule}"
-        return Answer(Verdict.NO, (refused,), until, is_promise=True, extension=extension)
+        return Answer(Reach.NO, (refused,), until, is_promise=True, extension=extension)
     if run.data_files is DataFiles.AT_RISK and (files is None or files.checked < files.total):
         reason = "a VACUUM with a shorter retention than the table's may have deleted files of it"
-        return Answer(Verdict.UNKNOWN, (reason, rule), until, extension=extension)
+        return Answer(Reach.UNKNOWN, (reason, rule), until, extension=extension)
     if log_until is not None and found.now < log_until < until and _cleanable(facts, version):
-        return Answer(Verdict.YES, (f"its log may be cleaned before: {LOG_RETENTION} is {facts.log_retention.words}",
+        return Answer(Reach.YES, (f"its log may be cleaned before: {LOG_RETENTION} is {facts.log_retention.words}",
                                     rule), log_until, extension=extension)  # fmt: skip
     kept = "a VACUUM that keeps to the table's settings deletes none of its files before"
-    return Answer(Verdict.YES, (rule, kept), until, is_promise=True, extension=extension)
+    return Answer(Reach.YES, (rule, kept), until, is_promise=True, extension=extension)
 
 
 def _cleanable(facts: LogFacts, version: int) -> bool:
@@ -210,9 +210,9 @@ def _extension(found: RetentionRuns, version: int) -> Extension | None:
 
 
 def _restore(travel: Answer, is_latest: bool, files: FilesSeen | None) -> Answer:
-    if is_latest and travel.verdict is Verdict.YES:
-        return Answer(Verdict.YES, ("it is the latest version: restoring it changes nothing",))
-    if travel.verdict is not Verdict.YES:
+    if is_latest and travel.verdict is Reach.YES:
+        return Answer(Reach.YES, ("it is the latest version: restoring it changes nothing",))
+    if travel.verdict is not Reach.YES:
         return travel
     needs = "RESTORE also needs every data file"
     looked = "none is missing" if files and files.checked >= files.total else "look for them before you rely on it"
@@ -224,19 +224,19 @@ def _change_feed(found: RetentionRuns, version: int, travel: Answer) -> Answer:
     """The changes that a commit made, read from the change feed beginning with it."""
     facts = found.facts
     if not facts.is_listed(version):
-        return Answer(Verdict.NO, (_not_listed(facts, version),))
+        return Answer(Reach.NO, (_not_listed(facts, version),))
     on = facts.has_feed(version)
     if on is None:
-        return Answer(Verdict.UNKNOWN, ("whether the change feed was on is not known: the log before it is gone",))
+        return Answer(Reach.UNKNOWN, ("whether the change feed was on is not known: the log before it is gone",))
     if not on:
         reason = "the change feed was off (delta.enableChangeDataFeed); turning it on records later commits only"
-        return Answer(Verdict.NO, (reason,))
-    if travel.verdict is Verdict.YES and version == facts.latest:
-        return Answer(Verdict.YES, ("the feed was on, and a feed that begins with the latest version is never refused",
+        return Answer(Reach.NO, (reason,))
+    if travel.verdict is Reach.YES and version == facts.latest:
+        return Answer(Reach.YES, ("the feed was on, and a feed that begins with the latest version is never refused",
                                     *travel.reasons[1:]))  # fmt: skip
-    if travel.verdict is Verdict.YES:
+    if travel.verdict is Reach.YES:
         kept = "the feed was on; its files follow VACUUM like data files"
-        return Answer(Verdict.YES, (*travel.reasons, kept), travel.until, travel.is_promise, travel.extension)
+        return Answer(Reach.YES, (*travel.reasons, kept), travel.until, travel.is_promise, travel.extension)
     return Answer(travel.verdict, travel.reasons, travel.until, travel.is_promise, travel.extension)
 
 
@@ -250,16 +250,16 @@ def _elsewhere(found: RetentionRuns, version: int, files: FilesSeen | None, log_
     """Readers that enforce no retention need the log and the files, nothing else."""
     facts, run = found.facts, found.run_of(version)
     if run is None or not run.reconstructable:
-        return Answer(Verdict.NO, (_not_rebuilt(facts, version),))
+        return Answer(Reach.NO, (_not_rebuilt(facts, version),))
     if files is not None and files.missing:
-        return Answer(Verdict.NO, (missing_words(files),))
+        return Answer(Reach.NO, (missing_words(files),))
     state = files.state if files is not None else run.data_files
     if state is DataFiles.PRESENT or version == facts.latest:
-        return Answer(Verdict.YES, ("the log rebuilds it and its files are there",) if files else
+        return Answer(Reach.YES, ("the log rebuilds it and its files are there",) if files else
                       ("the log rebuilds it; it is the latest version",))  # fmt: skip
     if state in (DataFiles.EXPECTED, DataFiles.SAMPLED):
-        return Answer(Verdict.YES, ("the log rebuilds it; not every file was looked for",), log_until)
-    return Answer(Verdict.UNKNOWN, ("the log rebuilds it; whether VACUUM left its files is not known before looking",))
+        return Answer(Reach.YES, ("the log rebuilds it; not every file was looked for",), log_until)
+    return Answer(Reach.UNKNOWN, ("the log rebuilds it; whether VACUUM left its files is not known before looking",))
 
 
 def missing_words(files: FilesSeen) -> str:

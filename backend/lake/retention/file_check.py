@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.log.actions import Kind
+from backend.lake.log.actions import FileAction
 from backend.lake.log.log import TableLog
 from backend.lake.log.vector_id import read_vector_id
 from backend.lake.model import Snapshot
@@ -51,7 +51,7 @@ class LogSeen:
         return self.checked >= self.total
 
 
-class Finder:
+class FileFinder:
     """Looks for the files of one table."""
 
     def __init__(self, storage: Storage, table: str) -> None:
@@ -96,7 +96,7 @@ def files_to_see(snapshot: Snapshot, latest: Snapshot | None, *, sample: int | N
     return FilesToSee(snapshot.version, chosen, len(own), len(gone))
 
 
-def see_files(finder: Finder, wanted: FilesToSee) -> Iterator[FilesSeen]:
+def see_files(finder: FileFinder, wanted: FilesToSee) -> Iterator[FilesSeen]:
     """How far looking is, after each batch; the last one is the answer."""
     checked = missing = 0
     examples: list[str] = []
@@ -109,7 +109,7 @@ def see_files(finder: Finder, wanted: FilesToSee) -> Iterator[FilesSeen]:
         yield FilesSeen(wanted.version, wanted.total, checked, missing, tuple(examples))
 
 
-def see_log(finder: Finder, log: TableLog, spans: Sequence[tuple[int, int]]) -> Iterator[LogSeen]:
+def see_log(finder: FileFinder, log: TableLog, spans: Sequence[tuple[int, int]]) -> Iterator[LogSeen]:
     """Look for every file of every version, each file once."""
     lives = _lives(log, spans)
     paths = sorted(lives)
@@ -156,9 +156,9 @@ def _lives(log: TableLog, spans: Sequence[tuple[int, int]]) -> dict[str, list[tu
             for kind, path, dv_id in zip(
                 actions["kind"].to_pylist(), actions["path"].to_pylist(), actions["dv_id"].to_pylist(), strict=True
             ):
-                if kind == Kind.REMOVE and (path, dv_id) in open_since:
+                if kind == FileAction.REMOVE and (path, dv_id) in open_since:
                     _close(lives, path, dv_id, (open_since.pop((path, dv_id)), version - 1))
-                elif kind == Kind.ADD:
+                elif kind == FileAction.ADD:
                     open_since.setdefault((path, dv_id), version)
         for (path, dv_id), since in open_since.items():
             _close(lives, path, dv_id, (since, last))

@@ -45,7 +45,7 @@ class DataFiles(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class RetentionSetting:
     """A duration in force. `duration` is None when `text` is nothing that Delta can read."""
 
     key: str
@@ -84,8 +84,8 @@ class LogFacts:
     checkpoints: tuple[int, ...]
     times: Mapping[int, datetime]
     feed: tuple[tuple[int, int, bool], ...]
-    deleted_files: Retention
-    log_retention: Retention
+    deleted_files: RetentionSetting
+    log_retention: RetentionSetting
     cleanup: bool
     vacuums: tuple[Vacuum, ...] = ()
     in_commit_timestamps: bool = False
@@ -102,7 +102,7 @@ class LogFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class VersionRun:
     """Neighbouring versions of which the same is known. None: not known."""
 
     from_version: int
@@ -120,9 +120,9 @@ class RetentionRuns:
 
     facts: LogFacts
     now: datetime
-    runs: tuple[Run, ...]
+    runs: tuple[VersionRun, ...]
 
-    def run_of(self, version: int) -> Run | None:
+    def run_of(self, version: int) -> VersionRun | None:
         return next((run for run in self.runs if run.from_version <= version <= run.to_version), None)
 
 
@@ -146,10 +146,10 @@ class FilesSeen:
 # all versions ----------------------------------------------------------------------------------------------------
 
 
-def retention_of(configuration: Mapping[str, str], key: str) -> Retention:
+def retention_of(configuration: Mapping[str, str], key: str) -> RetentionSetting:
     """A retention property as a table's configuration has it."""
     text = configuration.get(key)
-    return Retention(key, text or DEFAULTS[key], text is not None, parse_interval(text or DEFAULTS[key]))
+    return RetentionSetting(key, text or DEFAULTS[key], text is not None, parse_interval(text or DEFAULTS[key]))
 
 
 def judge(facts: LogFacts, now: datetime) -> RetentionRuns:
@@ -170,13 +170,13 @@ def judge(facts: LogFacts, now: datetime) -> RetentionRuns:
         feed[(versions >= start) & (versions <= end)] = int(on)
     files = _files(facts, versions, retained)
     codes = np.stack([listed, spanned, retained, feed, np.where(spanned == 1, files, -1)])
-    gone = () if first == 0 else (Run(0, first - 1, False, False, None, None, None),)
+    gone = () if first == 0 else (VersionRun(0, first - 1, False, False, None, None, None),)
     return RetentionRuns(facts, now, (*gone, *_runs(codes, first)))
 
 
 def with_missing(found: RetentionRuns, missing: tuple[tuple[int, int], ...]) -> RetentionRuns:
     """The same after every file of every version was looked for: `missing` are the runs where at least one is gone."""
-    runs: list[Run] = []
+    runs: list[VersionRun] = []
     for run in found.runs:
         if run.data_files is None:
             runs.append(run)
@@ -187,8 +187,8 @@ def with_missing(found: RetentionRuns, missing: tuple[tuple[int, int], ...]) -> 
     return RetentionRuns(found.facts, found.now, tuple(runs))
 
 
-def _with(run: Run, start: int, end: int, state: DataFiles) -> Run:
-    return Run(start, end, run.listed, run.reconstructable, run.in_retention, run.change_feed, state)
+def _with(run: VersionRun, start: int, end: int, state: DataFiles) -> VersionRun:
+    return VersionRun(start, end, run.listed, run.reconstructable, run.in_retention, run.change_feed, state)
 
 
 def _cut(first: int, last: int, marked: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]:
@@ -256,7 +256,7 @@ def _files(facts: LogFacts, versions: npt.NDArray[np.int64], retained: npt.NDArr
     return found
 
 
-def _runs(codes: npt.NDArray[np.int8], first: int) -> list[Run]:
+def _runs(codes: npt.NDArray[np.int8], first: int) -> list[VersionRun]:
     changed = np.flatnonzero(np.any(codes[:, 1:] != codes[:, :-1], axis=0)) + 1
     starts = [0, *changed.tolist()]
     ends = [*changed.tolist(), codes.shape[1]]
@@ -266,7 +266,7 @@ def _runs(codes: npt.NDArray[np.int8], first: int) -> list[Run]:
         listed, spanned, retained, feed, files = (int(code) for code in codes[:, start])
         known = _FLAGS[retained] if listed or spanned else None
         state = None if files < 0 else order[files]
-        runs.append(Run(first + start, first + end - 1, bool(listed), bool(spanned), known, _FLAGS[feed], state))
+        runs.append(VersionRun(first + start, first + end - 1, bool(listed), bool(spanned), known, _FLAGS[feed], state))
     return runs
 
 

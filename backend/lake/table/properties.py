@@ -50,7 +50,7 @@ class FeatureRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class TableOwner:
     """Who answers for a table, from its `catalog.*` properties; `other` are the tags not named here."""
 
     team: str | None
@@ -243,10 +243,10 @@ def is_row_tracked(metadata: Metadata) -> bool:
     return is_on(metadata.configuration, "delta.enableRowTracking")
 
 
-def ownership(metadata: Metadata) -> Ownership:
+def ownership(metadata: Metadata) -> TableOwner:
     """The `catalog.*` tags of a table."""
     tags = {key: value for key, value in metadata.configuration.items() if key.startswith("catalog.")}
-    return Ownership(
+    return TableOwner(
         team=tags.pop("catalog.team_name", None),
         slack=tags.pop("catalog.engineering.comms.slack", None),
         email=tags.pop("catalog.engineering.comms.email", None),

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from app.pipeline.view.latency import build_figures, build_latency_figure
-from app.ui.view.figure_json import Look
+from app.ui.view.figure_json import FigureLook
 from backend.streams.latency import LayerLatency
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -28,14 +28,14 @@ def test_each_layer_has_a_figure() -> None:
 
 def test_the_chart_begins_with_what_is_known_and_breaks_where_it_is_not() -> None:
     figure = build_latency_figure(
-        [layer("bronze", None, None, 5.0, 6.0), layer("silver", None, 9.0, None, 12.0)], Look()
+        [layer("bronze", None, None, 5.0, 6.0), layer("silver", None, 9.0, None, 12.0)], FigureLook()
     )
     assert figure is not None
     bronze, silver = figure["data"]
     assert (bronze["y"], silver["y"]) == ([None, 5.0, 6.0], [9.0, None, 12.0])
     assert len(bronze["x"]) == 3 and not silver["connectgaps"]
     assert figure["layout"]["title"]["text"] == "From landing to silver: 12 s"
-    hours = build_latency_figure([layer("odd", 7_200.0)], Look())
+    hours = build_latency_figure([layer("odd", 7_200.0)], FigureLook())
     assert hours is not None and hours["data"][0]["y"] == [120.0]
     assert hours["layout"]["yaxis"]["title"]["text"] == "minutes behind"
-    assert build_latency_figure([layer("bronze", None)], Look()) is None
+    assert build_latency_figure([layer("bronze", None)], FigureLook()) is None

@@ -16,7 +16,7 @@ from app.streams.view.figures import (
 )
 from app.streams.view.stream import key_figures, window_sentence
 from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
-from app.ui.view.figure_json import Look
+from app.ui.view.figure_json import FigureLook
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, StreamDeclaration, StreamState
 from backend.streams.points import points_of
 from backend.streams.verdict import StreamStatus, Verdict
@@ -110,7 +110,7 @@ def test_a_silent_host_is_told_with_its_last_sign() -> None:
 def test_lines_break_between_runs_and_in_a_pause() -> None:
     points = points_of([event(0), event(1), event(2, run="r2"), event(3, run="r2"), event(90, run="r2")])
 
-    for figure in map(go.Figure, (build_rate_figure(points, Look()), build_rows_figure(points, Look()))):
+    for figure in map(go.Figure, (build_rate_figure(points, FigureLook()), build_rows_figure(points, FigureLook()))):
         for line in figure.data:
             assert [value is None for value in line.y] == [False, False, True, False, False, True, False]
 
@@ -119,7 +119,7 @@ def test_stacked_phases_equal_the_durations() -> None:
     slow = event(1, durations_ms={"addBatch": 7_000, "triggerExecution": 8_000}, batch_duration_ms=8_000)
     points = points_of([event(0), slow], trigger_interval_ms=5_000)
 
-    figure = go.Figure(build_duration_figure(points, Look()))
+    figure = go.Figure(build_duration_figure(points, FigureLook()))
 
     heights = [sum(trace.y[i] for trace in figure.data) for i in range(2)]
     assert heights == pytest.approx([2.0, 8.0])
@@ -141,7 +141,7 @@ def test_the_phases_of_spark_share_no_colour() -> None:
     points = points_of([event(0, durations_ms=dict.fromkeys(phases, 100))], trigger_interval_ms=5_000)
 
     for mode in ("light", "dark"):
-        figure = go.Figure(build_duration_figure(points, Look(mode)))
+        figure = go.Figure(build_duration_figure(points, FigureLook(mode)))
         colours = [trace.marker.color for trace in figure.data] + [figure.layout.shapes[0].line.color]
         assert len(set(colours)) == len(colours) == 6
         assert sum(trace.y[0] for trace in figure.data) == pytest.approx(2.0)  # no total: all of the batch
@@ -150,7 +150,7 @@ def test_the_phases_of_spark_share_no_colour() -> None:
 def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:
     points = points_of([event(i, rows=10 + i % 2) for i in range(17_280)], trigger_interval_ms=5_000)
 
-    figure = go.Figure(build_rows_figure(points, Look()))
+    figure = go.Figure(build_rows_figure(points, FigureLook()))
 
     assert set(figure.data[0].y) == {10.5}
     assert figure.layout.title.text == "Rows: 10.5 a batch, 181 k read in all"
@@ -163,7 +163,7 @@ def test_figures_of_a_long_window_stay_small() -> None:
     points = points_of([event(i, state_rows=i, dropped=0) for i in range(17_280)], trigger_interval_ms=5_000)
 
     figures = [
-        build(points, Look())
+        build(points, FigureLook())
         for build in (build_rate_figure, build_duration_figure, build_rows_figure, build_state_figure)
     ]
 
@@ -173,8 +173,8 @@ def test_figures_of_a_long_window_stay_small() -> None:
 
 
 def test_a_stream_without_state_has_no_state_chart() -> None:
-    assert build_state_figure(points_of([event(0)]), Look()) is None
-    assert build_state_figure(points_of([event(0, state_rows=5)]), Look()) is not None
+    assert build_state_figure(points_of([event(0)]), FigureLook()) is None
+    assert build_state_figure(points_of([event(0, state_rows=5)]), FigureLook()) is not None
 
 
 @pytest.mark.parametrize("state", list(StreamState))

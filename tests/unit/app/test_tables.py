@@ -14,7 +14,7 @@ from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-LIMITS = view.Limits(NOW, stale_after_s=86_400, min_files=16)
+LIMITS = view.ListLimits(NOW, stale_after_s=86_400, min_files=16)
 
 
 def card(name: str, layer: str | None = None, *, hours: float | None = 1, **values: object) -> TableCard:

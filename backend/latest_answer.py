@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 Answer = TypeVar("Answer")
 
 
-class Kept(Generic[Answer]):
+class LatestAnswer(Generic[Answer]):
     """Thread-safe. Asks in a thread of its own, one question at a time."""
 
     def __init__(self, ask: Callable[[], Answer], *, patience_s: float) -> None:
