@@ -33,7 +33,7 @@ def ownership_card(metadata: Metadata) -> None:
     """Whose table this is; how to say it when nobody did."""
     facts = view.ownership_facts(ownership(metadata))
     with st.container(border=True, key="ownership"):
-        st.markdown(":material/group: **TableOwner**")
+        st.markdown(":material/group: **Ownership**")
         if not facts:
             st.caption("No `catalog.*` tag says whose table this is. Set `catalog.team_name` to name its team.")
             return
