@@ -314,7 +314,7 @@ def preflight(name: str) -> Preflight:
 
 @st.cache_data(show_spinner="Counting what would be read again …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
 def reset_preview(name: str, level: ResetLevel, starts: Starts) -> ResetPreview:
-    """What starting a stream over would do; raises `StreamNotFoundError` or `StoreError`."""
+    """What a reset of a stream would do; raises `StreamNotFoundError` or `StoreError`."""
     statuses = streams_reading().streams
     settings, lake, store = services.settings(), services.lake(), services.store()
     return load_preview(settings, lake, store, statuses, name=name, level=level, now=services.now(), starts=starts)

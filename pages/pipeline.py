@@ -1,4 +1,4 @@
-"""Pipeline: what feeds what, how fast, and where it stands still."""
+"""Pipeline: what feeds what, how fast, and where it stopped."""
 
 import streamlit as st
 

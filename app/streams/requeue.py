@@ -1,24 +1,25 @@
-"""Rows set apart, sent again: which, how repaired, what a trial on the host found, then the reason and the name.
+"""Requeue rows of the quarantine: which, how repaired, what a trial on the host found, then the reason and the name.
 
-Rule: what is sent is what was tried, the same rows of the same version. A click asks the stream host; the operation log
-says what came of it. The page opens the dialog, outside every live region.
+Rule: what is requeued is what was tried, the same rows of the same version. A click asks the stream host; the operation
+log says what came of it.
 """
 
 import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, viewer
-from app.streams import confirm
-from app.streams.view import requeue as view
+from app.streams import dialogs
+from app.streams.text import requeue_label, requeue_lines, requeue_samples
 from app.ui.lists import Look, show
 from app.ui.view.words import markdown_safe
 from app.ui.work import follow_job
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.stream_model.stream import StreamDeclaration
-from backend.streams.requeue.answer import load_answer, load_request
-from backend.streams.requeue.request import (
+from backend.streams.requeue import (
     RequeueAnswer,
     RequeueRequest,
+    load_answer,
+    load_request,
     preview_job,
     quarantine_of,
     requeue_job,
@@ -32,24 +33,27 @@ _WHERE, _SET = "requeue_where", "requeue_set"
 SAMPLES = Look(alt="Some of the chosen rows, before and after the repair")
 
 
-def set_apart(declared: StreamDeclaration) -> None:
-    """One line: the way to the rows that were set apart, and to send them again. Nothing for a stream without them."""
+def quarantine_row(declared: StreamDeclaration) -> None:
+    """One line: the way to the quarantine, and to requeue its rows. Nothing for a stream without one."""
     quarantine = quarantine_of(declared)
     if quarantine is None:
         return
     blocked = viewer.read_only_reason() or why_never(declared)
-    with st.container(horizontal=True, vertical_alignment="center", key="set_apart"):
-        navigation.table_link(quarantine, f"Rows set apart: {quarantine}")
-        what = blocked or "Repair rows that broke an expectation, and send them through the stream again, each once"
-        said = markdown_safe(what)
-        if st.button("Send again", key="one_requeue", icon=":material/redo:", disabled=bool(blocked), help=said):
+    effect = blocked or "Repair rows that broke an expectation, and let them through the stream once more, each once"
+    with st.container(horizontal=True, vertical_alignment="center", key="quarantine"):
+        navigation.table_link(quarantine, f"Quarantine: {quarantine}")
+        clicked = st.button(
+            "Requeue rows…", key="one_requeue", icon=":material/redo:", disabled=bool(blocked),
+            help=markdown_safe(effect),
+        )  # fmt: skip
+        if clicked:
             st.session_state.pop(_TRIED, None)
-            confirm.open_dialog(_REQUEUE, declared.name)
+            dialogs.open_dialog(_REQUEUE, declared.name)
 
 
 def requeue_dialog() -> None:
     """Called once by the page: says what was just asked, and opens the dialog that is due."""
-    confirm.dialog(_REQUEUE, _dialog, title="Send rows of {} again?", width="large")
+    dialogs.dialog(_REQUEUE, _dialog, title="Requeue rows of {}?".format, width="large")
 
 
 def _dialog(name: str) -> None:
@@ -82,7 +86,7 @@ def _submit(wanted: JobRequest) -> Job:
 
 
 def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> None:
-    """How far the trial is; then what it found, and what is asked for before rows are sent."""
+    """How far the trial is; then what it gave, and what is asked for before rows are requeued."""
     if job is None:
         st.info("The trial is gone: preview it again.", icon=":material/info:")
     elif not job.state.is_over:
@@ -92,18 +96,18 @@ def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> 
     elif job.state is JobState.FAILED:
         st.error(markdown_safe(f"{job.error} {job.hint}".strip()), icon=":material/error:")
     else:
-        found = load_answer(services.settings(), job)
-        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in view.lines(found, request, status.declaration)))
-        if samples := view.build_samples(found):
+        answer = load_answer(services.settings(), job)
+        lines = requeue_lines(answer, request, status.declaration)
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
+        if samples := requeue_samples(answer):
             show(pd.DataFrame(samples), SAMPLES, key="requeue_samples")
-        _ask(status, request, found)
+        _ask(status, request, answer)
 
 
-def _ask(status: StreamStatus, request: RequeueRequest, found: RequeueAnswer) -> None:
-    if refused := why_not(status) or ("" if found.met else "no row would go"):
-        st.warning(f"Nothing can be sent now: {markdown_safe(refused)}.", icon=":material/block:")
-        return
-    if reason := confirm.reason(_REQUEUE, request.stream, label=view.label(found)):
+def _ask(status: StreamStatus, request: RequeueRequest, answer: RequeueAnswer) -> None:
+    if refused := why_not(status) or ("" if answer.met else "no row would go"):
+        st.warning(f"Nothing can be requeued now: {markdown_safe(refused)}.", icon=":material/block:")
+    elif reason := dialogs.reason(_REQUEUE, label=requeue_label(answer), typed=request.stream):
         _submit(requeue_job(request, actor=viewer.actor(), reason=reason))
-        said = f"Asked for {request.stream}; its host does it next. The operation log says what came of it."
-        confirm.asked(_REQUEUE, said)
+        done = f"Asked for {request.stream}; its host does it next. The operation log says what came of it."
+        dialogs.asked(_REQUEUE, done)

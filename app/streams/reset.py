@@ -1,18 +1,17 @@
-"""Start a stopped stream over, or take that back: what it does and risks is said first, the name is typed.
+"""Reset a stopped stream, or undo the last reset: what it does and risks is said first, the name is typed.
 
-Rule: a click asks the stream host, which does it; nobody can start the stream until it has. The page opens the dialog,
-outside every live region.
+Rule: a click asks the stream host, which does it; nobody can start the stream until it has.
 """
 
 import streamlit as st
 
 from app import cache, errors, services, viewer
-from app.streams import confirm
-from app.streams.view import reset as view
+from app.streams import dialogs
+from app.streams.text import RESET_LABELS, reset_lines
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.jobs.host_liveness import why_no_host
-from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, why_it_moves
+from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, why_not_stopped
 from backend.streams.reset.starts import Starts, parse_starts
 from backend.streams.verdict import StreamStatus
 
@@ -22,34 +21,38 @@ _RESET, _LEVEL = "reset", "reset_level"
 def reset_button(status: StreamStatus) -> None:
     """Opens the dialog on the next full run; off while the stream runs."""
     blocked = viewer.read_only_reason()
-    if blocked is None and (moves := why_it_moves(status)):
-        blocked = sentence(moves)
-    what = blocked or "Read everything again, with its tables or without, or take that back"
-    off, said = blocked is not None, markdown_safe(what)
-    if st.button("Start over", key="one_reset", icon=":material/replay:", disabled=off, help=said):
-        confirm.open_dialog(_RESET, status.declaration.name)
+    if blocked is None and (why := why_not_stopped(status)):
+        blocked = sentence(why)
+    effect = markdown_safe(blocked or "Read everything again, with its tables or without, or undo the last reset")
+    if st.button("Reset…", key="one_reset", icon=":material/replay:", disabled=blocked is not None, help=effect):
+        dialogs.open_dialog(_RESET, status.declaration.name)
 
 
 def reset_dialog() -> None:
     """Called once by the page: says what was just asked, and opens the dialog that is due."""
-    confirm.dialog(_RESET, _dialog, title="Start {} over?", width="medium")
+    dialogs.dialog(_RESET, _dialog, title="Reset {}?".format, width="medium")
 
 
 def _dialog(name: str) -> None:
     with errors.boundary():
         level = st.segmented_control(
-            "What", list(ResetLevel), default=ResetLevel.REPROCESS, required=True, key=_LEVEL, format_func=view.label
+            "What",
+            list(ResetLevel),
+            default=ResetLevel.REPROCESS,
+            required=True,
+            key=_LEVEL,
+            format_func=RESET_LABELS.__getitem__,
         )
         starts = _starts(name) if level is ResetLevel.FROM else {}
         if starts is None:
             return
-        found = cache.reset_preview(name, level, starts)
-        st.markdown(f"**{markdown_safe(sentence(found.effect))}**")
-        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in view.lines(found)))
-        if refused := found.refused or _no_host():
+        preview = cache.reset_preview(name, level, starts)
+        st.markdown(f"**{markdown_safe(sentence(preview.effect))}**")
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in reset_lines(preview)))
+        if refused := preview.refused or _no_host():
             st.warning(f"It cannot be done now: {markdown_safe(refused)}.", icon=":material/block:")
         else:
-            _ask(found, starts)
+            _ask(preview, starts)
 
 
 def _starts(name: str) -> Starts | None:
@@ -71,12 +74,12 @@ def _starts(name: str) -> Starts | None:
         return None
 
 
-def _ask(found: ResetPreview, starts: Starts) -> None:
-    label = view.label(found.level)
-    if reason := confirm.reason(_RESET, found.stream, label=label):
-        job = reset_job(ResetRequest(found.stream, found.level, starts), actor=viewer.actor(), reason=reason)
+def _ask(preview: ResetPreview, starts: Starts) -> None:
+    stream, level = preview.stream, preview.level
+    if reason := dialogs.reason(_RESET, label=RESET_LABELS[level], typed=stream):
+        job = reset_job(ResetRequest(stream, level, starts), actor=viewer.actor(), reason=reason)
         services.store().jobs.submit(job, now=services.now())
-        confirm.asked(_RESET, f"{label}: asked for {found.stream}; its host does it next.")
+        dialogs.asked(_RESET, f"{RESET_LABELS[level]}: asked for {stream}; its host does it next.")
 
 
 def _no_host() -> str:

@@ -10,14 +10,13 @@ import streamlit as st
 
 from app import cache, navigation, services, state
 from app.streams.controls import act_buttons, blocked_caption
+from app.streams.text import host_sentence, summary_sentence
 from app.streams.view.streams import (
     TICKED,
     build_stream_frame,
     by_urgency,
-    host_sentence,
     in_order,
     scopes,
-    summary_sentence,
 )
 from app.ui.lists import Look, shape, styled
 from app.ui.view.words import markdown_safe

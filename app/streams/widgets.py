@@ -9,18 +9,23 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, navigation, services, state, viewer
-from app.streams.batches import batch_list
 from app.streams.controls import act_buttons, blocked_caption, operation_log, start_button
-from app.streams.preflight import checklist
-from app.streams.requeue import set_apart
+from app.streams.requeue import quarantine_row
 from app.streams.reset import reset_button
+from app.streams.start import checklist
+from app.streams.text import (
+    Versions,
+    batch_sentence,
+    batches_sentence,
+    host_sentence,
+    version_of,
+    window_sentence,
+)
 from app.streams.view import figures
 from app.streams.view import stream as view
-from app.streams.view.preflight import cause_lines
-from app.streams.view.streams import host_sentence
 from app.ui.badges import state_badge
 from app.ui.figures import key_figures
-from app.ui.lists import Look, show
+from app.ui.lists import Look, choose, show
 from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.view.figure_json import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
@@ -29,7 +34,7 @@ from backend.format import utc_text
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import ExpectationTotal
 from backend.stream_model.overrides import overridden_text
-from backend.stream_model.stream import StreamState
+from backend.stream_model.stream import StreamDeclaration, StreamState
 from backend.streams.points import Points
 from backend.streams.verdict import StreamStatus
 
@@ -52,6 +57,15 @@ EXPECTATIONS = Look(
     formats={"Passed": "count", "Failed": "count", "Failed share": "percent", "Last failed": "ago"},
     alt="Rows that met and broke each expectation",
 )
+BATCHES = Look(
+    formats={"Ended": "ago", "Rows read": "count", "Rows written": "count"},
+    config={
+        "Rows written": st.column_config.TextColumn(help="As the sink says it; Spark's foreachBatch does not"),
+        "Commit": st.column_config.TextColumn(help="The version of its table that the batch wrote"),
+    },
+    alt="The newest batches of this stream",
+)
+MOST_BATCHES = 200
 _TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)
 
 
@@ -80,8 +94,8 @@ def stream_panel(name: str) -> None:
     points = cache.stream_points(status.declaration, WINDOWS_S[window])
     totals = points.expectation_totals(status.declaration.expectations)
     _figures(status, points, totals)
-    set_apart(status.declaration)
-    st.caption(view.window_sentence(points, window=window))
+    quarantine_row(status.declaration)
+    st.caption(window_sentence(points, window=window))
     lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
     if points.bins or lags:
         _charts(points, lags)
@@ -139,8 +153,8 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
             st.warning(f"{silent} What follows is what it last reported.", icon=":material/cloud_off:")
         if failure and status.state in _TROUBLED:
             batch = f" in batch {failure.batch_id}" if failure.batch_id is not None else ""
-            known = () if status.declaration.is_attached else cache.preflight(status.declaration.name).failed
-            causes = "".join(f"{line}\n\n" for line in cause_lines(failure, known))
+            checks = () if status.declaration.is_attached else cache.preflight(status.declaration.name).failed
+            causes = "".join(f"{line}\n\n" for line in view.cause_lines(failure, checks))
             st.error(
                 f"{causes}**{markdown_safe(failure.error_class)}**{batch}, {utc_text(failure.failed_at)}\n\n"
                 f"{markdown_safe(failure.message)}",
@@ -202,7 +216,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         case "Preflight":
             checklist(status.declaration.name)
         case "Batches":
-            batch_list(status.declaration)
+            _batch_list(status.declaration)
         case "Runs":
             runs = cache.stream_runs(status.declaration.name)
             _table(view.build_run_frame(runs, now=now), RUNS, "No run has reported progress yet.")
@@ -216,6 +230,40 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
             _table(view.build_source_frame(status, now=now), SOURCES, "This stream reads nothing that can wait.")
     with st.expander("Last progress as Spark reported it", icon=":material/data_object:", key="raw_progress"):
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
+
+
+def _batch_list(declared: StreamDeclaration) -> None:
+    """The batch of the URL, if there is one, then the newest."""
+    versions = cache.batch_versions(declared)
+    asked = state.whole(state.BATCH)
+    if asked is not None:
+        _one_batch(declared, asked, versions)
+    batches = services.store().progress(declared.name, limit=MOST_BATCHES, raw=False)[::-1]
+    if not batches:
+        st.info("No batch has been reported yet.", icon=":material/info:")
+        return
+    st.caption(batches_sentence(batches, versions))
+    names = [f"{batch.run_id} {batch.batch_id}" for batch in batches]
+    frame = view.build_batch_frame(batches, versions, now=services.now())
+    chosen = choose(frame, BATCHES, key="batches", names=names)
+    version = version_of(batches[names.index(chosen)], versions) if chosen in names else None
+    if version is not None:
+        navigation.go("changes" if version else "table", _of_version(declared, version))
+
+
+def _one_batch(declared: StreamDeclaration, number: int, versions: Versions) -> None:
+    batch = services.store().batch(declared.name, number)
+    version = version_of(batch, versions) if batch else None
+    with st.container(horizontal=True, vertical_alignment="center", border=True, key="one_batch"):
+        st.markdown(f"**{batch_sentence(number, batch, versions, now=services.now())}**", width="content")
+        if version:
+            navigation.page_link("changes", "What it changed", _of_version(declared, version))
+
+
+def _of_version(declared: StreamDeclaration, version: int) -> navigation.Params:
+    """Parameters of the page Changes, of Summary for a table's first version."""
+    versions = {state.FROM: version - 1, state.TO: version} if version else {state.VERSION: 0}
+    return {state.TABLE: declared.sink_table, **versions}
 
 
 def _declaration(status: StreamStatus) -> None:

@@ -105,7 +105,7 @@ def _stream_items(streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
                 "Look at input, batch duration and state on the stream's page.",
                 status.progress.progressed_at if status.progress else None,
             )
-        elif status.state is StreamState.STOPPED and (wish := status.desired) and wish.is_rest:
+        elif status.state is StreamState.STOPPED and (wish := status.desired) and wish.wants_stop:
             by, why = f" by {wish.actor}" if wish.actor else "", f": {wish.reason}" if wish.reason else "."
             starved = [each.declaration.name for each in streams if each.starved_by == name]
             why += f" It starves {', '.join(starved)}." if starved else ""

@@ -6,7 +6,7 @@ Rule: pure; the clock is a parameter.
 from collections.abc import Iterable
 from datetime import datetime
 
-from backend.format import utc_text
+from backend.format import ago, utc_text
 from backend.jobs.model import Job, JobState
 from backend.stream_model.stream import HostHeartbeat
 
@@ -22,7 +22,7 @@ def why_no_host(hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float
         return "no stream host has ever reported"
     if is_alive(last, now=now, stale_s=stale_s):
         return None
-    return f"no stream host is alive: the last one was seen at {utc_text(last.beat_at)}"
+    return f"no stream host is alive: the last one was seen at {utc_text(last.beat_at)} ({ago(last.beat_at, now)})"
 
 
 def is_orphan(job: Job, hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float) -> bool:

@@ -347,7 +347,7 @@ _STATE_OF = {
     "drain": DesiredState.DRAINED,
     "restart": DesiredState.RUNNING,
 }
-_BUSY = {JobKind.RESET: "it is being reset", JobKind.REQUEUE: "rows of its quarantine are being sent again"}
+_BUSY = {JobKind.RESET: "it is being reset", JobKind.REQUEUE: "rows of its quarantine are being requeued"}
 
 
 def _request(

@@ -153,7 +153,7 @@ def shown(value: str | None) -> str:
 
 def _pinned_note(key: str, after: Mapping[str, str], pinned: Mapping[str, str]) -> str:
     if key in after and key in pinned and pinned[key] != after[key]:
-        return f"its checkpoint goes on with {pinned[key]}, until it is started over"
+        return f"its checkpoint goes on with {pinned[key]}, until it is reset"
     return ""
 
 

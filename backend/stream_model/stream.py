@@ -32,8 +32,8 @@ class StreamState(StrEnum):
         return self in (StreamState.RUNNING, StreamState.STARTING)
 
     @property
-    def rests(self) -> bool:
-        """Whether it stays so, though nobody looks."""
+    def has_ended(self) -> bool:
+        """Whether nothing runs, and nothing will before somebody asks for it."""
         return self in (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED)
 
 
@@ -185,8 +185,8 @@ class Desired:
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def is_rest(self) -> bool:
-        """Whether it shall not run, now or soon."""
+    def wants_stop(self) -> bool:
+        """Whether it shall stop, or is to stay stopped."""
         return self.state is not DesiredState.RUNNING
 
 

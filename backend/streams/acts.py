@@ -37,10 +37,16 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class ActPlan:
-    """Of whom something is asked, sources first, and who is left out."""
+    """What is asked of whom, sources first, and who is left out."""
 
+    action: Action
     asked: tuple[StreamStatus, ...]
     left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the streams that are asked."""
+        return tuple(status.declaration.name for status in self.asked)
 
 
 def choose(selection: Selection, statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
@@ -74,6 +80,7 @@ def plan_of(action: Action, chosen: Sequence[StreamStatus], *, named: Collection
     """Of which of the chosen streams something is asked. Those that were `named` are asked in any case."""
     why = {each.declaration.name: blocked(each, action) for each in chosen if each.declaration.name not in named}
     return ActPlan(
+        action,
         tuple(each for each in chosen if why.get(each.declaration.name) is None),
         tuple(LeftOut(name, text) for name, text in why.items() if text is not None),
     )
@@ -127,7 +134,7 @@ def _start_blocked(status: StreamStatus) -> str | None:
 
 def _stop_blocked(status: StreamStatus) -> str | None:
     if not _wants(status, DesiredState.STOPPED):
-        return None if status.state is not StreamState.STOPPED or not _rests(status) else "It is stopped already."
+        return None if status.state is not StreamState.STOPPED or not _stop_wanted(status) else "It is stopped already."
     if status.state is StreamState.STOPPED:
         return "It is stopped already."
     return "It is wanted stopped already; its host finishes the running micro-batch first."
@@ -140,11 +147,11 @@ def _drain_blocked(status: StreamStatus) -> str | None:
 
 
 def _restart_blocked(status: StreamStatus) -> str | None:
-    return "It is wanted stopped: use Start." if _rests(status) else None
+    return "It is wanted stopped: use Start." if _stop_wanted(status) else None
 
 
-def _rests(status: StreamStatus) -> bool:
-    return status.desired is not None and status.desired.is_rest
+def _stop_wanted(status: StreamStatus) -> bool:
+    return status.desired is not None and status.desired.wants_stop
 
 
 _BLOCKED = {"start": _start_blocked, "stop": _stop_blocked, "drain": _drain_blocked, "restart": _restart_blocked}

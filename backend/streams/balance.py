@@ -1,6 +1,6 @@
 """Which host a stream belongs on: spread evenly over those that can run it, and moved no more than that needs.
 
-Rule: pure, and the same for every host that sees the same leases, so that one alone acts. A stream at rest weighs
+Rule: pure, and the same for every host that sees the same leases, so that one alone acts. A stopped stream weighs
 nothing. A stream moves only to a host that has at least two fewer, so no move can be undone by the next.
 """
 

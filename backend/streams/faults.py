@@ -48,8 +48,8 @@ APPENDS = "changed rows"
 RECORDS = "records"
 READABLE = "access"
 
-START_OVER = "Start over: `weir reset NAME --level full`"
-ELSE_START_OVER = "Else start over: `weir reset NAME --level full`"
+RESET = "Reset it: `weir reset NAME --level full`"
+ELSE_RESET = "Else reset it: `weir reset NAME --level full`"
 RESTORE = "Restore the checkpoint from its backup"
 
 SECOND_START = Fault(
@@ -100,14 +100,14 @@ COMMITS_GONE = Fault(
 OFFSETS_MISSING = Fault(
     "The last offsets file is missing, its commit is there",
     "Spark plans a batch anew that ended already, and then finds its commit.",
-    f"Restore the missing file from the backup. {ELSE_START_OVER}.",
+    f"Restore the missing file from the backup. {ELSE_RESET}.",
     CHECKPOINT,
     ("CONCURRENT_STREAM_LOG_UPDATE",),
 )
 LOG_CLEANED = Fault(
     "The source's log was cleaned beyond the position",
     "Log retention deleted commits that the stream had not read. Their rows are still in the table.",
-    f"{START_OVER}. For the next time, raise delta.logRetentionDuration on the source.",
+    f"{RESET}. For the next time, raise delta.logRetentionDuration on the source.",
     START_VERSION,
     ("DELTA_MISSING_FILES_UNEXPECTED_VERSION", "DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_LOG_FILE_NOT_FOUND"),
     ("but the earliest available version",),
@@ -115,7 +115,7 @@ LOG_CLEANED = Fault(
 FILE_VACUUMED = Fault(
     "An unread data file was vacuumed",
     "VACUUM deleted files that later commits had replaced, before the stream read them.",
-    f"Restore the files from a backup. {ELSE_START_OVER}. For the next time, raise "
+    f"Restore the files from a backup. {ELSE_RESET}. For the next time, raise "
     "delta.deletedFileRetentionDuration on the source.",
     UNREAD_FILES,
     ("DELTA_FILE_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException"),
@@ -124,14 +124,14 @@ SCHEMA_CHANGED = Fault(
     "The source's schema changed",
     "A commit that the stream has yet to read changes the columns of its source.",
     "Columns were added: restart the stream. Columns were renamed, dropped or got another type: change its function. "
-    f"{START_OVER}.",
+    f"{RESET}.",
     SCHEMA,
     ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA", "DELTA_STREAMING_CANNOT_CONTINUE"),
 )
 SOURCE_RECREATED = Fault(
     "The source table was made anew",
     "A table with another id lies where the stream's source was. Its versions count from 0 again.",
-    f"{START_OVER}. To go on instead, put the old table back.",
+    f"{RESET}. To go on instead, put the old table back.",
     TABLE_ID,
     ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",),
 )
@@ -157,7 +157,7 @@ ROWS_CHANGED = Fault(
 RECORDS_LOST = Fault(
     "Unread records of a topic are gone",
     "The topic's retention deleted records that the stream had not read, or the topic was made anew.",
-    f"{START_OVER}. Or set failOnDataLoss=false to go on without them. For the next time, raise retention.ms.",
+    f"{RESET}. Or set failOnDataLoss=false to go on without them. For the next time, raise retention.ms.",
     RECORDS,
     ("KAFKA_DATA_LOSS",),
 )
@@ -171,7 +171,7 @@ OLD_CHECKPOINT = Fault(
 SOURCES_CHANGED = Fault(
     "The stream's sources are others than the checkpoint's",
     "A source was added to the stream's definition, or taken from it. Spark takes no such checkpoint.",
-    f"Declare the sources that it had. {ELSE_START_OVER}.",
+    f"Declare the sources that it had. {ELSE_RESET}.",
     DEFINITION,
     words=("sources in the checkpoint offsets and now there are",),
 )

@@ -111,7 +111,7 @@ def _plan_one(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable
 
 
 def _absent(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    if want.is_rest:
+    if want.wants_stop:
         return _to_rest(want, seen, host)
     if want.generation == seen.generation:
         if seen.state in (StreamState.FAILED, StreamState.COMPLETED):
@@ -133,7 +133,7 @@ def _to_start(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
 
 
 def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
-    if (want.is_rest or want.generation > seen.generation) and not _drains(want, live):
+    if (want.wants_stop or want.generation > seen.generation) and not _drains(want, live):
         if seen.state is StreamState.STOPPING:
             return (Stop(want.name),)
         stopping = replace(seen, state=StreamState.STOPPING, host_id=host.host_id, observed_at=host.now)
@@ -163,7 +163,7 @@ def _running(seen: Observed, live: Live, host: Host) -> Observed:
 
 
 def _ended(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    if want.is_rest or want.generation > seen.generation:
+    if want.wants_stop or want.generation > seen.generation:
         return _in_order(_absent(want, seen, host), Forget(want.name))
     return (Record(_carried_out(want, seen, StreamState.COMPLETED, host)), Forget(want.name))
 

@@ -49,7 +49,7 @@ class StreamStatus:
     """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it.
 
     `declaration` is as the stream runs; `overrides`: where that is not as it was declared. `backlog`: None where
-    nobody looked. `starved_by`: the stream upstream that stands still.
+    nobody looked. `starved_by`: the stream upstream that is stopped or has failed.
     """
 
     declaration: StreamDeclaration
@@ -118,7 +118,7 @@ def _judge(evidence: Evidence, now: datetime, heartbeat_stale_s: float) -> Judge
     if observed is None:
         return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} has not been taken up by any host yet")
     gone_s = _host_gone_s(evidence.host, now, heartbeat_stale_s)
-    if gone_s is not None and not observed.state.rests:
+    if gone_s is not None and not observed.state.has_ended:
         return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
     verdict, because = _of_state(evidence, observed, now)
     if evidence.desired and evidence.desired.state is DesiredState.DRAINED and observed.state is StreamState.RUNNING:
@@ -242,7 +242,7 @@ def _gains(lags: Sequence[Lag], window: Sequence[Progress]) -> str:
 
 
 def _waits(evidence: Evidence, now: datetime) -> str:
-    """Of a stream at rest."""
+    """Of a stopped stream."""
     backlog = evidence.backlog
     if backlog is None or backlog.is_caught_up is None:
         return ""

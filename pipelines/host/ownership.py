@@ -133,8 +133,8 @@ class Sharing:
         self._note(found, can)
         everyone = {host.host_id: host.streams for host in self._store.live_hosts(within_s=self._ttl_s)}
         owners = {name: lease.owner for name, lease in found.items()} | dict.fromkeys(held, self._host_id)
-        at_rest = {name for name, wanted in desired.items() if wanted.is_rest}
-        plan = plan_shares({**everyone, self._host_id: can}, owners, at_rest)
+        stopped = {name for name, wanted in desired.items() if wanted.wants_stop}
+        plan = plan_shares({**everyone, self._host_id: can}, owners, stopped)
         own = {name for name, lease in found.items() if lease.owner == self._host_id}  # its lease ran out here
         mine = {name for name, host in plan.placed.items() if host == self._host_id} | own
         return Share(tuple(sorted(mine & set(can) - set(held))), self._settled(plan.move, is_even=plan.is_even))

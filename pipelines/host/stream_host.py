@@ -107,7 +107,7 @@ class StreamHost:
         self._carry_out(plan(desired, self._observed, live, host), desired)
 
     def shut_down(self, limit_s: float) -> None:
-        """Stops every stream within the limit, and gives its lease back as soon as it rests. Desired states stay,
+        """Stops every stream within the limit, and gives its lease back as soon as it has stopped. Desired states stay,
         so that the next host resumes."""
         self._quietly(lambda: self.store.beat(replace(self.heartbeat, beat_at=self.clock())))  # it takes none any more
         deadline, patience_s = self.elapsed() + limit_s, max(0.0, limit_s - CUT_S)
@@ -196,7 +196,7 @@ class StreamHost:
 
     def _leave(self, name: str) -> None:
         seen = self._observed.get(name)
-        if seen is not None and not seen.state.rests:
+        if seen is not None and not seen.state.has_ended:
             stopped = replace(seen, state=StreamState.STOPPED, observed_at=self.clock(), next_start_at=None)
             self.store.observe(stopped, token=self._ownership.held[name].token)
         self._ownership.release(name)

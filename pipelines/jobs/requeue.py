@@ -22,8 +22,8 @@ from backend.format import cut
 from backend.jobs.model import Job, JobKind
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.streams.requeue.request import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
-from backend.streams.reset.plan import stands_still
+from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
+from backend.streams.reset.plan import is_stopped
 from pipelines.declare.registry import declaration
 from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jobs.states import jvm, make_active, named
@@ -88,17 +88,17 @@ class Requeues:
         spec = self._registry.get(request.stream)
         never = why_never(declaration(self._registry, spec, self._settings))
         if never or spec.quarantine is None:
-            raise StreamRefusedError(f"no row of {spec.name} can be sent again: {never}")
+            raise StreamRefusedError(f"no row of {spec.name} can be requeued: {never}")
         work = _Work(spec, self._settings, request, session, spec.quarantine.spark_uri(self._settings))
         if not DeltaTable.isDeltaTable(session, work.quarantine):
-            raise StreamRefusedError(f"{spec.name} has set no row apart", hint="start it once: it makes the table")
+            raise StreamRefusedError(f"{spec.name} has quarantined no row", hint="start it once: it makes the table")
         for key, value in spec.spark_conf.items():
             session.conf.set(key, value)
         return work
 
     def _require_rest(self, spec: StreamSpec) -> None:
-        if not stands_still(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
-            raise StreamRefusedError(f"{spec.name} does not stand still", hint="stop it first")
+        if not is_stopped(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
+            raise StreamRefusedError(f"{spec.name} is not stopped", hint="stop it first")
 
     def _send(self, job: Job, work: "_Work", listener: Listener) -> RequeueAnswer:
         folder = spark_uri(f"{self._settings.checkpoints_uri}/{_FOLDER}/{work.spec.name}")

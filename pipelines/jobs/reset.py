@@ -1,4 +1,4 @@
-"""Starts a stream over, or takes that back: its checkpoint is moved aside, its tables are emptied or restored.
+"""Resets a stream, or undoes that: its checkpoint is moved aside, its tables are emptied or restored.
 
 Rule: a job that is begun twice does each step once; what it moves is found again by its note, and nothing is deleted.
 """
@@ -16,8 +16,8 @@ from backend.jobs.model import Job
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.streams.reset.plan import ResetLevel, ResetRequest, stands_still
-from backend.streams.reset.set_aside import CHECKPOINT, NOTE, Note, read_note, set_aside, set_aside_folder
+from backend.streams.reset.plan import ResetLevel, ResetRequest, is_stopped
+from backend.streams.reset.preview import CHECKPOINT, NOTE, ResetNote, read_note, set_aside, set_aside_folder
 from backend.streams.reset.starts import START
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.specs.registry import Registry
@@ -33,7 +33,7 @@ class Resets:
         self._settings, self._store, self._registry = settings, store, registry
 
     def run(self, job: Job, session: SparkSession) -> None:
-        """Raises `StreamRefusedError` where the stream does not stand still, or may not be reset."""
+        """Raises `StreamRefusedError` where the stream is not stopped, or may not be reset."""
         request = ResetRequest.parse(job.request)
         spec = self._registry.get(request.stream)
         self._require_rest(spec, request.level)
@@ -56,8 +56,8 @@ class Resets:
         log.info("stream_reset", stream=spec.name, level=request.level.value, set_aside=folder)
 
     def _require_rest(self, spec: StreamSpec, level: ResetLevel) -> None:
-        if not stands_still(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
-            raise StreamRefusedError(f"{spec.name} does not stand still", hint="stop it first")
+        if not is_stopped(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
+            raise StreamRefusedError(f"{spec.name} is not stopped", hint="stop it first")
         if spec.outside and level is ResetLevel.FULL:
             raise StreamRefusedError(f"nobody here empties {spec.outside}", hint="empty it yourself, then reprocess")
         if not spec.reset_allowed and level is not ResetLevel.UNDO:
@@ -83,11 +83,11 @@ class Resets:
             raise StreamRefusedError(f"no checkpoint of {spec.name} was set aside", hint="there is nothing to undo")
         return kept[-1]
 
-    def _note_of(self, spec: StreamSpec, name: str) -> Note | None:
+    def _note_of(self, spec: StreamSpec, name: str) -> ResetNote | None:
         folder = declared_folder(self._settings, set_aside_folder(self._settings, spec.name))
         return read_note(folder, name) if folder.stat(f"{name}/{NOTE}") else None
 
-    def _noted(self, job: Job, undoes: str | None, session: SparkSession) -> Note:
+    def _noted(self, job: Job, undoes: str | None, session: SparkSession) -> ResetNote:
         """The note of this job, written before anything else is done."""
         spec = self._registry.get(job.subject)
         if noted := self._note_of(spec, job.job_id):
@@ -95,7 +95,7 @@ class Resets:
         level = ResetRequest.parse(job.request).level
         uris = [table.spark_uri(self._settings) for table in spec.writes]
         versions = {uri: int(_newest(session, uri)["version"]) for uri in uris if DeltaTable.isDeltaTable(session, uri)}
-        note = Note(job.job_id, level.value, job.requested_at.isoformat(), job.actor, job.reason, versions, undoes)
+        note = ResetNote(job.job_id, level.value, job.requested_at.isoformat(), job.actor, job.reason, versions, undoes)
         file = f"{set_aside_folder(self._settings, spec.name)}/{job.job_id}/{NOTE}"
         CheckpointFiles(session).write(file, json.dumps(asdict(note)))
         return note
@@ -108,7 +108,7 @@ class Resets:
                 DeltaTable.forPath(session, uri).delete()
 
 
-def _restore(undone: Note | None, note: Note, session: SparkSession, job: Job) -> None:
+def _restore(undone: ResetNote | None, note: ResetNote, session: SparkSession, job: Job) -> None:
     for uri, version in (undone.versions if undone else {}).items():
         if note.versions.get(uri, version) > version and not _did(session, uri, job):
             _sign(session, job)

@@ -192,12 +192,12 @@ class SparkJobs:
         if self._acts is None:
             raise JobError("this host runs no stream", hint="start one that declares the stream")
         if job.kind is JobKind.RESET:
-            run.changes("starting the stream over")
+            run.changes("resetting the stream")
             self._acts.resets.run(job, self._session().newSession())
             return JobEnd(JobState.DONE, self.result_uri(job))
         answer = self._acts.requeues.run(job, self._begun(job, run), run)
         write_document(self._session(), self.result_uri(job), answer.text())
-        return JobEnd(JobState.DONE, self.result_uri(job), said=answer.words() if job.kind.is_act else "")
+        return JobEnd(JobState.DONE, self.result_uri(job), said=answer.sentence() if job.kind.is_act else "")
 
     def _compare(self, job: Job, run: _Run) -> None:
         work = work_of(job.request)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType, TimestampType
 
-from backend.streams.requeue.request import REASON
+from backend.streams.requeue import REASON
 from pipelines.jvm.failures import SpecError
 from pipelines.sinks.commits import append_rows, query_id, stamp
 from pipelines.spark.materialized_views import recompute

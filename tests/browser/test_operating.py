@@ -46,7 +46,7 @@ def stop(viewer: Viewer) -> None:
 
 def start_over(viewer: Viewer, level: str) -> str:
     """Send the dialog at this level; what it said before."""
-    dialog = dialog_of(viewer, "Start over")
+    dialog = dialog_of(viewer, "Reset…")
     dialog.get_by_role("radio", name=level, exact=True).or_(
         dialog.get_by_role("button", name=level, exact=True)
     ).first.click()

@@ -225,7 +225,7 @@ class World:
             is_writing = newest is not None and elapsed() - newest.at < 1
             if seen.generation != desired[name].generation or seen.state.value != desired[name].state.value:
                 return False
-            if is_writing != (not desired[name].is_rest) or (is_writing and newest.token != lease.token):  # type: ignore[union-attr]
+            if is_writing != (not desired[name].wants_stop) or (is_writing and newest.token != lease.token):  # type: ignore[union-attr]
                 return False
         return True
 

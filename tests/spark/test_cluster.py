@@ -16,7 +16,7 @@ from backend.stream_model.stream import StreamState
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
 from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job
-from backend.streams.reset.set_aside import set_aside
+from backend.streams.reset.preview import set_aside
 from backend.streams.reset.starts import read_starts
 from tests.object_store import SECRET, list_keys, make_bucket, server_url, storage_options
 from tests.spark.cluster import SMALL, SparkCluster

@@ -1,4 +1,4 @@
-"""Repaired rows sent again: each is in the stream's table once, wherever the job is broken off, and nowhere twice."""
+"""Repaired rows requeued: each is in the stream's table once, wherever the job is broken off, and nowhere twice."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -16,8 +16,7 @@ from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
-from backend.streams.requeue.answer import load_answer, load_request
-from backend.streams.requeue.request import RequeueAnswer, RequeueRequest
+from backend.streams.requeue import RequeueAnswer, RequeueRequest, load_answer, load_request
 from pipelines import Pipeline, append, complete, expect, history, table, update, upsert
 from pipelines.declare.registry import declarations
 from pipelines.jobs.runner import Acts, SparkJobs
@@ -127,7 +126,7 @@ class Shop:
     def table(self) -> list[Row]:
         return self.lake.rows("silver/silver_orders")
 
-    def set_apart(self) -> list[Row]:
+    def quarantined(self) -> list[Row]:
         return self.lake.rows("silver/silver_orders_quarantine")
 
 
@@ -192,10 +191,10 @@ def test_a_job_killed_between_its_steps_sends_each_row_once(
     orders.lake.process(NAME)
     good = [order for order in FIRST if order[1] == "d" or (order[2] is not None and order[2] > 0)]
     assert rows_of(orders, sink) == ledger(good)
-    assert len(orders.set_apart()) == 5
+    assert len(orders.quarantined()) == 5
     request = orders.asked()
     orders.add(LATER)
-    orders.lake.process(NAME)  # one more row is set apart after the request
+    orders.lake.process(NAME)  # one more row is quarantined after the request
 
     killed = Watch(dies_at="taking them out")
     with pytest.raises(Killed):
@@ -203,14 +202,14 @@ def test_a_job_killed_between_its_steps_sends_each_row_once(
     assert killed.heard[-1] == "taking them out of the quarantine", "the fault fired between the two"
     whole = ledger([*repaired(FIRST), LATER[1]])
     assert rows_of(orders, sink) == whole
-    assert len(orders.set_apart()) == 6, "they are in both, as a host leaves them that dies now"
+    assert len(orders.quarantined()) == 6, "they are in both, as a host leaves them that dies now"
 
     answer = orders.send(request)
     assert (answer.chosen, answer.met, answer.warned) == (4, 4, {"small": 2})
     assert rows_of(orders, sink) == whole, "a replay changes nothing"
-    assert {row.id for row in orders.set_apart()} == {"c", "e"}
+    assert {row.id for row in orders.quarantined()} == {"c", "e"}
     assert orders.send(request) == answer, "a third time, after its end was not noted"
-    assert (rows_of(orders, sink), len(orders.set_apart())) == (whole, 2)
+    assert (rows_of(orders, sink), len(orders.quarantined())) == (whole, 2)
 
 
 @pytest.mark.long
@@ -227,10 +226,10 @@ def test_the_preview_counts_what_is_then_done(shop: Callable[..., Shop]) -> None
     goes = [each for each in found.samples if each.goes]
     assert {(str(each.before["id"]), str(each.after["id"])) for each in goes} == {("a", "xa"), ("d", "xd")}
     assert all(each.after["amount"] == abs(float(str(each.before["amount"]))) for each in goes)
-    assert len(orders.table()) == 2 and len(orders.set_apart()) == 5, "nothing is done yet"
+    assert len(orders.table()) == 2 and len(orders.quarantined()) == 5, "nothing is done yet"
 
     ended = runner.run(a_job(request, "job-2"))
-    assert ended.said == "2 of 5 rows sent again; 3 stay: 3 break priced"
+    assert ended.said == "2 of 5 rows requeued; 3 stay: 3 break priced"
     assert sorted(row.id for row in orders.table()) == ["a", "d", "xa", "xd"]
     (commit,) = [
         each for each in orders.lake.history("silver/silver_orders") if "requeue" in each.get("userMetadata", "")
@@ -249,10 +248,10 @@ def test_what_stays_keeps_its_values_and_says_which_rules_it_breaks_today(shop: 
     answer = orders.send(orders.asked("amount < 0 OR amount IS NULL", "amount = abs(amount)"))
 
     assert (answer.chosen, answer.met, dict(answer.broken)) == (5, 1, {"priced": 1, "positioned": 4})
-    left = {(row.id, row.amount): row.broken_expectations for row in orders.set_apart()}
+    left = {(row.id, row.amount): row.broken_expectations for row in orders.quarantined()}
     assert left[("a", -1.0)] == ["priced", "positioned"], "of the row as it lies there"
     assert left[("c", None)] == ["priced", "small", "positioned"], "a null meets no rule"
-    assert {row.marks["n"] for row in orders.set_apart()} == {1, 3, 4}
+    assert {row.marks["n"] for row in orders.quarantined()} == {1, 3, 4}
 
 
 @pytest.mark.long
@@ -267,7 +266,7 @@ def test_which_rows_go_is_decided_once(shop: Callable[..., Shop]) -> None:
 
     orders.send(request)
 
-    assert [row.id for row in orders.set_apart()] == ["c"]
+    assert [row.id for row in orders.quarantined()] == ["c"]
     assert as_appended(repaired(FIRST)) == rows_of(orders, append())
 
 
@@ -282,10 +281,10 @@ def test_the_next_job_ends_one_that_never_came_back(shop: Callable[..., Shop]) -
 
     with pytest.raises(StreamRefusedError, match="job-2 had broken off: its rows have left the quarantine now"):
         orders.send(orders.asked("amount < 0"), "job-3")
-    assert sorted(row.id for row in orders.set_apart()) == ["a", "c", "d"]
+    assert sorted(row.id for row in orders.quarantined()) == ["a", "c", "d"]
     assert orders.send(orders.asked("id = 'a'"), "job-4").met == 1
 
-    assert sorted(row.id for row in orders.set_apart()) == ["c", "d"]
+    assert sorted(row.id for row in orders.quarantined()) == ["c", "d"]
     assert sorted((row.id, row.lsn) for row in orders.table()) == [("a", 1), ("a", 2), ("b", 3), ("b", 3), ("d", 6)]
 
 
@@ -299,7 +298,7 @@ def test_what_may_not_be_done_says_why(shop: Callable[..., Shop]) -> None:
     with pytest.raises(QueryError, match="Could not convert string"):
         orders.send(orders.asked("", "lsn = CAST(id AS BIGINT)"), "job-x")
     orders.see(StreamState.RUNNING)
-    with pytest.raises(StreamRefusedError, match="does not stand still"):
+    with pytest.raises(StreamRefusedError, match="is not stopped"):
         orders.send(request)
     orders.see(StreamState.STOPPED)
     quarantine = orders.lake.uri("silver/silver_orders_quarantine")
@@ -310,6 +309,6 @@ def test_what_may_not_be_done_says_why(shop: Callable[..., Shop]) -> None:
         orders.declared(replace(orders.spec, sink=sink))
         with pytest.raises(StreamRefusedError):
             orders.asked()
-        with pytest.raises(StreamRefusedError, match="can be sent again"):
+        with pytest.raises(StreamRefusedError, match="can be requeued"):
             orders.send(request)
     assert len(orders.table()) == 2

@@ -1,4 +1,4 @@
-"""A stream started over and taken back: its tables are what they were, and nothing is twice that should not be."""
+"""A reset stream, and the reset undone: its tables are what they were, and nothing is twice that should not be."""
 
 import json
 from collections.abc import Callable
@@ -18,8 +18,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, Observed, StreamState
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.reset.plan import ResetLevel, ResetRequest
-from backend.streams.reset.preview import load_preview
-from backend.streams.reset.set_aside import set_aside
+from backend.streams.reset.preview import load_preview, set_aside
 from backend.streams.reset.starts import begun_at, parse_starts
 from backend.streams.verdict import StreamStatus, Verdict
 from pipelines import Pipeline, append, into, table, upsert
@@ -213,10 +212,10 @@ def test_what_may_not_be_reset_is_left_as_it_is(shop: Callable[..., Shop]) -> No
     with pytest.raises(StreamRefusedError, match="no checkpoint of silver_numbers was set aside"):
         numbers.ask(ResetLevel.UNDO, "job-2")
     numbers.see(StreamState.RUNNING)
-    with pytest.raises(StreamRefusedError, match="does not stand still"):
+    with pytest.raises(StreamRefusedError, match="is not stopped"):
         numbers.ask(ResetLevel.REPROCESS, "job-3")
     numbers.see(StreamState.STOPPED)
     numbers.store.ensure_desired(NAME, DesiredState.RUNNING, now=datetime.now(UTC))
-    with pytest.raises(StreamRefusedError, match="does not stand still"):
+    with pytest.raises(StreamRefusedError, match="is not stopped"):
         numbers.ask(ResetLevel.REPROCESS, "job-4")
     assert numbers.checkpoint.exists() and numbers.ids() == list(range(10))

@@ -83,12 +83,12 @@ def test_a_batch_killed_between_its_tables_is_in_each_once(shop: Shop, dying: Dy
 
     shop.lake.process(NAME)  # the same batch again
     assert held(shop) == ledger(good(FIRST))
-    assert len(shop.set_apart()) == 5
+    assert len(shop.quarantined()) == 5
     shop.add(LATER)
     shop.lake.process(NAME)
     assert held(shop) == ledger(good([*FIRST, *LATER]))
 
-    # rows that are sent again go to all of them as well; a job that dies for good between two is ended by the next
+    # rows that are requeued go to all of them as well; a job that dies for good between two is ended by the next
     request = shop.asked()
     dying.died = 0
     with pytest.raises(RuntimeError, match="killed between two writes"):
@@ -97,7 +97,7 @@ def test_a_batch_killed_between_its_tables_is_in_each_once(shop: Shop, dying: Dy
     with pytest.raises(StreamRefusedError, match="job-1 had broken off"):
         shop.send(request, "job-2")
     assert held(shop) == ledger(repaired([*FIRST, *LATER]))
-    assert [row.id for row in shop.set_apart()] == ["c"]
+    assert [row.id for row in shop.quarantined()] == ["c"]
 
 
 def test_a_condition_that_cannot_be_planned_is_told_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rows set apart, sent again from the stream's page: tried on the host first, then with a reason and the name."""
+"""Rows of the quarantine, requeued from the stream's page: tried on the host first, then with a reason and the name."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.settings import load_settings
 from backend.store.leases import job_resource
 from backend.stream_model.stream import StreamState
-from backend.streams.requeue.request import RequeueAnswer, RequeueRequest, Sample
+from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample
 from tests.ui import stream_store
 from tests.ui.opened import again, home, open_page, words
 
@@ -71,7 +71,7 @@ def found(store, job: Job) -> None:
     answer(store, job, JobEnd(JobState.DONE, uri))
 
 
-def test_rows_are_tried_then_sent_as_they_were_tried(store) -> None:
+def test_rows_are_tried_then_requeued_as_they_were_tried(store) -> None:
     stopped(store)
     app = asked(open_page("stream", stream=NAME))
     (trial,) = store.jobs.newest(5)
@@ -86,7 +86,7 @@ def test_rows_are_tried_then_sent_as_they_were_tried(store) -> None:
     assert "Stay as they are: 3 rows; even repaired, 3 break priced" in said
     shown = next(each.value for each in app.dataframe if "Goes" in each.value)
     assert list(shown["amount"]) == ["-5.0 → 5.0", "null"]
-    assert app.button(key="requeue_send").label == "Send 12 rows again"
+    assert app.button(key="requeue_send").label == "Requeue 12 rows"
 
     app.text_area(key="requeue_reason").set_value("prices had a sign")
     app.text_input(key="requeue_name").set_value("silver")
@@ -101,17 +101,17 @@ def test_rows_are_tried_then_sent_as_they_were_tried(store) -> None:
     assert (act.kind, act.subject, act.reason) == (JobKind.REQUEUE, NAME, "prices had a sign")
     assert act.request == trial.request
     assert "its host does it next" in words(app)
-    answer(store, act, JobEnd(JobState.DONE, "/r", said=FOUND.words()))
+    answer(store, act, JobEnd(JobState.DONE, "/r", said=FOUND.sentence()))
     log = open_page("stream", stream=NAME, view="Operation log").dataframe[-1].value
     assert log.iloc[0]["Act"] == "requeue done"
-    assert log.iloc[0]["Detail"].endswith("12 of 15 rows sent again; 3 stay: 3 break priced")
+    assert log.iloc[0]["Detail"].endswith("12 of 15 rows requeued; 3 stay: 3 break priced")
 
 
-def test_a_running_stream_can_be_tried_but_not_sent_to(store) -> None:
+def test_rows_of_a_running_stream_can_be_tried_alone(store) -> None:
     app = asked(open_page("stream", stream=NAME))
     found(store, store.jobs.newest(1)[0])
     again(app)
-    assert "Nothing can be sent now: it is running: stop it first" in words(app)
+    assert "Nothing can be requeued now: it is running: stop it first" in words(app)
     assert "requeue_send" not in {button.key for button in app.button}
 
 

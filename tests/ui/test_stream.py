@@ -76,7 +76,7 @@ def test_the_quarantine_is_one_click_away(store, now: datetime) -> None:
     app = open_page("stream", stream=NAME, view="Expectations")
 
     table = "silver/silver_events_quarantine"
-    assert links(app)[f"Rows set apart: {table}"] == f"table={table.replace('/', '%2F')}"
+    assert links(app)[f"Quarantine: {table}"] == f"table={table.replace('/', '%2F')}"
 
 
 def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime) -> None:
@@ -200,7 +200,7 @@ def test_after_the_host_is_gone_the_figures_stay_and_the_state_is_unknown(home: 
 
     app = open_page("stream", stream=NAME)
 
-    assert f"Host not seen since {utc_text(seen)}" in words(app)
+    assert f"the last one was seen at {utc_text(seen)}" in words(app)
     assert ":gray-badge[:material/help: Unknown]" in words(app)
     assert metrics(app)["Rows in batch"] == str(store.progress(NAME)[-1].num_input_rows)
 
@@ -499,7 +499,7 @@ def test_a_stream_of_another_application_can_be_looked_at_alone(home: Path, now:
     app = open_page("stream", stream="etl.orders")
 
     assert "The Spark application **etl** runs it" in words(app)
-    assert not [button.label for button in app.button if button.label in ("Start", "Stop", "Restart", "Start over")]
+    assert not [button.label for button in app.button if button.label in ("Start", "Stop", "Restart", "Reset…")]
     assert "No stream host" not in words(app)
     assert metrics(app)["Rows in batch"] == "5"
 

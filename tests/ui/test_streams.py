@@ -68,7 +68,7 @@ def test_a_dead_host_turns_running_into_unknown_and_says_since_when(home: Path, 
 
     app = open_page("streams")
 
-    assert f"Host not seen since {utc_text(seen)}" in words(app)
+    assert f"the last one was seen at {utc_text(seen)}" in words(app)
     row = _stream_list(app).loc["bronze_events"]
     assert row["Observed"] == "? Unknown"
     assert row["Wanted"] == "▶ Running"

@@ -95,7 +95,7 @@ def test_of_lists_of_tables(evil: Path) -> None:
 
 @pytest.fixture
 def stream(home: Path) -> Iterator[str]:
-    """A failed stream whose name, rows set apart and error are Markdown, and one that reads what it writes."""
+    """A failed stream whose name, quarantine and error are Markdown, and one that reads what it writes."""
     now, store = datetime.now(UTC), stream_store.open_store(home)
     stream_store.beat(store, now)
     stream_store.declare(store, EVIL, now, expectations=(EVIL,))

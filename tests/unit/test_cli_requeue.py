@@ -15,7 +15,7 @@ from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
-from backend.streams.requeue.request import RequeueAnswer, RequeueRequest, Sample
+from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample
 from pipelines.host.job_host import JobHost
 from tests.ui import stream_store
 from tests.unit.test_cli import Weir, home, weir
@@ -36,7 +36,7 @@ class Answering(Runner):
     def run(self, job: Job) -> JobEnd:
         self.asked.append(job)
         write_deltalake(self.result_uri(job), pa.table({"detail": [FOUND.text()]}))
-        return JobEnd(JobState.DONE, self.result_uri(job), said=FOUND.words() if job.kind.is_act else "")
+        return JobEnd(JobState.DONE, self.result_uri(job), said=FOUND.sentence() if job.kind.is_act else "")
 
     def result_uri(self, job: Job) -> str:
         return f"{self.settings.results_uri}/{job.job_id}-{job.attempts}"
@@ -100,10 +100,10 @@ def test_rows_go_once_the_name_is_typed_and_a_reason_given(weir: Weir, store: Co
         assert weir("requeue", NAME, *REPAIR, "--confirm", NAME).code == 4, "without a reason"
         assert [job.kind for job in host.asked] == [JobKind.REQUEUE_PREVIEW]
         done = weir("requeue", NAME, *REPAIR, "--reason", "prices had a sign", "--confirm", NAME)
-    assert (done.code, "2 of 3 rows sent again; 1 stays: 1 breaks priced." in done.out) == (0, True)
+    assert (done.code, "2 of 3 rows requeued; 1 stays: 1 breaks priced." in done.out) == (0, True)
     ended, asked = store.audit_entries(subject=NAME)[:2]
     assert (asked.action, ended.action, ended.reason) == ("requeue job", "requeue done", "prices had a sign")
-    assert ended.detail.endswith(": 2 of 3 rows sent again; 1 stays: 1 breaks priced")
+    assert ended.detail.endswith(": 2 of 3 rows requeued; 1 stays: 1 breaks priced")
 
 
 def test_without_the_name_a_script_gets_the_document_and_nothing_is_done(weir: Weir, store: ControlStore) -> None:
@@ -127,5 +127,5 @@ def test_what_cannot_be_is_refused_before_a_job_is_asked_for(weir: Weir, store: 
     assert (running.code, "it is running: stop it first" in running.err) == (4, True)
     plain = replace(store.declarations()[NAME], side_tables=())
     store.declare([plain], now=datetime.now(UTC))
-    assert "no expectation of it sets rows apart" in weir("requeue", NAME, "--dry-run").err
+    assert "no expectation of it quarantines rows" in weir("requeue", NAME, "--dry-run").err
     assert store.jobs.newest(5) == []

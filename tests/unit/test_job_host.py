@@ -213,7 +213,7 @@ def test_a_cancelled_job_is_over_within_a_second_and_leaves_no_result(
 
 
 def test_a_job_that_changes_tables_is_carried_through(store: ControlStore, start: Callable[..., JobHost]) -> None:
-    runner = Runner(changing=True, said="12 of 15 rows sent again")
+    runner = Runner(changing=True, said="12 of 15 rows requeued")
     start(runner)
     job = ask(store, kind=JobKind.REQUEUE)
     until(store, job, is_in(JobState.RUNNING))
@@ -223,7 +223,7 @@ def test_a_job_that_changes_tables_is_carried_through(store: ControlStore, start
     assert until(store, job, lambda found: found.state.is_over).state is JobState.DONE
     entry = store.audit_entries()[0]
     assert (entry.action, entry.actor, entry.subject) == ("requeue done", "ann", "orders")
-    assert entry.detail == f"job {job.job_id}: 12 of 15 rows sent again"
+    assert entry.detail == f"job {job.job_id}: 12 of 15 rows requeued"
 
 
 def test_a_job_that_changes_tables_has_no_time_limit(

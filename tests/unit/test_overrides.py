@@ -134,7 +134,7 @@ def test_what_the_checkpoint_goes_on_with_is_noted(tmp_path: Path) -> None:
         (offsets / str(batch)).write_text(f"v1\n{json.dumps(metadata)}\n{{}}")
     pinned = pinned_by(settings, about)
     assert pinned == {"spark.sql.shuffle.partitions": "3"}
-    for wanted, note in (("8", "its checkpoint goes on with 3, until it is started over"), ("3", "")):
+    for wanted, note in (("8", "its checkpoint goes on with 3, until it is reset"), ("3", "")):
         (each,) = compare(about, NOTHING, {"spark.sql.shuffle.partitions": wanted}, pinned)
         assert each.note == note
     (offsets / "1").write_text("v1\n{cut")

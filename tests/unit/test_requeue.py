@@ -1,13 +1,13 @@
-"""Sending quarantined rows again: what is asked and said, before any row is touched."""
+"""Requeued rows: what is asked and said, before any row is touched."""
 
 from dataclasses import replace
 
 import pytest
 
-from app.streams.view.requeue import build_samples, label, lines
+from app.streams.text import requeue_label, requeue_lines, requeue_samples
 from backend.errors import QueryError, StreamError
 from backend.stream_model.stream import StreamState
-from backend.streams.requeue.request import (
+from backend.streams.requeue import (
     RequeueAnswer,
     RequeueRequest,
     Sample,
@@ -21,7 +21,7 @@ from backend.streams.verdict import StreamStatus, Verdict
 from tests.unit.test_reset import SILVER, UNWANTED, WANTED, seen
 
 COLUMNS = ("id", "Amount", "broken_expectations", "stream", "batch_id", "quarantined_at")
-APART = replace(SILVER, side_tables=("silver/x_tombstones", "silver/x_quarantine"), sink="upsert")
+PRICED = replace(SILVER, side_tables=("silver/x_tombstones", "silver/x_quarantine"), sink="upsert")
 REQUEST = RequeueRequest("silver", 7, "id = 'a'", {"Amount": "abs(Amount)"})
 
 
@@ -56,14 +56,14 @@ def test_sql_that_may_not_run_is_refused(where: str, repairs: dict[str, str], sa
 
 
 def test_which_streams_take_rows_again() -> None:
-    assert (quarantine_of(APART), why_never(APART)) == ("silver/x_quarantine", "")
-    assert why_never(SILVER) == "no expectation of it sets rows apart"
-    assert "no order" in why_never(replace(APART, sink="update"))
-    assert "each batch replaces its table" in why_never(replace(APART, sink="complete"))
-    assert "another Spark application" in why_never(replace(APART, kind="attached query", pipeline="nightly"))
+    assert (quarantine_of(PRICED), why_never(PRICED)) == ("silver/x_quarantine", "")
+    assert why_never(SILVER) == "no expectation of it quarantines rows"
+    assert "no order" in why_never(replace(PRICED, sink="update"))
+    assert "each batch replaces its table" in why_never(replace(PRICED, sink="complete"))
+    assert "another Spark application" in why_never(replace(PRICED, kind="attached query", pipeline="nightly"))
     for outside in ("kafka", "postgresql"):
-        assert "follow newer ones" in why_never(replace(APART, sink=outside, outside="orders at broker"))
-    running = StreamStatus(APART, UNWANTED, seen(StreamState.RUNNING), StreamState.RUNNING, None, Verdict.OK, "")
+        assert "follow newer ones" in why_never(replace(PRICED, sink=outside, outside="orders at broker"))
+    running = StreamStatus(PRICED, UNWANTED, seen(StreamState.RUNNING), StreamState.RUNNING, None, Verdict.OK, "")
     assert why_not(running) == "it is running: stop it first"
     still = replace(running, observed=seen(StreamState.STOPPED), state=StreamState.STOPPED)
     assert why_not(still) == ""
@@ -87,17 +87,17 @@ def test_the_answer_in_words() -> None:
     )
     found = RequeueAnswer(15, 12, {"priced": 2, "known": 1}, {"small": 1}, samples)
     assert RequeueAnswer.parse(found.text()) == found
-    assert found.words() == "12 of 15 rows sent again; 3 stay: 2 break priced, 1 breaks known"
-    assert RequeueAnswer(1, 1).words() == "1 of 1 row sent again"
-    assert label(found) == "Send 12 rows again"
-    assert lines(found, REQUEST, APART) == [
+    assert found.sentence() == "12 of 15 rows requeued; 3 stay: 2 break priced, 1 breaks known"
+    assert RequeueAnswer(1, 1).sentence() == "1 of 1 row requeued"
+    assert requeue_label(found) == "Requeue 12 rows"
+    assert requeue_lines(found, REQUEST, PRICED) == [
         "Chosen: 15 rows of silver/x_quarantine, version 7",
         "Go to silver/x: 12 rows",
         "Of these, 1 breaks small, which only warns",
         "Stay as they are: 3 rows; even repaired, 2 break priced, 1 breaks known",
     ]
-    assert lines(RequeueAnswer(0, 0), REQUEST, APART) == ["No row of silver/x_quarantine, version 7 is chosen"]
-    assert build_samples(found) == [
+    assert requeue_lines(RequeueAnswer(0, 0), REQUEST, PRICED) == ["No row of silver/x_quarantine, version 7 is chosen"]
+    assert requeue_samples(found) == [
         {"Goes": "yes", "Amount": "-1.5 → 1.5", "id": "a"},
         {"Goes": "stays: breaks known", "Amount": "null", "id": "null"},
     ]

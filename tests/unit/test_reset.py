@@ -1,4 +1,4 @@
-"""What starting a stream over would do, said before it is done; and that nobody starts it meanwhile."""
+"""What a reset of a stream would do, said before it is done; and that nobody starts it meanwhile."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from backend.jobs.model import JobKind, JobRequest
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, StreamInput, StreamState
-from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, preview, reads_again, stands_still
+from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, is_stopped, preview, reads_again
 from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -105,7 +105,7 @@ def test_what_may_not_be_done_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("desired", "observed", "rests"),
+    ("desired", "observed", "stopped"),
     [
         (UNWANTED, seen(StreamState.STOPPED), True),
         (WANTED, seen(StreamState.STOPPED), False),  # a host is about to start it
@@ -117,8 +117,8 @@ def test_what_may_not_be_done_says_why() -> None:
         (UNWANTED, None, True),
     ],
 )
-def test_only_a_stream_at_rest_is_reset(desired: Desired, observed: Observed | None, rests: bool) -> None:
-    assert stands_still(desired, observed) is rests
+def test_only_a_stopped_stream_is_reset(desired: Desired, observed: Observed | None, stopped: bool) -> None:
+    assert is_stopped(desired, observed) is stopped
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"stream": "s", "level": "all"}'])
@@ -138,7 +138,7 @@ def store(tmp_path: Path) -> Iterator[ControlStore]:
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [(JobKind.RESET, "it is being reset"), (JobKind.REQUEUE, "rows of its quarantine are being sent again")],
+    [(JobKind.RESET, "it is being reset"), (JobKind.REQUEUE, "rows of its quarantine are being requeued")],
 )
 def test_nobody_starts_a_stream_whose_tables_are_being_changed(store: ControlStore, kind: JobKind, why: str) -> None:
     job = store.jobs.submit(JobRequest(kind, "silver", "f1", json.dumps({}), "ana", "a bad batch", 60), now=NOW)

@@ -1,4 +1,4 @@
-"""A stream that starves says which one stands still, however far upstream."""
+"""A stream that starves says which one stopped, however far upstream."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -10,6 +10,7 @@ from app.cli.output import Document, now, print_json, print_table, say
 from app.cli.streams import documents, preflight
 from app.cli.streams.listing import actor, is_host_alive, known_streams, required_store
 from app.cli.tables.lake import services
+from app.streams.text import consequence
 from backend.format import things
 from backend.stream_model.overrides import Setting, check_overrides, compare, parse_overrides, shown
 from backend.stream_model.stream import Action
@@ -51,10 +52,11 @@ def request(action: Action, selection: Selection, reason: str, change: Change, *
     settings, _ = services()
     with required_store(settings) as store:
         plan, found = _planned(store, action, selection, settings)
-        names = [each.declaration.name for each in plan.asked]
         settings_of = _settings(store, settings, plan, change)
         overrides = {each.declaration.name: after for each in plan.asked if (after := change.of(each)) is not None}
-        wishes = store.request_all(names, action, reason=reason, actor=actor(), now=store.now(), overrides=overrides)
+        wishes = store.request_all(
+            plan.names, action, reason=reason, actor=actor(), now=store.now(), overrides=overrides
+        )
         alive = is_host_alive(store.hosts(now=now()), settings)
     if as_json:
         told = [_wish(wish, found.get(wish.name), settings_of[wish.name], alive=alive) for wish in wishes]
@@ -99,8 +101,7 @@ def _planned(
     plan = plan_acts(action, selection, known_streams(settings)[0], now=now())
     if action in ("stop", "drain"):
         return plan, {}
-    names = [each.declaration.name for each in plan.asked]
-    return plan, {name: preflight.load(settings, services()[1], store, name) for name in names}
+    return plan, {name: preflight.load(settings, services()[1], store, name) for name in plan.names}
 
 
 def _settings(
@@ -165,4 +166,4 @@ def _say_left_out(plan: ActPlan) -> None:
 def _say_against(found: "Preflight | None") -> None:
     if found and not found.ok:
         preflight.say_checks(found.failed)
-        say("It fails or loses rows as long as this stands.", style="yellow")
+        say(consequence(found), style="yellow")

@@ -191,10 +191,10 @@ def reset(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Start a stopped stream over, or take that back; says what is read again and what that risks."""
+    """Reset a stopped stream, or undo the last reset; says what is read again and what that risks."""
     from app.cli.streams import reset
 
-    act = reset.Act(name, reset.level_of(level, begin or ()), tuple(begin or ()), reason, confirm)
+    act = reset.TypedReset(name, reset.level_of(level, begin or ()), tuple(begin or ()), reason, confirm)
     return reset.reset(act, dry_run=dry_run, as_json=as_json)
 
 
@@ -211,8 +211,8 @@ def requeue(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Send repaired rows of a stopped stream's quarantine through it again, each once; says first which would go."""
+    """Requeue repaired rows of a stopped stream's quarantine, each once; says first which would go."""
     from app.cli.streams import requeue
 
-    act = requeue.Act(name, where, tuple(repair or ()), reason, confirm)
+    act = requeue.TypedRequeue(name, where, tuple(repair or ()), reason, confirm)
     return requeue.requeue(act, dry_run=dry_run, as_json=as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app.cli.output import print_json, say
 from app.cli.streams.listing import required_store
 from app.cli.tables.lake import services
-from backend.format import things
+from app.streams.text import preflight_sentence
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.streams.preflight.model import Check, Outcome, Preflight
@@ -58,7 +58,5 @@ def say_checks(checks: Iterable[Check]) -> None:
 
 def _print(found: Preflight) -> None:
     say_checks(found.checks)
-    failed = len(found.failed)
-    said = f"cannot go on: {things(failed, 'check')} failed" if failed else "can go on"
     say()
-    say(f"{found.name} {said}", style="bold")
+    say(preflight_sentence(found), style="bold")

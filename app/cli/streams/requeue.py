@@ -1,7 +1,7 @@
-"""`weir requeue`: what sending quarantined rows again would do, and the wish for it, which the stream host carries out.
+"""`weir requeue`: what requeueing quarantined rows would do, and the request for it, which the stream host carries out.
 
-Rule: the host tries the repair, since expectations are Spark's SQL. Nothing is sent without a reason and, since rows
-change, the stream's name typed once more.
+Rule: the host tries the repair, since expectations are Spark's SQL. Nothing is requeued without a reason and, since
+rows change, the stream's name typed once more.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,15 @@ from app.cli.output import now, print_json, print_table, say
 from app.cli.streams.jobs import awaited, require_host
 from app.cli.streams.listing import actor, known_streams, required_store, stream_named
 from app.cli.tables.lake import services
-from app.streams.view.requeue import build_samples, lines
+from app.streams.text import requeue_lines, requeue_samples
 from backend.errors import JobError, StreamRefusedError
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.settings import Settings
-from backend.streams.requeue.answer import load_answer, load_request
-from backend.streams.requeue.request import (
+from backend.streams.requeue import (
     RequeueAnswer,
     RequeueRequest,
+    load_answer,
+    load_request,
     preview_job,
     quarantine_of,
     requeue_job,
@@ -33,7 +34,7 @@ _HINT = "`weir jobs` says when it is done"
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class TypedRequeue:
     """What was typed. `repairs`: "amount = abs(amount)" each."""
 
     name: str
@@ -43,7 +44,7 @@ class Act:
     confirm: str
 
 
-def requeue(act: Act, *, dry_run: bool, as_json: bool) -> int:
+def requeue(act: TypedRequeue, *, dry_run: bool, as_json: bool) -> int:
     """The preview alone, or the act; the exit code says whether it was done."""
     settings, lake = services()
     with required_store(settings) as store:
@@ -51,7 +52,7 @@ def requeue(act: Act, *, dry_run: bool, as_json: bool) -> int:
         request = load_request(lake, status.declaration, act.where, act.repairs)
         refused = why_not(status)
         if not dry_run and refused:
-            raise StreamRefusedError(f"no row of {act.name} is sent again: {refused}")
+            raise StreamRefusedError(f"no row of {act.name} is requeued: {refused}")
         if dry_run or act.confirm != act.name:
             _, found = _answered(store, settings, preview_job(request, actor=actor()))
             _tell(found, request, status, as_json=as_json)
@@ -63,7 +64,7 @@ def requeue(act: Act, *, dry_run: bool, as_json: bool) -> int:
     if as_json:
         print_json({**_document(found, request, status), "job_id": job.job_id})
     else:
-        say(f"{act.name}: {found.words()}.")
+        say(f"{act.name}: {found.sentence()}.")
         say(f"Start it with `weir start {act.name}`.", style="dim")
     return 0
 
@@ -82,11 +83,11 @@ def _tell(found: RequeueAnswer, request: RequeueRequest, status: StreamStatus, *
     if as_json:
         print_json(_document(found, request, status))
         return
-    for line in lines(found, request, status.declaration):
+    for line in requeue_lines(found, request, status.declaration):
         say(line)
     if refused := why_not(status):
         say(f"refused: {refused}", style="red")
-    if samples := build_samples(found):
+    if samples := requeue_samples(found):
         say()
         print_table(tuple(samples[0]), (tuple(each.values()) for each in samples))
 

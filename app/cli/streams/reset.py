@@ -1,4 +1,4 @@
-"""`weir reset`: what starting a stream over would do, and the wish for it, which the stream host carries out.
+"""`weir reset`: what a reset of a stream would do, and the request for it, which the stream host carries out.
 
 Rule: nothing is asked for without a reason and, since rows change, the stream's name typed once more.
 """
@@ -11,10 +11,11 @@ from app.cli.output import now, print_json, say
 from app.cli.streams.jobs import awaited, require_host
 from app.cli.streams.listing import actor, known_streams, required_store
 from app.cli.tables.lake import services
+from app.streams.text import reset_lines
 from backend.errors import JobError, SettingsError, StreamRefusedError
 from backend.jobs.model import JobState
 from backend.settings import Settings
-from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reads_again, reset_job
+from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import parse_starts
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class TypedReset:
     """What was typed. `wheres`: where its sources begin, of FROM."""
 
     name: str
@@ -42,7 +43,7 @@ def level_of(level: str | None, wheres: Sequence[str]) -> ResetLevel:
     return ResetLevel(level)
 
 
-def reset(act: Act, *, dry_run: bool, as_json: bool) -> int:
+def reset(act: TypedReset, *, dry_run: bool, as_json: bool) -> int:
     """The preview alone, or the act; the exit code says whether it was done."""
     name, settings, lake = act.name, *services()
     with required_store(settings) as store:
@@ -81,12 +82,8 @@ def _say(found: ResetPreview) -> None:
     say(f"{found.stream}: {found.effect}", style="bold")
     if found.refused:
         say(f"refused: {found.refused}", style="red")
-    if found.again is not None:
-        say(f"reads again: {reads_again(found.again)}")
-    for risk in found.risks:
-        say(f"risk: {risk}")
-    for line in found.downstream:
-        say(f"downstream: {line}")
+    for line in reset_lines(found):
+        say(line)
 
 
 def _document(found: ResetPreview) -> dict[str, object]:

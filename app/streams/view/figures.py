@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from app.streams.view.stream import ms_text
+from app.streams.text import ms_text
 from app.ui.view.axes import HOVER_MOMENT, bar_ticks
 from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import SURFACES, Mode, categories

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pandas as pd
 
+from app.streams.text import Versions, ms_text, version_of
 from app.streams.view.streams import last_batch_at
 from app.ui.view.frames import ages
 from app.ui.view.words import KeyFigure, markdown_safe, sentence
@@ -25,11 +26,14 @@ from backend.format import (
 )
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.batches import ExpectationTotal, sum_known
-from backend.stream_model.rollup import HOUR_S
-from backend.stream_model.stream import Run, StreamState
+from backend.stream_model.stream import Progress, Run, StreamFailure, StreamState
 from backend.streams.backlog.words import behind_text, data_loss_sentence
+from backend.streams.faults import recognise
 from backend.streams.points import Points
+from backend.streams.preflight.model import Check, Outcome
 from backend.streams.verdict import StreamStatus
+
+_ARROW = ":material/arrow_forward:"
 
 
 def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
@@ -221,22 +225,40 @@ def build_failure_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
     )
 
 
-def window_sentence(points: Points, *, window: str) -> str:
-    """How many batches the charts show, and what a point is."""
-    if not points.batches:
-        return f"No batch in the last {window}."
-    point = "one batch" if points.width_s is None else f"the mean of a batch over {duration_text(points.width_s)}"
-    said = f"{things(points.batches, 'batch', 'batches')} in the last {window}. Each point is {point}"
-    if points.grain_s is None:
-        return f"{said}."
-    backlog = " The backlog is the most that waited after a batch." if points.knows_backlog else ""
-    return f"{said}, from sums kept per {'hour' if points.grain_s == HOUR_S else 'minute'}.{backlog}"
+def build_batch_frame(batches: Sequence[Progress], versions: Versions, *, now: datetime) -> pd.DataFrame:
+    """One row a batch, in the order given."""
+    written = [version_of(batch, versions) for batch in batches]
+    frame = pd.DataFrame(
+        {
+            "Batch": [batch.batch_id for batch in batches],
+            "Ended": ages([batch.ended_at for batch in batches], now),
+            "Took": [ms_text(batch.batch_duration_ms) for batch in batches],
+            "Rows read": pd.array([batch.num_input_rows for batch in batches], dtype="Int64"),
+            "Rows written": pd.array([batch.output_rows for batch in batches], dtype="Int64"),
+            "Commit": ["–" if version is None else f"v{version}" for version in written],
+            "Ended at": [utc_text(batch.ended_at) for batch in batches],
+        }
+    )
+    return frame if frame["Rows written"].notna().any() else frame.drop(columns="Rows written")
 
 
-def ms_text(ms: float | None) -> str:
-    """Milliseconds as "420 ms", "2.35 s" or "1 min 5 s"."""
-    if ms is None:
-        return "–"
-    if ms < 1_000:
-        return f"{ms:.0f} ms"
-    return f"{ms / 1_000:.3g} s" if ms < 60_000 else duration_text(ms / 1_000)
+def check_text(check: Check) -> str:
+    """One check in Markdown without its sign: name, evidence and, where something is to be done, the remedy."""
+    evidence = f"**{markdown_safe(check.name)}** · {markdown_safe(check.detail)}"
+    remedy = "" if check.outcome is Outcome.OK else check.remedy
+    return f"{evidence}  \n{_ARROW} {markdown_safe(remedy)}" if remedy else evidence
+
+
+def cause_lines(failure: StreamFailure, failed: Sequence[Check]) -> list[str]:
+    """What caused a failure and what to do, in Markdown. The checks that failed tell apart what the error does
+    not; those that it says nothing of come after."""
+    faults, evidence = recognise(failure), {check.remedy: f" {markdown_safe(check.detail)}." for check in failed}
+    proven = [fault for fault in faults if fault.remedy in evidence]
+    either = "Either: " if len(proven or faults) > 1 else ""
+    lines = [
+        f"{either}**{fault.name}.**{evidence.get(fault.remedy, '')} {fault.cause}  \n"
+        f"{_ARROW} {markdown_safe(fault.remedy)}"
+        for fault in proven or faults
+    ]
+    lines += [check_text(check) for check in failed if check.remedy not in {fault.remedy for fault in proven}]
+    return lines or [f"{_ARROW} Remove the cause, then restart the stream. Preflight, below, found nothing against it."]

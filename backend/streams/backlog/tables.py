@@ -1,4 +1,4 @@
-"""What a Delta table holds that a stream has not read: from the log alone, while the stream runs or stands still.
+"""What a Delta table holds that a stream has not read: from the log alone, while the stream runs or is stopped.
 
 Rule: the position is the checkpoint's, the rest the table's own log; a table under another id is not counted.
 """

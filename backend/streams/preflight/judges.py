@@ -384,7 +384,7 @@ def _without_sink(planned: int | None) -> Check:
         faults.SINK,
         Outcome.FAILED,
         f"The table is gone, though the checkpoint has batch {planned}: the rows before it will not come back",
-        f"Put the table back. {faults.ELSE_START_OVER}.",
+        f"Put the table back. {faults.ELSE_RESET}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Starting a stream over: what each level reads again, what it risks, and what undo brings back.
+"""A reset of a stream: what each level reads again, what it risks, and what undo brings back.
 
 Rule: pure; nothing is thrown away: the checkpoint is set aside, and a table is only written to by commits that a
 restore takes back.
@@ -102,18 +102,18 @@ def preview(
     )
 
 
-def stands_still(desired: Desired | None, observed: Observed | None) -> bool:
-    """Whether no host runs it or is about to. One that failed for good or has read all rests, though wanted."""
+def is_stopped(desired: Desired | None, observed: Observed | None) -> bool:
+    """Whether no host runs it or is about to. Nor one that failed for good or has read all, though wanted."""
     if observed is None:
-        return desired is None or desired.is_rest
+        return desired is None or desired.wants_stop
     if observed.state is StreamState.STOPPED:
-        return desired is None or desired.is_rest
+        return desired is None or desired.wants_stop
     return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
 
 
-def why_it_moves(status: StreamStatus) -> str:
-    """Why its checkpoint and tables may not be touched now; empty where it stands still."""
-    if stands_still(status.desired, status.observed):
+def why_not_stopped(status: StreamStatus) -> str:
+    """Why its checkpoint and tables may not be touched now; empty where it is stopped."""
+    if is_stopped(status.desired, status.observed):
         return ""
     if status.state is StreamState.STOPPED:
         return "it is wanted to run, so a host may start it: stop it first"
@@ -148,8 +148,8 @@ def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str], 
         return "it is declared with reset_allowed=False: its source no longer holds what its table does"
     if level is ResetLevel.FULL and append_only:
         return f"{append_only[0]} is append-only: take delta.appendOnly from it first, or reprocess"
-    if moves := why_it_moves(status):
-        return moves
+    if why := why_not_stopped(status):
+        return why
     if level is ResetLevel.FROM and (status.declaration.is_view or not status.declaration.inputs):
         return "a view is computed from all rows each time"
     if level is ResetLevel.UNDO and not set_aside:

@@ -1,4 +1,4 @@
-"""Where a stream begins that is started over from a version, an offset or a time: options for its first start.
+"""Where a stream begins that is reset to a version, an offset or a time: options for its first start.
 
 Rule: Spark honours such options until its checkpoint has a place in the source, and never afterwards. So they lie in
 the new, empty checkpoint's folder, and go away with it.

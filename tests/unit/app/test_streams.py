@@ -8,14 +8,15 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
+from app.streams.text import host_sentence, window_sentence
 from app.streams.view.figures import (
     build_duration_figure,
     build_rate_figure,
     build_rows_figure,
     build_state_figure,
 )
-from app.streams.view.stream import key_figures, window_sentence
-from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency, host_sentence
+from app.streams.view.stream import key_figures
+from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency
 from app.ui.view.figure_json import FigureLook
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, StreamDeclaration, StreamState
 from backend.streams.points import points_of
@@ -99,12 +100,10 @@ def test_every_state_and_verdict_has_its_words() -> None:
 def test_a_silent_host_is_told_with_its_last_sign() -> None:
     beat = HostHeartbeat("h", "m", 1, NOW, NOW - timedelta(minutes=40))
 
-    said = host_sentence([beat], now=NOW, stale_s=15)
-
-    assert said is not None
-    assert said.startswith("Host not seen since 2026-11-20 11:23:00 UTC (40 min ago)")
+    silent = "No stream host is alive: the last one was seen at 2026-11-20 11:23:00 UTC (40 min ago)."
+    assert host_sentence([beat], now=NOW, stale_s=15) == silent
     assert host_sentence([beat], now=beat.beat_at, stale_s=15) is None
-    assert host_sentence([], now=NOW, stale_s=15) is not None
+    assert host_sentence([], now=NOW, stale_s=15) == "No stream host has ever reported."
 
 
 def test_lines_break_between_runs_and_in_a_pause() -> None:

@@ -1,8 +1,11 @@
-"""The words of a preflight on the page, and of a failure with what a preflight found."""
+"""The words of a preflight, of a failure with what a preflight found, and of settings in place of declared ones."""
 
 from datetime import UTC, datetime
 
-from app.streams.view.preflight import by_weight, cause_lines, check_text, consequence, summary
+from app.streams.start import chosen, difference_lines
+from app.streams.text import by_weight, consequence, preflight_sentence
+from app.streams.view.stream import cause_lines, check_text
+from backend.stream_model.overrides import Setting
 from backend.stream_model.stream import StreamFailure
 from backend.streams import faults
 from backend.streams.preflight.model import Check, Outcome, Preflight
@@ -17,13 +20,13 @@ CONCURRENT = StreamFailure("CONCURRENT_STREAM_LOG_UPDATE", "…", 3, datetime(20
 def test_what_failed_comes_first_and_is_counted() -> None:
     found = Preflight("silver", (FINE, UNSURE, LITTLE, LOST))
     assert by_weight(found.checks) == [LOST, LITTLE, UNSURE, FINE]
-    assert summary(found) == "silver cannot go on: 1 check failed."
+    assert preflight_sentence(found) == "silver cannot go on: 1 check failed."
     assert "As long as this stands, it fails again or loses rows" in consequence(found)
 
 
 def test_what_is_unknown_or_a_warning_stands_against_nothing() -> None:
     found = Preflight("silver", (FINE, UNSURE, LITTLE))
-    assert summary(found) == "silver can go on. Of 3 checks: 1 warning, 1 unknown, 1 ok."
+    assert preflight_sentence(found) == "silver can go on. Of 3 checks: 1 warning, 1 unknown, 1 ok."
     assert consequence(found) == ""
 
 
@@ -47,3 +50,25 @@ def test_a_failed_check_is_told_also_beside_an_error_that_nobody_knows() -> None
     assert cause_lines(unknown, (LOST,)) == [check_text(LOST)]
     (line,) = cause_lines(unknown, ())
     assert line.startswith(":material/arrow_forward: Remove the cause, then restart the stream")
+
+
+def test_what_is_as_declared_or_empty_is_no_override() -> None:
+    typed = {"trigger": " 5 seconds ", "maxFilesPerTrigger": "", "maxBytesPerTrigger": "9"}
+    declared = {"trigger": "5 seconds", "spark.sql.a": "1"}
+    assert chosen(declared, typed, {"spark.sql.a": "1", "spark.sql.b": "2"}) == {
+        "maxBytesPerTrigger": "9",
+        "spark.sql.b": "2",
+    }
+
+
+def test_a_line_says_what_changes_what_is_declared_and_what_keeps_it_from_changing() -> None:
+    settings = (
+        Setting("trigger", "5 seconds", "5 seconds", "1 minute"),
+        Setting("spark.sql.a", "1", "2", "2", "its checkpoint goes on with 3"),
+        Setting("spark.sql.b", None, "2", None),
+    )
+    assert [line.replace("\\", "") for line in difference_lines(settings)] == [
+        "trigger: 5 seconds → **1 minute**",
+        "spark.sql.a: 2, as it is (declared: 1) :material/warning: its checkpoint goes on with 3",
+        "spark.sql.b: 2 → **not set** (declared: not set)",
+    ]

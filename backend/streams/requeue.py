@@ -1,7 +1,7 @@
-"""Rows of a quarantine sent through their stream again: what is asked, whether it may be, and what it comes to.
+"""Rows of a quarantine that go through their stream once more: what is asked, whether it may be, and what it comes to.
 
-Rule: pure. SQL over one row chooses rows and repairs them, in DuckDB's dialect, as conditions on rows are everywhere.
-What a row was when it was set apart stays until it is in the stream's table.
+Rule: reads alone. SQL over one row chooses rows and repairs them, in DuckDB's dialect, as conditions on rows are
+everywhere. What a row was when it was quarantined stays until it is in the stream's table.
 """
 
 import json
@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from backend.changes.condition import check_row_condition, check_value
-from backend.errors import QueryError, StreamError
+from backend.errors import QueryError, StreamError, StreamRefusedError
 from backend.format import things
-from backend.jobs.model import JobKind, JobRequest
+from backend.jobs.model import Job, JobKind, JobRequest
+from backend.jobs.results import read_result, results_lake
+from backend.lake.lake import Lake
+from backend.lake.table.metadata_diff import column_names
+from backend.settings import Settings
 from backend.stream_model.stream import StreamDeclaration
-from backend.streams.reset.plan import TIME_LIMIT_S, why_it_moves
+from backend.streams.reset.plan import TIME_LIMIT_S, why_not_stopped
 from backend.streams.verdict import StreamStatus
 
 REASON = ("broken_expectations", "stream", "batch_id", "quarantined_at")  # what a quarantine adds to a row
@@ -45,8 +49,8 @@ class RequeueRequest:
     def parse(cls, text: str) -> "RequeueRequest":
         """Raises `StreamError` for what is no request."""
         try:
-            found = json.loads(text)
-            return cls(str(found["stream"]), int(found["version"]), str(found["where"]), dict(found["repairs"]))
+            body = json.loads(text)
+            return cls(str(body["stream"]), int(body["version"]), str(body["where"]), dict(body["repairs"]))
         except (ValueError, KeyError, TypeError) as exc:
             raise StreamError(f"a requeue cannot be read: {exc}") from exc
 
@@ -63,7 +67,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class RequeueAnswer:
-    """What sending rows again would come to, or came to: `met` of the `chosen` rows go, the others stay.
+    """What requeueing rows would come to, or came to: `met` of the `chosen` rows go, the others stay.
 
     `broken`: rows that stay, by each expectation that they break. `warned`: rows that go, by each that only warns.
     """
@@ -78,19 +82,19 @@ class RequeueAnswer:
     def left(self) -> int:
         return self.chosen - self.met
 
-    def words(self) -> str:
-        """ "12 of 15 rows sent again; 3 stay: 2 break priced, 1 breaks known"."""
+    def sentence(self) -> str:
+        """ "12 of 15 rows requeued; 3 stay: 2 break priced, 1 breaks known"."""
         stay = f"; {self.left:,} {'stays' if self.left == 1 else 'stay'}: {breaking(self.broken)}" if self.left else ""
-        return f"{self.met:,} of {things(self.chosen, 'row')} sent again{stay}"
+        return f"{self.met:,} of {things(self.chosen, 'row')} requeued{stay}"
 
     def text(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> "RequeueAnswer":
-        found = json.loads(text)
-        samples = (Sample(**{**each, "broken": tuple(each["broken"])}) for each in found["samples"])
-        return cls(**{**found, "samples": tuple(samples)})
+        body = json.loads(text)
+        samples = (Sample(**{**sample, "broken": tuple(sample["broken"])}) for sample in body["samples"])
+        return cls(**{**body, "samples": tuple(samples)})
 
 
 def breaking(broken: Mapping[str, int]) -> str:
@@ -99,28 +103,28 @@ def breaking(broken: Mapping[str, int]) -> str:
 
 
 def quarantine_of(declared: StreamDeclaration) -> str | None:
-    """The table of the rows that it set apart, by path below the lake's root."""
+    """The table of the rows that it quarantined, by path below the lake's root."""
     return next((table for table in declared.side_tables if table.endswith(_SUFFIX)), None)
 
 
 def why_never(declared: StreamDeclaration) -> str:
-    """Why no row of it can be sent again, whatever its state; empty where one can."""
+    """Why no row of it can be requeued, whatever its state; empty where one can."""
     if declared.is_attached:
         return f"another Spark application runs it: {declared.pipeline}"
     if quarantine_of(declared) is None:
-        return "no expectation of it sets rows apart"
-    sinks = (declared.sink, *(each.sink for each in declared.also))
+        return "no expectation of it quarantines rows"
+    sinks = (declared.sink, *(output.sink for output in declared.also))
     return next((_TOO_LATE[sink] for sink in sinks if sink in _TOO_LATE), "")
 
 
 def why_not(status: StreamStatus) -> str:
     """Why it may not be done now; empty where it may."""
-    return why_never(status.declaration) or why_it_moves(status)
+    return why_never(status.declaration) or why_not_stopped(status)
 
 
 def parse_repairs(lines: Sequence[str]) -> dict[str, str]:
     """ "amount = abs(amount)" for each column; raises `QueryError`."""
-    found: dict[str, str] = {}
+    repairs: dict[str, str] = {}
     for line in lines:
         name, equals, value = line.partition("=")
         column = name.strip()
@@ -128,10 +132,10 @@ def parse_repairs(lines: Sequence[str]) -> dict[str, str]:
             column = column[1:-1].replace('""', '"')
         if not equals or not column or not value.strip():
             raise QueryError(f"{line.strip()!r} is no repair", hint="such as amount = abs(amount)")
-        if column in found:
+        if column in repairs:
             raise QueryError(f"{column} is repaired twice", hint="one value for each column")
-        found[column] = value.strip()
-    return found
+        repairs[column] = value.strip()
+    return repairs
 
 
 def checked(request: RequeueRequest, columns: Sequence[str]) -> RequeueRequest:
@@ -158,7 +162,26 @@ def requeue_job(request: RequeueRequest, *, actor: str, reason: str) -> JobReque
 
 def preview_job(request: RequeueRequest, *, actor: str) -> JobRequest:
     """The same, of which nothing is written."""
-    return _job(JobKind.REQUEUE_PREVIEW, request, actor, "to see what sending rows again would do")
+    return _job(JobKind.REQUEUE_PREVIEW, request, actor, "to see what requeueing rows would do")
+
+
+def load_request(lake: Lake, declared: StreamDeclaration, where: str, repairs: Sequence[str]) -> RequeueRequest:
+    """The request for the quarantine's rows of now; `repairs` as people write them.
+
+    Raises `QueryError` for SQL that may not run, `StreamRefusedError`, or a `TableError`.
+    """
+    quarantine = quarantine_of(declared)
+    if quarantine is None or why_never(declared):
+        raise StreamRefusedError(f"{declared.name}: {why_never(declared)}")
+    snapshot = lake.snapshot(lake.find(quarantine))
+    request = RequeueRequest(declared.name, snapshot.version, where.strip(), parse_repairs(repairs))
+    return checked(request, list(column_names(snapshot.metadata)))
+
+
+def load_answer(settings: Settings, job: Job) -> RequeueAnswer:
+    """What a job counted or did; raises `JobError` where it failed, `JobResultMissingError`."""
+    result = read_result(results_lake(settings), settings, job, ["detail"], again="preview it again")
+    return RequeueAnswer.parse(str(result["detail"][0].as_py()))
 
 
 def _job(kind: JobKind, request: RequeueRequest, actor: str, reason: str) -> JobRequest:

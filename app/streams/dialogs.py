@@ -1,0 +1,85 @@
+"""Dialogs of acts: each says what will happen and asks for a reason, those that weigh for the stream's name as well.
+
+Rule: the page opens a dialog, outside every live region, whose next run would close it. The dialog stays open over
+reruns until it is sent or dismissed; then the page says what was asked. `kind` tells dialogs apart.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NoReturn, TypeVar
+
+import streamlit as st
+
+from app import cache, viewer
+from app.ui.view.words import markdown_safe
+
+Subject = TypeVar("Subject")
+
+
+def open_dialog(kind: str, subject: object) -> NoReturn:
+    """For a click: the page's next full run opens the dialog."""
+    st.session_state[_pending(kind)] = subject
+    st.rerun()
+
+
+def dialog(
+    kind: str,
+    body: Callable[[Subject], None],
+    *,
+    title: Callable[[Subject], str],
+    width: Literal["small", "medium", "large"],
+) -> None:
+    """Called once by the page: says what was just asked, and opens the dialog that is due."""
+    if message := st.session_state.pop(f"_{kind}_asked", None):
+        st.toast(message, icon=":material/check:")
+    subject: Subject | None = st.session_state.get(_pending(kind))
+    if subject is not None:
+        st.dialog(markdown_safe(title(subject)), width=width, on_dismiss=lambda: close(kind))(body)(subject)
+
+
+def reason(
+    kind: str, *, label: str, typed: str = "", boxes: Callable[[], None] | None = None, disabled: bool = False
+) -> str | None:
+    """The form: its reason, once it was sent with one; else None. `typed`: the name that must be typed as well;
+    `boxes` draws what else is to be chosen."""
+    with st.form(f"{kind}_form", border=False):
+        if boxes:
+            boxes()
+        why = st.text_area("Reason", key=f"{kind}_reason", max_chars=500, placeholder="For those who come after you")
+        name = st.text_input(f"Type {markdown_safe(typed)} to confirm", key=f"{kind}_name") if typed else ""
+        with st.container(horizontal=True, key=f"{kind}_buttons"):
+            sent = st.form_submit_button(label, type="primary", key=f"{kind}_send", disabled=disabled)
+            cancelled = st.form_submit_button("Cancel", key=f"{kind}_cancel")
+    if cancelled:
+        close(kind)
+        st.rerun()
+    if not sent:
+        return None
+    if refused := viewer.read_only_reason():
+        st.error(markdown_safe(refused), icon=":material/lock:")
+    elif why and why.strip() and (name or "").strip() == typed:
+        return why.strip()
+    else:
+        st.error(_MISSING[bool(typed)], icon=":material/edit:")
+    return None
+
+
+_MISSING = {
+    False: "A reason is needed: it goes into the operation log.",
+    True: "A reason and the stream's name are needed.",
+}
+
+
+def asked(kind: str, message: str) -> NoReturn:
+    """Closes the dialog; the page shows the message."""
+    st.session_state[f"_{kind}_asked"] = markdown_safe(message)
+    close(kind)
+    cache.forget_streams()
+    st.rerun()
+
+
+def close(kind: str) -> None:
+    st.session_state.pop(_pending(kind), None)
+
+
+def _pending(kind: str) -> str:
+    return f"_pending_{kind}"

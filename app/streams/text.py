@@ -1,0 +1,214 @@
+"""The words of streams and of what may be asked of them, for pages and terminal alike.
+
+Rule: pure, and free of pandas, which the terminal does without; what is said is what will be, not how it is done.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from backend.format import ago, cut, duration_text, rate_text, things
+from backend.jobs.host_liveness import why_no_host
+from backend.stream_model.rollup import HOUR_S
+from backend.stream_model.stream import Action, HostHeartbeat, Progress, StreamDeclaration, StreamState
+from backend.streams.acts import LeftOut
+from backend.streams.points import Points
+from backend.streams.preflight.model import Check, Outcome, Preflight
+from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample, breaking, quarantine_of
+from backend.streams.reset.plan import ResetLevel, ResetPreview, reads_again
+from backend.streams.verdict import StreamStatus
+
+Versions = Mapping[tuple[str, int], int]  # that batches wrote, by query id and batch: after a reset numbers begin anew
+MOST_SAMPLE_COLUMNS = 12
+RESET_LABELS = {
+    ResetLevel.REPROCESS: "Read all again",
+    ResetLevel.FROM: "Read again from …",
+    ResetLevel.FULL: "Empty tables and read all again",
+    ResetLevel.UNDO: "Undo the last reset",
+}
+_EFFECTS: dict[Action, str] = {  # on several streams
+    "start": "The host starts each where its checkpoint ends; nothing is read twice and nothing is skipped.",
+    "stop": "The host lets the running micro-batch of each end, then stops it. Checkpoints stay.",
+    "restart": "The host stops each after its running micro-batch and starts it again from its checkpoint.",
+}
+_BY_WEIGHT = (Outcome.FAILED, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)
+
+
+# streams and their batches ---------------------------------------------------------------------------------------
+
+
+def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
+    """ "6 streams: 5 running, 1 failed · 132 rows/s in"."""
+    states = Counter(status.state for status in statuses)
+    parts = ", ".join(f"{states[state]} {state.value.lower()}" for state in StreamState if states[state])
+    rate = sum(status.input_rows_per_s or 0.0 for status in statuses)
+    return f"{things(len(statuses), 'stream')}: {parts} · {rate_text(rate)} in"
+
+
+def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: float) -> str | None:
+    """What is wrong with the hosts; None when one is alive."""
+    why = why_no_host(hosts, now=now, stale_s=stale_s)
+    return None if why is None else f"{why[:1].upper()}{why[1:]}."
+
+
+def window_sentence(points: Points, *, window: str) -> str:
+    """How many batches the charts show, and what a point is."""
+    if not points.batches:
+        return f"No batch in the last {window}."
+    point = "one batch" if points.width_s is None else f"the mean of a batch over {duration_text(points.width_s)}"
+    text = f"{things(points.batches, 'batch', 'batches')} in the last {window}. Each point is {point}"
+    if points.grain_s is None:
+        return f"{text}."
+    backlog = " The backlog is the most that waited after a batch." if points.knows_backlog else ""
+    return f"{text}, from sums kept per {'hour' if points.grain_s == HOUR_S else 'minute'}.{backlog}"
+
+
+def version_of(batch: Progress, versions: Versions) -> int | None:
+    return versions.get((batch.query_id, batch.batch_id))
+
+
+def batch_sentence(number: int, batch: Progress | None, versions: Versions, *, now: datetime) -> str:
+    """ "Batch 7 read 120 rows in 2.3 s, 3 h ago, and wrote v12." """
+    if batch is None:
+        return f"The progress of batch {number} is not kept any more."
+    version = version_of(batch, versions)
+    wrote = f", and wrote v{version}" if version is not None else "; no commit of it is known"
+    read = f"{things(batch.num_input_rows, 'row')} in {ms_text(batch.batch_duration_ms)}"
+    return f"Batch {number} read {read}, {ago(batch.ended_at, now)}{wrote}."
+
+
+def batches_sentence(batches: Sequence[Progress], versions: Versions) -> str:
+    """How many are listed, and where a click leads."""
+    linked = sum(version_of(batch, versions) is not None for batch in batches)
+    newest = f"The newest {things(len(batches), 'batch', 'batches')}"
+    return f"{newest}; {linked} with a commit: click one for what it changed." if linked else f"{newest}."
+
+
+def ms_text(ms: float | None) -> str:
+    """Milliseconds as "420 ms", "2.35 s" or "1 min 5 s"."""
+    if ms is None:
+        return "–"
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1_000:.3g} s" if ms < 60_000 else duration_text(ms / 1_000)
+
+
+# start, stop, restart --------------------------------------------------------------------------------------------
+
+
+def effect_sentence(action: Action, status: StreamStatus) -> str:
+    """What the host does when `action` is asked of one stream."""
+    name = status.declaration.name
+    if action == "start":
+        place = "It goes on where its checkpoint ends" if status.progress else "It begins where its checkpoint says"
+        return f"The host starts {name}. {place}; nothing is read twice and nothing is skipped."
+    if action == "stop":
+        return f"The host lets the running micro-batch of {name} end, then stops it. Its checkpoint stays."
+    return f"The host stops {name} after the running micro-batch and starts it again from its checkpoint."
+
+
+def effects_sentence(action: Action, statuses: Sequence[StreamStatus]) -> str:
+    """The same of one stream or several."""
+    if len(statuses) == 1:
+        return effect_sentence(action, statuses[0])
+    names = ", ".join(status.declaration.name for status in statuses)
+    return f"{things(len(statuses), 'stream')}, sources first: {names}. {_EFFECTS[action]}"
+
+
+def left_out_sentences(left_out: Iterable[LeftOut]) -> list[str]:
+    """Who was chosen and is not asked; one sentence a reason."""
+    names: dict[str, list[str]] = {}
+    for stream in left_out:
+        names.setdefault(stream.why, []).append(stream.name)
+    return [f"Left out: {', '.join(of_reason)}. Why: {why}" for why, of_reason in names.items()]
+
+
+def downstream_sentence(action: Action, below: Sequence[StreamStatus]) -> str:
+    """What the streams below will show; empty without any."""
+    if not below:
+        return ""
+    names = ", ".join(status.declaration.name for status in below)
+    return f"Downstream, {names} will have nothing new to read." if action == "stop" else f"Downstream: {names}."
+
+
+# preflight -------------------------------------------------------------------------------------------------------
+
+
+def by_weight(checks: Sequence[Check]) -> list[Check]:
+    """Those that need a person first, else in the order of a start."""
+    return sorted(checks, key=lambda check: _BY_WEIGHT.index(check.outcome))
+
+
+def preflight_sentence(preflight: Preflight) -> str:
+    """Whether the stream can go on, and how many checks say so."""
+    name, failed = preflight.name, len(preflight.failed)
+    if failed:
+        return f"{name} cannot go on: {things(failed, 'check')} failed."
+    parts = [f"{len(checks)} {outcome.value}" for outcome in _BY_WEIGHT if (checks := preflight.of(outcome))]
+    return f"{name} can go on. Of {things(len(preflight.checks), 'check')}: {', '.join(parts)}."
+
+
+def consequence(preflight: Preflight) -> str:
+    """What a start will do in spite of the failed checks; empty without any."""
+    if preflight.ok:
+        return ""
+    this = "this stands" if len(preflight.failed) == 1 else "these stand"
+    return f"As long as {this}, it fails again or loses rows."
+
+
+# reset and requeue -----------------------------------------------------------------------------------------------
+
+
+def reset_lines(preview: ResetPreview) -> list[str]:
+    """What is read again, what that risks, what streams below it see."""
+    again = [f"Reads again: {reads_again(preview.again)}"] if preview.again is not None else []
+    downstream = (f"Downstream: {line}" for line in preview.downstream)
+    return [*again, *(f"Risk: {risk}" for risk in preview.risks), *downstream]
+
+
+def requeue_lines(answer: RequeueAnswer, request: RequeueRequest, declared: StreamDeclaration) -> list[str]:
+    """What was chosen, what goes, what stays and why."""
+    source = f"{quarantine_of(declared)}, version {request.version}"
+    if not answer.chosen:
+        return [f"No row of {source} is chosen"]
+    lines = [f"Chosen: {things(answer.chosen, 'row')} of {source}"]
+    lines.append(f"Go to {declared.sink_table}: {things(answer.met, 'row')}")
+    if answer.warned:
+        lines.append(f"Of these, {breaking(answer.warned)}, which only warns")
+    if answer.left:
+        stays = things(answer.left, "row")
+        lines.append(f"Stay as they are: {stays}; even repaired, {breaking(answer.broken)}")
+    return lines
+
+
+def requeue_label(answer: RequeueAnswer) -> str:
+    return f"Requeue {things(answer.met, 'row')}"
+
+
+def requeue_samples(answer: RequeueAnswer) -> list[dict[str, str]]:
+    """A few rows, those that go first; the columns that the repair changes come first, with both values."""
+    changed = {name for sample in answer.samples for name in sample.after if _differs(sample, name)}
+    names = [name for sample in answer.samples[:1] for name in sample.after]
+    names.sort(key=lambda name: name not in changed)
+    return [
+        {"Goes": _goes(sample), **{name: _cell(sample, name) for name in names[:MOST_SAMPLE_COLUMNS]}}
+        for sample in answer.samples
+    ]
+
+
+def _goes(sample: Sample) -> str:
+    return "yes" if sample.goes else f"stays: breaks {', '.join(sample.broken)}"
+
+
+def _cell(sample: Sample, name: str) -> str:
+    after = _value(sample.after[name])
+    return f"{_value(sample.before.get(name))} → {after}" if _differs(sample, name) else after
+
+
+def _differs(sample: Sample, name: str) -> bool:
+    return sample.before.get(name) != sample.after[name]
+
+
+def _value(value: object) -> str:
+    return cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
