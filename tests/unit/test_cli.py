@@ -609,7 +609,7 @@ def test_preflight_lists_checks_with_evidence_and_ends_with_1_where_one_failed(
     started = weir("restart", "flows", "--reason", "a test")
     assert (started.code, store.desired()["flows"].reason) == (0, "a test"), "a preflight forbids nothing"
     assert "✕ failed   checkpoint: metadata is missing" in started.out
-    assert "It fails or loses rows as long as this stands" in started.out
+    assert "As long as this stands, it fails again or loses rows" in started.out
     assert weir("restart", "flows", "--reason", "b", "--json").document["preflight"]["ok"] is False
     assert weir("stop", "flows", "--reason", "c", "--json").document["preflight"] is None
 
@@ -884,12 +884,12 @@ def test_a_stream_is_drained_and_says_so(weir: Weir, store: ControlStore) -> Non
     } in left
 
 
-def test_a_reset_is_previewed_and_refused_until_the_stream_stands_still(weir: Weir, store: ControlStore) -> None:
+def test_a_reset_is_previewed_and_refused_until_the_stream_is_stopped(weir: Weir, store: ControlStore) -> None:
     shown = weir("reset", "flows", "--level", "full", "--dry-run", "--json").document
     assert shown["refused"] == "it is running: stop it first"
     assert weir("reset", "flows", "--level", "full", "--reason", "x", "--confirm", "flows").code == 4
     told = weir("reset", "fails", "--level", "reprocess", "--reason", "a bad batch")
-    assert (told.code, "risk: fails keeps its rows" in told.out) == (4, True)
+    assert (told.code, "Risk: fails keeps its rows" in told.out) == (4, True)
     assert "--confirm fails" in told.err
     unconfirmed = weir("reset", "fails", "--level", "reprocess", "--reason", "a bad batch", "--json")
     assert (unconfirmed.code, unconfirmed.document["level"]) == (4, "reprocess")

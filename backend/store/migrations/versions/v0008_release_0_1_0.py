@@ -174,12 +174,15 @@ def _hosts() -> None:
         sa.Column("spark_ui_url", sa.Text),
         sa.PrimaryKeyConstraint("host_id"),
     )
+    sqlite = op.get_bind().dialect.name == "sqlite"
+    # Seconds since 1970 by the store's own clock: applications leave their events without a time.
+    now = "(julianday('now') - 2440587.5) * 86400.0" if sqlite else "extract(epoch from clock_timestamp())"
     op.create_table(
         "attached_event",
         sa.Column("id", BIG_ID, autoincrement=True, nullable=False),
         sa.Column("app_id", sa.Text, nullable=False),
         sa.Column("body", sa.Text, nullable=False),
-        sa.Column("at", sa.Float(53), nullable=False),
+        sa.Column("at", sa.Float(53), nullable=False, server_default=sa.text(f"({now})")),
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("ix_attached_event_app", "attached_event", ["app_id", "id"])
