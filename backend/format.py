@@ -121,8 +121,8 @@ def _two_units(seconds: int) -> str:
 
 def interval_s(text: str) -> float | None:
     """Seconds of "10 seconds" or "1 day", as people write them; None where it is no interval."""
-    found = _INTERVAL.fullmatch(text.strip())
-    return float(found[1]) * _SECONDS[found[2].lower()] or None if found else None
+    match = _INTERVAL.fullmatch(text.strip())
+    return float(match[1]) * _SECONDS[match[2].lower()] or None if match else None
 
 
 def span_text(seconds: float) -> str:

@@ -34,10 +34,10 @@ class Lru(Generic[Key, Value]):
     def find(self, keys: Iterable[Key]) -> dict[Key, Value]:
         """The values of those keys that have one."""
         with self._lock:
-            found = {key: self._values[key][0] for key in keys if key in self._values}
-            for key in found:
+            values = {key: self._values[key][0] for key in keys if key in self._values}
+            for key in values:
                 self._values.move_to_end(key)
-            return found
+            return values
 
     def put(self, key: Key, value: Value) -> None:
         self.put_all({key: value})

@@ -56,19 +56,19 @@ class CardStore:
             checksum, _, body = self._path.read_bytes().partition(b"\n")
             if checksum != _checksum(body):
                 raise ValueError("the checksum does not fit")
-            return [_kept(each) for each in orjson.loads(body)]
+            return [_kept(document) for document in orjson.loads(body)]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as exc:
             _log.warning("cards in %s cannot be read: %.200s", self._path, exc)
             return []
 
-    def save(self, found: Iterable[StoredCard]) -> None:
-        kept = list(found)
-        if self._path is None or len(kept) < self._least:
+    def save(self, stored: Iterable[StoredCard]) -> None:
+        cards = list(stored)
+        if self._path is None or len(cards) < self._least:
             return
         unfinished = self._path.with_suffix(f".{os.getpid()}")
-        body = b"[" + b",".join(_documents(kept)) + b"]"
+        body = b"[" + b",".join(_documents(cards)) + b"]"
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(_checksum(body) + b"\n" + body)
@@ -102,21 +102,21 @@ def _checksum(body: bytes) -> bytes:
     return b"%08x" % zlib.crc32(body)
 
 
-def _documents(kept: Iterable[StoredCard]) -> Iterator[bytes]:
+def _documents(cards: Iterable[StoredCard]) -> Iterator[bytes]:
     """Each as JSON; a table whose name or texts are no Unicode is left out, and so read each time."""
-    for each in kept:
+    for card in cards:
         with suppress(TypeError):
-            yield orjson.dumps(_document(each), default=tuple)
+            yield orjson.dumps(_document(card), default=tuple)
 
 
-def _document(kept: StoredCard) -> Mapping[str, Any]:
-    kind = "card" if isinstance(kept.table, TableCard) else "unreadable"
+def _document(card: StoredCard) -> Mapping[str, Any]:
+    kind = "card" if isinstance(card.table, TableCard) else "unreadable"
     return {
-        kind: kept.table,
-        "version": kept.version,
-        "tag": kept.tag,
-        "read_at_s": kept.read_at_s,
-        "is_lasting": kept.is_lasting,
+        kind: card.table,
+        "version": card.version,
+        "tag": card.tag,
+        "read_at_s": card.read_at_s,
+        "is_lasting": card.is_lasting,
     }
 
 

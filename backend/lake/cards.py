@@ -53,7 +53,7 @@ class Cards:
             self._roots = {}  # a root may lead elsewhere by now
             if not self._is_loaded:
                 self._is_loaded = True
-                self._known = {kept.table.ref.uri: kept for kept in self._store.load()} | self._known
+                self._known = {card.table.ref.uri: card for card in self._store.load()} | self._known
 
     def end(self) -> None:
         """After many were read: what is new is kept for the next process."""
@@ -71,18 +71,18 @@ class Cards:
 
     def unchanged(self, ref: TableRef) -> Table | None:
         """What is known of a table whose log is still the same; None where it has to be read."""
-        known = self._known.get(ref.uri)
-        if known is None or known.table.ref != ref:
+        stored = self._known.get(ref.uri)
+        if stored is None or stored.table.ref != ref:
             return None
-        if not known.is_lasting and not 0 <= time.time() - known.read_at_s <= RETRY_S:
+        if not stored.is_lasting and not 0 <= time.time() - stored.read_at_s <= RETRY_S:
             return None
-        return known.table if self._tag(ref, known.version) == known.tag else None
+        return stored.table if self._tag(ref, stored.version) == stored.tag else None
 
     def card(self, ref: TableRef) -> TableCard:
         """The card of a table at its latest version; raises `LakehouseError`."""
-        known = self.unchanged(ref)
-        if isinstance(known, TableCard):
-            return known
+        stored = self.unchanged(ref)
+        if isinstance(stored, TableCard):
+            return stored
         card = self._make(ref)
         self._remember(card, card.version)
         return card

@@ -61,7 +61,7 @@ class _Look:
     problems: tuple[UnreadableTable, ...] = ()
 
 
-def list_tables(storage: Storage, known: Collection[str] = ()) -> Listing:
+def list_tables(storage: Storage, known_uris: Collection[str] = ()) -> Listing:
     """Every table below every root, sorted by name. `known` names tables (URIs) that need no second look."""
     looks, problems = [], []
     candidates: list[_Candidate] = []
@@ -70,7 +70,7 @@ def list_tables(storage: Storage, known: Collection[str] = ()) -> Listing:
             candidates.append(_Candidate(storage.folder(root), root, ""))
         except LakehouseError as exc:
             problems.append(_problem(root, "", exc))
-    look = partial(_look, known)
+    look = partial(_look, known_uris)
     if any(is_remote(root) for root in storage.roots):
         with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="walk") as pool:
             looks = list(_walk(candidates, lambda level: pool.map(look, level)))
@@ -90,7 +90,7 @@ def as_they_arrive(read: Callable[[Given], Made], given: Iterable[Given], at_onc
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="cards")
     try:
         while True:
-            running |= {pool.submit(read, each) for each in islice(left, 2 * at_once - len(running))}
+            running |= {pool.submit(read, ref) for ref in islice(left, 2 * at_once - len(running))}
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -118,13 +118,13 @@ def _walk(candidates: Sequence[_Candidate], look: Callable[[Sequence[_Candidate]
     while level:
         looks = list(look(level))
         yield from looks
-        level = [candidate for each in looks for candidate in each.below]
+        level = [candidate for pending in looks for candidate in pending.below]
 
 
-def _look(known: Collection[str], candidate: _Candidate) -> _Look:
+def _look(known_uris: Collection[str], candidate: _Candidate) -> _Look:
     """A table is not listed (it may hold a million files): only whether it has a log is asked."""
     try:
-        if candidate.uri in known or _has_log(candidate):
+        if candidate.uri in known_uris or _has_log(candidate):
             return _Look(candidate, is_table=True)
         if candidate.depth >= MAX_DEPTH or candidate.is_link:
             return _Look(candidate)

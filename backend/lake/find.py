@@ -92,13 +92,13 @@ class LakeFinder:
         entries = self._up_to_date(tables)
         if not wanted:
             return []
-        found = [FoundTable(each, wanted) for each in entries if all(word in each.whole for word in wanted)]
-        return sorted(found, key=lambda each: (each.distance, each.table.ref.name))
+        results = [FoundTable(entry, wanted) for entry in entries if all(word in entry.whole for word in wanted)]
+        return sorted(results, key=lambda entry: (entry.distance, entry.table.ref.name))
 
     def _up_to_date(self, tables: Iterable[Table]) -> list[_Entry]:
-        known, self._entries = self._entries, {}
+        before, self._entries = self._entries, {}
         for table in tables:
-            entry = known.get(table.ref.uri)
+            entry = before.get(table.ref.uri)
             self._entries[table.ref.uri] = entry if entry is not None and entry.table is table else _entry(table)
         return list(self._entries.values())
 

@@ -254,11 +254,11 @@ class Lake:
 
         log = self._log(ref)
         listing = log.listing()
-        known = self._facts.get(ref.uri)
-        if known is None or known[0] != (log.generation(), listing):
-            known = (log.generation(), listing), read_facts(log, self._storage.folder(ref.uri))
-            self._facts.put(ref.uri, known)
-        return known[1]
+        cached = self._facts.get(ref.uri)
+        if cached is None or cached[0] != (log.generation(), listing):
+            cached = (log.generation(), listing), read_facts(log, self._storage.folder(ref.uri))
+            self._facts.put(ref.uri, cached)
+        return cached[1]
 
     def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]:
         """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
@@ -324,12 +324,12 @@ class Lake:
 
         log = self._log(ref)
         of_table = ref.uri, log.generation(), feed
-        known = self._arrivals.find((*of_table, version) for version in range(first, last + 1))
-        missing = [version for version in range(first, last + 1) if (*of_table, version) not in known]
-        found = {each.version: each for each in read_arrivals(log, missing, feed=feed)} if missing else {}
-        self._arrivals.put_all({(*of_table, version): each for version, each in found.items()})
-        found |= {key[-1]: each for key, each in known.items()}
-        return [found[version] for version in sorted(found)]
+        cached = self._arrivals.find((*of_table, version) for version in range(first, last + 1))
+        missing = [version for version in range(first, last + 1) if (*of_table, version) not in cached]
+        fresh = {arrival.version: arrival for arrival in read_arrivals(log, missing, feed=feed)} if missing else {}
+        self._arrivals.put_all({(*of_table, version): arrival for version, arrival in fresh.items()})
+        fresh |= {key[-1]: arrival for key, arrival in cached.items()}
+        return [fresh[version] for version in sorted(fresh)]
 
     def rest_of_commit(self, ref: TableRef, version: int, read: int, *, feed: bool) -> Arrival:
         """What is left of a commit when the first `read` of its files were read."""
@@ -354,8 +354,8 @@ class Lake:
         listed = self._listing
         if listed is None or time.monotonic() - listed[0] > max_age_s:
             lost = self._cards.take_lost()
-            known = {ref.uri for ref in listed[1].refs} - lost if listed else set()
-            listed = (time.monotonic(), catalog.list_tables(self._storage, known))
+            listed_before = {ref.uri for ref in listed[1].refs} - lost if listed else set()
+            listed = (time.monotonic(), catalog.list_tables(self._storage, listed_before))
             self._listing = listed
             self._cards.forget({ref.uri for ref in listed[1].refs})
         return listed[1]

@@ -63,9 +63,9 @@ def overlap_of(stats: ColumnStats, codes: Ranks, partitions: int) -> Overlap:
     if stats.kind is StatKind.OTHER:
         bounded = pa.repeat(pa.scalar(False), len(stats.min))
     without = _count(pc.invert(pc.or_(bounded, only_nulls)))
-    found = Overlap(stats.column, len(stats.min), _count(bounded), without, None, None, None, partitions, ())
-    if not found.files_with_bounds:
-        return found
+    overlap = Overlap(stats.column, len(stats.min), _count(bounded), without, None, None, None, partitions, ())
+    if not overlap.files_with_bounds:
+        return overlap
     ends = pa.concat_arrays([stats.min.filter(bounded), stats.max.filter(bounded)])
     ranks = _ranks(ends)
     low, high = ranks[: len(ranks) // 2], ranks[len(ranks) // 2 :]
@@ -74,8 +74,8 @@ def overlap_of(stats: ColumnStats, codes: Ranks, partitions: int) -> Overlap:
     inside = _average_in_partition(low, high, codes[np.flatnonzero(bounded.to_numpy(zero_copy_only=False))])
     return Overlap(
         stats.column,
-        found.files,
-        found.files_with_bounds,
+        overlap.files,
+        overlap.files_with_bounds,
         without,
         average_files=float(depths.mean()) + without,
         most_files=int(depths.max()) + without,
@@ -89,9 +89,9 @@ def clustering_columns(commits: Iterable[Commit]) -> tuple[str, ...]:
     """Columns that the newest commit to say so clusters or Z-orders by; none when no commit does."""
     for commit in commits:
         for name in _PARAMETERS:
-            found = _names(commit.parameters.get(name))
-            if found:
-                return found
+            names = _names(commit.parameters.get(name))
+            if names:
+                return names
     return ()
 
 
@@ -122,10 +122,10 @@ def _logical(names: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[
 
 def sorted_first(snapshot: Snapshot, preferred: Sequence[str]) -> tuple[str, ...]:
     """Columns to ask about: the preferred ones, then all others with statistics; partition columns last."""
-    known = columns_with_stats(snapshot.metadata)
+    with_stats = columns_with_stats(snapshot.metadata)
     keys = set(snapshot.metadata.partition_columns)
-    first = [name for name in preferred if name in known]
-    rest = [name for name in known if name not in first]
+    first = [name for name in preferred if name in with_stats]
+    rest = [name for name in with_stats if name not in first]
     return (*first, *(name for name in rest if name not in keys), *(name for name in rest if name in keys))
 
 

@@ -51,13 +51,17 @@ def file_difference(log: TableLog, first: int, second: int, *, look_up: LookUp |
     except VersionNotFoundError:
         commits = []
     if len(commits) < high - low or any(commit.record.problem for commit in commits):
-        found = compared(log.state(low).files, log.state(high).files)
+        difference = compared(log.state(low).files, log.state(high).files)
     else:
         actions = log.file_actions(commits)
         actions = actions.filter(pc.not_equal(actions["kind"], int(FileAction.CDC)))
-        found = _said(log, low, high, actions) or (look_up or looked_up)(log, low, high, actions)
-        found = replace(found, rewritten=_rewritten(actions))
-    return found if first <= second else FileDifference(found.only_second, found.only_first, found.rewritten)
+        difference = _said(log, low, high, actions) or (look_up or looked_up)(log, low, high, actions)
+        difference = replace(difference, rewritten=_rewritten(actions))
+    return (
+        difference
+        if first <= second
+        else FileDifference(difference.only_second, difference.only_first, difference.rewritten)
+    )
 
 
 def compared(first: FileSet, second: FileSet) -> FileDifference:
@@ -164,10 +168,10 @@ def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
 def _rewritten(actions: pa.Table) -> dict[int, int]:
     changing = set(actions.filter(actions["data_change"])["version"].unique().to_pylist())
     removes = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))["version"]
-    removed = {each["values"]: each["counts"] for each in pc.value_counts(removes).to_pylist()}
+    removed = {count["values"]: count["counts"] for count in pc.value_counts(removes).to_pylist()}
     return {version: files for version, files in removed.items() if version not in changing}
 
 
 def _numbers_without(keys: pa.Array, others: pa.Array) -> npt.NDArray[np.int64]:
-    found = pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
-    return np.flatnonzero(~found).astype(np.int64)
+    is_other = pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(~is_other).astype(np.int64)

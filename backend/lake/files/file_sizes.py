@@ -95,7 +95,7 @@ class FileDistribution:
     @property
     def skew(self) -> float | None:
         """The largest partition against the median one, by bytes; None with fewer than two partitions."""
-        sizes = [each.size_bytes for each in self.partitions]
+        sizes = [part.size_bytes for part in self.partitions]
         middle = float(np.median(sizes)) if len(sizes) > 1 else 0.0
         return max(sizes) / middle if middle else None
 
@@ -179,10 +179,10 @@ def distribute(
     middle = (len(sizes) - 1) // 2
     return FileDistribution(
         num_files=len(sizes),
-        size_bytes=sum(each.size_bytes for each in partitions),
+        size_bytes=sum(part.size_bytes for part in partitions),
         target=target,
         small_limit_bytes=limit,
-        small_files=sum(each.small_files for each in partitions),
+        small_files=sum(part.small_files for part in partitions),
         buckets=histogram(files["size_bytes"]),
         partitions=partitions,
         median_bytes=int(np.partition(sizes, middle)[middle]) if len(sizes) else None,
@@ -192,11 +192,11 @@ def distribute(
 
 def vector_load(snapshot: Snapshot, partitions: Sequence[PartitionFiles]) -> VectorLoad:
     """Deletion vectors of all files, from the partitions' totals; single files only where there are any."""
-    files = sum(each.files_with_vectors for each in partitions)
-    known = [each.num_rows for each in partitions]
-    num_rows = None if None in known else sum(rows for rows in known if rows is not None)
+    files = sum(part.files_with_vectors for part in partitions)
+    rows_of_parts = [part.num_rows for part in partitions]
+    num_rows = None if None in rows_of_parts else sum(rows for rows in rows_of_parts if rows is not None)
     heavy = int(np.count_nonzero(_deleted_shares(snapshot) > HEAVY_SHARE)) if files else 0
-    return VectorLoad(files, sum(each.deleted_rows for each in partitions), num_rows, heavy)
+    return VectorLoad(files, sum(part.deleted_rows for part in partitions), num_rows, heavy)
 
 
 def histogram(sizes: pa.ChunkedArray) -> tuple[Bucket, ...]:
@@ -291,8 +291,8 @@ def share_deleted(deleted_rows: int, num_rows: int | None) -> float | None:
 
 def partition_codes(snapshot: Snapshot) -> tuple[Integers, list[str]]:
     """A code per file and the partition of each code; every code is used."""
-    found = snapshot.partitions()
-    coded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
+    partitions = snapshot.partitions()
+    coded = partitions if pa.types.is_dictionary(partitions.type) else partitions.dictionary_encode()
     codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64)
     used = np.bincount(codes, minlength=len(coded.dictionary)) > 0
     dense: Integers = np.cumsum(used) - 1

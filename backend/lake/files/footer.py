@@ -85,13 +85,13 @@ class FileFooter:
 
 def logged_file(snapshot: Snapshot, path: str) -> LoggedFile:
     """What the log of the version says of a file; raises `DataFileMissingError` when it names no such file."""
-    found = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path))
-    if not len(found):
+    rows = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path))
+    if not len(rows):
         raise DataFileMissingError(
             f"version {snapshot.version} of {snapshot.ref.name} holds no file {path}",
             hint="it may belong to another version: files come and go with commits",
         )
-    index = int(found[0].as_py())
+    index = int(rows[0].as_py())
     row = snapshot.rows_at([index]).to_pylist()[0]
     stats = snapshot.columns(["stats"])["stats"][index].as_py() if _has_stats(snapshot) else None
     return LoggedFile(
@@ -133,10 +133,10 @@ def log_statistics(stats: str | None) -> Mapping[str, Any] | None:
     if stats is None:
         return None
     try:
-        found = json.loads(stats)
+        statistics = json.loads(stats)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return statistics if isinstance(statistics, dict) else None
 
 
 def _has_stats(snapshot: Snapshot) -> bool:
@@ -174,9 +174,9 @@ def _column(meta: Any, number: int, names: Mapping[str, str]) -> ColumnSize:
     leaf = meta.schema.column(number)
     head, dot, rest = leaf.path.partition(".")
     bounds = [chunk.statistics for chunk in chunks]
-    known = bool(bounds) and all(each is not None for each in bounds)
-    counted = known and all(each.has_null_count for each in bounds)
-    lowest, highest = _range(bounds) if known else (None, None)
+    has_bounds = bool(bounds) and all(bound is not None for bound in bounds)
+    counted = has_bounds and all(bound.has_null_count for bound in bounds)
+    lowest, highest = _range(bounds) if has_bounds else (None, None)
     logical = str(leaf.logical_type)
     return ColumnSize(
         path=f"{names.get(head, head)}{dot}{rest}",
@@ -185,7 +185,7 @@ def _column(meta: Any, number: int, names: Mapping[str, str]) -> ColumnSize:
         compression=", ".join(dict.fromkeys(chunk.compression for chunk in chunks)),
         compressed_bytes=sum(chunk.total_compressed_size for chunk in chunks),
         uncompressed_bytes=sum(chunk.total_uncompressed_size for chunk in chunks),
-        null_count=sum(each.null_count for each in bounds) if counted else None,
+        null_count=sum(bound.null_count for bound in bounds) if counted else None,
         minimum=lowest,
         maximum=highest,
     )
@@ -194,8 +194,8 @@ def _column(meta: Any, number: int, names: Mapping[str, str]) -> ColumnSize:
 def _range(bounds: list[Any]) -> tuple[str | None, str | None]:
     """The lowest and highest value of a column, as text; None where a row group does not say."""
     try:
-        if all(each.has_min_max for each in bounds):
-            return _shown(min(each.min for each in bounds)), _shown(max(each.max for each in bounds))
+        if all(bound.has_min_max for bound in bounds):
+            return _shown(min(bound.min for bound in bounds)), _shown(max(bound.max for bound in bounds))
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
         return None, None
     return None, None

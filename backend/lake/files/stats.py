@@ -112,8 +112,10 @@ def column_totals(
     wanted = _find(snapshot.metadata, names)
     totals: tuple[ColumnTotals, ...] | None = None
     for chunk in _chunks(snapshot, wanted, files_at_once):
-        found = tuple(stats.totals for stats in chunk)
-        totals = found if totals is None else tuple(a.plus(b) for a, b in zip(totals, found, strict=True))
+        columns_totals = tuple(stats.totals for stats in chunk)
+        totals = (
+            columns_totals if totals is None else tuple(a.plus(b) for a, b in zip(totals, columns_totals, strict=True))
+        )
     if totals is None:
         totals = tuple(stats.totals for stats in _chunk(_empty(), snapshot.metadata, wanted))
     return totals
@@ -131,14 +133,14 @@ _READ = ("stats", "num_records", "dv_id", "partition")
 
 
 def _find(metadata: Metadata, names: Sequence[str]) -> list[Column]:
-    known = {c.path: c for c in reversed(columns(metadata)) if not c.in_collection and c.kind != "struct"}
-    missing = [name for name in names if name not in known]
+    by_path = {c.path: c for c in reversed(columns(metadata)) if not c.in_collection and c.kind != "struct"}
+    missing = [name for name in names if name not in by_path]
     if missing:
         raise ColumnNotFoundError(
             f"there are no statistics of a column {missing[0]!r}",
             hint="a nested one is written with dots; structs, and what lies in arrays and maps, have none",
         )
-    return [known[name] for name in names]
+    return [by_path[name] for name in names]
 
 
 def _chunks(snapshot: Snapshot, wanted: Sequence[Column], files_at_once: int) -> Iterator[list[ColumnStats]]:
@@ -154,9 +156,9 @@ def _chunk(files: pa.Table, metadata: Metadata, wanted: Sequence[Column]) -> lis
     columns_of |= {name: columns_of[name].cast(pa.string()) for name in ("stats", "partition") if name in columns_of}
     rows = columns_of["num_records"]
     stored = [column for column in wanted if not column.is_partition]
-    found, tight = read_stats(columns_of["stats"], stored) if stored else ([], pa.nulls(len(rows), pa.bool_()))
+    parsed, tight = read_stats(columns_of["stats"], stored) if stored else ([], pa.nulls(len(rows), pa.bool_()))
     is_tight = pc.coalesce(tight, pc.is_null(columns_of["dv_id"]))
-    by_path = dict(zip((column.path for column in stored), found, strict=True))
+    by_path = dict(zip((column.path for column in stored), parsed, strict=True))
     always = pa.repeat(pa.scalar(True), len(rows))
     made = []
     for column in wanted:
@@ -177,8 +179,8 @@ def _partition_stats(texts: pa.Array, rows: pa.Array, column: Column, metadata: 
     values = [partition_values(text, metadata)[column.path] for text in codes.dictionary.to_pylist()]
     typed = pa.array([_partition_value(value, column) for value in values], value_type(column))
     is_null = pa.array([value is None for value in values], pa.bool_()).take(codes.indices)
-    found = typed.take(codes.indices)
-    return FileStats(found, found, pc.if_else(is_null, rows, pa.scalar(0, pa.int64())))
+    taken = typed.take(codes.indices)
+    return FileStats(taken, taken, pc.if_else(is_null, rows, pa.scalar(0, pa.int64())))
 
 
 def _partition_value(text: str | None, column: Column) -> Any:

@@ -85,13 +85,13 @@ def read_stats(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileSta
     odd = _odd_rows(texts, columns)
     fast = pc.if_else(odd, "{}", texts) if odd is not None else texts
     try:
-        found, tight = _read_block(fast, columns)
+        block, tight = _read_block(fast, columns)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return _read_singly(texts, columns)
     if odd is None:
-        return found, tight
+        return block, tight
     slow, slow_tight = _read_singly(texts.filter(odd), columns)
-    return [_patched(a, b, odd) for a, b in zip(found, slow, strict=True)], _put(tight, slow_tight, odd)
+    return [_patched(a, b, odd) for a, b in zip(block, slow, strict=True)], _put(tight, slow_tight, odd)
 
 
 def _odd_rows(texts: pa.Array, columns: Sequence[Column]) -> pa.Array | None:
@@ -207,10 +207,10 @@ def _read_singly(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileS
 
 def _document(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, parse_float=Decimal)
+        document = json.loads(text, parse_float=Decimal)
     except (json.JSONDecodeError, RecursionError, InvalidOperation):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _dig(node: Any, path: tuple[str, ...]) -> Any:
@@ -258,17 +258,17 @@ def _decimal(value: Any, kind: pa.DataType) -> Decimal | None:
     """Rounded to the column's scale (delta-rs writes decimals through a double); None where it does not fit."""
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
         return None
-    found = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))
-    return found if found.is_finite() and len(found.as_tuple().digits) <= kind.precision else None
+    number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))
+    return number if number.is_finite() and len(number.as_tuple().digits) <= kind.precision else None
 
 
 def _moment(value: Any, *, zoned: bool) -> datetime | None:
     if not isinstance(value, str):
         return None
-    found = datetime.fromisoformat(value)
+    moment = datetime.fromisoformat(value)
     if zoned:
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    return found.replace(tzinfo=None)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment.replace(tzinfo=None)
 
 
 def _decimal_type(kind: str) -> pa.DataType:

@@ -146,18 +146,18 @@ def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) ->
 
 def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | None:
     """The oldest commit after `from_version` from which the feed was on without a break up to `to_version`."""
-    found: int | None = None
+    enabled_from: int | None = None
     try:
         metadata = log.state(to_version).metadata
         for version in range(to_version, from_version, -1):
             if not is_on(metadata.configuration, FEED):
                 break
             changed = log.commits([version])[0].record.metadata is not None
-            found = version
+            enabled_from = version
             metadata = log.state(version - 1).metadata if changed else metadata
     except LakehouseError:  # a commit or a state before it cannot be had: not from there
-        return found
-    return found
+        return enabled_from
+    return enabled_from
 
 
 # rows by change type ---------------------------------------------------------------------------------------------
@@ -189,14 +189,14 @@ def _in_data_files(files: TableFiles, uri: str, commit: CommitSlice) -> Iterator
         yield Counter(delete=more)
     for kind, own, others in (("insert", added, removed), ("delete", removed, added)):
         for path in own.keys() - others.keys():
-            known = own[path]["num_records"]
-            rows = _rows_of(files, uri, path) if known is None else known
+            recorded = own[path]["num_records"]
+            rows = _rows_of(files, uri, path) if recorded is None else recorded
             yield Counter({kind: rows - own[path]["deleted_rows"]})
 
 
 def _operation(commit: CommitSlice) -> str:
-    said = commit.record.commit_info
-    return str(said.get("operation", "")).upper() if isinstance(said, Mapping) else ""
+    commit_info = commit.record.commit_info
+    return str(commit_info.get("operation", "")).upper() if isinstance(commit_info, Mapping) else ""
 
 
 def _in_change_file(files: TableFiles, uri: str, path: str) -> Counter[str]:
@@ -211,9 +211,14 @@ def _types(file: pq.ParquetFile, path: str) -> Counter[str]:
     found: Counter[str] = Counter()
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
-        known = group.column(column).statistics
-        if known is not None and known.has_min_max and known.min == known.max and known.null_count == 0:
-            found[known.min] += group.num_rows
+        statistics = group.column(column).statistics
+        if (
+            statistics is not None
+            and statistics.has_min_max
+            and statistics.min == statistics.max
+            and statistics.null_count == 0
+        ):
+            found[statistics.min] += group.num_rows
             continue
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=[CHANGE_TYPE], use_threads=False):
             found += _counted(batch.column(0), path)

@@ -147,5 +147,5 @@ def _all_before(commits: Sequence[Commit], since: datetime | None) -> bool:
 
 def _time_at(lake: CommitReader, ref: TableRef, version: int) -> datetime | None:
     """When the newest commit at or below a version was made."""
-    found = lake.history(ref, limit=1, ending_version=version)
-    return found[0].committed_at if found else None
+    commits = lake.history(ref, limit=1, ending_version=version)
+    return commits[0].committed_at if commits else None

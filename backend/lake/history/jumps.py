@@ -41,10 +41,10 @@ def unusual_jumps(totals: Sequence[VersionTotals], *, most: int = MOST_JUMPS) ->
     usual = median(sizes)
     spread = _SIGMA * median(abs(size - usual) for size in sizes)
     far = SPREADS * max(spread, abs(usual), 1.0)
-    found = [
+    jumps = [
         Jump(item.version, change, round(usual), item.operation)
         for item, change, rows in changes
         if abs(change - usual) > far and abs(change) >= LEAST_SHARE * rows
     ]
-    largest = sorted(found, key=lambda jump: -abs(jump.change - usual))[:most]
+    largest = sorted(jumps, key=lambda jump: -abs(jump.change - usual))[:most]
     return sorted(largest, key=lambda jump: jump.version)

@@ -62,15 +62,15 @@ def metadata_changes(commits: Sequence[Commit], before: InForce | None) -> dict[
 
     `before` is what held before the run's first commit that sets anything, None where that cannot be known.
     """
-    state, found = before or InForce(), {}
+    state, changes_by_version = before or InForce(), {}
     for commit in sorted(commits, key=lambda c: c.version):
         if commit.metadata is None and commit.protocol is None:
             continue
         changes = tuple(_changes_of_commit(commit, state))
         if changes:
-            found[commit.version] = changes
+            changes_by_version[commit.version] = changes
         state = state.after(commit)
-    return found
+    return changes_by_version
 
 
 def compare(before: InForce, after: InForce) -> tuple[TableChange, ...]:
@@ -141,19 +141,19 @@ def _column_changes(before: Metadata, after: Metadata) -> Iterator[TableChange]:
     if before.schema_json == after.schema_json:
         return
     try:
-        found = diff_schemas(before, after)
+        difference = diff_schemas(before, after)
     except TableCorruptError:
         yield TableChange(ChangeKind.UNKNOWN, "columns")
         return
     old, new = _columns(before), _columns(after)
-    renamed = dict(found.renamed)
-    for path in _outermost([field.path for field in found.added]):
+    renamed = dict(difference.renamed)
+    for path in _outermost([field.path for field in difference.added]):
         yield TableChange(ChangeKind.COLUMN, path, None, new[path].type if path in new else "")
-    for path in _outermost([field.path for field in found.dropped]):
+    for path in _outermost([field.path for field in difference.dropped]):
         yield TableChange(ChangeKind.COLUMN, path, old[path].type if path in old else "", None)
-    for was, path in found.renamed:
+    for was, path in difference.renamed:
         yield TableChange(ChangeKind.COLUMN, path, was, path, "name")
-    for change in found.changed:
+    for change in difference.changed:
         before_text, after_text = (
             simple_type(text) if change.what == "type" else text for text in (change.before, change.after)
         )
@@ -179,8 +179,8 @@ def _trait_changes(
 
 def _outermost(paths: Sequence[str]) -> list[str]:
     """Without what lies inside of another: an added struct is one change."""
-    known = set(paths)
-    return [path for path in paths if not any(path[:at] in known for at in _dots(path))]
+    all_paths = set(paths)
+    return [path for path in paths if not any(path[:at] in all_paths for at in _dots(path))]
 
 
 def _dots(path: str) -> list[int]:

@@ -30,9 +30,9 @@ class Rhythm:
 
 def rhythm(moments: Iterable[datetime | None], now: datetime) -> Rhythm | None:
     """Of recent commits in any order; None where too few have a time, or where they are one burst."""
-    known = sorted(moment for moment in moments if moment is not None)
-    if len(known) < FEWEST_COMMITS:
+    times = sorted(moment for moment in moments if moment is not None)
+    if len(times) < FEWEST_COMMITS:
         return None
-    gaps = [(after - before).total_seconds() for before, after in pairwise(known)]
-    found = Rhythm(median(gaps), max(gaps), (now - known[-1]).total_seconds())
-    return found if found.gap_s >= LEAST_GAP_S else None
+    gaps = [(after - before).total_seconds() for before, after in pairwise(times)]
+    result = Rhythm(median(gaps), max(gaps), (now - times[-1]).total_seconds())
+    return result if result.gap_s >= LEAST_GAP_S else None

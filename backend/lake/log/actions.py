@@ -146,7 +146,7 @@ def read_protocol(action: Any) -> Protocol:
     except (KeyError, TypeError) as exc:
         raise BadActionError("protocol without its versions") from exc
     features = action.get("readerFeatures"), action.get("writerFeatures")
-    if not _is_count(reader) or not _is_count(writer) or not all(isinstance(each, list | None) for each in features):
+    if not _is_count(reader) or not _is_count(writer) or not all(isinstance(name, list | None) for name in features):
         raise BadActionError("protocol with wrong types")
     return Protocol(reader, writer, *map(_names, features))
 

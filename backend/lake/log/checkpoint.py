@@ -180,16 +180,16 @@ class CheckpointState:
         passes = side_by_side(lambda piece: self._pass(piece, keys), pieces)
         check_paths(self._top.inline["path"], self._table, self._allowed)
         inline = _joined(self._top.inline["key"].chunks, pa.string())
-        found, rows, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        pairs, rows, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
         last = _Pass(np.ones(len(inline), bool), _exact_matches([inline], keys), _hashes_of(inline))
         for one in [*passes, last]:
-            found.append(one.matches[0])
+            pairs.append(one.matches[0])
             rows.append(one.matches[1] + start)
             start += int(one.mask.sum())
         self._live = {piece: one.mask for piece, one in zip(pieces, passes, strict=True)}
         if is_remote(self._table):
             self._index = _KeyIndex(np.concatenate([one.hashes for one in (*passes, last)]))
-        return np.concatenate(found), np.concatenate(rows)
+        return np.concatenate(pairs), np.concatenate(rows)
 
     def _pass(self, piece: Piece, keys: pa.Array) -> "_Pass":
         mask, hashes = [np.zeros(0, bool)], [np.zeros(0, np.int64)]
@@ -231,8 +231,8 @@ class CheckpointState:
             here = mask[start : start + len(struct)]
             start += len(struct)
             with corrupt_as(piece.part.path):
-                found = columns.decode(struct if here.all() else struct.filter(pa.array(here)))
-            yield found
+                columns_by_name = columns.decode(struct if here.all() else struct.filter(pa.array(here)))
+            yield columns_by_name
 
     def _key_batches(self) -> Iterator[pa.Array]:
         """Keys of the files, in the order of `column`."""
@@ -325,13 +325,13 @@ def _hashes_of(keys: pa.Array) -> Array:
 
 
 def _exact_matches(batches: Iterable[pa.Array], keys: pa.Array) -> Matches:
-    found, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    pairs, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     start = 0
     for batch in batches:
         at = pc.index_in(batch, value_set=keys)
         if at.null_count < len(at):
             hits = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
             rows.append(hits + start)
-            found.append(at.take(pa.array(hits)).to_numpy(zero_copy_only=False).astype(np.int64))
+            pairs.append(at.take(pa.array(hits)).to_numpy(zero_copy_only=False).astype(np.int64))
         start += len(batch)
-    return np.concatenate(found), np.concatenate(rows)
+    return np.concatenate(pairs), np.concatenate(rows)

@@ -184,8 +184,8 @@ def unquoted(paths: pa.Array) -> pa.Array:
 def rows_in_texts(texts: pa.Array) -> pa.Array:
     """`numRecords` of JSON statistics, null where a text does not say it."""
     starts = pc.cast(pc.binary_slice(pc.cast(texts, pa.binary()), 0, _PREFIX_BYTES), pa.string(), safe=False)
-    found = pc.extract_regex(starts, NUM_RECORDS.pattern.replace("(", "(?P<n>", 1))
-    rows = pc.struct_field(found, "n").cast(pa.int64())
+    extracted = pc.extract_regex(starts, NUM_RECORDS.pattern.replace("(", "(?P<n>", 1))
+    rows = pc.struct_field(extracted, "n").cast(pa.int64())
     odd = pc.and_(pc.is_null(rows), pc.is_valid(texts))
     if not pc.any(odd).as_py():
         return rows

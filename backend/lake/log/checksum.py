@@ -29,29 +29,29 @@ class Checksum:
 
     def disagreement(self, num_files: int, size_bytes: int, protocol: Protocol, metadata: Metadata) -> str | None:
         """What differs from the log, in words; None when nothing does."""
-        found = []
+        differences = []
         if (self.num_files, self.size_bytes) != (num_files, size_bytes):
-            found.append(
+            differences.append(
                 f"it says {self.num_files} files and {self.size_bytes} bytes, "
                 f"the log holds {num_files} files and {size_bytes} bytes"
             )
         if self.protocol is not None and self.protocol != protocol:
-            found.append("its protocol is another one")
+            differences.append("its protocol is another one")
         if self.metadata is not None and _essence(self.metadata) != _essence(metadata):
-            found.append("its metadata is another one")
-        return "; ".join(found) or None
+            differences.append("its metadata is another one")
+        return "; ".join(differences) or None
 
 
 def read_checksum(content: bytes) -> Checksum | None:
     """A checksum file's content understood; None when it is not what the protocol says."""
     try:
-        said = orjson.loads(content)
-        num_files, size_bytes = _count(said["numFiles"]), _count(said["tableSizeBytes"])
-        protocol = read_protocol(said["protocol"]) if said.get("protocol") else None
-        metadata = read_metadata(said["metadata"]) if said.get("metadata") else None
+        document = orjson.loads(content)
+        num_files, size_bytes = _count(document["numFiles"]), _count(document["tableSizeBytes"])
+        protocol = read_protocol(document["protocol"]) if document.get("protocol") else None
+        metadata = read_metadata(document["metadata"]) if document.get("metadata") else None
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, BadActionError, ValueError):
         return None
-    buckets = _buckets(said.get("fileSizeHistogram") or said.get("histogramOpt"))
+    buckets = _buckets(document.get("fileSizeHistogram") or document.get("histogramOpt"))
     if buckets is not None and (sum(b.files for b in buckets), sum(b.bytes for b in buckets)) != (
         num_files,
         size_bytes,
@@ -64,10 +64,10 @@ def _essence(metadata: Metadata) -> tuple[str, str, dict[str, str]]:
     return metadata.id, metadata.schema_json, dict(metadata.configuration)
 
 
-def _buckets(said: Any) -> tuple[Bucket, ...] | None:
-    if not isinstance(said, Mapping):
+def _buckets(histogram: Any) -> tuple[Bucket, ...] | None:
+    if not isinstance(histogram, Mapping):
         return None
-    edges, files, sizes = (said.get(name) for name in ("sortedBinBoundaries", "fileCounts", "totalBytes"))
+    edges, files, sizes = (histogram.get(name) for name in ("sortedBinBoundaries", "fileCounts", "totalBytes"))
     try:
         edges, files, sizes = [_count(x) for x in edges], [_count(x) for x in files], [_count(x) for x in sizes]  # type: ignore[union-attr]
     except (TypeError, ValueError):
@@ -80,15 +80,15 @@ def _buckets(said: Any) -> tuple[Bucket, ...] | None:
 def _joined(edges: Sequence[int], files: Sequence[int], sizes: Sequence[int]) -> tuple[Bucket, ...]:
     """Bins between powers of two put together, without empty ones at the ends."""
     cuts = [at for at, edge in enumerate(edges) if edge & (edge - 1) == 0] + [len(edges)]
-    found = []
+    joined = []
     for first, end in pairwise(cuts):
         to_bytes = edges[end] if end < len(edges) else MAX_BYTES
-        found.append(Bucket(edges[first], to_bytes, sum(files[first:end]), sum(sizes[first:end])))
-    while found and not found[-1].files:
-        found.pop()
-    while found and not found[0].files:
-        found.pop(0)
-    return tuple(found)
+        joined.append(Bucket(edges[first], to_bytes, sum(files[first:end]), sum(sizes[first:end])))
+    while joined and not joined[-1].files:
+        joined.pop()
+    while joined and not joined[0].files:
+        joined.pop(0)
+    return tuple(joined)
 
 
 def _count(value: Any) -> int:

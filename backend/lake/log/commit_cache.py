@@ -45,23 +45,23 @@ class CommitCache:
         """What commits say beside their files, in the order asked for; raises as `read` does."""
         wanted = list(versions)
         parsed = self._slices.find(Step(v, v) for v in wanted)
-        known = self._records.find(wanted) | {step.last: commit.record for step, commit in parsed.items()}
-        missing = [Step(v, v) for v in wanted if v not in known or known[v].problem]
+        cached = self._records.find(wanted) | {step.last: commit.record for step, commit in parsed.items()}
+        missing = [Step(v, v) for v in wanted if v not in cached or cached[v].problem]
         for version, _, content in self._contents(missing):
-            known[version] = parse_record(version, content)
-            self._records.put(version, known[version])
-        return [known[v] for v in wanted]
+            cached[version] = parse_record(version, content)
+            self._records.put(version, cached[version])
+        return [cached[v] for v in wanted]
 
     def commits(self, versions: Iterable[int]) -> list[Commit]:
         """Commits for people, in the order asked for; raises as `read` does."""
         wanted = list(versions)
-        known = self._history.find(wanted)
-        missing = [v for v in wanted if v not in known or known[v].problem]
+        cached = self._history.find(wanted)
+        missing = [v for v in wanted if v not in cached or cached[v].problem]
         for record in self.records(missing):
             modified_at = None if committed_at(record.commit_info) else self.modified_at(record.version)
-            known[record.version] = read_commit(record, modified_at)
-            self._history.put(record.version, known[record.version])
-        return [known[v] for v in wanted]
+            cached[record.version] = read_commit(record, modified_at)
+            self._history.put(record.version, cached[record.version])
+        return [cached[v] for v in wanted]
 
     def modified_at(self, version: int) -> datetime | None:
         """The commit file's own time: all there is where a writer left none."""

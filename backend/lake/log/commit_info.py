@@ -129,8 +129,8 @@ def _job(info: Mapping[str, Any]) -> str | None:
         "run": job.get("runId") or job.get("jobRunId"),
         "notebook": notebook.get("notebookPath") or notebook.get("notebookId"),
     }
-    said = [f"{name} {value}" for name, value in parts.items() if isinstance(value, str | int) and str(value)]
-    return ", ".join(said) or None
+    parts_named = [f"{name} {value}" for name, value in parts.items() if isinstance(value, str | int) and str(value)]
+    return ", ".join(parts_named) or None
 
 
 def _info_problem(info: Any) -> str | None:

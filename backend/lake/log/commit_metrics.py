@@ -50,14 +50,14 @@ _INSERTING = frozenset(
 def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: FileCounts | None) -> OperationMetrics:
     """One vocabulary for every writer's metrics; `counts` are of the commit's files, None when it is unreadable."""
     is_vacuum = (operation or "").startswith("VACUUM")
-    said = _first_counts(raw, _INSERTING_RANKS if operation in _INSERTING else _RANKS)
+    named_counts = _first_counts(raw, _INSERTING_RANKS if operation in _INSERTING else _RANKS)
     return OperationMetrics(
-        rows_inserted=said.get("rows_inserted"),
-        rows_updated=said.get("rows_updated"),
-        rows_deleted=said.get("rows_deleted"),
-        rows_copied=said.get("rows_copied"),
-        rows_source=said.get("rows_source"),
-        duration_ms=said.get("duration_ms"),
+        rows_inserted=named_counts.get("rows_inserted"),
+        rows_updated=named_counts.get("rows_updated"),
+        rows_deleted=named_counts.get("rows_deleted"),
+        rows_copied=named_counts.get("rows_copied"),
+        rows_source=named_counts.get("rows_source"),
+        duration_ms=named_counts.get("duration_ms"),
         files_vacuumed=first_count(raw, _VACUUMED_FILES) if is_vacuum else None,
         bytes_vacuumed=first_count(raw, _VACUUMED_BYTES) if is_vacuum else None,
         **(_said_files(raw) if counts is None else _moved_files(counts, raw)),
@@ -76,14 +76,14 @@ _INSERTING_RANKS = _ranked(rows_inserted=_INSERTED, duration_ms=_DURATION, **_RO
 
 def _first_counts(raw: Mapping[str, Any], ranks: Mapping[str, tuple[str, int]]) -> dict[str, int]:
     """`first_count` for all of ours in one look at what a writer left."""
-    found: dict[str, int] = {}
+    ranked: dict[str, int] = {}
     best: dict[str, int] = {}
     for name, value in raw.items():
         if name in ranks and (number := count(value)) is not None:
             ours, rank = ranks[name]
             if rank < best.get(ours, len(ranks)):
-                found[ours], best[ours] = number, rank
-    return found
+                ranked[ours], best[ours] = number, rank
+    return ranked
 
 
 def first_count(raw: Mapping[str, Any], names: tuple[str, ...]) -> int | None:

@@ -115,20 +115,20 @@ def parse_record(version: int, content: bytes) -> CommitRecord:
 
 def _read(version: int, content: bytes, name: str, take: Callable[[FileAction, Any], None]) -> CommitRecord:
     """Everything but file actions, which `take` gets and may refuse."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     number = 0
     try:
         for number, line in enumerate(content.split(b"\n"), start=1):  # noqa: B007
             if line and not line.isspace():
-                _read_line(line, take, found)
+                _read_line(line, take, fields)
     except (BadActionError, JSONDecodeError, UnicodeError, RecursionError) as exc:
-        found["problem"] = f"line {number} of {name or commit_name(version)}: {_reason(exc)}"
+        fields["problem"] = f"line {number} of {name or commit_name(version)}: {_reason(exc)}"
     if not content.strip() and name in ("", commit_name(version)):  # a compaction of commits without files is empty
-        found["problem"] = f"{commit_name(version)} is empty: its writer was cut off"
-    return CommitRecord(version, **found)
+        fields["problem"] = f"{commit_name(version)} is empty: its writer was cut off"
+    return CommitRecord(version, **fields)
 
 
-def _read_line(line: bytes, take: Callable[[FileAction, Any], None], found: dict[str, Any]) -> None:
+def _read_line(line: bytes, take: Callable[[FileAction, Any], None], fields: dict[str, Any]) -> None:
     try:
         action = orjson.loads(line)
     except JSONDecodeError:
@@ -142,17 +142,17 @@ def _read_line(line: bytes, take: Callable[[FileAction, Any], None], found: dict
         if file_kind is not None:
             take(file_kind, body)
         elif kind == "commitInfo":
-            found["commit_info"] = body
+            fields["commit_info"] = body
         elif kind == "protocol":
-            found["protocol"] = read_protocol(body)
+            fields["protocol"] = read_protocol(body)
         elif kind == "metaData":
-            found["metadata"] = read_metadata(body)
+            fields["metadata"] = read_metadata(body)
         elif kind == "sidecar":
-            found["sidecars"] = (*found.get("sidecars", ()), _sidecar_path(body))
+            fields["sidecars"] = (*fields.get("sidecars", ()), _sidecar_path(body))
         elif kind == "txn":
-            found.setdefault("transactions", {}).update(transaction(body))
+            fields.setdefault("transactions", {}).update(transaction(body))
         elif kind == "domainMetadata":
-            found.setdefault("domains", {}).update(domain(body))
+            fields.setdefault("domains", {}).update(domain(body))
 
 
 def _read_odd(line: bytes) -> Any:

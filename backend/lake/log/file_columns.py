@@ -51,5 +51,5 @@ def action_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 def file_actions(commits: Sequence[CommitSlice]) -> pa.Table:
     """The file actions of commits in their order, `ACTIONS`."""
-    found = [commit.actions for commit in commits if commit.length]
-    return pa.concat_tables(found).combine_chunks() if found else ACTIONS.empty_table()
+    parts = [commit.actions for commit in commits if commit.length]
+    return pa.concat_tables(parts).combine_chunks() if parts else ACTIONS.empty_table()

@@ -113,14 +113,14 @@ class FileSet:
     def _find(self, live: LiveFiles, keys: Sequence[str]) -> dict[str, int]:
         if self._later is None:
             self._later = {key: live.num_base_files + at for at, key in enumerate(live.added["key"].to_pylist())}
-        found = {key: self._later[key] for key in keys if key in self._later}
+        places = {key: self._later[key] for key in keys if key in self._later}
         if live.base is not None:
             wanted = list(dict.fromkeys(keys))
             at, rows = live.base.matches(pa.array(wanted, pa.string()))
             is_live = ~np.isin(rows, live.gone)
             at, rows = at[is_live], rows[is_live] - np.searchsorted(live.gone, rows[is_live])
-            found |= {wanted[key]: int(row) for key, row in zip(at, rows, strict=True)}
-        return found
+            places |= {wanted[key]: int(row) for key, row in zip(at, rows, strict=True)}
+        return places
 
     def resolve(self) -> LiveFiles:
         """Find out which files of the base are live; raises what reading the log raises."""
@@ -131,16 +131,16 @@ class FileSet:
 
     def _of_base(self, read: Callable[[LiveFiles], Answer]) -> Answer:
         try:
-            found = read(self.resolve())
+            result = read(self.resolve())
         except ObjectMissingError:
             with self.lock:
                 if self._is_ordered:  # what another base gives would not stand beside what was given before
                     self.is_gone = True
                     raise
                 self._live = self.load(True)
-            found = read(self._live)
+            result = read(self._live)
         self._is_ordered = True
-        return found
+        return result
 
 
 def last_actions(actions: pa.Table) -> pa.Table:
@@ -181,13 +181,13 @@ def _column(live: LiveFiles, name: str) -> pa.Array:
     added = _one(live.added[name].combine_chunks())
     if live.base is None:
         return added
-    found = live.without_gone(live.base.column(name))
+    values = live.without_gone(live.base.column(name))
     if not len(added):
-        return found
-    if pa.types.is_dictionary(found.type):
-        both = pa.chunked_array([found, added.dictionary_encode()]).unify_dictionaries()
+        return values
+    if pa.types.is_dictionary(values.type):
+        both = pa.chunked_array([values, added.dictionary_encode()]).unify_dictionaries()
         return pa.concat_arrays(both.chunks)
-    return pa.concat_arrays([found, added])
+    return pa.concat_arrays([values, added])
 
 
 def _taken(live: LiveFiles, name: str, numbers: Rows) -> pa.Array:
@@ -197,9 +197,9 @@ def _taken(live: LiveFiles, name: str, numbers: Rows) -> pa.Array:
         return added
     before_each = live.gone - np.arange(len(live.gone))  # rows that are left before each row that is gone
     rows = numbers[~late] + np.searchsorted(before_each, numbers[~late], side="right")
-    found = pa.concat_arrays([plain_values(live.base.column(name).take(pa.array(rows))), added])
+    taken = pa.concat_arrays([plain_values(live.base.column(name).take(pa.array(rows))), added])
     order = np.argsort(np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)]))
-    return found.take(pa.array(order))
+    return taken.take(pa.array(order))
 
 
 def _tabled(columns: Mapping[str, pa.Array]) -> pa.Table:

@@ -220,9 +220,9 @@ class TableLog:
 
     def _named(self, segment: Segment) -> tuple[Protocol, Metadata]:
         base, commits = self._base(segment.checkpoint), self._read(segment.steps)
-        found = named_last(base, (commit.record for commit in commits), segment.version)
+        names = named_last(base, (commit.record for commit in commits), segment.version)
         self.file_actions(commits)
-        return found
+        return names
 
     def _live_files(self, version: int, *, again: bool) -> LiveFiles:
         if again:
@@ -294,11 +294,11 @@ class TableLog:
         return (*state.files.findings, *self._disagreement(state))
 
     def _disagreement(self, state: LogState) -> tuple[str, ...]:
-        said = self.checksum(state.version)
-        if said is None:
+        written = self.checksum(state.version)
+        if written is None:
             is_there, _ = self._checksums.get(state.version) or (False, None)
             return (f"checksum {state.version:020d}.crc cannot be read",) if is_there else ()
-        words = said.disagreement(
+        words = written.disagreement(
             state.files.num_files, state.files.total("size_bytes")[0], state.protocol, state.metadata
         )
         return (f"checksum of version {state.version} disagrees: {words}",) if words else ()

@@ -68,12 +68,12 @@ class VersionAnswer:
     files: FilesSeen | None = None
 
 
-def judge_version(found: RetentionRuns, version: int, files: FilesSeen | None = None) -> VersionAnswer:
+def judge_version(runs: RetentionRuns, version: int, files: FilesSeen | None = None) -> VersionAnswer:
     """The answers for one version; `files` is what looking for its files found, None before anybody looked."""
-    facts, run = found.facts, found.run_of(version)
-    log_until, log_words = log_end(facts, version, found.now)
-    elsewhere = _elsewhere(found, version, files, log_until)
-    travel = _enforced(found, version, files, log_until)
+    facts, run = runs.facts, runs.run_of(version)
+    log_until, log_words = log_end(facts, version, runs.now)
+    elsewhere = _elsewhere(runs, version, files, log_until)
+    travel = _enforced(runs, version, files, log_until)
     restore = _restore(travel, version == facts.latest, files)
     return VersionAnswer(
         version=version,
@@ -81,7 +81,7 @@ def judge_version(found: RetentionRuns, version: int, files: FilesSeen | None = 
         run=run,
         time_travel=travel,
         restore=restore,
-        change_feed=_change_feed(found, version, _enforced(found, version, None, log_until)),
+        change_feed=_change_feed(runs, version, _enforced(runs, version, None, log_until)),
         elsewhere=elsewhere,
         log_kept_until=log_until,
         log_words=log_words,
@@ -131,9 +131,9 @@ def _not_rebuilt(facts: LogFacts, version: int) -> str:
     return f"commit {version} is missing from the log"
 
 
-def _enforced(found: RetentionRuns, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
+def _enforced(runs: RetentionRuns, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
     """Time travel with Delta 4.1 and later."""
-    facts, run = found.facts, found.run_of(version)
+    facts, run = runs.facts, runs.run_of(version)
     if run is None or not run.reconstructable:
         return Answer(Reach.NO, (_not_rebuilt(facts, version),))
     if files is not None and files.missing:
@@ -148,7 +148,7 @@ def _enforced(found: RetentionRuns, version: int, files: FilesSeen | None, log_u
         return Answer(Reach.UNKNOWN, (f"{DELETED_FILES} is {retention.words}",))
     if at is None:
         return Answer(Reach.UNKNOWN, ("its time is not known",))
-    return _by_age(found, version, files, _after(at, retention.duration), log_until)
+    return _by_age(runs, version, files, _after(at, retention.duration), log_until)
 
 
 def _when_replaced(facts: LogFacts) -> tuple[str, ...]:
@@ -166,45 +166,45 @@ def _after(at: datetime, duration: timedelta) -> datetime:
 
 
 def _by_age(
-    found: RetentionRuns, version: int, files: FilesSeen | None, until: datetime, log_until: datetime | None
+    runs: RetentionRuns, version: int, files: FilesSeen | None, until: datetime, log_until: datetime | None
 ) -> Answer:
-    facts, run = found.facts, found.run_of(version)
+    facts, run = runs.facts, runs.run_of(version)
     assert run is not None
     clock = "its in-commit timestamp" if facts.in_commit_timestamps else "the time of its commit file"
     rule = f"{DELETED_FILES} is {facts.deleted_files.words}, counted from {clock}"
-    extension = _extension(found, version)
+    extension = _extension(runs, version)
     if not run.in_retention:
         refused = f"Delta 4.1 and later refuse it, even if its files are there: {rule}"
         return Answer(Reach.NO, (refused,), until, is_promise=True, extension=extension)
     if run.data_files is DataFiles.AT_RISK and (files is None or files.checked < files.total):
         reason = "a VACUUM with a shorter retention than the table's may have deleted files of it"
         return Answer(Reach.UNKNOWN, (reason, rule), until, extension=extension)
-    if log_until is not None and found.now < log_until < until and _cleanable(facts, version):
+    if log_until is not None and runs.now < log_until < until and _cleanable(facts, version):
         return Answer(Reach.YES, (f"its log may be cleaned before: {LOG_RETENTION} is {facts.log_retention.words}",
                                     rule), log_until, extension=extension)  # fmt: skip
-    kept = "a VACUUM that keeps to the table's settings deletes none of its files before"
-    return Answer(Reach.YES, (rule, kept), until, is_promise=True, extension=extension)
+    files_stay = "a VACUUM that keeps to the table's settings deletes none of its files before"
+    return Answer(Reach.YES, (rule, files_stay), until, is_promise=True, extension=extension)
 
 
 def _cleanable(facts: LogFacts, version: int) -> bool:
     return any(checkpoint > version for checkpoint in facts.checkpoints)
 
 
-def _extension(found: RetentionRuns, version: int) -> Extension | None:
+def _extension(runs: RetentionRuns, version: int) -> Extension | None:
     """The next longer retention that reaches beyond now, as people set them."""
-    facts, at = found.facts, found.facts.times.get(version)
+    facts, at = runs.facts, runs.facts.times.get(version)
     current = facts.deleted_files.duration
     if at is None or current is None:
         return None
     wanted = [timedelta(days=d) for d in _SUGGESTED_DAYS]
-    longer = next((d for d in wanted if d > current and at + d > found.now), None)
+    longer = next((d for d in wanted if d > current and at + d > runs.now), None)
     if longer is None:
         return None
     log = facts.log_retention.duration
     notes = []
     if log is not None and log < longer:
         notes.append(f"{LOG_RETENTION} ({facts.log_retention.words}) has to be at least as long")
-    if at + current < found.now:
+    if at + current < runs.now:
         notes.append("its files have to be there still")
     return Extension(DELETED_FILES, facts.deleted_files.words, longer, at + longer, "; ".join(notes))
 
@@ -220,9 +220,9 @@ def _restore(travel: Answer, is_latest: bool, files: FilesSeen | None) -> Answer
                   travel.extension)  # fmt: skip
 
 
-def _change_feed(found: RetentionRuns, version: int, travel: Answer) -> Answer:
+def _change_feed(runs: RetentionRuns, version: int, travel: Answer) -> Answer:
     """The changes that a commit made, read from the change feed beginning with it."""
-    facts = found.facts
+    facts = runs.facts
     if not facts.is_listed(version):
         return Answer(Reach.NO, (_not_listed(facts, version),))
     on = facts.has_feed(version)
@@ -235,8 +235,8 @@ def _change_feed(found: RetentionRuns, version: int, travel: Answer) -> Answer:
         return Answer(Reach.YES, ("the feed was on, and a feed that begins with the latest version is never refused",
                                     *travel.reasons[1:]))  # fmt: skip
     if travel.verdict is Reach.YES:
-        kept = "the feed was on; its files follow VACUUM like data files"
-        return Answer(Reach.YES, (*travel.reasons, kept), travel.until, travel.is_promise, travel.extension)
+        files_stay = "the feed was on; its files follow VACUUM like data files"
+        return Answer(Reach.YES, (*travel.reasons, files_stay), travel.until, travel.is_promise, travel.extension)
     return Answer(travel.verdict, travel.reasons, travel.until, travel.is_promise, travel.extension)
 
 
@@ -246,9 +246,9 @@ def _not_listed(facts: LogFacts, version: int) -> str:
     return f"there is no version {version}; the latest is {facts.latest}"
 
 
-def _elsewhere(found: RetentionRuns, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
+def _elsewhere(runs: RetentionRuns, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:
     """Readers that enforce no retention need the log and the files, nothing else."""
-    facts, run = found.facts, found.run_of(version)
+    facts, run = runs.facts, runs.run_of(version)
     if run is None or not run.reconstructable:
         return Answer(Reach.NO, (_not_rebuilt(facts, version),))
     if files is not None and files.missing:

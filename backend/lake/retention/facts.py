@@ -61,11 +61,11 @@ def commit_times(folder: "Folder", listing: LogListing) -> dict[int, datetime]:
     """When each commit file was last written, which is the time that Delta compares."""
     names = {commit_name(version): version for version in sorted(listing.commits)}
     if is_remote(folder.uri):
-        found = [entry for entry in folder.list(LOG) if entry.name in names]
+        entries_seen = [entry for entry in folder.list(LOG) if entry.name in names]
     else:
         entries = zip(names, folder.stat_many([f"{LOG}/{name}" for name in names]), strict=True)
-        found = [replace(entry, name=name) for name, entry in entries if entry is not None]
-    return {names[entry.name]: entry.modified_at for entry in found if entry.modified_at is not None}
+        entries_seen = [replace(entry, name=name) for name, entry in entries if entry is not None]
+    return {names[entry.name]: entry.modified_at for entry in entries_seen if entry.modified_at is not None}
 
 
 def runs_of(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -148,13 +148,13 @@ class _Walk:
         if operation != "VACUUM END":
             return
         metrics = _mapping(info.get("operationMetrics"))
-        said = {**self._started, **parameters}
-        chosen = _millis(said.get("specifiedRetentionMillis"))  # 0 is a choice too
+        details = {**self._started, **parameters}
+        chosen = _millis(details.get("specifiedRetentionMillis"))  # 0 is a choice too
         self.vacuums.append(
             Vacuum(
                 version=version,
                 at=self.times.get(version),
-                retention=_millis(said.get("defaultRetentionMillis")) if chosen is None else chosen,
+                retention=_millis(details.get("defaultRetentionMillis")) if chosen is None else chosen,
                 deleted_files=_count(metrics.get("numDeletedFiles")),
             )
         )

@@ -61,15 +61,15 @@ class FileFinder:
     def present(self, paths: Sequence[str]) -> list[bool]:
         """Whether each path of the log (decoded) has a file; raises `PathRefusedError` or `StorageError`."""
         files = [self._files.locate(path) for path in paths]
-        known = self._listed(files) if is_remote(self._table) else set()
+        listed = self._listed(files) if is_remote(self._table) else set()
         by_folder: dict[str, list[TableFile]] = {}
         for file in files:
-            if file.uri not in known:
+            if file.uri not in listed:
                 by_folder.setdefault(file.folder.uri, []).append(file)
         for asked in by_folder.values():
             entries = asked[0].folder.stat_many([file.path for file in asked])
-            known |= {file.uri for file, entry in zip(asked, entries, strict=True) if entry is not None}
-        return [file.uri in known for file in files]
+            listed |= {file.uri for file, entry in zip(asked, entries, strict=True) if entry is not None}
+        return [file.uri in listed for file in files]
 
     def _listed(self, files: Sequence[TableFile]) -> set[str]:
         """The files that a listing of the table's fullest folders shows; the others are asked for one by one."""

@@ -174,17 +174,17 @@ def judge(facts: LogFacts, now: datetime) -> RetentionRuns:
     return RetentionRuns(facts, now, (*gone, *_runs(codes, first)))
 
 
-def with_missing(found: RetentionRuns, missing: tuple[tuple[int, int], ...]) -> RetentionRuns:
+def with_missing(retention: RetentionRuns, missing: tuple[tuple[int, int], ...]) -> RetentionRuns:
     """The same after every file of every version was looked for: `missing` are the runs where at least one is gone."""
     runs: list[VersionRun] = []
-    for run in found.runs:
+    for run in retention.runs:
         if run.data_files is None:
             runs.append(run)
             continue
         for start, end, gone in _cut(run.from_version, run.to_version, missing):
             state = DataFiles.MISSING if gone else DataFiles.PRESENT
             runs.append(_with(run, start, end, state))
-    return RetentionRuns(found.facts, found.now, tuple(runs))
+    return RetentionRuns(retention.facts, retention.now, tuple(runs))
 
 
 def _with(run: VersionRun, start: int, end: int, state: DataFiles) -> VersionRun:
@@ -208,13 +208,13 @@ def _cut(first: int, last: int, marked: tuple[tuple[int, int], ...]) -> list[tup
 
 def _inside(runs: tuple[tuple[int, int], ...], versions: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
     """1 where a version lies in a run; runs do not overlap, and may reach beyond the versions."""
-    found = np.zeros(len(versions) + 1, np.int32)
+    steps = np.zeros(len(versions) + 1, np.int32)
     for first, last in runs:
         start, end = first - int(versions[0]), min(last - int(versions[0]) + 1, len(versions))
         if start < end:
-            found[start] += 1
-            found[end] -= 1
-    return np.cumsum(found[:-1]).astype(np.int8)
+            steps[start] += 1
+            steps[end] -= 1
+    return np.cumsum(steps[:-1]).astype(np.int8)
 
 
 def _in_retention(facts: LogFacts, versions: npt.NDArray[np.int64], now: datetime) -> npt.NDArray[np.int8]:
@@ -242,7 +242,7 @@ def _limit(now: datetime, duration: timedelta) -> datetime:
 def _files(facts: LogFacts, versions: npt.NDArray[np.int64], retained: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Codes of `DataFiles` by what the log says alone: inside the retention, or reached by a recorded VACUUM."""
     order = list(DataFiles)
-    found = np.where(retained == 1, order.index(DataFiles.EXPECTED), order.index(DataFiles.UNKNOWN)).astype(np.int8)
+    states = np.where(retained == 1, order.index(DataFiles.EXPECTED), order.index(DataFiles.UNKNOWN)).astype(np.int8)
     own = [facts.times.get(int(v)) for v in versions]
     following = [*own[1:], None]
     for vacuum in facts.vacuums:
@@ -252,8 +252,8 @@ def _files(facts: LogFacts, versions: npt.NDArray[np.int64], retained: npt.NDArr
         horizon = _limit(vacuum.at, reach)
         for number, (at, after) in enumerate(zip(own, following, strict=True)):
             if at and after and at <= vacuum.at and after < horizon:
-                found[number] = order.index(DataFiles.AT_RISK)
-    return found
+                states[number] = order.index(DataFiles.AT_RISK)
+    return states
 
 
 def _runs(codes: npt.NDArray[np.int8], first: int) -> list[VersionRun]:
@@ -264,9 +264,11 @@ def _runs(codes: npt.NDArray[np.int8], first: int) -> list[VersionRun]:
     runs = []
     for start, end in zip(starts, ends, strict=True):
         listed, spanned, retained, feed, files = (int(code) for code in codes[:, start])
-        known = _FLAGS[retained] if listed or spanned else None
+        rebuilt = _FLAGS[retained] if listed or spanned else None
         state = None if files < 0 else order[files]
-        runs.append(VersionRun(first + start, first + end - 1, bool(listed), bool(spanned), known, _FLAGS[feed], state))
+        runs.append(
+            VersionRun(first + start, first + end - 1, bool(listed), bool(spanned), rebuilt, _FLAGS[feed], state)
+        )
     return runs
 
 

@@ -59,8 +59,8 @@ class LocalFolder:
                 names = os.listdir(self._open_listable(path, opened))  # noqa: PTH208 - pathlib takes no descriptor
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        found = [name for name in names if name > after and (not digits_only or "0" <= name[0] <= "9")]
-        return [Entry(name) for name in sorted(found)]
+        after_name = [name for name in names if name > after and (not digits_only or "0" <= name[0] <= "9")]
+        return [Entry(name) for name in sorted(after_name)]
 
     def list(self, path: str) -> list[Entry]:
         with _os_errors(self.uri, path), _Opened() as opened:
@@ -99,12 +99,12 @@ class LocalFolder:
     def _entry(self, path: str, opened: _Opened) -> Entry | None:
         with _os_errors(self.uri, path):
             try:
-                found = self._stat(path, opened)
+                status = self._stat(path, opened)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        modified = datetime.fromtimestamp(found.st_mtime, UTC)
-        tag = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
-        return Entry(path, size_bytes=found.st_size, modified_at=modified, tag=tag)
+        modified = datetime.fromtimestamp(status.st_mtime, UTC)
+        tag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+        return Entry(path, size_bytes=status.st_size, modified_at=modified, tag=tag)
 
     def _open_file(self, path: str, opened: _Opened) -> int:
         folder, name = self._reach(path, opened)
@@ -118,14 +118,14 @@ class LocalFolder:
 
     def _stat(self, path: str, opened: _Opened) -> os.stat_result:
         folder, name = self._reach(path, opened)
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISLNK(found.st_mode):
-            return found
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISLNK(status.st_mode):
+            return status
         folder, name = self._reach_target(path, opened)
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(found.st_mode):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        return found
+        return status
 
     def _open_listable(self, path: str, opened: _Opened) -> int:
         folder = opened.keep(self._open_folder(path))
@@ -217,10 +217,10 @@ def real(path: str) -> str:
 def _content(file: int) -> bytes:
     """The whole file; its descriptor is closed."""
     try:
-        found = os.fstat(file)
-        _require_file(found)
-        content = os.read(file, min(found.st_size, _READ_AT_ONCE) + 1)
-        if len(content) <= found.st_size < _READ_AT_ONCE:
+        status = os.fstat(file)
+        _require_file(status)
+        content = os.read(file, min(status.st_size, _READ_AT_ONCE) + 1)
+        if len(content) <= status.st_size < _READ_AT_ONCE:
             return content
         rest = [content]
         while rest[-1]:  # it grew, or is larger than one call may read
@@ -230,8 +230,8 @@ def _content(file: int) -> bytes:
         os.close(file)
 
 
-def _require_file(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _require_file(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no file")
 
 

@@ -34,12 +34,12 @@ class ObjectFolder:
 
     def read(self, path: str) -> bytes:
         with self._errors(path):
-            found = self._get(path)
-            size: int = found.meta["size"]
+            got = self._get(path)
+            size: int = got.meta["size"]
             if size <= PIECE_BYTES:
-                return bytes(found.bytes())
-            tag = found.meta["e_tag"]
-            del found
+                return bytes(got.bytes())
+            tag = got.meta["e_tag"]
+            del got
             starts = range(0, size, PIECE_BYTES)
             ranges = [(start, min(start + PIECE_BYTES, size)) for start in starts]
             return b"".join(self._get(path, range=r, if_match=tag).bytes() for r in ranges)
@@ -64,9 +64,9 @@ class ObjectFolder:
 
     def list(self, path: str) -> list[Entry]:
         with self._errors(path):
-            found = _twice(lambda: obstore.list_with_delimiter(self._server.store, self._key(path) or None))
-        folders = [Entry(prefix.rstrip("/").rpartition("/")[2], is_folder=True) for prefix in found["common_prefixes"]]
-        inside = (meta for meta in found["objects"] if meta["path"] != self._key(path))  # not the folder's marker
+            listed = _twice(lambda: obstore.list_with_delimiter(self._server.store, self._key(path) or None))
+        folders = [Entry(prefix.rstrip("/").rpartition("/")[2], is_folder=True) for prefix in listed["common_prefixes"]]
+        inside = (meta for meta in listed["objects"] if meta["path"] != self._key(path))  # not the folder's marker
         objects = [_entry(meta["path"].rpartition("/")[2], meta) for meta in inside]
         return sorted(folders + objects, key=lambda entry: entry.name)
 
@@ -82,8 +82,8 @@ class ObjectFolder:
         with self._errors(path):
             try:
                 if not self._root.startswith(_WITHOUT_SUFFIX_RANGES):
-                    found = self._get(path, range={"suffix": TAIL_BYTES})
-                    return found.meta["size"], bytes(found.bytes()), found.meta["e_tag"]
+                    got = self._get(path, range={"suffix": TAIL_BYTES})
+                    return got.meta["size"], bytes(got.bytes()), got.meta["e_tag"]
             except GenericError:
                 pass  # an empty object has no range, and some servers know none
             meta = obstore.head(self._server.store, self._key(path))
@@ -94,8 +94,8 @@ class ObjectFolder:
     def between(self, path: str, start: int, end: int, tag: str | None) -> tuple[bytes, str | None]:
         """The bytes from `start` up to `end` of the object with this tag, and its tag."""
         with self._errors(path):
-            found = self._get(path, range=(start, end), if_match=tag)
-            return bytes(found.bytes()), found.meta["e_tag"]
+            got = self._get(path, range=(start, end), if_match=tag)
+            return bytes(got.bytes()), got.meta["e_tag"]
 
     def _get(self, path: str, **options: Any) -> Any:
         chosen = {name: value for name, value in options.items() if value is not None}

@@ -48,7 +48,7 @@ class Storage:
     def options(self, uri: str) -> dict[str, str]:
         """The storage options of a URI's root, or of what holds that: for readers alone, never for logs."""
         root = self.root_of(uri)
-        given = [each for each in self._options if is_within(root, each)]
+        given = [option for option in self._options if is_within(root, option)]
         return self._options[max(given, key=len)] if given else {}
 
 

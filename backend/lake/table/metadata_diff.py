@@ -103,14 +103,14 @@ def column_types(metadata: Metadata) -> dict[str, str]:
 
 
 def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dict[str, str]:
-    found = dict(metadata.configuration)
-    found |= {CLUSTERED_BY: ", ".join(clustered)} if clustered else {}
-    found |= {f"feature: {name}": "supported" for name in protocol.features}
-    found["protocol: minReaderVersion"] = str(protocol.min_reader_version)
-    found["protocol: minWriterVersion"] = str(protocol.min_writer_version)
-    found |= {"table name": metadata.name} if metadata.name else {}
-    found |= {"table description": metadata.description} if metadata.description else {}
-    return found
+    properties = dict(metadata.configuration)
+    properties |= {CLUSTERED_BY: ", ".join(clustered)} if clustered else {}
+    properties |= {f"feature: {name}": "supported" for name in protocol.features}
+    properties["protocol: minReaderVersion"] = str(protocol.min_reader_version)
+    properties["protocol: minWriterVersion"] = str(protocol.min_writer_version)
+    properties |= {"table name": metadata.name} if metadata.name else {}
+    properties |= {"table description": metadata.description} if metadata.description else {}
+    return properties
 
 
 def _paired(old: tuple[FieldState, ...], new: tuple[FieldState, ...]) -> list[tuple[FieldState, FieldState]]:

@@ -62,8 +62,8 @@ def _values(maps: pa.Array, name: str) -> pa.Array:
     items = maps.items.slice(start, count).cast(pa.string())
     if len(at) == len(maps) and bool((np.diff(rows) == 1).all()) and not maps.null_count:
         return items.take(pa.array(at))
-    found = np.full(len(maps), -1, np.int64)
-    found[rows[::-1]] = at[::-1]
+    positions = np.full(len(maps), -1, np.int64)
+    positions[rows[::-1]] = at[::-1]
     if maps.null_count:
-        found[pc.is_null(maps).to_numpy(zero_copy_only=False)] = -1
-    return items.take(pa.array(found, pa.int64(), mask=found < 0))
+        positions[pc.is_null(maps).to_numpy(zero_copy_only=False)] = -1
+    return items.take(pa.array(positions, pa.int64(), mask=positions < 0))

@@ -229,8 +229,8 @@ def explain_features(protocol: Protocol) -> tuple[FeatureRow, ...]:
 
 def meaning_of_property(key: str) -> str:
     """One line on a property; empty for one that nobody knows."""
-    known = KNOWN.get(key)
-    return known.meaning if known else next((text for start, text in PREFIXES.items() if key.startswith(start)), "")
+    meaning = KNOWN.get(key)
+    return meaning.meaning if meaning else next((text for start, text in PREFIXES.items() if key.startswith(start)), "")
 
 
 def meaning_of_feature(name: str) -> str:
@@ -256,9 +256,11 @@ def ownership(metadata: Metadata) -> TableOwner:
 
 
 def _row(key: str, value: str) -> PropertyRow:
-    known = KNOWN.get(key)
-    if known is not None:
-        return PropertyRow(key, value, known.default, known.meaning, is_set=True, problem=_bad_value(key, value, known))
+    described = KNOWN.get(key)
+    if described is not None:
+        return PropertyRow(
+            key, value, described.default, described.meaning, is_set=True, problem=_bad_value(key, value, described)
+        )
     prefix = next((text for start, text in PREFIXES.items() if key.startswith(start)), None)
     if prefix is not None:
         return PropertyRow(key, value, None, prefix, is_set=True)
@@ -290,9 +292,9 @@ def _unknown(key: str) -> str | None:
     return "unknown key: no engine that Weir knows reads it" if key.lower().startswith("delta.") else None
 
 
-def _bad_value(key: str, value: str, known: KnownProperty) -> str | None:
+def _bad_value(key: str, value: str, described: KnownProperty) -> str | None:
     if key == "delta.targetFileSize" and parse_size(value) is None:
         return f"{value!r} is no size; write bytes or, for instance, 128mb"
-    if known.form is not None and not known.form.match(value.strip()):
-        return f"{value!r} is not {known.form_words}"
+    if described.form is not None and not described.form.match(value.strip()):
+        return f"{value!r} is not {described.form_words}"
     return None

@@ -96,8 +96,8 @@ def fields(metadata: Metadata) -> tuple[SchemaField, ...]:
 
 def constraints(metadata: Metadata) -> tuple[Constraint, ...]:
     """The CHECK constraints, by name. NOT NULL is a trait of its column, and not among them."""
-    found = ((key, text) for key, text in metadata.configuration.items() if key.startswith(_CONSTRAINT))
-    return tuple(Constraint(key.removeprefix(_CONSTRAINT), text) for key, text in sorted(found))
+    pairs = ((key, text) for key, text in metadata.configuration.items() if key.startswith(_CONSTRAINT))
+    return tuple(Constraint(key.removeprefix(_CONSTRAINT), text) for key, text in sorted(pairs))
 
 
 def simple_type(kind: Any) -> str:
