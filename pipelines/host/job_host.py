@@ -68,11 +68,18 @@ class JobHost:
     """`step` does what is due now, `prune` what is once an hour. `start` calls them in threads until `stop`."""
 
     def __init__(
-        self, settings: Settings, store: ControlStore, runner: JobRunner, host_id: str, *,
-        clock: Callable[[], datetime] = utc_now, poll_s: float = POLL_S,
-    ) -> None:  # fmt: skip
-        self._settings, self._store, self._runner, self._host_id, self._clock = settings, store, runner, host_id, clock
-        self._poll_s = poll_s
+        self,
+        settings: Settings,
+        store: ControlStore,
+        runner: JobRunner,
+        host_id: str,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        elapsed: Callable[[], float] = elapsed,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._settings, self._store, self._runner, self._host_id = settings, store, runner, host_id
+        self._clock, self._elapsed, self._poll_s = clock, elapsed, poll_s
         self._running: dict[str, _Running] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
@@ -162,7 +169,7 @@ class JobHost:
         now = self._store.jobs.get(running.job.job_id)
         if now is not None and now.cancel_requested:
             return JobEnd(JobState.CANCELLED)
-        return _too_long(running.job) if time.monotonic() > running.ends_at else None
+        return _too_long(running.job) if self._elapsed() > running.ends_at else None
 
     def _settle(self, running: _Running, end: JobEnd) -> None:
         """Writes the end, then stops the work: who cancelled sees at once what had been compared."""
@@ -187,16 +194,17 @@ class JobHost:
             log.warning("job_not_cancelled", job=job_id, error=exc.message)
 
     def _report(self, running: _Running) -> None:
-        if time.monotonic() - running.reported_at < REPORT_S:
+        now = self._elapsed()
+        if now - running.reported_at < REPORT_S:
             return
-        running.reported_at = time.monotonic()
+        running.reported_at = now
         progress = self._runner.progress(running.job.job_id)
         if progress != running.said:
             self._store.jobs.report(running.lease, running.job.job_id, progress)
             running.said = progress
 
     def _renew(self, running: _Running) -> bool:
-        ttl_s, asked_at = self._settings.host.lease_ttl_s, elapsed()
+        ttl_s, asked_at = self._settings.host.lease_ttl_s, self._elapsed()
         if asked_at - running.leased_at < ttl_s / 3:
             return True
         renewed = self._store.renew(running.lease, ttl_s=ttl_s)
@@ -208,7 +216,7 @@ class JobHost:
     def _refuse_late(self) -> None:
         """What would change tables takes no further step where another host may have its lease. Asks no store, which
         may hold up the loop for that long."""
-        late = elapsed() - self._settings.host.lease_ttl_s * CUT_AFTER
+        late = self._elapsed() - self._settings.host.lease_ttl_s * CUT_AFTER
         for running in list(self._running.values()):
             if running.job.kind.is_act and running.leased_at < late:
                 self._end(running.job.job_id)
@@ -242,7 +250,7 @@ class JobHost:
                 self._begin(job)
 
     def _begin(self, job: Job) -> None:
-        now, leased_at = self._clock(), elapsed()
+        now, leased_at = self._clock(), self._elapsed()
         lease = self._store.acquire(job_resource(job.job_id), self._host_id, ttl_s=self._settings.host.lease_ttl_s)
         if lease is None:
             return
@@ -257,7 +265,7 @@ class JobHost:
             return
         begun = self._store.jobs.begin(lease, job.job_id, now=now)
         log.info("job_begun", job=job.job_id, kind=begun.kind.value, subject=begun.subject, attempt=begun.attempts)
-        ends_at = time.monotonic() + begun.time_limit_s
+        ends_at = self._elapsed() + begun.time_limit_s
         running = _Running(begun, lease, threading.Thread(), ends_at, leased_at)
         running.thread = threading.Thread(target=self._run, args=(running,), name=f"job-{job.job_id}", daemon=True)
         self._running[job.job_id] = running
