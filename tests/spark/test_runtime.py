@@ -111,9 +111,9 @@ def test_a_graceful_stop_of_a_stream_that_is_always_behind_waits_for_one_batch(
     lake = numbers(sink=sink, trigger_interval_s=0.2)  # each batch takes longer: the next one begins at once
     lake.runtime.start("numbers")
     until(lambda: len(sink.begun) == 3)
-    asked_at, running = time.monotonic(), sink.begun[-1]
+    running = sink.begun[-1]
     lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
-    assert time.monotonic() - asked_at < 6
+    assert sink.begun[-1] <= running + 2, "the next one has begun at most, and the stop fell into it"
     assert (lake.settings.home / "checkpoints/numbers/commits" / str(running)).exists()
 
 
@@ -134,16 +134,12 @@ def test_a_cut_leaves_a_batch_done_or_to_be_replayed(numbers: Callable[..., Demo
 
 
 def test_spark_stops_a_query_that_nobody_holds_any_longer(numbers: Callable[..., DemoLake]) -> None:
-    """With nothing asked of this process meanwhile: it may be frozen. While it is held, it runs."""
+    """With nothing asked of this process meanwhile: it may be frozen."""
     lake = numbers()
     lake.runtime.hold("numbers", elapsed() + PATIENCE_S)
     run = lake.runtime.start("numbers")
     until(lambda: (lake.settings.home / "checkpoints/numbers/offsets/1").exists())
     lake.runtime.hold("numbers", elapsed() + 1)
-    lake.runtime.hold("numbers", elapsed() + 4)
-    time.sleep(2)
-    assert lake.runtime.poll("numbers").active, "the later word counts"
-    time.sleep(2)
     spark, log = lake.runtime.session, lake.settings.home / "checkpoints/numbers/commits"
     until(lambda: not [query for query in spark.streams.active if str(query.runId) == run.run_id])
     stood = len(list(log.iterdir()))
