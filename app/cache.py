@@ -26,7 +26,7 @@ from backend.health.attention import AttentionRules
 from backend.health.attention import attention as attention_items
 from backend.health.groups import grouped
 from backend.health.health import table_evidence, table_health
-from backend.health.judge import Judged, LakeJudge
+from backend.health.judge import JudgedTable, LakeJudge
 from backend.health.model import AttentionGroup, TableHealth
 from backend.lake.files import file_sizes, stats
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
@@ -105,7 +105,7 @@ def lake_reader() -> LakeReader:
     return LakeReader(services.lake(), refresh_s=services.settings().lake.refresh_s, now=services.now)
 
 
-def judged(reading: LakeReading) -> dict[str, Judged]:
+def judged(reading: LakeReading) -> dict[str, JudgedTable]:
     """The health of the tables read so far as it comes, by address; never waits for a big lake."""
     return _lake_judge().judged([table for table in reading.tables if isinstance(table, TableCard)])
 

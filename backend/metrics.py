@@ -11,7 +11,7 @@ from enum import StrEnum
 from backend.docs_table import with_table
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"
@@ -22,7 +22,7 @@ class Described:
     name: str
     help: str
     labels: tuple[str, ...] = ()
-    kind: Kind = Kind.GAUGE
+    kind: MetricKind = MetricKind.GAUGE
 
 
 _STREAM, _TABLE = ("stream",), ("table",)
@@ -99,25 +99,28 @@ OF_PAGE = (
 
 # Served by each host: what it counts itself, from its start ------------------------------------------------------
 BATCH_DURATION = Described(
-    "weir_stream_batch_duration_seconds", "How long micro-batches took.", _STREAM, Kind.HISTOGRAM
+    "weir_stream_batch_duration_seconds", "How long micro-batches took.", _STREAM, MetricKind.HISTOGRAM
 )
-INPUT_ROWS = Described("weir_stream_input_rows_total", "Rows that micro-batches read.", _STREAM, Kind.COUNTER)
+INPUT_ROWS = Described("weir_stream_input_rows_total", "Rows that micro-batches read.", _STREAM, MetricKind.COUNTER)
 OUTPUT_ROWS = Described(
-    "weir_stream_output_rows_total", "Rows that micro-batches wrote, where the sink says so.", _STREAM, Kind.COUNTER
+    "weir_stream_output_rows_total",
+    "Rows that micro-batches wrote, where the sink says so.",
+    _STREAM,
+    MetricKind.COUNTER,
 )
 FAILED_ROWS = Described(
     "weir_stream_expectation_failed_rows_total",
     "Rows that broke an expectation.",
     ("stream", "expectation"),
-    Kind.COUNTER,
+    MetricKind.COUNTER,
 )
 TABLE_BROKEN = Described(
     "weir_table_expectation_broken",
     "1 while a table breaks an expectation, 0 while it meets it; absent while that is unknown.",
     ("table", "expectation"),
 )
-STARTS = Described("weir_stream_starts_total", "Starts of the stream, restarts too.", _STREAM, Kind.COUNTER)
-FAILURES = Described("weir_stream_failures_total", "Times that the stream failed.", _STREAM, Kind.COUNTER)
+STARTS = Described("weir_stream_starts_total", "Starts of the stream, restarts too.", _STREAM, MetricKind.COUNTER)
+FAILURES = Described("weir_stream_failures_total", "Times that the stream failed.", _STREAM, MetricKind.COUNTER)
 HOST_INFO = Described("weir_host_info", "1, with what the host is.", ("host_id", "spark_version"))
 HOST_ROUND = Described("weir_host_last_round_timestamp_seconds", "When the host last looked after its streams.")
 HOST_STORE_UP = Described("weir_host_store_up", "1 when the control store answered the host's last round.")
@@ -125,7 +128,7 @@ HOST_QUEUE = Described("weir_host_progress_queue_length", "Progress events that 
 HOST_DROPPED = Described(
     "weir_host_progress_dropped_total",
     "Progress events lost because the store was away too long.",
-    kind=Kind.COUNTER,
+    kind=MetricKind.COUNTER,
 )
 
 OF_HOST = (

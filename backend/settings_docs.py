@@ -42,7 +42,7 @@ Secrets are never logged or shown. Set them in the environment rather than in a 
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DocumentedSetting:
     """One documented key: `lake.roots`, settable as `WEIR_LAKE__ROOTS`."""
 
     key: str
@@ -55,14 +55,14 @@ class Setting:
         return "WEIR_" + self.key.upper().replace(".", "__")
 
 
-def documented_settings(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[Setting]:
+def documented_settings(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[DocumentedSetting]:
     """Every leaf of the settings, in the order of the source."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from documented_settings(field.annotation, f"{prefix}{name}.")
         else:
             text = type_text(field.annotation) + bounds_text(field)
-            yield Setting(f"{prefix}{name}", text, default_text(field.default), field.description or "")
+            yield DocumentedSetting(f"{prefix}{name}", text, default_text(field.default), field.description or "")
 
 
 def type_text(annotation: Any) -> str:

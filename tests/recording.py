@@ -19,7 +19,7 @@ from backend.store.clock import elapsed
 from backend.store.store import ControlStore
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.status import gather_evidence
-from backend.streams.verdict import Evidence
+from backend.streams.verdict import StreamEvidence
 
 EVERY_S = 10.0
 FOLDER = Path(__file__).with_name("recordings")
@@ -30,7 +30,7 @@ class Moment:
     """What was known of every stream at `at`, without what no verdict is judged by."""
 
     at: datetime
-    streams: tuple[Evidence, ...]
+    streams: tuple[StreamEvidence, ...]
 
 
 _LINE = TypeAdapter(Moment)
@@ -56,7 +56,7 @@ def record(home: Path, file: Path, *, minutes: float) -> None:
             time.sleep(EVERY_S)
 
 
-def _judged_by(evidence: Evidence) -> Evidence:
+def _judged_by(evidence: StreamEvidence) -> StreamEvidence:
     declaration = replace(evidence.declaration, checkpoint_location="", sink_uri="", inputs=(), expectations=())
     batches = [replace(each, raw_json="", durations_ms={}, expectations=()) for each in evidence.recent]
     observed = evidence.observed and replace(evidence.observed, host_id="host")

@@ -18,7 +18,7 @@ from app.ui.view.axes import count_axis
 from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, operation_style, template_name
 from app.ui.view.words import KeyFigure
 from backend.format import age_s, ago, bytes_text, count_text, duration_text, percent, things, utc_text
-from backend.health.judge import Judged
+from backend.health.judge import JudgedTable
 from backend.health.merging import gain_text, merge_gain
 from backend.health.model import MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
 from backend.lake.model import TableCard, UnreadableTable
@@ -36,7 +36,7 @@ class LakeRow:
     """A table of the list: what its card tells at once, and its judgement once that has come."""
 
     table: Table
-    judged: Judged | None
+    judged: JudgedTable | None
 
     @property
     def severity(self) -> Severity | None:
@@ -54,7 +54,7 @@ class LakeRow:
         return self.judged.problem if self.judged else ""
 
 
-def lake_rows(tables: Iterable[Table], judged: Mapping[str, Judged]) -> list[LakeRow]:
+def lake_rows(tables: Iterable[Table], judged: Mapping[str, JudgedTable]) -> list[LakeRow]:
     """Most urgent first, then the most files that merging spares; those that cannot be judged last."""
     order = [*list(Severity)[:-1], None, Severity.FINE]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from statistics import median
 
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.jobs.host_liveness import is_alive
 from backend.lake.model import Commit
 from backend.stream_model.stream import HostHeartbeat
@@ -109,7 +109,7 @@ def settle(
         case State.MET:
             since = None
         case State.BROKEN:
-            since = finding.since if expectation.kind is Kind.FRESH or since is None else since
+            since = finding.since if expectation.kind is ExpectationKind.FRESH or since is None else since
     return Judgement(expectation, finding, host_id, now, since or (now if finding.state is State.BROKEN else None))
 
 

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from backend.errors import ColumnNotFoundError, DiffError, LakehouseError
 from backend.expectations.judge import MOST_DAYS, judge_fresh, judge_rows
 from backend.expectations.keys import BrokenKeys, missing, repeated
-from backend.expectations.model import Finding, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, State, TableExpectation
 from backend.expectations.reading import last_data, rows_by_day
 from backend.format import bytes_text, duration_text
 from backend.lake.lake import Lake
@@ -35,13 +35,13 @@ class Looks:
         ref = _ref(expectation.uri, expectation.table)
         try:
             match expectation.kind:
-                case Kind.FRESH:
+                case ExpectationKind.FRESH:
                     return judge_fresh(expectation.within_s, last_data(self.lake, ref), now)
-                case Kind.ROWS_PER_DAY:
+                case ExpectationKind.ROWS_PER_DAY:
                     return self._rows_per_day(ref, before, token, now.date() - timedelta(days=1))
             return self._keys(expectation, ref, before, token)
         except LakehouseError as exc:
-            days = before.seen if before and expectation.kind is Kind.ROWS_PER_DAY else {}
+            days = before.seen if before and expectation.kind is ExpectationKind.ROWS_PER_DAY else {}
             return Finding(State.UNKNOWN, exc.message, seen=days)
 
     def _rows_per_day(self, ref: TableRef, before: Finding | None, token: CancelToken, day: date) -> Finding:

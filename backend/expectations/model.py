@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class ExpectationKind(StrEnum):
     FRESH = "fresh"
     ROWS_PER_DAY = "rows_per_day"
     UNIQUE = "unique"
@@ -18,7 +18,7 @@ class Kind(StrEnum):
     @property
     def is_quick(self) -> bool:
         """Whether the newest commits tell; else a month of them, or rows, are read."""
-        return self is Kind.FRESH
+        return self is ExpectationKind.FRESH
 
 
 class State(StrEnum):
@@ -33,7 +33,7 @@ class TableExpectation:
 
     uri: str
     table: str
-    kind: Kind
+    kind: ExpectationKind
     pipeline: str = ""
     within_s: float = 0.0
     columns: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ Rule: pure; the clock is a parameter.
 
 from datetime import datetime
 
-from backend.expectations.model import Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Judgement, State, TableExpectation
 from backend.format import ago, count_exact, duration_text, things
 
 
@@ -13,11 +13,11 @@ def expected_text(expected: TableExpectation) -> str:
     """ "new data every 15 min", "order_id is unique"."""
     columns = ", ".join(expected.columns)
     match expected.kind:
-        case Kind.FRESH:
+        case ExpectationKind.FRESH:
             return f"new data every {duration_text(expected.within_s)}"
-        case Kind.ROWS_PER_DAY:
+        case ExpectationKind.ROWS_PER_DAY:
             return "as many new rows a day as usual"
-        case Kind.UNIQUE:
+        case ExpectationKind.UNIQUE:
             return f"{columns} is unique" if len(expected.columns) == 1 else f"({columns}) is unique"
     return f"{columns} is in {expected.other}.{expected.other_column}"
 
@@ -28,18 +28,18 @@ def found_text(judgement: Judgement, now: datetime) -> str:
     if found.state is State.UNKNOWN:
         return f"not judged: {found.reason}"
     match judgement.expectation.kind:
-        case Kind.FRESH if found.last_data_at is None:
+        case ExpectationKind.FRESH if found.last_data_at is None:
             return "none of its commits changed rows"
-        case Kind.FRESH:
+        case ExpectationKind.FRESH:
             return f"the last came {ago(found.last_data_at, now)}"
-        case Kind.ROWS_PER_DAY:
+        case ExpectationKind.ROWS_PER_DAY:
             low, high = found.usual or (0, 0)
             rows = f"{count_exact(found.rows)} {'row' if found.rows == 1 else 'rows'}"
             return f"{rows} on {found.day}, usual are {low:,} to {high:,} (by {found.days} days before)"
     if not found.broken_keys:
         return "no key breaks it"
     rows = things(found.broken_rows, "row")
-    wrong = "are repeated" if judgement.expectation.kind is Kind.UNIQUE else "are not there"
+    wrong = "are repeated" if judgement.expectation.kind is ExpectationKind.UNIQUE else "are not there"
     wrong = wrong.replace("are", "is") if found.broken_keys == 1 else wrong
     return f"{things(found.broken_keys, 'key')} {wrong}, in {rows}: {_examples(judgement)}"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend.expectations.judge import away
-from backend.expectations.model import Judgement, Kind, State
+from backend.expectations.model import ExpectationKind, Judgement, State
 from backend.expectations.words import expected_text, found_text
 from backend.format import ago, duration_text
 from backend.health.merging import gain_text, merge_gain
@@ -60,7 +60,7 @@ def attention(
     ]
     fed = {_plain(each.uri): s for s in streams for each in s.declaration.outputs}
     names: dict[str, str] = {}
-    timed = {each.expectation.uri for each in judgements if each.expectation.kind is Kind.FRESH}
+    timed = {each.expectation.uri for each in judgements if each.expectation.kind is ExpectationKind.FRESH}
     for table in tables:
         names[table.ref.uri] = table.ref.name
         if isinstance(table, UnreadableTable):
@@ -182,10 +182,10 @@ def in_general(reason: str) -> str:
 
 
 _STEPS = {
-    Kind.FRESH: "Look at whoever writes the table: History says who last did.",
-    Kind.ROWS_PER_DAY: "Look at that day on History, and at whoever writes the table.",
-    Kind.UNIQUE: "First bad version finds the commit: count(*) = count(DISTINCT …) with the key's columns.",
-    Kind.REFERENCES: "Look for these keys in both tables, and whether one is written later than the other.",
+    ExpectationKind.FRESH: "Look at whoever writes the table: History says who last did.",
+    ExpectationKind.ROWS_PER_DAY: "Look at that day on History, and at whoever writes the table.",
+    ExpectationKind.UNIQUE: "First bad version finds the commit: count(*) = count(DISTINCT …) with the key's columns.",
+    ExpectationKind.REFERENCES: "Look for these keys in both tables, and whether one is written later than the other.",
 }
 
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import pyarrow.compute as pc
 
-from backend.health.model import LogState, Offender, SmallFileRule, TableHealth
-from backend.health.recommend import Evidence, recommend
+from backend.health.model import LogHealth, Offender, SmallFileRule, TableHealth
+from backend.health.recommend import HealthEvidence, recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
 from backend.lake.files.file_sizes import FileDistribution, TargetSize, distribute
 from backend.lake.model import Commit, CommitReader, Snapshot, TableRef, Timeline
@@ -45,7 +45,7 @@ class _Reading:
     commits: Sequence[Commit]
     files: FileDistribution
     rule: SmallFileRule
-    log: LogState
+    log: LogHealth
 
     def offenders(self, timeline: Timeline, stream_names: Mapping[str, str] | None) -> tuple[Offender, ...]:
         limit = self.rule.small_limit_bytes
@@ -84,7 +84,7 @@ def table_health(
     )
 
 
-def table_evidence(lake: HealthLake, ref: TableRef, *, now: datetime, settings: HealthSettings) -> Evidence:
+def table_evidence(lake: HealthLake, ref: TableRef, *, now: datetime, settings: HealthSettings) -> HealthEvidence:
     """What a list of tables judges by: neither totals of past versions nor who wrote the small files, which take most
     of the time. Raises what reading the table raises."""
     return _evidence(_read(lake, ref, settings), now, ())
@@ -103,11 +103,11 @@ def _read(lake: HealthLake, ref: TableRef, settings: HealthSettings) -> _Reading
     )
 
 
-def _evidence(read: _Reading, now: datetime, offenders: Sequence[Offender]) -> Evidence:
+def _evidence(read: _Reading, now: datetime, offenders: Sequence[Offender]) -> HealthEvidence:
     snapshot, files = read.snapshot, read.files
     rows = snapshot.columns(["deleted_rows", "num_records"])
     removed = _removed_since_vacuum(read.commits)
-    return Evidence(
+    return HealthEvidence(
         now=now,
         num_files=snapshot.num_files,
         size_bytes=snapshot.size_bytes,
@@ -130,7 +130,7 @@ def _evidence(read: _Reading, now: datetime, offenders: Sequence[Offender]) -> E
     )
 
 
-def _log_state(lake: HealthLake, snapshot: Snapshot, commits: Sequence[Commit]) -> LogState:
+def _log_state(lake: HealthLake, snapshot: Snapshot, commits: Sequence[Commit]) -> LogHealth:
     ref, times = snapshot.ref, {commit.version: commit.committed_at for commit in commits}
     first, checkpoint = lake.versions(ref)[-1][0], lake.last_checkpoint(ref)
     for version in (first, checkpoint):
@@ -139,7 +139,7 @@ def _log_state(lake: HealthLake, snapshot: Snapshot, commits: Sequence[Commit]) 
         old = lake.history(ref, starting_version=version, ending_version=version)
         times |= {commit.version: commit.committed_at for commit in old}
     interval = snapshot.metadata.configuration.get("delta.checkpointInterval", "")
-    return LogState(
+    return LogHealth(
         first_version=first,
         latest_version=snapshot.version,
         oldest_commit_at=times.get(first),

@@ -13,7 +13,7 @@ from datetime import datetime
 from backend.errors import LakehouseError
 from backend.health.merging import merge_gain
 from backend.health.model import Recommendation, Severity
-from backend.health.recommend import Evidence, recommend
+from backend.health.recommend import HealthEvidence, recommend
 from backend.lake.model import TableCard, TableRef
 
 PATIENCE_S = 1.5  # a small lake is waited for, so that its page is whole at once
@@ -24,11 +24,11 @@ RETRY_S = 60.0  # a table that could not be judged is tried again
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedTable:
     """A table's evidence and how urgent it was when it was judged; without evidence `problem` says why."""
 
     card: TableCard
-    evidence: Evidence | None
+    evidence: HealthEvidence | None
     severity: Severity
     problem: str = ""
     judged_at_s: float = 0.0
@@ -45,16 +45,16 @@ class Judged:
 class LakeJudge:
     """Thread-safe. `read` gives the evidence of one table or raises `LakehouseError`."""
 
-    def __init__(self, read: Callable[[TableRef], Evidence]) -> None:
+    def __init__(self, read: Callable[[TableRef], HealthEvidence]) -> None:
         self._read = read
         self._changed = threading.Condition()
-        self._judged: dict[str, Judged] = {}
+        self._judged: dict[str, JudgedTable] = {}
         self._wanted: list[TableCard] = []
         self._under_way: TableCard | None = None
         self._running = False
         self._looked_s = 0.0
 
-    def judged(self, cards: Sequence[TableCard]) -> dict[str, Judged]:
+    def judged(self, cards: Sequence[TableCard]) -> dict[str, JudgedTable]:
         """What is judged of all the lake's cards, by address; the rest follows, the most to merge first."""
         with self._changed:
             self._looked_s = time.monotonic()
@@ -89,13 +89,13 @@ class LakeJudge:
             self._changed.notify_all()
             return None
 
-    def _judge(self, card: TableCard) -> Judged:
+    def _judge(self, card: TableCard) -> JudgedTable:
         try:
             evidence = self._read(card.ref)
             urgent = min((each.severity for each in recommend(evidence)), key=list(Severity).index)
-            return Judged(card, evidence, urgent, judged_at_s=time.monotonic())
+            return JudgedTable(card, evidence, urgent, judged_at_s=time.monotonic())
         except LakehouseError as exc:
             problem = exc.message
         except Exception as exc:  # noqa: BLE001 - one table's boundary: whatever it holds hides no other
             problem = f"Weir failed on it: {type(exc).__name__}"
-        return Judged(card, None, Severity.FINE, problem, time.monotonic())
+        return JudgedTable(card, None, Severity.FINE, problem, time.monotonic())

@@ -74,7 +74,7 @@ class MaintenanceRun:
 
 
 @dataclass(frozen=True, slots=True)
-class LogState:
+class LogHealth:
     """How long the log is and how old its last checkpoint. None: there is none, or it cannot be told."""
 
     first_version: int
@@ -115,7 +115,7 @@ class TableHealth:
     offenders: tuple[Offender, ...]
     last_optimize: MaintenanceRun | None
     last_vacuum: MaintenanceRun | None
-    log: LogState
+    log: LogHealth
     recommendations: tuple[Recommendation, ...]
 
     @property

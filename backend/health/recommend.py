@@ -9,7 +9,7 @@ from datetime import datetime
 
 from backend.format import ago, bytes_text, duration_text
 from backend.health.merging import MergeGain
-from backend.health.model import LogState, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
+from backend.health.model import LogHealth, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
 from backend.health.words import count, percent
 
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
@@ -19,7 +19,7 @@ PARTITION_TABLE_BYTES = 1_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class HealthEvidence:
     """All that recommendations are drawn from."""
 
     now: datetime
@@ -40,10 +40,10 @@ class Evidence:
     files_removed: int  # by the commits looked at, so that VACUUM could free them
     oldest_removal_at: datetime | None
     retention_s: float
-    log: LogState
+    log: LogHealth
 
 
-def recommend(evidence: Evidence) -> tuple[Recommendation, ...]:
+def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:
     """Most urgent first; never empty."""
     found = [
         *_small_files(evidence),
@@ -59,7 +59,7 @@ def recommend(evidence: Evidence) -> tuple[Recommendation, ...]:
     return tuple(sorted(found, key=lambda item: order.index(item.severity)))
 
 
-def _small_files(e: Evidence) -> Iterator[Recommendation]:
+def _small_files(e: HealthEvidence) -> Iterator[Recommendation]:
     gain = MergeGain(e.num_files, e.small_files, e.size_bytes, e.files_after_optimize)
     if gain.severity is Severity.FINE:
         return
@@ -75,14 +75,14 @@ def _small_files(e: Evidence) -> Iterator[Recommendation]:
     yield Recommendation("small files", gain.severity, finding, f"{step}{wait}{_cause(e)}")
 
 
-def _optimize_words(e: Evidence) -> str:
+def _optimize_words(e: HealthEvidence) -> str:
     if e.last_optimize is None:
         return "OPTIMIZE is not in the history"
     when = f", {ago(e.last_optimize.at, e.now)}" if e.last_optimize.at else ""
     return f"the last OPTIMIZE was v{e.last_optimize.version}{when}"
 
 
-def _cause(e: Evidence) -> str:
+def _cause(e: HealthEvidence) -> str:
     """Who writes them, and what would stop it."""
     writers = [o for o in e.offenders if o.kind != "partition"]
     if not writers:
@@ -95,7 +95,7 @@ def _cause(e: Evidence) -> str:
     return f"{said}: larger batches, or delta.autoOptimize.autoCompact = true, would write fewer."
 
 
-def _partitioning(e: Evidence) -> Iterator[Recommendation]:
+def _partitioning(e: HealthEvidence) -> Iterator[Recommendation]:
     if not e.partition_columns or e.num_partitions < 2 or e.size_bytes >= PARTITION_TABLE_BYTES:
         return
     average = e.size_bytes / e.num_partitions
@@ -110,7 +110,7 @@ def _partitioning(e: Evidence) -> Iterator[Recommendation]:
     )
 
 
-def _deleted_rows(e: Evidence) -> Iterator[Recommendation]:
+def _deleted_rows(e: HealthEvidence) -> Iterator[Recommendation]:
     if not e.physical_rows or e.deleted_rows / e.physical_rows < DELETED_ROWS:
         return
     yield Recommendation(
@@ -122,7 +122,7 @@ def _deleted_rows(e: Evidence) -> Iterator[Recommendation]:
     )
 
 
-def _statistics(e: Evidence) -> Iterator[Recommendation]:
+def _statistics(e: HealthEvidence) -> Iterator[Recommendation]:
     if not e.files_without_stats:
         return
     yield Recommendation(
@@ -134,7 +134,7 @@ def _statistics(e: Evidence) -> Iterator[Recommendation]:
     )
 
 
-def _vacuum(e: Evidence) -> Iterator[Recommendation]:
+def _vacuum(e: HealthEvidence) -> Iterator[Recommendation]:
     """Only where files that were removed before the retention period can really be freed."""
     since = e.last_vacuum.at if e.last_vacuum else None
     oldest = e.oldest_removal_at
@@ -152,7 +152,7 @@ def _vacuum(e: Evidence) -> Iterator[Recommendation]:
     )
 
 
-def _log(e: Evidence) -> Iterator[Recommendation]:
+def _log(e: HealthEvidence) -> Iterator[Recommendation]:
     waiting, interval = e.log.commits_since_checkpoint, max(e.log.checkpoint_interval, 1)
     if waiting <= CHECKPOINT_LATE * interval:
         return
@@ -165,7 +165,7 @@ def _log(e: Evidence) -> Iterator[Recommendation]:
     )
 
 
-def _fine(e: Evidence) -> Recommendation:
+def _fine(e: HealthEvidence) -> Recommendation:
     if not e.num_files:
         return Recommendation("table", Severity.FINE, "The table has no data files.", "Nothing to do.")
     share = e.small_files / e.num_files

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.jobs.model import Job, JobKind, JobProgress, JobState
 from backend.store.packed import pack, unpack
 from backend.store.schema import ROLLUP_SUMS
@@ -100,7 +100,7 @@ def judgement_row(value: Judgement) -> dict[str, Any]:
 
 def judgement_of(row: Row) -> Judgement:
     said, found = dict(row["expectation"]), dict(row["finding"])
-    said |= {"kind": Kind(said["kind"]), "columns": tuple(said["columns"])}
+    said |= {"kind": ExpectationKind(said["kind"]), "columns": tuple(said["columns"])}
     found |= {name: datetime.fromisoformat(at) if (at := found[name]) else None for name in _FINDING_TIMES}
     found |= {"state": State(found["state"]), "examples": tuple(found["examples"])}
     found |= {"usual": tuple(found["usual"]) if found["usual"] else None}

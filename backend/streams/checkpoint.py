@@ -21,7 +21,7 @@ _NONE = "-"  # a source that had nothing to offer yet
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class StreamCheckpoint:
     """Batches by id, ascending. `planned`: their offsets are there; `finished`: so is their commit."""
 
     folder: Folder
@@ -58,10 +58,10 @@ class Offsets:
     watermark: datetime | None = None
 
 
-def read_checkpoint(folder: Folder) -> Checkpoint:
+def read_checkpoint(folder: Folder) -> StreamCheckpoint:
     """The names in a checkpoint's folder: empty where there is none yet; raises `StorageError`."""
     has_metadata = folder.stat("metadata") is not None
-    return Checkpoint(folder, has_metadata, _batches(folder, "offsets"), _batches(folder, "commits"))
+    return StreamCheckpoint(folder, has_metadata, _batches(folder, "offsets"), _batches(folder, "commits"))
 
 
 def query_id(folder: Folder) -> str:

@@ -21,7 +21,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ChartPoint:
     """One point of a chart: a batch, or those of a span of time. It is drawn with means of a batch, with watermark and
     state as the last batch left them, and with the most that waited after one. `goes_on`: it follows the point before
     without a pause."""
@@ -36,7 +36,7 @@ class Points:
     """What charts draw: `bins` of `width_s` seconds, or one a batch where `width_s` is None. `total` is of all batches,
     None without any. `grain_s`: the figures per minute or hour that it was made from, None where from batches."""
 
-    bins: tuple[Point, ...] = ()
+    bins: tuple[ChartPoint, ...] = ()
     width_s: int | None = None
     total: Rollup | None = None
     trigger_interval_ms: int = 0
@@ -136,9 +136,11 @@ def _width_s(span_s: float, most: int) -> int:
     return next((width_s for width_s in WIDTHS_S if span_s <= most * width_s), WIDTHS_S[-1])
 
 
-def _bins(parts: Sequence[Rollup], width_s: int | None, goes_on: Callable[[Rollup, Rollup], bool]) -> tuple[Point, ...]:
+def _bins(
+    parts: Sequence[Rollup], width_s: int | None, goes_on: Callable[[Rollup, Rollup], bool]
+) -> tuple[ChartPoint, ...]:
     follows = [True, *(goes_on(before, after) for before, after in pairwise(parts))]
-    return tuple(map(Point, _moments(parts, width_s), parts, follows))
+    return tuple(map(ChartPoint, _moments(parts, width_s), parts, follows))
 
 
 def _moments(parts: Sequence[Rollup], width_s: int | None) -> list[datetime]:

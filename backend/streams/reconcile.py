@@ -36,7 +36,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RestartLimits:
     max_restarts: int
     restart_window_s: float
     backoff_initial_s: float
@@ -44,7 +44,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordState:
     """Write what is observed from now on."""
 
     observed: Observed
@@ -73,7 +73,7 @@ class Forget:
     name: str
 
 
-Action = Record | Start | Stop | Forget
+Action = RecordState | Start | Stop | Forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Host:
     """Who plans, under which limits, and when."""
 
     host_id: str
-    limits: Limits
+    limits: RestartLimits
     now: datetime
 
 
@@ -125,11 +125,11 @@ def _to_rest(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
     rest = (StreamState.STOPPED, StreamState.FAILED) if want.state is DesiredState.DRAINED else (StreamState.STOPPED,)
     if seen.state in rest and seen.generation == want.generation:
         return _adopt(seen, host)
-    return (Record(_carried_out(want, seen, StreamState.STOPPED, host)),)
+    return (RecordState(_carried_out(want, seen, StreamState.STOPPED, host)),)
 
 
 def _to_start(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    return (Record(_carried_out(want, seen, StreamState.STARTING, host)), Start(want.name))
+    return (RecordState(_carried_out(want, seen, StreamState.STARTING, host)), Start(want.name))
 
 
 def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
@@ -137,10 +137,10 @@ def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[A
         if seen.state is StreamState.STOPPING:
             return (Stop(want.name),)
         stopping = replace(seen, state=StreamState.STOPPING, host_id=host.host_id, observed_at=host.now)
-        return (Record(stopping), Stop(want.name))
+        return (RecordState(stopping), Stop(want.name))
     if seen.state is StreamState.RUNNING and (seen.query_id, seen.run_id) == (live.query_id, live.run_id):
         return _adopt(seen, host)
-    return (Record(_running(seen, live, host)),)
+    return (RecordState(_running(seen, live, host)),)
 
 
 def _drains(want: Desired, live: Live) -> bool:
@@ -165,30 +165,30 @@ def _running(seen: Observed, live: Live, host: Host) -> Observed:
 def _ended(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
     if want.wants_stop or want.generation > seen.generation:
         return _in_order(_absent(want, seen, host), Forget(want.name))
-    return (Record(_carried_out(want, seen, StreamState.COMPLETED, host)), Forget(want.name))
+    return (RecordState(_carried_out(want, seen, StreamState.COMPLETED, host)), Forget(want.name))
 
 
 def _failed(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
     if want.state is DesiredState.DRAINED:  # it ended too early, and a person should know
         broken = replace(_carried_out(want, seen, StreamState.FAILED, host), failures=_recent(seen, live, host))
-        return (Record(broken), Forget(want.name))
+        return (RecordState(broken), Forget(want.name))
     if want.generation > seen.generation:  # a person has asked anew: the old run's end no longer matters
         return _in_order(_absent(want, seen, host), Forget(want.name))
     broken = replace(seen, failures=_recent(seen, live, host))
     if want.state is DesiredState.STOPPED:
-        return (Record(_carried_out(want, broken, StreamState.STOPPED, host)), Forget(want.name))
+        return (RecordState(_carried_out(want, broken, StreamState.STOPPED, host)), Forget(want.name))
     if len(broken.failures) > host.limits.max_restarts:
-        return (Record(_carried_out(want, broken, StreamState.FAILED, host)), Forget(want.name))
+        return (RecordState(_carried_out(want, broken, StreamState.FAILED, host)), Forget(want.name))
     waiting = _carried_out(want, broken, StreamState.BACKOFF, host)
     pause = timedelta(seconds=backoff_s(len(broken.failures), host.limits))
-    return (Record(replace(waiting, next_start_at=host.now + pause)), Forget(want.name))
+    return (RecordState(replace(waiting, next_start_at=host.now + pause)), Forget(want.name))
 
 
 def _in_order(actions: Iterable[Action], forget: Forget) -> Iterable[Action]:
     """A finished query is forgotten before the next start of its stream."""
     actions = tuple(actions)
-    before = tuple(action for action in actions if isinstance(action, Record))
-    return (*before, forget, *(action for action in actions if not isinstance(action, Record)))
+    before = tuple(action for action in actions if isinstance(action, RecordState))
+    return (*before, forget, *(action for action in actions if not isinstance(action, RecordState)))
 
 
 def _carried_out(want: Desired, seen: Observed, state: StreamState, host: Host) -> Observed:
@@ -206,7 +206,7 @@ def _carried_out(want: Desired, seen: Observed, state: StreamState, host: Host) 
 
 def _adopt(seen: Observed, host: Host) -> Iterable[Action]:
     """Nothing to do but to say who watches now, after another host."""
-    return () if seen.host_id == host.host_id else (Record(replace(seen, host_id=host.host_id)),)
+    return () if seen.host_id == host.host_id else (RecordState(replace(seen, host_id=host.host_id)),)
 
 
 def _unseen(want: Desired, host: Host) -> Observed:
@@ -219,6 +219,6 @@ def _recent(seen: Observed, live: Live, host: Host) -> tuple[StreamFailure, ...]
     return (*kept, live.failure or StreamFailure("Unknown", "the query ended with an error", None, host.now))
 
 
-def backoff_s(failures: int, limits: Limits) -> float:
+def backoff_s(failures: int, limits: RestartLimits) -> float:
     """The pause after so many failures within the window: 1, 2, 4 … times the first, never above the longest."""
     return float(min(limits.backoff_initial_s * 2 ** min(failures - 1, 30), limits.backoff_max_s))

@@ -13,7 +13,7 @@ from backend.stream_model.overrides import compare, with_overrides
 from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
 from backend.streams.balance import why_nobody_can
 from backend.streams.causes import with_causes
-from backend.streams.verdict import Evidence, StreamStatus, judge
+from backend.streams.verdict import StreamEvidence, StreamStatus, judge
 
 RECENT = 10
 
@@ -41,7 +41,7 @@ def statuses(
 
 def gather_evidence(
     store: ControlStore, backlogs: Backlogs | None = None, *, now: datetime, heartbeat_stale_s: float
-) -> list[Evidence]:
+) -> list[StreamEvidence]:
     """What is known of each declared stream, by name; raises `StoreError`."""
     desired, observed = store.desired(), store.observed()
     hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
@@ -58,11 +58,11 @@ def gather_evidence(
         backlog = backlogs.read(declaration, recent, topics.get(name, ()), now=now) if backlogs else None
         nobody_can = why_nobody_can(declaration, alive)
         host = hosts.get(seen.host_id) if seen else None
-        found.append(Evidence(declaration, wanted, seen, host, recent, backlog, nobody_can, settings))
+        found.append(StreamEvidence(declaration, wanted, seen, host, recent, backlog, nobody_can, settings))
     return found
 
 
-def _status(evidence: Evidence, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
+def _status(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
     judgement = judge(evidence, now=now, heartbeat_stale_s=heartbeat_stale_s)
     return StreamStatus(
         declaration=evidence.declaration,

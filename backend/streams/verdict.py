@@ -75,7 +75,7 @@ class StreamStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StreamEvidence:
     """All that is known of one stream. `recent` are its newest batches, oldest first; `host` wrote `observed`.
 
     `backlog`: None where nobody looked. `nobody_can`: why no live host can run it. `overrides`: where `declaration` is
@@ -99,13 +99,13 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class StreamJudgement:
     state: StreamState
     verdict: Verdict
     because: str
 
 
-def judge(evidence: Evidence, *, now: datetime, heartbeat_stale_s: float) -> Judgement:
+def judge(evidence: StreamEvidence, *, now: datetime, heartbeat_stale_s: float) -> StreamJudgement:
     """The state shown and why; the sentence begins with the stream's name."""
     found = _judge(evidence, now, heartbeat_stale_s)
     if evidence.nobody_can and _wanted(evidence):
@@ -113,23 +113,23 @@ def judge(evidence: Evidence, *, now: datetime, heartbeat_stale_s: float) -> Jud
     return found
 
 
-def _judge(evidence: Evidence, now: datetime, heartbeat_stale_s: float) -> Judgement:
+def _judge(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamJudgement:
     observed, name = evidence.observed, evidence.declaration.name
     if observed is None:
-        return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} has not been taken up by any host yet")
+        return StreamJudgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} has not been taken up by any host yet")
     gone_s = _host_gone_s(evidence.host, now, heartbeat_stale_s)
     if gone_s is not None and not observed.state.has_ended:
-        return Judgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
+        return StreamJudgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
     verdict, because = _of_state(evidence, observed, now)
     if evidence.desired and evidence.desired.state is DesiredState.DRAINED and observed.state is StreamState.RUNNING:
         ago = span_text((now - evidence.desired.requested_at).total_seconds())
         because += f"; it stops once it has read what was there {ago} ago, when {evidence.desired.actor} asked for it"
     if gone_s is not None and _wanted(evidence):
         because += f"; {_silence(evidence, now)}"
-    return Judgement(observed.state, verdict, f"{name} {because}")
+    return StreamJudgement(observed.state, verdict, f"{name} {because}")
 
 
-def _of_state(evidence: Evidence, observed: Observed, now: datetime) -> tuple[Verdict, str]:
+def _of_state(evidence: StreamEvidence, observed: Observed, now: datetime) -> tuple[Verdict, str]:
     match observed.state:
         case StreamState.RUNNING:
             return _of_running(evidence, observed, now)
@@ -151,7 +151,7 @@ def _of_state(evidence: Evidence, observed: Observed, now: datetime) -> tuple[Ve
             return Verdict.UNKNOWN, "is in a state that nobody knows"
 
 
-def _of_running(evidence: Evidence, observed: Observed, now: datetime) -> tuple[Verdict, str]:
+def _of_running(evidence: StreamEvidence, observed: Observed, now: datetime) -> tuple[Verdict, str]:
     batches = evidence.batches
     quiet_s = (now - _last_sign(observed, batches)).total_seconds()
     if quiet_s > _stall_after_s(evidence.declaration, batches):
@@ -181,7 +181,7 @@ def _of_unread(backlog: Backlog, *, stall_after_s: float) -> tuple[Verdict, str]
 
 
 def _of_backlog(
-    evidence: Evidence, backlog: Backlog, behind_s: float, window: Sequence[Progress]
+    evidence: StreamEvidence, backlog: Backlog, behind_s: float, window: Sequence[Progress]
 ) -> tuple[Verdict, str]:
     """By how far behind it was after each batch: batches may outlast their trigger while that does not grow."""
     if backlog.is_first_read:
@@ -213,7 +213,7 @@ def _behind_s(backlog: Backlog | Lag, window: Sequence[Progress]) -> float | Non
     return backlog.rows * elapsed_s / read if backlog.rows is not None and read else None
 
 
-def _of_rows(evidence: Evidence, window: Sequence[Progress]) -> tuple[Verdict, str]:
+def _of_rows(evidence: StreamEvidence, window: Sequence[Progress]) -> tuple[Verdict, str]:
     """Where nobody knows how far behind: batches that take longer than the trigger and carry more each time."""
     trigger_s, usual_s = evidence.declaration.trigger_interval_ms / 1_000, _usual_s(window)
     if not 0 < trigger_s < usual_s:
@@ -241,7 +241,7 @@ def _gains(lags: Sequence[Lag], window: Sequence[Progress]) -> str:
     return f"reads {rate_text(read)}, its source gains {rate_text(gained)}; " if gained > read else ""
 
 
-def _waits(evidence: Evidence, now: datetime) -> str:
+def _waits(evidence: StreamEvidence, now: datetime) -> str:
     """Of a stopped stream."""
     backlog = evidence.backlog
     if backlog is None or backlog.is_caught_up is None:
@@ -254,7 +254,7 @@ def _usual_s(window: Sequence[Progress]) -> float:
     return median(durations) / 1_000 if durations else 0.0
 
 
-def _stopped(evidence: Evidence, observed: Observed, now: datetime) -> str:
+def _stopped(evidence: StreamEvidence, observed: Observed, now: datetime) -> str:
     since = f"has been stopped for {span_text((now - observed.observed_at).total_seconds())}"
     wanted = evidence.desired
     if wanted is None or wanted.state is DesiredState.RUNNING:
@@ -300,14 +300,14 @@ def _host_gone_s(host: HostHeartbeat | None, now: datetime, stale_s: float) -> f
     return silent_s if silent_s > stale_s else None
 
 
-def _silence(evidence: Evidence, now: datetime) -> str:
+def _silence(evidence: StreamEvidence, now: datetime) -> str:
     runner, host = "application" if evidence.declaration.is_attached else "host", evidence.host
     if host is None:
         return f"its {runner} is not known"
     return f"its {runner} has been silent for {span_text((now - host.beat_at).total_seconds())}"
 
 
-def _wanted(evidence: Evidence) -> bool:
+def _wanted(evidence: StreamEvidence) -> bool:
     return evidence.desired is not None and evidence.desired.state is DesiredState.RUNNING
 
 

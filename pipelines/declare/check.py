@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, SettingsError
-from backend.expectations.model import Kind
+from backend.expectations.model import ExpectationKind
 from backend.lake.lake import Lake
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
@@ -132,7 +132,7 @@ def _expectations_problems(registry: Registry) -> Iterator[Problem]:
     for each in registry.expected:
         yield from each.problems(tables)
         for rule in each.rules:
-            if rule.kind is Kind.ROWS_PER_DAY and each.table in anew:
+            if rule.kind is ExpectationKind.ROWS_PER_DAY and each.table in anew:
                 message = "rows_per_day: it is written anew each time, so no rows are new"
                 yield Problem(each.declared_at, each.table, message, "expect it of a table that it reads")
             key = each.table, rule.kind, rule.columns, rule.refers_to

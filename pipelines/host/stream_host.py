@@ -20,7 +20,7 @@ from backend.store.clock import StoreClock, elapsed
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.balance import Move
-from backend.streams.reconcile import Action, Forget, Host, Limits, Record, Start, Stop, plan
+from backend.streams.reconcile import Action, Forget, Host, RecordState, RestartLimits, Start, Stop, plan
 from pipelines.host.fleet import Fleet, QueryRunner
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing
@@ -174,7 +174,7 @@ class StreamHost:
             if action.name not in self._ownership.held:
                 continue  # its lease was lost while an earlier action was recorded
             match action:
-                case Record(observed):
+                case RecordState(observed):
                     self._record(observed, desired)
                 case Start(name):
                     self._fleet.start(name, desired[name].overrides)
@@ -202,9 +202,9 @@ class StreamHost:
         self._ownership.release(name)
         self._unlearn(name)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> RestartLimits:
         host = self.settings.host
-        return Limits(host.max_restarts, host.restart_window_s, host.backoff_initial_s, host.backoff_max_s)
+        return RestartLimits(host.max_restarts, host.restart_window_s, host.backoff_initial_s, host.backoff_max_s)
 
     def _quietly(self, act: Callable[[], object]) -> None:
         try:

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from backend.expectations.model import Kind, TableExpectation
+from backend.expectations.model import ExpectationKind, TableExpectation
 from backend.format import interval_s
 from backend.lake.storage.paths import normal_uri
 from backend.settings import Settings
@@ -19,7 +19,7 @@ from pipelines.specs.tables import TableSpec
 class TableRule:
     """What is expected, as it was written: `within` of fresh, `columns` of a key, `refers_to` as `table.column`."""
 
-    kind: Kind
+    kind: ExpectationKind
     within: str = ""
     columns: tuple[str, ...] = ()
     refers_to: str = ""
@@ -34,23 +34,23 @@ class TableRule:
 def fresh(within: str) -> TableRule:
     """The last commit that changed rows is at most so long ago: "15 minutes". OPTIMIZE, VACUUM and changed properties
     do not count."""
-    return TableRule(Kind.FRESH, within=within)
+    return TableRule(ExpectationKind.FRESH, within=within)
 
 
 def rows_per_day() -> TableRule:
     """The last full day (UTC) brought about as many rows as the days before it usually do."""
-    return TableRule(Kind.ROWS_PER_DAY)
+    return TableRule(ExpectationKind.ROWS_PER_DAY)
 
 
 def unique(*columns: str) -> TableRule:
     """No two rows have the same values in these columns. Rows with a null in one of them are not judged."""
-    return TableRule(Kind.UNIQUE, columns=columns)
+    return TableRule(ExpectationKind.UNIQUE, columns=columns)
 
 
 def references(column: str, key: str) -> TableRule:
     """Every value of the column is in another table: `references("customer_id", "silver_customers.id")`. Nulls are not
     judged."""
-    return TableRule(Kind.REFERENCES, columns=(column,), refers_to=key)
+    return TableRule(ExpectationKind.REFERENCES, columns=(column,), refers_to=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,11 @@ class TableExpectations:
 
 def _wrong(rule: TableRule) -> tuple[str, str] | None:
     """What is wrong with a rule by itself, and what to write."""
-    if rule.kind is Kind.FRESH and interval_s(rule.within) is None:
+    if rule.kind is ExpectationKind.FRESH and interval_s(rule.within) is None:
         return f"fresh({rule.within!r}) is not understood", 'write "15 minutes", "2 hours" or "1 day"'
-    if rule.kind is Kind.UNIQUE and not rule.columns:
+    if rule.kind is ExpectationKind.UNIQUE and not rule.columns:
         return "unique() names no column", 'write unique("order_id"), with every column of the key'
-    if rule.kind is Kind.REFERENCES and not all(rule.other):
+    if rule.kind is ExpectationKind.REFERENCES and not all(rule.other):
         hint = 'write references("customer_id", "silver_customers.id")'
         return f"references to {rule.refers_to!r}, which is no table and column", hint
     return None

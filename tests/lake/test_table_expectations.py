@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from backend.expectations.looks import Looks
-from backend.expectations.model import Finding, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, State, TableExpectation
 from backend.expectations.reading import last_data, rows_by_day
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
@@ -33,7 +33,7 @@ def looks(tmp_path: Path, months: Path) -> Looks:
     return Looks(Lake(settings), max_bytes=10**9)
 
 
-def expectation(path: Path, kind: Kind, **more: object) -> TableExpectation:
+def expectation(path: Path, kind: ExpectationKind, **more: object) -> TableExpectation:
     return TableExpectation(str(path), path.name, kind, **more)  # type: ignore[arg-type]
 
 
@@ -126,7 +126,7 @@ def test_rows_of_each_day_are_those_that_a_recount_of_the_rows_finds(month: Path
 
 
 def test_a_day_of_few_rows_is_broken_and_is_looked_at_once(month: Path, look: Look, looks: Looks) -> None:
-    rule = expectation(month, Kind.ROWS_PER_DAY)
+    rule = expectation(month, ExpectationKind.ROWS_PER_DAY)
     last = look(rule)
     counted = recount(month)
     assert (last.state, last.rows, last.day) == (State.MET, counted[DAY], "2026-03-01")
@@ -138,7 +138,7 @@ def test_a_day_of_few_rows_is_broken_and_is_looked_at_once(month: Path, look: Lo
 
 
 def test_a_day_that_was_read_before_is_not_read_again(month: Path, look: Look) -> None:
-    rule = expectation(month, Kind.ROWS_PER_DAY)
+    rule = expectation(month, ExpectationKind.ROWS_PER_DAY)
     read = look(rule)
     assert isinstance(read.seen["days"], dict)
     told = replace(read, seen={**read.seen, "days": dict.fromkeys(read.seen["days"], 1_000)})
@@ -169,7 +169,7 @@ def test_maintenance_and_properties_are_no_fresh_data(tmp_path: Path, look: Look
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     assert DeltaTable(str(path)).version() > 5
     assert last_data(looks.lake, ref(path)) == deleted_at
-    rule = expectation(path, Kind.FRESH, within_s=60.0)
+    rule = expectation(path, ExpectationKind.FRESH, within_s=60.0)
     assert deleted_at.at is not None
     assert look(rule, None, deleted_at.at + timedelta(seconds=59)).state is State.MET
     late = look(rule, None, deleted_at.at + timedelta(seconds=61))
@@ -188,7 +188,7 @@ def test_data_far_behind_much_maintenance_is_found(tmp_path: Path, looks: Looks)
 
 
 def test_days_that_were_read_survive_a_look_that_failed(month: Path, look: Look, tmp_path: Path) -> None:
-    rule = expectation(month, Kind.ROWS_PER_DAY)
+    rule = expectation(month, ExpectationKind.ROWS_PER_DAY)
     read = look(rule)
     failed = look(replace(rule, uri=str(tmp_path / "lake" / "none")), read)
     assert failed.state is State.UNKNOWN and failed.seen == read.seen
@@ -202,7 +202,7 @@ def test_repeated_keys_are_counted_with_examples_and_nulls_are_not_judged(tmp_pa
     rows = {"shop": [*"aabbccddeeffgg", "z", None, None], "nr": [*[1, 1] * 5, 1, 1, 2, 3, 4, 4, 4]}
     path = builders.write(tmp_path / "lake" / "sales", rows)
     builders.write(path, {"shop": ["a", "z"], "nr": [1, 5]})
-    found = look(expectation(path, Kind.UNIQUE, columns=("shop", "nr")))
+    found = look(expectation(path, ExpectationKind.UNIQUE, columns=("shop", "nr")))
     frame = pd.DataFrame(pa.table(DeltaTable(str(path)).scan().read_all()).to_pydict()).dropna()
     counts = frame.groupby(["shop", "nr"]).size()
     assert (found.broken_keys, found.broken_rows) == ((counts > 1).sum(), counts[counts > 1].sum()) == (6, 13)
@@ -213,7 +213,7 @@ def test_repeated_keys_are_counted_with_examples_and_nulls_are_not_judged(tmp_pa
 def test_keys_are_judged_anew_only_when_rows_changed(tmp_path: Path, look: Look) -> None:
     path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 2, 3]})
     builders.write(path, {"id": [4]})
-    rule = expectation(path, Kind.UNIQUE, columns=("ID",))
+    rule = expectation(path, ExpectationKind.UNIQUE, columns=("ID",))
     first = look(rule)
     assert (first.state, first.broken_keys) == (State.MET, 0)
     DeltaTable(str(path)).optimize.compact()
@@ -230,7 +230,12 @@ def test_keys_that_another_table_lacks(tmp_path: Path, look: Look) -> None:
     orders = builders.write(lake / "orders", {"customer": [1, 2, 2, 7, 8, 8, None]})
     customers = builders.write(lake / "customers", {"id": pa.array([1, 2, 3], pa.int32()), "name": [*"abc"]}.copy())
     rule = expectation(
-        orders, Kind.REFERENCES, columns=("customer",), other="customers", other_uri=str(customers), other_column="id"
+        orders,
+        ExpectationKind.REFERENCES,
+        columns=("customer",),
+        other="customers",
+        other_uri=str(customers),
+        other_column="id",
     )
     found = look(rule)
     assert (found.state, found.broken_keys, found.broken_rows, found.examples) == (State.BROKEN, 2, 3, ("8", "7"))
@@ -244,8 +249,8 @@ def test_keys_that_another_table_lacks(tmp_path: Path, look: Look) -> None:
 
 def test_deletion_vectors_partitions_and_mapped_names_are_read_as_the_log_says(tmp_path: Path, look: Look) -> None:
     path = builders.partitioned_table(tmp_path / "lake" / "days", days=3, files_per_day=2)
-    assert look(expectation(path, Kind.UNIQUE, columns=("id", "day"))).state is State.MET
-    by_day = look(expectation(path, Kind.UNIQUE, columns=("day",)))
+    assert look(expectation(path, ExpectationKind.UNIQUE, columns=("id", "day"))).state is State.MET
+    by_day = look(expectation(path, ExpectationKind.UNIQUE, columns=("day",)))
     assert (by_day.broken_keys, by_day.broken_rows) == (3, 12)
 
 
@@ -256,7 +261,7 @@ def test_a_table_that_is_too_large_says_so(tmp_path: Path, looks: Looks) -> None
     path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 1]})
     size = looks.lake.snapshot(ref(path)).size_bytes
     small = replace(looks, max_bytes=size - 1)
-    rule = expectation(path, Kind.UNIQUE, columns=("id",))
+    rule = expectation(path, ExpectationKind.UNIQUE, columns=("id",))
     found = small.look(rule, None, CancelToken(), now=NOW)
     assert (found.state, found.reason) == (State.UNKNOWN, f"{size} B, limit {size - 1} B")
     assert replace(looks, max_bytes=size).look(rule, found, CancelToken(), now=NOW).state is State.BROKEN
@@ -265,21 +270,21 @@ def test_a_table_that_is_too_large_says_so(tmp_path: Path, looks: Looks) -> None
 @pytest.mark.parametrize(
     ("kind", "more", "reason"),
     [
-        (Kind.UNIQUE, {"columns": ("nr",)}, "sales has no column nr"),
+        (ExpectationKind.UNIQUE, {"columns": ("nr",)}, "sales has no column nr"),
         (
-            Kind.REFERENCES,
+            ExpectationKind.REFERENCES,
             {"columns": ("id",), "other": "o", "other_uri": "/lake/none", "other_column": "x"},
             "outside",
         ),
         (
-            Kind.REFERENCES,
+            ExpectationKind.REFERENCES,
             {"columns": ("id",), "other": "o", "other_uri": "OTHER", "other_column": "name"},
             "Conversion",
         ),
     ],
 )
 def test_what_does_not_fit_is_a_reason(
-    tmp_path: Path, look: Look, kind: Kind, more: dict[str, object], reason: str
+    tmp_path: Path, look: Look, kind: ExpectationKind, more: dict[str, object], reason: str
 ) -> None:
     path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 1]})
     other = builders.write(tmp_path / "lake" / "other", {"name": ["a", "b"]})
@@ -289,10 +294,13 @@ def test_what_does_not_fit_is_a_reason(
     assert found.state is State.UNKNOWN and reason in found.reason
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_a_table_that_is_not_there_or_damaged_is_a_reason(tmp_path: Path, look: Look, kind: Kind) -> None:
-    path, more = tmp_path / "lake" / "gone", {"columns": ("id",)} if kind in (Kind.UNIQUE, Kind.REFERENCES) else {}
-    if kind is Kind.REFERENCES:
+@pytest.mark.parametrize("kind", list(ExpectationKind))
+def test_a_table_that_is_not_there_or_damaged_is_a_reason(tmp_path: Path, look: Look, kind: ExpectationKind) -> None:
+    path, more = (
+        tmp_path / "lake" / "gone",
+        {"columns": ("id",)} if kind in (ExpectationKind.UNIQUE, ExpectationKind.REFERENCES) else {},
+    )
+    if kind is ExpectationKind.REFERENCES:
         more |= {"other": "o", "other_uri": str(path), "other_column": "id"}
     missing = look(expectation(path, kind, **more))
     assert missing.state is State.UNKNOWN and str(path) in missing.reason
@@ -302,7 +310,7 @@ def test_a_table_that_is_not_there_or_damaged_is_a_reason(tmp_path: Path, look: 
 
 def test_a_check_that_takes_too_long_says_so_and_is_not_tried_at_the_same_version(tmp_path: Path, looks: Looks) -> None:
     path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 1]})
-    rule, token = expectation(path, Kind.UNIQUE, columns=("id",)), CancelToken(time_limit_s=1e-9)
+    rule, token = expectation(path, ExpectationKind.UNIQUE, columns=("id",)), CancelToken(time_limit_s=1e-9)
     found = looks.look(rule, None, token, now=NOW)
     assert found.state is State.UNKNOWN and "it took longer than" in found.reason
     assert looks.look(rule, found, CancelToken(), now=NOW) is found
@@ -312,7 +320,7 @@ def test_a_check_ends_when_its_host_ends(tmp_path: Path, looks: Looks) -> None:
     path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 1]})
     token = CancelToken()
     token.stop()
-    for kind, more in ((Kind.UNIQUE, {"columns": ("id",)}), (Kind.ROWS_PER_DAY, {})):
+    for kind, more in ((ExpectationKind.UNIQUE, {"columns": ("id",)}), (ExpectationKind.ROWS_PER_DAY, {})):
         with pytest.raises(Stopped):
             looks.look(expectation(path, kind, **more), None, token, now=NOW)
 

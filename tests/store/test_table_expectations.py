@@ -3,13 +3,15 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.store.store import ControlStore
 from tests.store.values import NOW
 
-FRESH = TableExpectation("/lake/gold/orders", "gold_orders", Kind.FRESH, "shop", within_s=900.0)
-KEY = TableExpectation("s3://lake/orders", "s3://lake/orders", Kind.UNIQUE, "shop", columns=("a", "b"))
-REFERS = replace(KEY, kind=Kind.REFERENCES, columns=("a",), other="c", other_uri="/lake/c", other_column="id")
+FRESH = TableExpectation("/lake/gold/orders", "gold_orders", ExpectationKind.FRESH, "shop", within_s=900.0)
+KEY = TableExpectation("s3://lake/orders", "s3://lake/orders", ExpectationKind.UNIQUE, "shop", columns=("a", "b"))
+REFERS = replace(
+    KEY, kind=ExpectationKind.REFERENCES, columns=("a",), other="c", other_uri="/lake/c", other_column="id"
+)
 EARLY = Finding(State.UNKNOWN, "not judged yet", is_early=True)
 FULL = Finding(
     State.BROKEN, "because", NOW, 131, 7, NOW - timedelta(days=1), "2026-02-28", 12, (800, 1_200), 20, 3, 9, ("1", "2"),

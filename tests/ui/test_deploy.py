@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.stream_model.stream import Observed, StreamState
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
@@ -35,7 +35,7 @@ def host_text() -> str:
     metrics.round_ended(store_up=True)
     metrics.observed(None, Observed("silver", StreamState.STARTING, "host-a", 1, datetime.now(UTC)))
     writer.put(event(1))
-    fresh = TableExpectation("/lake/gold_orders", "gold_orders", Kind.FRESH)
+    fresh = TableExpectation("/lake/gold_orders", "gold_orders", ExpectationKind.FRESH)
     metrics.judged(Judgement(fresh, Finding(State.MET), "host-a", datetime.now(UTC)))
     return generate_latest(metrics.registry).decode()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.store.store import ControlStore
 from tests import builders
 from tests.ui import stream_store
@@ -26,7 +26,7 @@ def say(store: ControlStore, expected: TableExpectation, finding: Finding, now: 
     store.note_judgement(Judgement(expected, finding, stream_store.HOST, now, since))
 
 
-def expectation(lake: Path, table: str, kind: Kind, **more: object) -> TableExpectation:
+def expectation(lake: Path, table: str, kind: ExpectationKind, **more: object) -> TableExpectation:
     return TableExpectation(str(lake / table), table.replace("/", "_"), kind, "shop", **more)  # type: ignore[arg-type]
 
 
@@ -34,14 +34,14 @@ def fill(lake: Path, *, beat_at: datetime, table: str = "silver/orders") -> None
     """Broken, unknown and met, by a host that was alive at `beat_at`."""
     now, store = beat_at, stream_store.open_store(lake.parent)
     stream_store.beat(store, now)
-    key = expectation(lake, table, Kind.UNIQUE, columns=("order_id",))
+    key = expectation(lake, table, ExpectationKind.UNIQUE, columns=("order_id",))
     found = Finding(State.BROKEN, broken_keys=7, broken_rows=15, examples=("1", "2", "3", "4", "5"), version=3)
     say(store, key, found, now)
     large = Finding(State.UNKNOWN, "1.2 TB, limit 10 GB")
     refers = {"columns": ("customer_id",), "other": "silver_customers", "other_column": "id"}
-    say(store, expectation(lake, table, Kind.REFERENCES, **refers), large, now)
+    say(store, expectation(lake, table, ExpectationKind.REFERENCES, **refers), large, now)
     fresh = Finding(State.MET, last_data_at=now - 4 * MINUTES, version=3)
-    say(store, expectation(lake, table, Kind.FRESH, within_s=900.0), fresh, now)
+    say(store, expectation(lake, table, ExpectationKind.FRESH, within_s=900.0), fresh, now)
     store.close()
 
 
@@ -84,10 +84,13 @@ def test_met_expectations_are_praised_and_young_ones_are_no_news(lake: Path) -> 
     now, store = datetime.now(UTC), stream_store.open_store(lake.parent)
     stream_store.beat(store, now)
     say(
-        store, expectation(lake, "silver/orders", Kind.FRESH, within_s=900.0), Finding(State.MET, last_data_at=now), now
+        store,
+        expectation(lake, "silver/orders", ExpectationKind.FRESH, within_s=900.0),
+        Finding(State.MET, last_data_at=now),
+        now,
     )
     early = Finding(State.UNKNOWN, "3 of 7 full days before 2026-03-01 are known", is_early=True)
-    say(store, expectation(lake, "silver/orders", Kind.ROWS_PER_DAY), early, now)
+    say(store, expectation(lake, "silver/orders", ExpectationKind.ROWS_PER_DAY), early, now)
     store.close()
     app = open_page("overview")
     assert "Nothing needs attention" in words(app)

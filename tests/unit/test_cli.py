@@ -22,7 +22,7 @@ from app.cli import main
 from app.cli.streams import acts
 from app.cli.tables.lake import services
 from backend.changes.model import DiffMethod
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.settings import load_settings
 from backend.sql.export import FORMATS
 from backend.store.leases import stream_resource
@@ -366,10 +366,10 @@ def test_the_methods_and_formats_that_can_be_named_are_those_there_are(weir: Wei
 def test_expectations_on_tables_are_told_with_their_figures(weir: Weir, lake: Path, store: ControlStore) -> None:
     assert weir("expectations", "--json").document == []
     assert "Nothing is expected of any table" in weir("expectations").out
-    orders = TableExpectation(str(lake / "silver/orders"), "orders", Kind.UNIQUE, "shop", columns=("id",))
+    orders = TableExpectation(str(lake / "silver/orders"), "orders", ExpectationKind.UNIQUE, "shop", columns=("id",))
     broken = Finding(State.BROKEN, version=4, broken_keys=2, broken_rows=5, examples=("1", "2"))
     store.note_judgement(Judgement(orders, broken, "host-1", NOW, NOW - timedelta(hours=1)))
-    theirs = TableExpectation("s3://others/x", "s3://others/x", Kind.FRESH, "shop", within_s=900)
+    theirs = TableExpectation("s3://others/x", "s3://others/x", ExpectationKind.FRESH, "shop", within_s=900)
     store.note_judgement(Judgement(theirs, Finding(State.MET, last_data_at=NOW), "host-gone", NOW))
     whole = weir("expectations", "--json")
     first, second = whole.document

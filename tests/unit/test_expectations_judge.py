@@ -15,7 +15,7 @@ from backend.expectations.judge import (
     not_as_expected,
     settle,
 )
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.expectations.words import expected_text, found_text, judged_text
 from backend.lake.model import Commit, OperationMetrics
 from backend.stream_model.stream import HostHeartbeat
@@ -23,8 +23,8 @@ from backend.stream_model.stream import HostHeartbeat
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
 DAY = date(2026, 3, 1)
 MINUTE = timedelta(minutes=1)
-ORDERS = TableExpectation("/lake/gold/orders", "gold_orders", Kind.UNIQUE, columns=("order_id",))
-FRESH = TableExpectation("/lake/gold/orders", "gold_orders", Kind.FRESH, within_s=900)
+ORDERS = TableExpectation("/lake/gold/orders", "gold_orders", ExpectationKind.UNIQUE, columns=("order_id",))
+FRESH = TableExpectation("/lake/gold/orders", "gold_orders", ExpectationKind.FRESH, within_s=900)
 HOST = HostHeartbeat("host-a", "box", 1, NOW - MINUTE, NOW)
 
 
@@ -167,9 +167,9 @@ def test_a_silent_host_judges_nothing_any_more() -> None:
 
 def test_words() -> None:
     refers = replace(
-        ORDERS, kind=Kind.REFERENCES, columns=("customer_id",), other="silver_customers", other_column="id"
+        ORDERS, kind=ExpectationKind.REFERENCES, columns=("customer_id",), other="silver_customers", other_column="id"
     )
-    rows = replace(ORDERS, kind=Kind.ROWS_PER_DAY, columns=())
+    rows = replace(ORDERS, kind=ExpectationKind.ROWS_PER_DAY, columns=())
     assert [expected_text(each) for each in (FRESH, rows, ORDERS, replace(ORDERS, columns=("a", "b")), refers)] == [
         "new data every 15 min",
         "as many new rows a day as usual",

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 from backend.format import bytes_text
 from backend.health.health import table_health
 from backend.health.merging import MergeGain
-from backend.health.model import LogState, MaintenanceRun, Offender, Recommendation, Severity
-from backend.health.recommend import Evidence, recommend
+from backend.health.model import LogHealth, MaintenanceRun, Offender, Recommendation, Severity
+from backend.health.recommend import HealthEvidence, recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
 from backend.health.words import percent
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
@@ -24,8 +24,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 MB = 1_000_000
 RULE = small_file_rule(TargetSize(128 * MB, "delta.targetFileSize"), HealthSettings())
-LOG = LogState(0, 5, NOW - DAY, 4, NOW, 10)
-WELL = Evidence(
+LOG = LogHealth(0, 5, NOW - DAY, 4, NOW, 10)
+WELL = HealthEvidence(
     now=NOW,
     num_files=100,
     size_bytes=100 * 128 * MB,
@@ -48,7 +48,7 @@ WELL = Evidence(
 )
 
 
-def only(evidence: Evidence) -> Recommendation:
+def only(evidence: HealthEvidence) -> Recommendation:
     (found,) = recommend(evidence)
     return found
 
@@ -130,7 +130,7 @@ def test_the_share_of_a_read_that_merging_saves_counts_an_opened_file_as_four_me
         (replace(WELL, files_removed=7, oldest_removal_at=NOW - 8 * DAY), "vacuum", "7 files"),
     ],
 )
-def test_other_findings(evidence: Evidence, subject: str, words: str) -> None:
+def test_other_findings(evidence: HealthEvidence, subject: str, words: str) -> None:
     found = only(evidence)
     assert (found.subject, words in found.finding) == (subject, True), found
     assert found.next_step != "Nothing to do."
@@ -146,7 +146,7 @@ def test_other_findings(evidence: Evidence, subject: str, words: str) -> None:
         replace(WELL, files_removed=7, oldest_removal_at=NOW - 8 * DAY, last_vacuum=MaintenanceRun(3, NOW - 6 * DAY)),
     ],
 )
-def test_just_inside_the_limits_is_fine(evidence: Evidence) -> None:
+def test_just_inside_the_limits_is_fine(evidence: HealthEvidence) -> None:
     assert only(evidence).severity is Severity.FINE
 
 

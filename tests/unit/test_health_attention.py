@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
@@ -237,9 +237,9 @@ def test_a_cause_is_told_once_and_its_victims_are_named() -> None:
 
 # expectations on tables --------------------------------------------------------------------------------------------
 
-KEY = TableExpectation("/lake/silver/orders", "silver_orders", Kind.UNIQUE, columns=("id",))
-DAILY = replace(KEY, kind=Kind.ROWS_PER_DAY, columns=())
-TIMED = replace(KEY, kind=Kind.FRESH, columns=(), within_s=900)
+KEY = TableExpectation("/lake/silver/orders", "silver_orders", ExpectationKind.UNIQUE, columns=("id",))
+DAILY = replace(KEY, kind=ExpectationKind.ROWS_PER_DAY, columns=())
+TIMED = replace(KEY, kind=ExpectationKind.FRESH, columns=(), within_s=900)
 BROKEN = Finding(State.BROKEN, broken_keys=1, broken_rows=2, examples=("7",))
 
 

@@ -5,7 +5,7 @@ import threading
 from backend.errors import StorageError
 from backend.health.judge import SMALL_LAKE, LakeJudge
 from backend.health.model import Severity
-from backend.health.recommend import Evidence
+from backend.health.recommend import HealthEvidence
 from backend.lake.model import TableCard, TableRef
 from tests.processes import wait_until
 from tests.unit.test_health import WELL
@@ -19,7 +19,7 @@ class Reader:
         self.go_on = threading.Semaphore(0)
         self.held, self.broken = held, set[str]()
 
-    def __call__(self, ref: TableRef) -> Evidence:
+    def __call__(self, ref: TableRef) -> HealthEvidence:
         if self.held:
             assert self.go_on.acquire(timeout=60)
         self.read.append(ref.name)

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from backend.docs_table import with_table
 from backend.errors import SettingsError, StoreError
-from backend.expectations.model import Finding, Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.metrics import OF_HOST, docs_table
 from backend.settings import load_settings
 from backend.stream_model.stream import Progress
@@ -116,7 +116,7 @@ def test_a_batch_counts_once_though_the_store_is_asked_twice(metrics: HostMetric
 
 
 def test_a_broken_expectation_on_a_table_is_a_gauge_and_an_unknown_one_is_absent(metrics: HostMetrics) -> None:
-    expected = TableExpectation("/lake/orders", "gold_orders", Kind.UNIQUE, columns=("order_id",))
+    expected = TableExpectation("/lake/orders", "gold_orders", ExpectationKind.UNIQUE, columns=("order_id",))
     labels = {"table": "gold_orders", "expectation": "unique(order_id)"}
     told = []
     for state in (State.UNKNOWN, State.BROKEN, State.MET, State.UNKNOWN):

@@ -13,10 +13,10 @@ from backend.streams.reconcile import (
     Action,
     Forget,
     Host,
-    Limits,
     Live,
     Phase,
-    Record,
+    RecordState,
+    RestartLimits,
     Start,
     Stop,
     backoff_s,
@@ -24,7 +24,7 @@ from backend.streams.reconcile import (
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-LIMITS = Limits(max_restarts=2, restart_window_s=600, backoff_initial_s=1, backoff_max_s=60)
+LIMITS = RestartLimits(max_restarts=2, restart_window_s=600, backoff_initial_s=1, backoff_max_s=60)
 HOST = Host("me", LIMITS, NOW)
 BROKE = StreamFailure("SparkException", "boom", 3, NOW)
 EARLIER = replace(BROKE, failed_at=NOW - timedelta(seconds=10))
@@ -49,7 +49,9 @@ def steps(wanted: Desired, observed: Observed | None, live: Live) -> list[str]:
     """The plan in words: a record by its state and generation, the others by their name."""
     actions = plan({"s": wanted}, {"s": observed} if observed else {}, {"s": live}, HOST)
     return [
-        f"{action.observed.state}/{action.observed.generation}" if isinstance(action, Record) else type(action).__name__
+        f"{action.observed.state}/{action.observed.generation}"
+        if isinstance(action, RecordState)
+        else type(action).__name__
         for action in actions
     ]
 
@@ -151,7 +153,9 @@ def test_transition(wanted: Desired, observed: Observed | None, live: Live, expe
 
 
 def recorded(wanted: Desired, observed: Observed, live: Live) -> Observed:
-    (record,) = [step for step in plan({"s": wanted}, {"s": observed}, {"s": live}, HOST) if isinstance(step, Record)]
+    (record,) = [
+        step for step in plan({"s": wanted}, {"s": observed}, {"s": live}, HOST) if isinstance(step, RecordState)
+    ]
     return record.observed
 
 
@@ -177,7 +181,7 @@ def test_failures_survive_an_automatic_restart_and_end_with_a_persons() -> None:
 def test_with_no_restarts_allowed_the_first_failure_is_final() -> None:
     host = replace(HOST, limits=replace(LIMITS, max_restarts=0))
     record = plan({"s": want("RUNNING")}, {"s": seen("RUNNING")}, {"s": FAILED}, host)[0]
-    assert isinstance(record, Record)
+    assert isinstance(record, RecordState)
     assert record.observed.state is StreamState.FAILED
 
 
@@ -234,7 +238,7 @@ def carry_out(actions: Iterable[Action], observed: dict[str, Observed], live: di
     """What a perfect host would do; refuses what makes no sense."""
     for action in actions:
         match action:
-            case Record(after):
+            case RecordState(after):
                 observed[action.name] = after
             case Start(name):
                 assert live[name].phase is Phase.ABSENT, "a start needs the place to be free"

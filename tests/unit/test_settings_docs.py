@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from backend.settings import load_settings
-from backend.settings_docs import Setting, documented_settings, render
+from backend.settings_docs import DocumentedSetting, documented_settings, render
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -23,7 +23,7 @@ def test_every_setting_has_a_meaning() -> None:
 
 
 def test_a_variable_of_the_page_is_one_that_settings_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(Setting("host.max_restarts", "", "", "").variable, "9")
+    monkeypatch.setenv(DocumentedSetting("host.max_restarts", "", "", "").variable, "9")
     assert load_settings().host.max_restarts == 9
 
 

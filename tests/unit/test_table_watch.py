@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
 from backend.errors import StoreError
-from backend.expectations.model import Judgement, Kind, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Judgement, State, TableExpectation
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
@@ -40,9 +40,9 @@ def orders(tmp_path: Path) -> Path:
 
 def rules(path: Path) -> list[TableExpectation]:
     return [
-        TableExpectation(str(path), "orders", Kind.FRESH, "shop", within_s=3600),
-        TableExpectation(str(path), "orders", Kind.ROWS_PER_DAY, "shop"),
-        TableExpectation(str(path), "orders", Kind.UNIQUE, "shop", columns=("id",)),
+        TableExpectation(str(path), "orders", ExpectationKind.FRESH, "shop", within_s=3600),
+        TableExpectation(str(path), "orders", ExpectationKind.ROWS_PER_DAY, "shop"),
+        TableExpectation(str(path), "orders", ExpectationKind.UNIQUE, "shop", columns=("id",)),
     ]
 
 

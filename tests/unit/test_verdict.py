@@ -24,7 +24,7 @@ from backend.stream_model.stream import (
 )
 from backend.stream_model.trend import Trend, trend
 from backend.streams.status import statuses
-from backend.streams.verdict import Evidence, Judgement, Verdict, judge
+from backend.streams.verdict import StreamEvidence, StreamJudgement, Verdict, judge
 
 WAITS = "12 versions, 12 files, 4,000 rows, 3.1 MB, the oldest"
 FIGURES = ("rows", "versions", "files", "size_bytes")
@@ -53,14 +53,14 @@ def verdict(
     desired: Desired = WANTED,
     host: HostHeartbeat | None = ALIVE,
     backlog: Backlog | None = None,
-) -> Judgement:
-    evidence = Evidence(STREAM, desired, observed, host, batches, backlog)
+) -> StreamJudgement:
+    evidence = StreamEvidence(STREAM, desired, observed, host, batches, backlog)
     return judge(evidence, now=NOW, heartbeat_stale_s=15)
 
 
 def test_a_stream_that_keeps_up() -> None:
     found = verdict(seen(), batch(10), batch(5, took_s=1.24))
-    assert found == Judgement(
+    assert found == StreamJudgement(
         StreamState.RUNNING, Verdict.OK, "silver keeps up: 1,200 rows in its last batch, done in 1.2 s"
     )
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from backend.streams.verdict import Judgement, Verdict, judge
+from backend.streams.verdict import StreamJudgement, Verdict, judge
 from tests.recording import Moment, replay
 
 STALE_S = 15.0
@@ -19,7 +19,7 @@ THAWED_AT = datetime(2026, 11, 24, 11, 39, 14, tzinfo=UTC)
 FIRST_BATCH = timedelta(seconds=15)
 STREAMS = 6
 
-Told = dict[str, dict[datetime, Judgement]]
+Told = dict[str, dict[datetime, StreamJudgement]]
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +33,11 @@ def told() -> Told:
     return found
 
 
-def judged(moment: Moment) -> dict[str, Judgement]:
+def judged(moment: Moment) -> dict[str, StreamJudgement]:
     return {each.declaration.name: judge(each, now=moment.at, heartbeat_stale_s=STALE_S) for each in moment.streams}
 
 
-def between(judgements: dict[datetime, Judgement], first: datetime, last: datetime) -> set[Verdict]:
+def between(judgements: dict[datetime, StreamJudgement], first: datetime, last: datetime) -> set[Verdict]:
     verdicts = {found.verdict for at, found in judgements.items() if first <= at < last}
     assert verdicts, "nothing was recorded then"
     return verdicts

@@ -15,7 +15,7 @@ from app.ui.view.theme import SURFACES, Mode, categories
 from backend.format import count_text, duration_text, rate_text, zone_of
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import WORK_PHASE
-from backend.streams.points import Point, Points
+from backend.streams.points import ChartPoint, Points
 
 FEW_POINTS = 60  # up to here the dots are large
 BLUE, ORANGE, GREEN, PURPLE, VERMILLION = range(5)  # places in the palette
@@ -216,7 +216,7 @@ def _hover(points: Points, look: FigureLook, value: str, told: str = "mean") -> 
     return f"{batches} · about %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
 
 
-def _work(bins: Sequence[Point], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:
+def _work(bins: Sequence[ChartPoint], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:
     """Name, colour and seconds of each kind of work that took any time."""
     known = {phase for _, phases in WORK.values() for phase in phases}
     others = tuple({phase for point in bins for phase in point.batches.phases_ms} - known)
@@ -227,7 +227,7 @@ def _work(bins: Sequence[Point], mode: Mode) -> Iterable[tuple[str, str, list[fl
             yield name, colour, seconds
 
 
-def _distance_ms(bins: Sequence[Point]) -> float:
+def _distance_ms(bins: Sequence[ChartPoint]) -> float:
     """How far apart two points usually are."""
     apart = [(after.at - before.at).total_seconds() for before, after in pairwise(bins) if after.goes_on]
     return 1_000 * median(apart) if apart else 10_000.0

@@ -18,12 +18,12 @@ from backend.streams.faults import Fault
 from backend.streams.preflight.model import (
     Check,
     CheckpointSeen,
-    Evidence,
     FilesLookedFor,
     FolderSeen,
     Outcome,
     Owners,
     Preflight,
+    PreflightEvidence,
     RoomSeen,
     SinkSeen,
     TableSeen,
@@ -38,7 +38,7 @@ STATE_COPIES = 3
 EXAMPLES = 3
 
 
-def judge(evidence: Evidence) -> Preflight:
+def judge(evidence: PreflightEvidence) -> Preflight:
     """All checks, in the order in which a start would meet them."""
     return Preflight(
         evidence.declaration.name,
@@ -119,7 +119,7 @@ def judge_definition(declared: StreamDeclaration, seen: CheckpointSeen) -> Itera
 # who runs it ---------------------------------------------------------------------------------------------------------
 
 
-def judge_owners(evidence: Evidence) -> Iterator[Check]:
+def judge_owners(evidence: PreflightEvidence) -> Iterator[Check]:
     """Who holds the stream's lease, and which other streams would meet it."""
     owners, declared = evidence.owners, evidence.declaration
     yield _of_lease(evidence, owners.leases.get(declared.name))
@@ -129,7 +129,7 @@ def judge_owners(evidence: Evidence) -> Iterator[Check]:
         yield Check(faults.OTHERS, Outcome.OK, "No other stream has this checkpoint, or runs on this sink")
 
 
-def _of_lease(evidence: Evidence, lease: Lease | None) -> Check:
+def _of_lease(evidence: PreflightEvidence, lease: Lease | None) -> Check:
     owners = evidence.owners
     alive = [host for host in owners.hosts if _silent_s(evidence, host) is None]
     if lease is None:
@@ -153,7 +153,7 @@ def _of_lease(evidence: Evidence, lease: Lease | None) -> Check:
     )
 
 
-def _silent_s(evidence: Evidence, host_id: str) -> float | None:
+def _silent_s(evidence: PreflightEvidence, host_id: str) -> float | None:
     """None while the host is alive."""
     host = evidence.owners.hosts.get(host_id)
     if host is None:

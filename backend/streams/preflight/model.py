@@ -169,7 +169,7 @@ class RoomSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class PreflightEvidence:
     declaration: StreamDeclaration
     checkpoint: CheckpointSeen
     tables: tuple[TableSeen, ...]

@@ -38,11 +38,11 @@ from backend.streams.checkpoint import check_commit, query_id, read_checkpoint, 
 from backend.streams.preflight.judges import judge
 from backend.streams.preflight.model import (
     CheckpointSeen,
-    Evidence,
     FilesLookedFor,
     FolderSeen,
     Owners,
     Preflight,
+    PreflightEvidence,
     RoomSeen,
     SinkSeen,
     TableSeen,
@@ -69,7 +69,9 @@ def preflight(settings: Settings, lake: Lake, store: ControlStore, name: str, *,
     return judge(load_evidence(settings, lake, store, name, now=now))
 
 
-def load_evidence(settings: Settings, lake: Lake, store: ControlStore, name: str, *, now: datetime) -> Evidence:
+def load_evidence(
+    settings: Settings, lake: Lake, store: ControlStore, name: str, *, now: datetime
+) -> PreflightEvidence:
     declarations = store.declarations()
     if name not in declarations:
         known = ", ".join(declarations)
@@ -82,7 +84,7 @@ def load_evidence(settings: Settings, lake: Lake, store: ControlStore, name: str
     tables = [each for each in declared.inputs if each.is_table]
     files = [each for each in declared.inputs if each.kind == InputKind.FILES]
     topics = [each for each in declared.inputs if each.kind == InputKind.KAFKA]
-    return Evidence(
+    return PreflightEvidence(
         declaration=declared,
         checkpoint=checkpoint,
         tables=tuple(_tables(lake, declared, tables, places)),

@@ -15,9 +15,9 @@ from app.health.view import (
     num_pending,
     trend_finding,
 )
-from backend.health.judge import Judged
+from backend.health.judge import JudgedTable
 from backend.health.model import (
-    LogState,
+    LogHealth,
     MaintenanceRun,
     Offender,
     Recommendation,
@@ -26,7 +26,7 @@ from backend.health.model import (
     TableHealth,
     TrendPoint,
 )
-from backend.health.recommend import Evidence, recommend
+from backend.health.recommend import HealthEvidence, recommend
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -57,7 +57,7 @@ def health(name: str, severity: Severity, *, files: int = 40, small: int = 30) -
         offenders=(Offender("stream", "s", 3, 6, 600), Offender("engine", "e", 9, 9, 90)),
         last_optimize=MaintenanceRun(3, NOW - timedelta(minutes=7)),
         last_vacuum=None,
-        log=LogState(0, 4, NOW - timedelta(hours=2), None, None, 10),
+        log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10),
         recommendations=(Recommendation("small files", severity, "Too many.", "OPTIMIZE."),),
     )
 
@@ -67,9 +67,9 @@ def card(name: str, *, files: int = 40, small: int = 0, size_bytes: int = 10_000
     return TableCard(ref, 4, files, size_bytes, 9, small, NOW, "WRITE", files_after_merge=after)
 
 
-def judged(table: TableCard, small: int = 0, **more: object) -> Judged:
+def judged(table: TableCard, small: int = 0, **more: object) -> JudgedTable:
     """As the judge makes it of what the lake says."""
-    evidence = Evidence(
+    evidence = HealthEvidence(
         now=NOW - timedelta(hours=1),
         num_files=table.num_files,
         size_bytes=table.size_bytes,
@@ -88,9 +88,9 @@ def judged(table: TableCard, small: int = 0, **more: object) -> Judged:
         files_removed=0,
         oldest_removal_at=None,
         retention_s=1.0,
-        log=LogState(0, 4, NOW - timedelta(hours=2), None, None, 10),
+        log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10),
     )
-    return Judged(table, evidence, recommend(evidence)[0].severity)
+    return JudgedTable(table, evidence, recommend(evidence)[0].severity)
 
 
 FINE, NOTED = card("a"), card("b", small=30, after=11)
@@ -131,7 +131,7 @@ def test_a_row_tells_ages_of_now_and_the_broken_has_its_reason_and_no_numbers() 
 
 
 def test_a_table_that_cannot_be_judged_says_why() -> None:
-    failed = Judged(FINE, None, Severity.FINE, "the disk does not answer")
+    failed = JudgedTable(FINE, None, Severity.FINE, "the disk does not answer")
     (row,) = lake_rows([FINE], {FINE.ref.uri: failed})
     frame = build_lake_frame([row], now=NOW)
     assert frame["Finding"].tolist() == ["the disk does not answer"] and frame["Judgement"].tolist() == ["? unknown"]
