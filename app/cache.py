@@ -56,7 +56,7 @@ from backend.streams.recent import RecentBatches
 from backend.streams.reset.plan import ResetLevel, ResetPreview
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import Starts
-from backend.streams.status import statuses
+from backend.streams.status import query_names, statuses
 from backend.streams.verdict import StreamStatus
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
@@ -182,9 +182,7 @@ def _backlogs() -> BacklogReader:
 
 def stream_names() -> dict[str, str]:
     """The stream of each query id that hosts last saw."""
-    streams = streams_reading().streams
-    seen = ((stream.observed.query_id, stream.declaration.name) for stream in streams if stream.observed)
-    return {query_id: name for query_id, name in seen if query_id}
+    return query_names(streams_reading().streams)
 
 
 def stream_points(stream: StreamDeclaration, window_s: int) -> Points:

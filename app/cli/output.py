@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
@@ -61,25 +60,28 @@ def fields_of(value: Any) -> Document:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def shaped(
-    *names: str,
-    all_fields: bool = True,
-    without: Collection[str] = (),
-    empty_is_null: Collection[str] = (),
-    **paths: str,
-) -> Shape:
+def shaped(*names: str, without: Collection[str] = (), empty_is_null: Collection[str] = (), **paths: str) -> Shape:
     """The document of a class whose keys are not its fields alone.
 
-    `names`: derived attributes beside the fields, or with `all_fields=False` all that the document has; `paths`: other
-    keys, as `key="path.to.attribute"`, null where the path ends early at None. `empty_is_null`: keys whose "" or 0
-    says that there is nothing.
+    `names`: derived attributes; `paths`: other keys, as `key="path.to.attribute"`, null where the path ends early at
+    None. `empty_is_null`: keys whose "" or 0 says that there is nothing.
     """
+    chosen = only(*names, **paths)
+
+    def shape(value: Any) -> Document:
+        document = {key: item for key, item in fields_of(value).items() if key not in without} | chosen(value)
+        return document | {key: document[key] or None for key in empty_is_null}
+
+    return shape
+
+
+def only(*names: str, empty_is_null: Collection[str] = (), **paths: str) -> Shape:
+    """The document of a class of which scripts get a part: these attributes, named as for `shaped`."""
     attributes = {name: name for name in names} | paths
 
     def shape(value: Any) -> Document:
-        document = {key: item for key, item in fields_of(value).items() if key not in without} if all_fields else {}
-        document |= {key: _attribute(value, path) for key, path in attributes.items()}
-        return {key: item or None if key in empty_is_null else item for key, item in document.items()}
+        document = {key: _attribute(value, path) for key, path in attributes.items()}
+        return document | {key: document[key] or None for key in empty_is_null}
 
     return shape
 
@@ -164,7 +166,3 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "�" if c not in "\n\t\r" else " " for c in text)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

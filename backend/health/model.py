@@ -184,6 +184,10 @@ class AttentionGroup:
     next_step: str
 
     @property
+    def subjects(self) -> tuple[str, ...]:
+        return tuple(item.subject for item in self.items)
+
+    @property
     def only(self) -> AttentionItem | None:
         """The item of a group of one."""
         return self.items[0] if len(self.items) == 1 else None

@@ -3,7 +3,7 @@
 Rule: reads the store and the sources, computes the rest; nothing shown here is remembered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -60,6 +60,12 @@ def gather_evidence(
         host = hosts.get(seen.host_id) if seen else None
         found.append(StreamEvidence(declaration, wanted, seen, host, recent, backlog, nobody_can, settings))
     return found
+
+
+def query_names(streams: Iterable[StreamStatus]) -> dict[str, str]:
+    """The stream of each query id that hosts last saw: a streaming commit carries no other sign of its stream."""
+    seen = ((stream.observed.query_id, stream.declaration.name) for stream in streams if stream.observed)
+    return {query_id: name for query_id, name in seen if query_id}
 
 
 def _status(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamStatus:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from app import services
 from app.cli import main
-from app.cli.tables.lake import services
 from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, protocol, remove
 from tests.lake.test_odd_tables import FIRST, KINDS, changed
 from tests.soak import MORE
@@ -205,9 +205,9 @@ def settings(lake: Path) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         for key, value in environment(lake).items():
             patch.setenv(key, value)
-        services.cache_clear()
+        services.forget()
         yield
-        services.cache_clear()
+        services.forget()
 
 
 def judged(code: object, out: str, err: str) -> str:

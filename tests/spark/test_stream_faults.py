@@ -17,8 +17,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from app import services
 from app.cli import main
-from app.cli.tables.lake import services
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
@@ -165,7 +165,7 @@ def told(store: ControlStore, capsys: pytest.CaptureFixture[str]) -> Told:
 
 
 def command(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    services.cache_clear()
+    services.forget()
     with pytest.raises(SystemExit):
         main(args)
     return capsys.readouterr().out

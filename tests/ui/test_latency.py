@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app import services
 from app.cli import main
-from app.cli.tables.lake import services
 from app.server import metrics
 from backend.format import duration_text
 from backend.store.store import ControlStore
@@ -58,7 +58,7 @@ def reads(store: ControlStore, name: str, source: Path, ends: list[tuple[datetim
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    services.cache_clear()
+    services.forget()
     with pytest.raises(SystemExit) as left:
         main(["pipelines", "latency", *words])
     assert not left.value.code

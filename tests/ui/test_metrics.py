@@ -13,9 +13,8 @@ from deltalake import DeltaTable
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app import cache
+from app import cache, services
 from app.cli import main
-from app.cli.tables.lake import services
 from app.server import metrics
 from app.ui.lake import LakeReader
 from backend.errors import StorageError
@@ -100,11 +99,11 @@ def one_of(text: str, name: str, label: str) -> dict[str, list[str]]:
 
 
 def weir(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    services.cache_clear()
+    services.forget()
     capsys.readouterr()
     with pytest.raises(SystemExit):
         main([*words, "--json"])
-    services.cache_clear()
+    services.forget()
     return json.loads(capsys.readouterr().out)
 
 

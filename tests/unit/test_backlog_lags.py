@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.cli.streams.documents import backlog as backlog_document
+from app.cli.output import encoded
+from app.cli.streams.listing import SHAPES
 from app.streams.view.figures import build_backlog_figure
 from app.ui.view.figure_json import FigureLook
 from backend.lake.history.arrivals import Arrival
@@ -153,8 +154,8 @@ def test_json_has_zeros_where_a_stream_is_caught_up_and_null_where_nobody_knows(
     heard = TopicEnds("s", source.name, NOW, firsts={"o": {0: 0}}, ends={"o": {0: 5}}, starts={"o": {0: 0}})
     done = Backlog((kafka_backlog(source, KafkaPosition({"o": {0: 5}}), heard, now=NOW),), NOW)
     zeros = dict.fromkeys(("versions", "files", "bytes", "rows"), 0)
-    assert backlog_document(done) == {**zeros, "oldest_unread_at": None, "drain_s": 0.0}
+    assert encoded(done, SHAPES) == {**zeros, "oldest_unread_at": None, "drain_s": 0.0}
     waits = Backlog((kafka_backlog(source, KafkaPosition({"o": {0: 2}}), heard, now=NOW),), NOW)
-    assert backlog_document(waits) == {**dict.fromkeys(zeros), "rows": 3, "oldest_unread_at": None, "drain_s": None}
+    assert encoded(waits, SHAPES) == {**dict.fromkeys(zeros), "rows": 3, "oldest_unread_at": None, "drain_s": None}
     unknown = Backlog((kafka_backlog(source, None, None, now=NOW),), NOW)
-    assert set((backlog_document(unknown) or {}).values()) == {None}
+    assert set(encoded(unknown, SHAPES).values()) == {None}

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from app import services
 from app.cli import main
-from app.cli.streams import acts
-from app.cli.tables.lake import services
 from backend.changes.model import DiffMethod
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.settings import load_settings
@@ -70,15 +69,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             monkeypatch.delenv(name)
     monkeypatch.setenv("WEIR_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    services.cache_clear()
+    services.forget()
     yield tmp_path
-    services.cache_clear()
+    services.forget()
 
 
 @pytest.fixture
 def weir(home: Path, capsys: pytest.CaptureFixture[str]) -> Weir:
     def run(*args: str) -> Answer:
-        services.cache_clear()
+        services.forget()
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:
             main(args)
@@ -511,7 +510,7 @@ def test_an_act_carries_who_and_why_into_the_audit_trail(
     weir: Weir, store: ControlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as clock:
-        clock.setattr(acts, "now", lambda: datetime.now(UTC) - timedelta(seconds=10))
+        clock.setattr(services, "now", lambda: datetime.now(UTC) - timedelta(seconds=10))
         answer = weir("stop", "flows", "--reason", "a test", "--json")
     assert datetime.now(UTC) - store.desired()["flows"].requested_at < timedelta(seconds=10), "by the store's clock"
     assert (answer.code, answer.document["desired"], answer.document["host_alive"]) == (0, "STOPPED", True)

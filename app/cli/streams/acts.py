@@ -6,10 +6,10 @@ none, and who was left out is said.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.cli.output import Document, now, print_json, print_table, say
-from app.cli.streams import documents, preflight
-from app.cli.streams.listing import actor, is_host_alive, known_streams, required_store
-from app.cli.tables.lake import services
+from app import services
+from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
+from app.cli.store import is_host_alive, required_store, streams_and_hosts
+from app.cli.streams import preflight
 from app.streams.text import consequence
 from backend.format import things
 from backend.stream_model.overrides import Setting, check_overrides, compare, parse_overrides, shown
@@ -18,13 +18,14 @@ from backend.streams.acts import ActPlan, Selection, plan_acts
 from backend.streams.checkpoint import pinned_by
 
 if TYPE_CHECKING:
-    from backend.settings import Settings
     from backend.store.store import ControlStore
-    from backend.stream_model.stream import Desired
     from backend.streams.preflight.model import Preflight
     from backend.streams.verdict import StreamStatus
 
-Found = dict[str, "Preflight"]
+Preflights = dict[str, "Preflight"]
+_WISH = only("name", "generation", "reason", "actor", "requested_at", desired="state")
+_AS_IT_IS = only("state", name="declaration.name", desired="desired.state")
+_SHAPES: Shapes = {**preflight.SHAPES, Setting: shaped(empty_is_null=("note",))}
 
 
 class Change(NamedTuple):
@@ -49,25 +50,29 @@ def request(action: Action, selection: Selection, reason: str, change: Change, *
 
     A start is asked for whatever a preflight finds; what stands against it is said.
     """
-    settings, _ = services()
-    with required_store(settings) as store:
-        plan, found = _planned(store, action, selection, settings)
-        settings_of = _settings(store, settings, plan, change)
-        overrides = {each.declaration.name: after for each in plan.asked if (after := change.of(each)) is not None}
-        wishes = store.request_all(
-            plan.names, action, reason=reason, actor=actor(), now=store.now(), overrides=overrides
-        )
-        alive = is_host_alive(store.hosts(now=now()), settings)
+    store = required_store()
+    plan, preflights = _planned(store, action, selection)
+    settings_of = _settings(store, plan, change)
+    overrides = {status.declaration.name: after for status in plan.asked if (after := change.of(status)) is not None}
+    wishes = store.request_all(
+        plan.names, action, reason=reason, actor=services.actor(), now=store.now(), overrides=overrides
+    )
+    alive = is_host_alive(store.hosts(now=services.now()))
     if as_json:
-        told = [_wish(wish, found.get(wish.name), settings_of[wish.name], alive=alive) for wish in wishes]
-        print_json(told[0] if selection.name else [*told, *_left_out(plan)])
+        asked = [
+            _WISH(wish)
+            | {"asked": True, "host_alive": alive}
+            | {"settings": settings_of[wish.name], "preflight": preflights.get(wish.name)}
+            for wish in wishes
+        ]
+        print_json(asked[0] if selection.name else [*asked, *_left_out(plan)], _SHAPES)
         return 0
     for wish in wishes:
         say(
             f"{wish.name}: {wish.state.value} asked for by {wish.actor}. `weir stream {wish.name}` shows when it is so."
         )
         _say_settings(settings_of[wish.name])
-        _say_against(found.get(wish.name))
+        _say_against(preflights.get(wish.name))
     _say_left_out(plan)
     if wishes and not alive:
         say("No host is alive: it will be done when one starts (`weir host`).", style="yellow")
@@ -76,94 +81,70 @@ def request(action: Action, selection: Selection, reason: str, change: Change, *
 
 def preview(action: Action, selection: Selection, change: Change, *, as_json: bool) -> int:
     """Say what would be asked of whom, and ask nothing."""
-    settings, _ = services()
-    with required_store(settings) as store:
-        plan, found = _planned(store, action, selection, settings)
-        settings_of = _settings(store, settings, plan, change)
+    store = required_store()
+    plan, preflights = _planned(store, action, selection)
+    settings_of = _settings(store, plan, change)
     if as_json:
-        told = [_as_it_is(each, action, found, settings_of[each.declaration.name]) for each in plan.asked]
-        print_json([*told, *_left_out(plan)])
+        unasked = [
+            _AS_IT_IS(status)
+            | {"asked": False, "would_ask": action}
+            | {"settings": settings_of[name], "preflight": preflights.get(name)}
+            for status in plan.asked
+            if (name := status.declaration.name)
+        ]
+        print_json([*unasked, *_left_out(plan)], _SHAPES)
         return 0
     say(f"{action} would be asked of {things(len(plan.asked), 'stream')}, in this order. Nothing was asked.")
-    for each in plan.asked:
-        desired = each.desired.state.value if each.desired else "–"
-        say(f"{each.declaration.name}: wanted {desired}, observed {each.state.value}")
-        _say_settings(settings_of[each.declaration.name])
-        _say_against(found.get(each.declaration.name))
+    for status in plan.asked:
+        name, desired = status.declaration.name, status.desired.state.value if status.desired else "–"
+        say(f"{name}: wanted {desired}, observed {status.state.value}")
+        _say_settings(settings_of[name])
+        _say_against(preflights.get(name))
     _say_left_out(plan)
     return 0
 
 
-def _planned(
-    store: "ControlStore", action: Action, selection: Selection, settings: "Settings"
-) -> tuple[ActPlan, Found]:
+def _planned(store: "ControlStore", action: Action, selection: Selection) -> tuple[ActPlan, Preflights]:
     """Who is asked, and what stands against each start."""
-    plan = plan_acts(action, selection, known_streams(settings)[0], now=now())
+    plan = plan_acts(action, selection, streams_and_hosts()[0], now=services.now())
     if action in ("stop", "drain"):
         return plan, {}
-    return plan, {name: preflight.load(settings, services()[1], store, name) for name in plan.names}
+    return plan, {name: preflight.load(store, name) for name in plan.names}
 
 
-def _settings(
-    store: "ControlStore", settings: "Settings", plan: ActPlan, change: Change
-) -> dict[str, tuple[Setting, ...]]:
+def _settings(store: "ControlStore", plan: ActPlan, change: Change) -> dict[str, tuple[Setting, ...]]:
     """What each is overridden with now and afterwards; raises `OverrideError` where it cannot be."""
-    declarations, found = store.declarations(), dict[str, tuple[Setting, ...]]()
+    declarations, settings_of = store.declarations(), dict[str, tuple[Setting, ...]]()
     for status in plan.asked:
-        name, before = status.declaration.name, status.desired.overrides if status.desired else {}
+        declared, before = declarations[status.declaration.name], status.desired.overrides if status.desired else {}
         after = change.of(status)
         if after is None:
-            found[name] = compare(declarations[name], before, before)
+            settings_of[declared.name] = compare(declared, before, before)
             continue
-        check_overrides(declarations[name], after)
-        found[name] = compare(declarations[name], before, after, pinned_by(settings, declarations[name]))
-    return found
-
-
-def _wish(wish: "Desired", found: "Preflight | None", settings: tuple[Setting, ...], *, alive: bool) -> Document:
-    return {
-        "name": wish.name,
-        "asked": True,
-        "desired": wish.state.value,
-        "generation": wish.generation,
-        "reason": wish.reason,
-        "actor": wish.actor,
-        "requested_at": wish.requested_at,
-        "host_alive": alive,
-        "settings": [documents.setting(each) for each in settings],
-        "preflight": preflight.document(found) if found else None,
-    }
-
-
-def _as_it_is(status: "StreamStatus", action: Action, found: Found, settings: tuple[Setting, ...]) -> Document:
-    against = found.get(status.declaration.name)
-    return {
-        "name": status.declaration.name,
-        "asked": False,
-        "would_ask": action,
-        "desired": status.desired.state.value if status.desired else None,
-        "state": status.state.value,
-        "settings": [documents.setting(each) for each in settings],
-        "preflight": preflight.document(against) if against else None,
-    }
+        check_overrides(declared, after)
+        settings_of[declared.name] = compare(declared, before, after, pinned_by(services.settings(), declared))
+    return settings_of
 
 
 def _left_out(plan: ActPlan) -> list[Document]:
-    return [{"name": each.name, "asked": False, "left_out": each.why} for each in plan.left_out]
+    return [{"name": stream.name, "asked": False, "left_out": stream.why} for stream in plan.left_out]
 
 
 def _say_settings(settings: tuple[Setting, ...]) -> None:
     if settings:
-        rows = ((each.key, shown(each.declared), shown(each.now), shown(each.after), each.note) for each in settings)
+        rows = (
+            (setting.key, *map(shown, (setting.declared, setting.now, setting.after)), setting.note)
+            for setting in settings
+        )
         print_table(("setting", "declared", "now", "after", ""), rows)
 
 
 def _say_left_out(plan: ActPlan) -> None:
     if plan.left_out:
-        print_table(("left out", "why"), ((each.name, each.why) for each in plan.left_out))
+        print_table(("left out", "why"), ((stream.name, stream.why) for stream in plan.left_out))
 
 
-def _say_against(found: "Preflight | None") -> None:
-    if found and not found.ok:
-        preflight.say_checks(found.failed)
-        say(consequence(found), style="yellow")
+def _say_against(against: "Preflight | None") -> None:
+    if against and not against.ok:
+        preflight.say_checks(against.failed)
+        say(consequence(against), style="yellow")

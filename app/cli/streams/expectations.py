@@ -3,38 +3,38 @@
 Rule: judges nothing itself; what no living host judges says so.
 """
 
-from app.cli.output import now, print_json, print_table, say
-from app.cli.streams import documents
-from app.cli.streams.listing import NO_HOST_HINT, control_store
-from app.cli.tables.lake import services
+from collections.abc import Mapping
+
+from app import services
+from app.cli.output import Document, only, print_json, print_table, say
+from app.cli.store import NO_HOST_HINT, judgements_and_hosts
 from backend.expectations.judge import away
 from backend.expectations.model import Judgement, State
 from backend.expectations.words import expected_text, found_text
 from backend.format import ago, things
-from backend.stream_model.stream import HostHeartbeat
 
 _BROKEN = 1
 
 
 def expectations(name: str | None, *, as_json: bool) -> int:
     """All of them, or those on one table; 1 where one is broken."""
-    settings, lake = services()
-    judgements, hosts = known()
+    lake, (judgements, hosts) = services.lake(), judgements_and_hosts()
     if name is not None:
         ref = lake.find(name)
-        judgements = [each for each in judgements if each.expectation.uri == ref.uri]
+        judgements = [judgement for judgement in judgements if judgement.expectation.uri == ref.uri]
     names = {ref.uri: ref.name for ref in lake.found().refs}
-    silent = away(judgements, hosts, now=now(), stale_s=settings.host.heartbeat_stale_s)
-    code = _BROKEN if any(each.state is State.BROKEN for each in judgements) else 0
+    silent = away(judgements, hosts, now=services.now(), stale_s=services.settings().host.heartbeat_stale_s)
+    code = _BROKEN if any(judgement.state is State.BROKEN for judgement in judgements) else 0
     if as_json:
-        named = ((each, names.get(each.expectation.uri)) for each in judgements)
-        print_json([documents.judgement(each, table, is_silent=each in silent) for each, table in named])
+        print_json([_document(judgement, names, is_stale=judgement in silent) for judgement in judgements])
         return code
     if not judgements:
         say("Nothing is expected of " + (name or "any table") + ": `shop.expect_table(…)` in a pipeline says what is.")
         return code
-    rows = ((names.get(each.expectation.uri, each.expectation.table), *_cells(each)) for each in judgements)
-    print_table(("table", "expected", "state", "since", "found", "judged"), rows)
+    print_table(
+        ("table", "expected", "state", "since", "found", "judged"),
+        (_row(judgement, names) for judgement in judgements),
+    )
     if silent:
         count = things(len(silent), "expectation")
         say(f"No living host judges {count}: what stands here is what it was.", style="yellow")
@@ -42,13 +42,45 @@ def expectations(name: str | None, *, as_json: bool) -> int:
     return code
 
 
-def known() -> tuple[list[Judgement], list[HostHeartbeat]]:
-    """Every judgement and every host; both empty where there is no store yet."""
-    with control_store(services()[0]) as store:
-        return (store.judgements(), store.hosts(now=now())) if store else ([], [])
+_DOCUMENT = only(
+    "state",
+    "broken_since",
+    "judged_at",
+    "host_id",
+    empty_is_null=("reason", "within_s", "day", "usual_of_days"),
+    table="expectation.table",
+    uri="expectation.uri",
+    expectation="expectation.name",
+    kind="expectation.kind",
+    pipeline="expectation.pipeline",
+    within_s="expectation.within_s",
+    reason="finding.reason",
+    version="finding.version",
+    other_version="finding.other_version",
+    last_data_at="finding.last_data_at",
+    day="finding.day",
+    rows="finding.rows",
+    usual_rows="finding.usual",
+    usual_of_days="finding.days",
+    broken_keys="finding.broken_keys",
+    broken_rows="finding.broken_rows",
+    examples="finding.examples",
+)
 
 
-def _cells(each: Judgement) -> tuple[str, ...]:
-    since = ago(each.broken_since, now()) if each.state is State.BROKEN else ""
-    found = found_text(each, now())
-    return expected_text(each.expectation), each.state.value, since, found, ago(each.judged_at, now())
+def _document(judgement: Judgement, names: Mapping[str, str], *, is_stale: bool) -> Document:
+    """`is_stale`: the host that judged it is away. What does not belong to its kind is null."""
+    document = _DOCUMENT(judgement) | {"is_stale": is_stale}
+    return document | {"table": names.get(judgement.expectation.uri, judgement.expectation.table)}
+
+
+def _row(judgement: Judgement, names: Mapping[str, str]) -> tuple[str, ...]:
+    expectation, now = judgement.expectation, services.now()
+    return (
+        names.get(expectation.uri, expectation.table),
+        expected_text(expectation),
+        judgement.state.value,
+        ago(judgement.broken_since, now) if judgement.state is State.BROKEN else "",
+        found_text(judgement, now),
+        ago(judgement.judged_at, now),
+    )

@@ -3,39 +3,25 @@
 Rule: reads through the control store; a store that does not exist is not made by asking for it.
 """
 
-import getpass
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from app.cli.output import now, print_json, print_table, say
-from app.cli.streams import documents
-from app.cli.tables.lake import services
-from backend.errors import StreamNotFoundError
+from app import services
+from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
+from app.cli.store import NO_HOST_HINT, is_host_alive, stream_named, streams_and_hosts
 from backend.format import ago, rate_text, things, utc_text
-from backend.settings import Settings
-from backend.stream_model.overrides import overridden_text
-from backend.stream_model.stream import HostHeartbeat, StreamState
+from backend.stream_model.backlog import Backlog, SourceBacklog, waiting
+from backend.stream_model.overrides import Setting, overridden_text
+from backend.stream_model.stream import Desired, Progress, StreamFailure, StreamState
+from backend.streams.backlog.reader import BacklogReader
 from backend.streams.backlog.words import behind_text, data_loss_sentence, source_sentence
-from backend.streams.faults import recognise
+from backend.streams.faults import Fault, recognise
 from backend.streams.verdict import StreamStatus
-
-if TYPE_CHECKING:
-    from backend.lake.lake import Lake
-    from backend.store.store import ControlStore
-    from backend.streams.status import Backlogs
-
-_SQLITE = "sqlite:///"
-NO_HOST_HINT = "start the host with `weir up` or `weir host`; WEIR_HOME or WEIR_STORE__URL say where its store is"
 
 
 def everything(*, as_json: bool) -> int:
-    settings, lake = services()
-    statuses, hosts = known_streams(settings, _backlogs(settings, lake))
+    statuses, hosts = streams_and_hosts(BacklogReader(services.settings(), services.lake()))
     if as_json:
-        print_json([documents.stream(status) for status in statuses])
+        print_json([_line(status) for status in statuses], SHAPES)
         return 0
     if not statuses:
         say("No streams: no host has declared any yet.")
@@ -47,18 +33,17 @@ def everything(*, as_json: bool) -> int:
         right=("behind", "input"),
     )
     ours = [status for status in statuses if not status.declaration.is_attached]
-    if ours and not is_host_alive(hosts, settings):
+    if ours and not is_host_alive(hosts):
         say(f"No host is alive: {things(len(ours), 'stream')} of this lake cannot move.", style="yellow")
     return 0
 
 
 def one(name: str, *, as_json: bool) -> int:
-    settings, lake = services()
-    status = stream_named(name, known_streams(settings, _backlogs(settings, lake))[0])
+    status = stream_named(name, streams_and_hosts(BacklogReader(services.settings(), services.lake()))[0])
     if as_json:
-        print_json(documents.whole_stream(status))
+        print_json(_line(status) | _rest(status), SHAPES)
         return 0
-    declaration, progress = status.declaration, status.progress
+    declaration, progress, now = status.declaration, status.progress, services.now()
     desired = status.desired.state.value if status.desired else "–"
     say(f"{name} · {status.state.value} · {status.verdict.value}", style="bold")
     say(declaration.description)
@@ -72,97 +57,133 @@ def one(name: str, *, as_json: bool) -> int:
         **({"overrides": overridden_text(status.overrides)} if status.overrides else {}),
         "checkpoint": declaration.checkpoint_location,
         "query id": (status.observed.query_id if status.observed else None) or "–",
-        "batch": f"{progress.batch_id} · {ago(progress.progressed_at, now())}" if progress else "–",
+        "batch": f"{progress.batch_id} · {ago(progress.progressed_at, now)}" if progress else "–",
         "rates": _rates(status),
         "watermark": utc_text(progress.watermark) if progress else "–",
     }
     lines |= {"waits" if place == 0 else "": text for place, text in enumerate(_waits(status))}
-    for word, text in lines.items():
-        say(f"{word:<11} {text}")
-    for failure in status.observed.failures if status.observed else ():
-        say(f"failed {ago(failure.failed_at, now())}: {failure.error_class}: {failure.message}", style="red")
-    if status.observed and status.observed.last_failure:
-        for fault in recognise(status.observed.last_failure):
-            say(f"{fault.name}. {fault.cause}")
-            say(f"→ {fault.remedy}")
-        say(f"`weir preflight {name}` shows what stands against a restart.", style="dim")
+    for label, text in lines.items():
+        say(f"{label:<11} {text}")
+    _say_failures(status)
     return 0
 
 
-def known_streams(
-    settings: Settings, backlogs: "Backlogs | None" = None
-) -> tuple[list[StreamStatus], list[HostHeartbeat]]:
-    """Every declared stream and every host; both empty where there is no store yet."""
-    with control_store(settings) as store:
-        if store is None:
-            return [], []
-        from backend.streams.status import statuses
-
-        store.take_in(settings.roots)
-        found = statuses(store, backlogs, now=store.now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
-        return found, store.hosts(now=now())
+# JSON ------------------------------------------------------------------------------------------------------------
 
 
-def _backlogs(settings: Settings, lake: "Lake") -> "Backlogs":
-    from backend.streams.backlog.reader import BacklogReader
-
-    return BacklogReader(settings, lake)
+def _failure(failure: StreamFailure) -> Document:
+    return fields_of(failure) | {"faults": recognise(failure)}
 
 
-def query_names(statuses: list[StreamStatus]) -> dict[str, str]:
-    """Stream names by query id: a streaming commit carries no other sign of its stream."""
-    return {s.observed.query_id: s.declaration.name for s in statuses if s.observed and s.observed.query_id}
+def _waiting(value: Backlog | SourceBacklog) -> Document:
+    return waiting(value) | {"oldest_unread_at": value.oldest_unread_at}
 
 
-def actor() -> str:
-    """The person at the terminal, as the operating system knows them."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
+def _backlog(backlog: Backlog) -> Document:
+    return _waiting(backlog) | {"drain_s": backlog.drain_s}
 
 
-@contextmanager
-def control_store(settings: Settings) -> Iterator["ControlStore | None"]:
-    """The control store, closed afterwards; None where its SQLite file does not exist."""
-    file = Path(settings.store_url.removeprefix(_SQLITE).partition("?")[0])
-    if settings.store_url.startswith(_SQLITE) and not file.exists():
-        yield None
+def _source(source: SourceBacklog) -> Document:
+    return _SOURCE(source) | {"backlog": _waiting(source)}
+
+
+_SOURCE = only("name", "kind", "lost", "data_loss", "detail", "unknown")
+_STREAM = only(
+    "state",
+    "verdict",
+    "because",
+    "input_rows_per_s",
+    "processed_rows_per_s",
+    "backlog",
+    "starved_by",
+    empty_is_null=("sink_table",),
+    name="declaration.name",
+    desired="desired.state",
+    query_id="observed.query_id",
+    run_id="observed.run_id",
+    batch_id="progress.batch_id",
+    last_progress_at="progress.progressed_at",
+    host_id="observed.host_id",
+    observed_at="observed.observed_at",
+    layer="declaration.layer",
+    sink_table="declaration.sink_table",
+    writes_to="declaration.writes_to",
+    data_loss_at="backlog.data_loss.at",
+)
+_DETAILS = only(
+    "progress",
+    "overrides",
+    request="desired",
+    started_at="observed.started_at",
+    next_start_at="observed.next_start_at",
+)
+_DECLARED = [
+    "description",
+    "source",
+    "source_tables",
+    "sink_uri",
+    "trigger_interval_ms",
+    "checkpoint_location",
+    "expectations",
+    "kind",
+    "pipeline",
+    "side_tables",
+    "also",
+    "tags",
+    "reset_allowed",
+]
+SHAPES: Shapes = {
+    Backlog: _backlog,
+    SourceBacklog: _source,
+    StreamFailure: _failure,
+    Fault: only("name", "cause", "remedy"),
+    Progress: shaped(without=("raw_json", "stream")),
+    Setting: only("key", "declared", "now"),
+    Desired: only("generation", "reason", "actor", at="requested_at"),
+}
+
+
+def _line(status: StreamStatus) -> Document:
+    """What `weir streams` prints of one."""
+    observed = status.observed
+    # A stream that runs again has no error any more.
+    is_troubled = observed is not None and observed.state in (StreamState.FAILED, StreamState.BACKOFF)
+    failure = observed.last_failure if observed and is_troubled else None
+    return _STREAM(status) | {"error": f"{failure.error_class}: {failure.message}" if failure else None}
+
+
+def _rest(status: StreamStatus) -> Document:
+    """What `weir stream` adds."""
+    declaration = {name: getattr(status.declaration, name) for name in _DECLARED}
+    return (
+        declaration
+        | _DETAILS(status)
+        | {
+            "sink_uri": status.declaration.sink_uri or None,
+            "sources": status.backlog.sources if status.backlog else [],
+            "failures": status.observed.failures if status.observed else [],
+        }
+    )
+
+
+# for people ------------------------------------------------------------------------------------------------------
+
+
+def _say_failures(status: StreamStatus) -> None:
+    observed = status.observed
+    if observed is None or observed.last_failure is None:
         return
-    from backend.store.store import ControlStore
-
-    store = ControlStore.open(settings)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def required_store(settings: Settings) -> Iterator["ControlStore"]:
-    """The control store; raises `StreamNotFoundError` where there is none: then there is no stream and no job."""
-    with control_store(settings) as store:
-        if store is None:
-            raise StreamNotFoundError("there is no control store yet, so no stream and no job", hint=NO_HOST_HINT)
-        yield store
-
-
-def stream_named(name: str, statuses: list[StreamStatus]) -> StreamStatus:
-    """Raises `StreamNotFoundError` naming those that are there."""
-    for status in statuses:
-        if status.declaration.name == name:
-            return status
-    known = ", ".join(status.declaration.name for status in statuses)
-    raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {known}" if known else NO_HOST_HINT)
-
-
-def is_host_alive(hosts: list[HostHeartbeat], settings: Settings) -> bool:
-    return any((now() - host.beat_at).total_seconds() <= settings.host.heartbeat_stale_s for host in hosts)
+    for failure in observed.failures:
+        say(f"failed {ago(failure.failed_at, services.now())}: {failure.error_class}: {failure.message}", style="red")
+    for fault in recognise(observed.last_failure):
+        say(f"{fault.name}. {fault.cause}")
+        say(f"→ {fault.remedy}")
+    say(f"`weir preflight {status.declaration.name}` shows what stands against a restart.", style="dim")
 
 
 def _asked(status: StreamStatus) -> str:
     wish = status.desired
-    return f" ({wish.actor}, {ago(wish.requested_at, now())}: {wish.reason})" if wish else ""
+    return f" ({wish.actor}, {ago(wish.requested_at, services.now())}: {wish.reason})" if wish else ""
 
 
 def _rates(status: StreamStatus) -> str:
@@ -181,9 +202,9 @@ def _waits(status: StreamStatus) -> Iterator[str]:
     if status.backlog is None:
         return
     for source in status.backlog.sources:
-        yield f"{source.name}: {source_sentence(source, now=now())}"
+        yield f"{source.name}: {source_sentence(source, now=services.now())}"
     if loss := status.backlog.data_loss:
-        yield data_loss_sentence(loss, now=now())
+        yield data_loss_sentence(loss, now=services.now())
 
 
 def _row(status: StreamStatus) -> tuple[str, ...]:
@@ -194,7 +215,7 @@ def _row(status: StreamStatus) -> tuple[str, ...]:
         status.state.value,
         status.verdict.value,
         behind_text(status.backlog),
-        ago(progress.progressed_at, now()) if progress else "–",
+        ago(progress.progressed_at, services.now()) if progress else "–",
         rate_text(status.input_rows_per_s),
         status.because,
     )

@@ -8,19 +8,19 @@ import os
 import subprocess
 import sys
 
-from app.cli.output import now, print_json, print_table, say
-from app.cli.streams import documents
-from app.cli.streams.listing import control_store, known_streams
-from app.cli.tables.lake import services
+from app import services
+from app.cli.output import only, print_json, print_table, say
+from app.cli.store import streams_and_hosts
 from backend.errors import LakehouseError
 from backend.format import duration_text, utc_text
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.graph import Graph, build_graph
+from backend.streams.graph import build_graph
 from backend.streams.latency import LayerLatency, pipeline_latencies, read_trails
 from backend.streams.recent import RecentBatches
 
 CHECK_LIMIT_S = 300
 _FOUND = 1  # the checker's exit code when it found problems
+_LATENCY = only("layer", "complete_until", "slowest", "unknown", latency_s="seconds")
 
 
 class CheckError(LakehouseError):
@@ -29,7 +29,7 @@ class CheckError(LakehouseError):
 
 def check(module: str | None, *, as_json: bool) -> int:
     """All that is wrong with the declared pipelines; 0 when nothing is, 2 when something is."""
-    services()  # refuses wrong settings in the usual words
+    services.settings()  # refuses wrong settings in the usual words
     command = [sys.executable, "-m", "pipelines.declare.check", *([module] if module else [])]
     try:
         ended = subprocess.run(
@@ -52,69 +52,66 @@ def check(module: str | None, *, as_json: bool) -> int:
 
 
 def graph(*, as_json: bool) -> int:
-    found = _graph()
+    statuses, store, now = streams_and_hosts()[0], services.existing_store(), services.now()
+    declared = [status.declaration for status in statuses]
+    graph = build_graph(statuses, RecentBatches().read(store, declared, now=now) if store else {}, now=now)
     if as_json:
-        print_json(documents.graph(found))
+        print_json(graph)
         return 0
-    if not found.nodes:
+    if not graph.nodes:
         say("No streams: no host has declared any yet.")
         return 0
-    kinds = {node.name: node for node in found.nodes}
-    rows = (
+    states = {node.name: node.state for node in graph.nodes}
+    print_table(
+        ("from", "to", "state", "rows/min"),
         (
-            edge.source,
-            edge.target,
-            kinds[edge.target].state.value if kinds[edge.target].state else "–",
-            "–" if edge.rows_per_min is None else f"{edge.rows_per_min:,.0f}",
-        )
-        for edge in found.edges
+            (
+                edge.source,
+                edge.target,
+                states[edge.target] or "–",
+                "–" if edge.rows_per_min is None else f"{edge.rows_per_min:,.0f}",
+            )
+            for edge in graph.edges
+        ),
+        right=("rows/min",),
     )
-    print_table(("from", "to", "state", "rows/min"), rows, right=("rows/min",))
     return 0
 
 
 def latency(*, as_json: bool) -> int:
-    found = _latencies()
+    latencies = _latencies()
     if as_json:
-        print_json([documents.layer_latency(pipeline, each) for pipeline, each in found])
+        print_json([{"pipeline": pipeline} | _LATENCY(layer) for pipeline, layer in latencies])
         return 0
-    if not found:
+    if not latencies:
         say("No streams: no host has declared any yet.")
         return 0
-    rows = (
+    print_table(
+        ("pipeline", "layer", "latency", "complete until", "slowest"),
         (
-            pipeline,
-            each.layer,
-            duration_text(each.seconds),
-            utc_text(each.complete_until),
-            each.slowest or "–",
-        )
-        for pipeline, each in found
+            (
+                pipeline,
+                layer.layer,
+                duration_text(layer.seconds),
+                utc_text(layer.complete_until),
+                layer.slowest or "–",
+            )
+            for pipeline, layer in latencies
+        ),
+        right=("latency",),
     )
-    print_table(("pipeline", "layer", "latency", "complete until", "slowest"), rows, right=("latency",))
-    for name in dict.fromkeys(name for _, each in found for name in each.unknown):
+    for name in dict.fromkeys(name for _, layer in latencies for name in layer.unknown):
         say(f"{name}: not known how far it and what feeds it have read", style="dim")
     return 0
 
 
 def _latencies() -> list[tuple[str, LayerLatency]]:
     """Those of each pipeline, in the order of the graph."""
-    settings, lake = services()
-    statuses, _ = known_streams(settings)
-    with control_store(settings) as store:
-        if store is None:
-            return []
-        trails = read_trails(store, BacklogReader(settings, lake), statuses, now=store.now())
-    return pipeline_latencies(statuses, trails)
-
-
-def _graph() -> Graph:
-    settings, _ = services()
-    statuses, _ = known_streams(settings)
-    with control_store(settings) as store:
-        declared = [status.declaration for status in statuses]
-        recent = RecentBatches().read(store, declared, now=now()) if store else {}
-    return build_graph(statuses, recent, now=now())
+    statuses, store = streams_and_hosts()[0], services.existing_store()
+    if store is None:
+        return []
+    reader = BacklogReader(services.settings(), services.lake())
+    return pipeline_latencies(statuses, read_trails(store, reader, statuses, now=store.now()))
 
 
 def _failure(ended: subprocess.CompletedProcess[str]) -> CheckError:

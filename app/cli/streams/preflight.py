@@ -6,12 +6,10 @@ Rule: reads alone, also for a stream that runs; what could not be looked at is u
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from app.cli.output import print_json, say
-from app.cli.streams.listing import required_store
-from app.cli.tables.lake import services
+from app import services
+from app.cli.output import Shapes, only, print_json, say, shaped
+from app.cli.store import required_store
 from app.streams.text import preflight_sentence
-from backend.lake.lake import Lake
-from backend.settings import Settings
 from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
 
@@ -20,31 +18,24 @@ if TYPE_CHECKING:
 
 SIGNS = {Outcome.OK: "✓", Outcome.WARNING: "▲", Outcome.FAILED: "✕", Outcome.UNKNOWN: "?"}
 STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red", Outcome.UNKNOWN: "dim"}
+SHAPES: Shapes = {Preflight: only("ok", "checks"), Check: shaped("ok")}
 
 
 def preflight(name: str, *, as_json: bool) -> int:
     """Ends with 0 when nothing stands against a start, else 1."""
-    settings, lake = services()
-    with required_store(settings) as store:
-        found = load(settings, lake, store, name)
+    result = load(required_store(), name)
     if as_json:
-        print_json(document(found))
+        print_json(result, SHAPES)
     else:
-        _print(found)
-    return 0 if found.ok else 1
+        say_checks(result.checks)
+        say()
+        say(preflight_sentence(result), style="bold")
+    return 0 if result.ok else 1
 
 
-def load(settings: Settings, lake: Lake, store: "ControlStore", name: str) -> Preflight:
+def load(store: "ControlStore", name: str) -> Preflight:
     """Raises `StreamNotFoundError` or `StoreError`."""
-    return load_preflight(settings, lake, store, name, now=store.now())
-
-
-def document(found: Preflight) -> dict[str, object]:
-    checks = [
-        {"name": c.name, "ok": c.ok, "outcome": c.outcome.value, "detail": c.detail, "remedy": c.remedy}
-        for c in found.checks
-    ]
-    return {"ok": found.ok, "checks": checks}
+    return load_preflight(services.settings(), services.lake(), store, name, now=store.now())
 
 
 def say_checks(checks: Iterable[Check]) -> None:
@@ -54,9 +45,3 @@ def say_checks(checks: Iterable[Check]) -> None:
         say(f"{sign} {check.name}: {check.detail}", style=STYLES[check.outcome])
         if check.remedy and check.outcome is not Outcome.OK:
             say(f"           → {check.remedy}")
-
-
-def _print(found: Preflight) -> None:
-    say_checks(found.checks)
-    say()
-    say(preflight_sentence(found), style="bold")

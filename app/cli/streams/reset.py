@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.cli.output import now, print_json, say
-from app.cli.streams.jobs import awaited, require_host
-from app.cli.streams.listing import actor, known_streams, required_store
-from app.cli.tables.lake import services
+from app import services
+from app.cli.output import Shapes, only, print_json, say, shaped
+from app.cli.store import awaited, require_host, required_store, streams_and_hosts
 from app.streams.text import reset_lines
 from backend.errors import JobError, SettingsError, StreamRefusedError
 from backend.jobs.model import JobState
-from backend.settings import Settings
+from backend.stream_model.backlog import Backlog
 from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import parse_starts
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore
+
+_DOCUMENT = shaped(without=("again",), empty_is_null=("refused",), reads_again="again")
+_SHAPES: Shapes = {Backlog: only("files", "rows", bytes="size_bytes")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,55 +47,43 @@ def level_of(level: str | None, wheres: Sequence[str]) -> ResetLevel:
 
 def reset(act: TypedReset, *, dry_run: bool, as_json: bool) -> int:
     """The preview alone, or the act; the exit code says whether it was done."""
-    name, settings, lake = act.name, *services()
-    with required_store(settings) as store:
-        statuses, _ = known_streams(settings)
-        declared = next((each.declaration for each in statuses if each.declaration.name == name), None)
-        starts = parse_starts(lake, declared, act.wheres) if declared and act.wheres else {}
-        found = load_preview(settings, lake, store, statuses, name=name, level=act.level, now=now(), starts=starts)
-        if dry_run or not (found.refused or act.confirm == name):
-            print_json(_document(found)) if as_json else _say(found)
-        if dry_run:
-            return 0
-        if found.refused:
-            raise StreamRefusedError(f"{name} is not reset: {found.refused}")
-        if act.confirm != name:
-            raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
-        job_id = _done(store, settings, ResetRequest(name, act.level, starts), act.reason)
+    name, store, lake = act.name, required_store(), services.lake()
+    statuses, _ = streams_and_hosts()
+    declared = next((status.declaration for status in statuses if status.declaration.name == name), None)
+    starts = parse_starts(lake, declared, act.wheres) if declared and act.wheres else {}
+    preview = load_preview(
+        services.settings(), lake, store, statuses, name=name, level=act.level, now=services.now(), starts=starts
+    )
+    if dry_run or not (preview.refused or act.confirm == name):
+        print_json(_DOCUMENT(preview), _SHAPES) if as_json else _say(preview)
+    if dry_run:
+        return 0
+    if preview.refused:
+        raise StreamRefusedError(f"{name} is not reset: {preview.refused}")
+    if act.confirm != name:
+        raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
+    job_id = _done(store, ResetRequest(name, act.level, starts), act.reason)
     if as_json:
-        print_json({**_document(found), "job_id": job_id})
+        print_json(_DOCUMENT(preview) | {"job_id": job_id}, _SHAPES)
     else:
-        say(f"{name}: {found.effect}.")
+        say(f"{name}: {preview.effect}.")
         say(f"Take it back with `weir reset {name} --level undo`; start it with `weir start {name}`.", style="dim")
     return 0
 
 
-def _done(store: "ControlStore", settings: Settings, request: ResetRequest, reason: str) -> str:
+def _done(store: "ControlStore", request: ResetRequest, reason: str) -> str:
     """Waits for the host; raises `JobError` where it could not, or is not there."""
-    require_host(store, settings)
-    wanted = reset_job(request, actor=actor(), reason=reason)
-    job = awaited(store, settings, store.jobs.submit(wanted, now=now()), hint="`weir jobs` says when it is done")
+    require_host(store)
+    job = store.jobs.submit(reset_job(request, actor=services.actor(), reason=reason), now=services.now())
+    job = awaited(store, job, hint="`weir jobs` says when it is done")
     if job.state is not JobState.DONE:
         raise JobError(f"{request.stream} was not reset: {job.error or job.state.value.lower()}", hint=job.hint)
     return job.job_id
 
 
-def _say(found: ResetPreview) -> None:
-    say(f"{found.stream}: {found.effect}", style="bold")
-    if found.refused:
-        say(f"refused: {found.refused}", style="red")
-    for line in reset_lines(found):
+def _say(preview: ResetPreview) -> None:
+    say(f"{preview.stream}: {preview.effect}", style="bold")
+    if preview.refused:
+        say(f"refused: {preview.refused}", style="red")
+    for line in reset_lines(preview):
         say(line)
-
-
-def _document(found: ResetPreview) -> dict[str, object]:
-    again = found.again
-    return {
-        "stream": found.stream,
-        "level": found.level.value,
-        "refused": found.refused or None,
-        "effect": found.effect,
-        "reads_again": {"files": again.files, "bytes": again.size_bytes, "rows": again.rows} if again else None,
-        "risks": list(found.risks),
-        "downstream": list(found.downstream),
-    }

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from app.cli.output import Document, cell, print_json, print_table, say
 from app.cli.tables import documents
+from app.cli.tables.history import commit_document
 from app.cli.tables.lake import opened
 from app.search.view.culprit import changed_text, restore_texts
 from app.search.view.words import commit_text, headline, left_text, means_text, notes, probe_line
@@ -130,7 +131,7 @@ def document(found: Bisection) -> Document:
         "first_good_version": None if broke else found.culprit,
         "last_bad_version": None if broke else found.last,
         "candidates": list(found.candidates),
-        "commit": documents.commit(found.commit) if found.commit else None,
+        "commit": commit_document(found.commit) if found.commit else None,
         "monotonic": found.is_monotonic,
         "again": list(found.again),
         "commits_that_changed_rows": found.changing,

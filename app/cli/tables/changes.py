@@ -11,13 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import typer
 
+from app import services
 from app.changes.view.sentence import rewritten_text
 from app.changes.view.summary import to_markdown
 from app.cli import leave_at_once
 from app.cli.output import cell, fail, print_json, print_table, say
 from app.cli.tables import documents
 from app.cli.tables.diff_here import compared as compared_here
-from app.cli.tables.lake import opened, services
+from app.cli.tables.lake import opened
 from app.ui.view.explanation import explained
 from backend.changes.answer import diff as compare
 from backend.changes.export import WRITERS, ChangedBatches, fetched
@@ -77,7 +78,7 @@ def diff(request: Request, *, as_json: bool) -> int:
 
 
 def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -> VersionDiff:
-    settings, _ = services()
+    settings = services.settings()
     lake, ref = opened(request.table)
     other = opened(request.against)[1] if request.against else None
     keys = key_memory(settings.home)

@@ -95,7 +95,7 @@ def history(
     from app.cli.tables import history
 
     groups = {"operations": operation, "users": user, "engines": engine, "streams": stream}
-    return history.history(name, history.Request(limit, groups, since, until), as_json=as_json)
+    return history.history(name, history.HistoryQuery(limit, groups, since, until), as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)

@@ -6,9 +6,9 @@ may leave a part of the answer, and only leaves one that somebody else did.
 
 from typing import TYPE_CHECKING
 
-from app.cli.output import now, say
-from app.cli.streams.jobs import START, awaited, require_host
-from app.cli.streams.listing import actor, control_store
+from app import services
+from app.cli.output import say
+from app.cli.store import START_HINT, awaited, require_host
 from backend.changes.host_job import job_request, read_answer
 from backend.changes.model import DiffMethod, VersionDiff
 from backend.changes.prepare import PreparedDiff
@@ -26,38 +26,38 @@ def compared(prepared: PreparedDiff, settings: Settings) -> VersionDiff:
     found nothing or nobody does it."""
     if prepared.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return prepared.outline
-    wanted = job_request(prepared, actor=actor(), reason="weir diff", time_limit_s=settings.jobs.time_limit_s)
-    with control_store(settings) as store:
-        if store is None:
-            raise JobError("there is no control store, so no stream host either", hint=START)
-        done = _done(store, settings, wanted)
-        try:
-            return read_answer(results_lake(settings), settings, prepared, done)
-        except JobResultMissingError:
-            again = _done(store, settings, wanted, instead_of=done.job_id)
-        return read_answer(results_lake(settings), settings, prepared, again)
+    wanted = job_request(prepared, actor=services.actor(), reason="weir diff", time_limit_s=settings.jobs.time_limit_s)
+    store = services.existing_store()
+    if store is None:
+        raise JobError("there is no control store, so no stream host either", hint=START_HINT)
+    done = _done(store, wanted)
+    try:
+        return read_answer(results_lake(settings), settings, prepared, done)
+    except JobResultMissingError:
+        again = _done(store, wanted, instead_of=done.job_id)
+    return read_answer(results_lake(settings), settings, prepared, again)
 
 
-def _done(store: "ControlStore", settings: Settings, wanted: JobRequest, *, instead_of: str | None = None) -> Job:
-    known, asked_at = store.jobs.find(wanted.fingerprint), now()
+def _done(store: "ControlStore", wanted: JobRequest, *, instead_of: str | None = None) -> Job:
+    known, asked_at = store.jobs.find(wanted.fingerprint), services.now()
     if known is None or known.state is not JobState.DONE or known.job_id == instead_of:
-        require_host(store, settings)
+        require_host(store)
     job = store.jobs.submit(wanted, now=asked_at, instead_of=instead_of)
     try:
-        return _ended(store, settings, job)
+        return _ended(store, job)
     except KeyboardInterrupt:
         if job.requested_at != asked_at:
             raise
-        job = store.jobs.cancel(job.job_id, actor=actor(), reason="Ctrl-C", now=now())
+        job = store.jobs.cancel(job.job_id, actor=services.actor(), reason="Ctrl-C", now=services.now())
         say(f"job {job.job_id} is cancelled, Ctrl-C again does not wait", style="dim", to_stderr=True)
     try:
-        return _ended(store, settings, job)
+        return _ended(store, job)
     except JobError:
         raise KeyboardInterrupt from None
 
 
-def _ended(store: "ControlStore", settings: Settings, job: Job) -> Job:
-    job = awaited(store, settings, job, hint=f"{START}; the same command finds the job again")
+def _ended(store: "ControlStore", job: Job) -> Job:
+    job = awaited(store, job, hint=f"{START_HINT}; the same command finds the job again")
     if job.result_uri is not None:
         return job
     if job.state is JobState.CANCELLED:

@@ -5,87 +5,100 @@ Rule: judges nothing itself; a store that is not there leaves streams out and sa
 
 from collections.abc import Mapping
 
-from app.cli.output import now, print_json, print_table, say
-from app.cli.streams import expectations
-from app.cli.streams.listing import known_streams, query_names
-from app.cli.tables import documents
-from app.cli.tables.lake import opened, services
+from app import services
+from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
+from app.cli.store import judgements_and_hosts, streams_and_hosts
+from app.cli.tables.lake import opened
 from backend.errors import LakehouseError
 from backend.format import ago, bytes_text, count_text, percent
 from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.health import table_health
 from backend.health.merging import URGENCY
-from backend.health.model import AttentionGroup, MaintenanceRun, Severity, TableHealth
+from backend.health.model import (
+    AttentionGroup,
+    AttentionItem,
+    LogHealth,
+    MaintenanceRun,
+    Severity,
+    TableHealth,
+    TrendPoint,
+)
 from backend.lake.model import TableCard
+from backend.streams.status import query_names
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
+_SHAPES: Shapes = {
+    AttentionItem: shaped("kind"),
+    AttentionGroup: only("severity", "cause", "what", "next_step", "subjects", kind="cause.kind"),
+    TableHealth: shaped("severity", "small_share", without=("ref",), name="ref.name", uri="ref.uri"),
+    TrendPoint: shaped("small_share"),
+    LogHealth: shaped("commits_since_checkpoint"),
+}
+_OF_ONE_TABLE = ("trend", "trend_truncated")
 
 
 def one(name: str, *, as_json: bool) -> int:
-    settings, _ = services()
     lake, ref = opened(name)
-    names = query_names(known_streams(settings)[0])
-    found = table_health(lake, ref, now=now(), settings=settings.health, stream_names=names)
+    names = query_names(streams_and_hosts()[0])
+    health = table_health(lake, ref, now=services.now(), settings=services.settings().health, stream_names=names)
     if as_json:
-        print_json(documents.health(found, whole=True))
+        print_json(health, _SHAPES)
         return 0
-    say(f"{found.ref.name} · v{found.version}", style="bold")
+    say(f"{health.ref.name} · v{health.version}", style="bold")
     say(
-        f"{count_text(found.num_files)} files · {bytes_text(found.size_bytes)} · "
-        f"{count_text(found.small_files)} small ({percent(found.small_share)})"
+        f"{count_text(health.num_files)} files · {bytes_text(health.size_bytes)} · "
+        f"{count_text(health.small_files)} small ({percent(health.small_share)})"
     )
-    say(f"{found.rule.text} {URGENCY}", style="dim")
-    say(f"last OPTIMIZE {_run_words(found.last_optimize)} · last VACUUM {_run_words(found.last_vacuum)}")
-    say(_log_words(found))
-    for offender in found.offenders:
+    say(f"{health.rule.text} {URGENCY}", style="dim")
+    say(f"last OPTIMIZE {_run_words(health.last_optimize)} · last VACUUM {_run_words(health.last_vacuum)}")
+    say(_log_words(health))
+    for offender in health.offenders:
         say(
             f"  {offender.kind} {offender.name}: {count_text(offender.small_files)} small of "
             f"{count_text(offender.files)} files, {bytes_text(offender.average_bytes)} on average"
         )
-    for item in found.recommendations:
+    for recommendation in health.recommendations:
         say()
-        say(f"{item.severity.value}: {item.finding}", style=_STYLES[item.severity])
-        say(f"  → {item.next_step}")
+        say(f"{recommendation.severity}: {recommendation.finding}", style=_STYLES[recommendation.severity])
+        say(f"  → {recommendation.next_step}")
     return 0
 
 
 def everything(*, as_json: bool) -> int:
     """Attention items, then every table; a table that cannot be read is an attention item."""
-    settings, lake = services()
-    cards = lake.cards()
-    streams, hosts = known_streams(settings)
-    rules = AttentionRules.of(settings)
-    items = attention(cards, streams, hosts, judgements=expectations.known()[0], now=now(), rules=rules)
-    groups = grouped(items)
-    tables = [
-        found for card in cards if isinstance(card, TableCard) and (found := _readable(card, query_names(streams)))
-    ]
+    cards = services.lake().cards()
+    streams, hosts = streams_and_hosts()
+    judgements, rules = judgements_and_hosts()[0], AttentionRules.of(services.settings())
+    items = attention(cards, streams, hosts, judgements=judgements, now=services.now(), rules=rules)
+    groups, names = grouped(items), query_names(streams)
+    tables = [health for card in cards if isinstance(card, TableCard) and (health := _readable(card, names))]
     if as_json:
-        print_json(
-            {
-                "attention": [documents.attention_item(item) for item in items],
-                "attention_groups": [documents.attention_group(group) for group in groups],
-                "tables": [documents.health(found, whole=False) for found in tables],
-            }
-        )
+        shapes = {**_SHAPES, TableHealth: _in_a_list}
+        print_json({"attention": items, "attention_groups": groups, "tables": tables}, shapes)
         return 0
     _print_attention(groups)
     if not tables:
         return 0
     print_table(
         ("table", "files", "small", "share", "size", "last optimize", "last vacuum", "most urgent"),
-        (_row(found) for found in tables),
+        (_row(health) for health in tables),
         right=("files", "small", "share", "size"),
     )
     return 0
 
 
+def _in_a_list(health: TableHealth) -> Document:
+    """Without what takes pages for each table: its past."""
+    document = _SHAPES[TableHealth](health)
+    return {key: value for key, value in document.items() if key not in _OF_ONE_TABLE}
+
+
 def _readable(card: TableCard, names: Mapping[str, str]) -> TableHealth | None:
     """None for a table that broke after its card was read; the next look shows it as unreadable."""
-    settings, lake = services()
+    lake, rules = services.lake(), services.settings().health
     try:
-        return table_health(lake, card.ref, now=now(), settings=settings.health, stream_names=names)
+        return table_health(lake, card.ref, now=services.now(), settings=rules, stream_names=names)
     except LakehouseError as exc:
         say(f"{card.ref.name}: cannot be judged: {exc.message}", style="red", to_stderr=True)
         return None
@@ -96,32 +109,32 @@ def _print_attention(groups: tuple[AttentionGroup, ...]) -> None:
         say("Nothing needs attention.", style="green")
     for group in groups:
         about = f"{group.only.kind} {group.only.subject}: " if group.only else ""
-        say(f"{group.severity.value}: {about + group.what}", style=_STYLES[group.severity])
+        say(f"{group.severity}: {about + group.what}", style=_STYLES[group.severity])
         say(f"  → {group.next_step}")
     say()
 
 
-def _row(found: TableHealth) -> tuple[str, ...]:
+def _row(health: TableHealth) -> tuple[str, ...]:
     return (
-        found.ref.name,
-        count_text(found.num_files),
-        count_text(found.small_files),
-        percent(found.small_share),
-        bytes_text(found.size_bytes),
-        _run_words(found.last_optimize),
-        _run_words(found.last_vacuum),
-        found.recommendations[0].finding,
+        health.ref.name,
+        count_text(health.num_files),
+        count_text(health.small_files),
+        percent(health.small_share),
+        bytes_text(health.size_bytes),
+        _run_words(health.last_optimize),
+        _run_words(health.last_vacuum),
+        health.recommendations[0].finding,
     )
 
 
 def _run_words(run: MaintenanceRun | None) -> str:
-    return f"v{run.version}, {ago(run.at, now())}" if run else "not in the history"
+    return f"v{run.version}, {ago(run.at, services.now())}" if run else "not in the history"
 
 
-def _log_words(found: TableHealth) -> str:
-    log = found.log
+def _log_words(health: TableHealth) -> str:
+    log = health.log
     if log.checkpoint_version is None:
         last = "no checkpoint"
     else:
-        last = f"checkpoint at v{log.checkpoint_version}, {ago(log.checkpoint_at, now())}"
+        last = f"checkpoint at v{log.checkpoint_version}, {ago(log.checkpoint_at, services.now())}"
     return f"log v{log.first_version}–v{log.latest_version} · {last} · {log.commits_since_checkpoint} commits after it"

@@ -6,8 +6,8 @@ Rule: without a filter only the commits that are printed are read; with one, as 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.cli.output import now, print_json, print_table, say
-from app.cli.tables import documents
+from app import services
+from app.cli.output import Document, Shapes, encoded, print_json, print_table, say, shaped
 from app.cli.tables.lake import opened
 from app.history.view.filters import moment_of
 from app.ui.view.table_changes import changes_text
@@ -15,14 +15,19 @@ from backend.format import bytes_text, count_text, utc_text
 from backend.lake.history.history_filter import HistoryFilter, look_back, newest_until, stream_of
 from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, OperationMetrics, TableRef
+from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
 
 NEWEST = 30  # commits on a terminal
 EVERYTHING = 10**12
+COMMITS: Shapes = {
+    Commit: shaped(without=("origin", "metadata", "protocol"), stream="origin"),
+    StreamOrigin: shaped(without=("stream",), name="stream"),
+    TableChange: shaped(empty_is_null=("trait",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HistoryQuery:
     """What to list: so many, of these groups (fields of `HistoryFilter`), of this time."""
 
     limit: int | None = None
@@ -39,30 +44,34 @@ class ListedCommits:
     changes: Mapping[int, Sequence[TableChange]]
 
 
-def history(name: str, request: Request, *, as_json: bool) -> int:
+def history(name: str, query: HistoryQuery, *, as_json: bool) -> int:
     lake, ref = opened(name)
     if as_json:
-        found = _find(lake, ref, request, request.limit)
-        print_json([documents.commit(each, found.changes.get(each.version, ())) for each in found.commits])
+        listed = _find(lake, ref, query, query.limit)
+        print_json([commit_document(commit, listed.changes.get(commit.version, ())) for commit in listed.commits])
         return 0
-    shown = request.limit or NEWEST
-    found = _find(lake, ref, request, shown + 1)
+    shown = query.limit or NEWEST
+    listed = _find(lake, ref, query, shown + 1)
     print_table(
         ("version", "when", "operation", "rows", "files", "bytes", "who", "engine", "changed"),
-        (_row(commit, found.changes.get(commit.version, ())) for commit in found.commits[:shown]),
+        (_row(commit, listed.changes.get(commit.version, ())) for commit in listed.commits[:shown]),
         right=("version",),
     )
-    if len(found.commits) > shown:
+    if len(listed.commits) > shown:
         say(f"Older commits are not shown: --limit {2 * shown}", style="dim")
     return 0
 
 
-def _find(lake: Lake, ref: TableRef, request: Request, limit: int | None) -> ListedCommits:
-    clock = now()
-    since, until = (
-        moment_of(text, clock, end_of_day=end) for text, end in ((request.since, False), (request.until, True))
-    )
-    groups = {name: frozenset(values or ()) for name, values in request.groups.items()}
+def commit_document(commit: Commit, changes: Sequence[TableChange] = ()) -> Document:
+    """A commit as `--json` prints it, with what it changed of the table itself."""
+    document: Document = encoded(commit, COMMITS)
+    return document | {"changes": encoded(changes, COMMITS)}
+
+
+def _find(lake: Lake, ref: TableRef, query: HistoryQuery, limit: int | None) -> ListedCommits:
+    now = services.now()
+    since, until = (moment_of(text, now, end_of_day=end) for text, end in ((query.since, False), (query.until, True)))
+    groups = {name: frozenset(values or ()) for name, values in query.groups.items()}
     wanted = HistoryFilter(**groups, since=since, until=until)  # type: ignore[arg-type]
     if wanted.is_empty:
         run = lake.history(ref, limit=limit)
@@ -73,7 +82,7 @@ def _find(lake: Lake, ref: TableRef, request: Request, limit: int | None) -> Lis
 def _look(lake: Lake, ref: TableRef, wanted: HistoryFilter, limit: int | None) -> ListedCommits:
     """Portion by portion until enough fit or nothing is left."""
     newest = lake.latest_version(ref)
-    found: list[Commit] = []
+    matching: list[Commit] = []
     run: list[Commit] = []
     if wanted.until is not None:
         spans = lake.versions(ref)
@@ -82,11 +91,11 @@ def _look(lake: Lake, ref: TableRef, wanted: HistoryFilter, limit: int | None) -
     while newest >= 0:
         look = look_back(lake, ref, newest=newest, most=most, since=wanted.since, progress=lambda _: None)
         run += look.looked_at
-        found += look.matching(wanted)
-        if look.is_whole or (limit is not None and len(found) >= limit):
+        matching += look.matching(wanted)
+        if look.is_whole or (limit is not None and len(matching) >= limit):
             break
         newest = run[-1].version - 1
-    return ListedCommits(found if limit is None else found[:limit], load_metadata_changes(lake, ref, run))
+    return ListedCommits(matching if limit is None else matching[:limit], load_metadata_changes(lake, ref, run))
 
 
 def _row(commit: Commit, changes: Sequence[TableChange]) -> tuple[str, ...]:

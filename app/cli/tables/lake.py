@@ -1,29 +1,48 @@
-"""`weir tables|find|table|files`.
+"""`weir tables|find|table|files`, and how every command opens a table.
 
 Rule: reads through `Lake` alone; JSON and the human form come from the same value.
 """
 
-from functools import lru_cache
-
-from app.cli.output import now, print_json, print_table, say
-from app.cli.tables import documents
+from app import services
+from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from backend.changes.versions import resolve_version
 from backend.format import ago, bytes_text, count_text, percent, utc_text
+from backend.lake.find import MOST_MATCHES, FoundTable, LakeFinder
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
-from backend.lake.table.schema import columns
-from backend.settings import Settings, load_settings
+from backend.lake.table.schema import Column, columns, constraints
 
-
-@lru_cache(maxsize=1)
-def services() -> tuple[Settings, Lake]:
-    """The settings and the lake of this one command."""
-    settings = load_settings()
-    return settings, Lake(settings)
+WHERE = {"name": "ref.name", "uri": "ref.uri", "layer": "ref.layer"}
+SHAPES: Shapes = {
+    TableCard: shaped(without=("ref", "description", "columns", "properties"), **WHERE),
+    UnreadableTable: shaped(without=("ref",), **WHERE),
+    Column: shaped(
+        "physical_name",
+        without=("name", "depth", "kind", "physical", "in_collection", "has_children", "widened"),
+        type_changes="widened",
+    ),
+}
+_FILES = shaped(
+    without=("target", "buckets"), target_bytes="target.bytes", target_source="target.source", histogram="buckets"
+)
+_SNAPSHOT = only(
+    "version",
+    "committed_at",
+    "num_rows",
+    "num_files",
+    "size_bytes",
+    "protocol",
+    "findings",
+    table_id="metadata.id",
+    description="metadata.description",
+    created_at="metadata.created_at",
+    partition_columns="metadata.partition_columns",
+    **WHERE,
+)
 
 
 def opened(name: str) -> tuple[Lake, TableRef]:
-    _, lake = services()
+    lake = services.lake()
     return lake, lake.find(name)
 
 
@@ -33,13 +52,12 @@ def at_version(name: str, version: str | None) -> Snapshot:
 
 
 def tables(*, as_json: bool) -> int:
-    settings, lake = services()
-    cards = lake.cards()
+    cards = services.lake().cards()
     if as_json:
-        print_json([documents.card(card) for card in cards])
+        print_json(cards, SHAPES)
         return 0
     if not cards:
-        say(f"No tables under {', '.join(settings.roots)}.")
+        say(f"No tables under {', '.join(services.settings().roots)}.")
         say("`weir up` makes the demo lake; WEIR_LAKE__ROOTS names other folders.", style="dim")
         return 0
     good = [card for card in cards if isinstance(card, TableCard)]
@@ -54,30 +72,32 @@ def tables(*, as_json: bool) -> int:
 
 
 def find(words: str, *, as_json: bool) -> int:
-    from backend.lake.find import MOST_MATCHES, LakeFinder
-
-    _, lake = services()
-    found = LakeFinder().find(lake.cards(), words)
+    hits = LakeFinder().find(services.lake().cards(), words)
     if as_json:
-        print_json([documents.found_table(each) for each in found])
+        print_json([_hit(hit) for hit in hits])
         return 0
-    if not found:
+    if not hits:
         say(f"No table holds {words!r} in its name, columns, comments, description, owner or properties.")
         return 0
     print_table(
         ("table", "where", "what", ""),
         (
             (
-                each.table.ref.name if number == 0 else "",
+                hit.table.ref.name if number == 0 else "",
                 match.where.name.lower(),
                 match.subject or match.text,
                 match.text if match.subject else "",
             )
-            for each in found
-            for number, match in enumerate(each.matches()[:MOST_MATCHES])
+            for hit in hits
+            for number, match in enumerate(hit.matches()[:MOST_MATCHES])
         ),
     )
     return 0
+
+
+def _hit(hit: FoundTable) -> Document:
+    matches = [fields_of(match) | {"where": match.where.name.lower()} for match in hit.matches()]
+    return {key: getattr(hit.table.ref, key) for key in WHERE} | {"matches": matches}
 
 
 def _card_row(card: TableCard) -> tuple[str, ...]:
@@ -89,7 +109,7 @@ def _card_row(card: TableCard) -> tuple[str, ...]:
         count_text(card.num_files),
         bytes_text(card.size_bytes),
         count_text(card.small_files),
-        ago(card.last_commit_at, now()),
+        ago(card.last_commit_at, services.now()),
     )
 
 
@@ -97,7 +117,7 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
     snapshot = at_version(name, version)
     schema = columns(snapshot.metadata)
     if as_json:
-        print_json(documents.snapshot(snapshot, schema))
+        print_json(_SNAPSHOT(snapshot) | {"schema": schema, "constraints": constraints(snapshot.metadata)}, SHAPES)
         return 0
     rows = f"{count_text(snapshot.num_rows)} rows · {count_text(snapshot.num_files)} files"
     say(f"{snapshot.ref.name} · v{snapshot.version} · {utc_text(snapshot.committed_at)}", style="bold")
@@ -129,24 +149,22 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
 def files(name: str, version: str | None, *, as_json: bool) -> int:
     from backend.lake.files.file_sizes import distribute
 
-    settings, lake = services()
     snapshot = at_version(name, version)
-    rule = settings.health
-    target = lake.target_bytes(snapshot)
-    found = distribute(snapshot, target, ratio=rule.small_file_ratio, min_files=rule.min_files)
+    rule, target = services.settings().health, services.lake().target_bytes(snapshot)
+    sizes = distribute(snapshot, target, ratio=rule.small_file_ratio, min_files=rule.min_files)
     if as_json:
-        print_json(documents.files(snapshot.version, found))
+        print_json({"version": snapshot.version} | _FILES(sizes), SHAPES)
         return 0
-    share = percent(found.small_files / found.num_files) if found.num_files else "–"
+    share = percent(sizes.small_files / sizes.num_files) if sizes.num_files else "–"
     say(f"{snapshot.ref.name} · v{snapshot.version}", style="bold")
-    say(f"{count_text(found.num_files)} files · {bytes_text(found.size_bytes)} · {found.small_files:,} ({share}) small")
+    say(f"{count_text(sizes.num_files)} files · {bytes_text(sizes.size_bytes)} · {sizes.small_files:,} ({share}) small")
     say(
-        f"small: under {bytes_text(found.small_limit_bytes)} (target {bytes_text(target.bytes)} from {target.source}), "
+        f"small: under {bytes_text(sizes.small_limit_bytes)} (target {bytes_text(target.bytes)} from {target.source}), "
         f"in partitions of at least {rule.min_files} files",
         style="dim",
     )
     say()
-    most = max((bucket.files for bucket in found.buckets), default=1) or 1
+    most = max((bucket.files for bucket in sizes.buckets), default=1) or 1
     print_table(
         ("from", "to", "files", "bytes", ""),
         (
@@ -157,7 +175,7 @@ def files(name: str, version: str | None, *, as_json: bool) -> int:
                 bytes_text(bucket.bytes),
                 "█" * round(30 * bucket.files / most) or ("▏" if bucket.files else ""),
             )
-            for bucket in found.buckets
+            for bucket in sizes.buckets
         ),
         right=("from", "to", "files", "bytes"),
     )

@@ -5,10 +5,9 @@ Rule: JSON and the human form come from the same value; a comparison always read
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from app.cli.output import fields_of, print_json, print_table, say
-from app.cli.tables import documents
+from app.cli.output import Document, Shapes, print_json, print_table, say
+from app.cli.tables.history import COMMITS
 from app.cli.tables.lake import at_version
 from app.ui.view.table_changes import change_text, changes_sentence, meaning
 from backend.lake.history.metadata_changes import InForce, TableChange, compare
@@ -25,39 +24,37 @@ class Comparison:
 
 def properties(name: str, at: str | None, compare_with: str | None, *, as_json: bool) -> int:
     snapshot = at_version(name, at)
-    other = None if compare_with is None else _comparison(snapshot, at_version(name, compare_with))
+    comparison = None if compare_with is None else _comparison(snapshot, at_version(name, compare_with))
     if as_json:
-        print_json(_document(snapshot) | ({"compare": _comparison_document(other)} if other else {}))
-        return 0
-    if other:
-        _print_comparison(other)
+        print_json(_document(snapshot) | ({"compare": comparison} if comparison else {}), _SHAPES)
+    elif comparison:
+        _print_comparison(comparison)
     else:
         _print_properties(snapshot)
     return 0
 
 
 def _comparison(snapshot: Snapshot, other: Snapshot) -> Comparison:
-    old, new = sorted((snapshot, other), key=lambda each: each.version)
+    old, new = sorted((snapshot, other), key=lambda one: one.version)
     changes = compare(InForce(old.metadata, old.protocol), InForce(new.metadata, new.protocol))
     return Comparison(old.version, new.version, changes)
 
 
-def _document(snapshot: Snapshot) -> dict[str, Any]:
+def _document(snapshot: Snapshot) -> Document:
     return {
         "version": snapshot.version,
-        "properties": [fields_of(row) for row in explain_properties(snapshot.metadata)],
-        "features": [fields_of(row) for row in explain_features(snapshot.protocol)],
-        "protocol": documents.protocol(snapshot.protocol),
-        "ownership": fields_of(ownership(snapshot.metadata)),
+        "properties": explain_properties(snapshot.metadata),
+        "features": explain_features(snapshot.protocol),
+        "protocol": snapshot.protocol,
+        "ownership": ownership(snapshot.metadata),
     }
 
 
-def _comparison_document(value: Comparison) -> dict[str, Any]:
-    return {
-        "from_version": value.from_version,
-        "to_version": value.to_version,
-        "changes": [documents.table_change(change) | {"meaning": meaning(change) or None} for change in value.changes],
-    }
+def _change(change: TableChange) -> Document:
+    return COMMITS[TableChange](change) | {"meaning": meaning(change) or None}
+
+
+_SHAPES: Shapes = {TableChange: _change}
 
 
 def _print_comparison(value: Comparison) -> None:

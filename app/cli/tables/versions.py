@@ -3,7 +3,8 @@
 Rule: a broken table is an answer, not a failure; nothing is claimed of files that nobody looked for.
 """
 
-from app.cli.output import Document, fields_of, now, print_json, print_table, say
+from app import services
+from app.cli.output import Document, fields_of, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.versions.view.reachability import answer_text, file_words, run_words
 from backend.changes.versions import resolve_version
@@ -25,7 +26,7 @@ from backend.lake.retention.runs import (
 def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
     lake, ref = opened(name)
     version = None if at is None else resolve_version(lake, ref, at)
-    found = judge(lake.retention_facts(ref), now())
+    found = judge(lake.retention_facts(ref), services.now())
     if check and version is None:
         found = _looked_for(lake, ref, found)
     answer = None
@@ -163,7 +164,7 @@ def _print(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) ->
 
 
 def _print_version(answer: VersionAnswer) -> None:
-    say(f"v{answer.version} · written to the log {utc_text(answer.at)} ({ago(answer.at, now())})")
+    say(f"v{answer.version} · written to the log {utc_text(answer.at)} ({ago(answer.at, services.now())})")
     for label, part in (
         ("time travel", answer.time_travel),
         ("restore", answer.restore),

@@ -1,0 +1,91 @@
+"""What commands ask the control store: streams, hosts and judgements, and a job that they wait for.
+
+Rule: a store that does not exist is not made by asking for it; an act is the wish of a named person with a reason.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from app import services
+from app.cli.output import say
+from app.ui.view.jobs import job_words
+from backend.errors import JobError, StreamNotFoundError
+from backend.jobs.host_liveness import is_orphan, why_no_host
+from backend.stream_model.stream import HostHeartbeat
+
+if TYPE_CHECKING:
+    from backend.expectations.model import Judgement
+    from backend.jobs.model import Job
+    from backend.store.store import ControlStore
+    from backend.streams.status import Backlogs
+    from backend.streams.verdict import StreamStatus
+
+NO_HOST_HINT = "start the host with `weir up` or `weir host`; WEIR_HOME or WEIR_STORE__URL say where its store is"
+START_HINT = "start one with `weir host`"
+_POLL_S = 0.25
+_PATIENCE_S = 60.0  # a host that died is started again
+
+
+def required_store() -> "ControlStore":
+    """The control store; raises `StreamNotFoundError` where there is none: then there is no stream and no job."""
+    store = services.existing_store()
+    if store is None:
+        raise StreamNotFoundError("there is no control store yet, so no stream and no job", hint=NO_HOST_HINT)
+    return store
+
+
+def streams_and_hosts(backlogs: "Backlogs | None" = None) -> "tuple[list[StreamStatus], list[HostHeartbeat]]":
+    """Every declared stream and every host; both empty where there is no store yet."""
+    settings, store = services.settings(), services.existing_store()
+    if store is None:
+        return [], []
+    from backend.streams.status import statuses
+
+    store.take_in(settings.roots)
+    streams = statuses(store, backlogs, now=store.now(), heartbeat_stale_s=settings.host.heartbeat_stale_s)
+    return streams, store.hosts(now=services.now())
+
+
+def judgements_and_hosts() -> "tuple[list[Judgement], list[HostHeartbeat]]":
+    """Every judgement of a table and every host; both empty where there is no store yet."""
+    store = services.existing_store()
+    return (store.judgements(), store.hosts(now=services.now())) if store else ([], [])
+
+
+def stream_named(name: str, statuses: "list[StreamStatus]") -> "StreamStatus":
+    """Raises `StreamNotFoundError` naming those that are there."""
+    for status in statuses:
+        if status.declaration.name == name:
+            return status
+    declared = ", ".join(status.declaration.name for status in statuses)
+    raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {declared}" if declared else NO_HOST_HINT)
+
+
+def is_host_alive(hosts: list[HostHeartbeat]) -> bool:
+    stale_s = services.settings().host.heartbeat_stale_s
+    return any((services.now() - host.beat_at).total_seconds() <= stale_s for host in hosts)
+
+
+def require_host(store: "ControlStore") -> None:
+    """Raise `JobError` where no host is alive."""
+    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
+    why = why_no_host(store.hosts(now=now), now=now, stale_s=stale_s)
+    if why is not None:
+        raise JobError(why, hint=START_HINT)
+
+
+def awaited(store: "ControlStore", job: "Job", *, hint: str) -> "Job":
+    """The job once it is over, however it ended; says how far it is, and raises `JobError` when no host is left."""
+    printed, stale_s = "", services.settings().host.heartbeat_stale_s
+    while not job.state.is_over:
+        now = services.now()
+        hosts = store.hosts(now=now)
+        if (why := why_no_host(hosts, now=now, stale_s=stale_s + _PATIENCE_S)) is not None:
+            raise JobError(f"job {job.job_id} waits: {why}", hint=hint)
+        progress = job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
+        if (without_times := progress.rpartition(" · ")[0]) != printed:
+            say(progress, style="dim", to_stderr=True)
+            printed = without_times
+        time.sleep(_POLL_S)
+        job = store.jobs.get(job.job_id) or job
+    return job
