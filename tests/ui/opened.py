@@ -53,6 +53,20 @@ def again(app: AppTest) -> AppTest:
     return app
 
 
+def press(app: AppTest, key: str) -> AppTest:
+    """The run after a click on a button."""
+    app.button(key=key).click()
+    return again(app)
+
+
+def send(app: AppTest, kind: str, reason: str, *, typed: str = "") -> AppTest:
+    """Fills the dialog of an act and sends it."""
+    app.text_area(key=f"{kind}_reason").set_value(reason)
+    if typed:
+        app.text_input(key=f"{kind}_name").set_value(typed)
+    return press(app, f"{kind}_send")
+
+
 def words(app: AppTest) -> str:
     """Everything a person reads on the page outside tables, without Markdown's escapes."""
     kinds = (

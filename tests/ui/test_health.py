@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests import builders
-from tests.ui.opened import again, forget_caches, home, metrics, open_page, words
+from tests.ui.opened import again, forget_caches, home, metrics, open_page, press, words
 
 __all__ = ["home"]
 
@@ -37,8 +37,7 @@ def test_a_row_opens_its_table(lake: Path) -> None:
     again(app)
 
     assert app.title[0].value == "clicks"
-    app.button(key="whole_lake").click()
-    again(app)
+    press(app, "whole_lake")
     assert app.title[0].value == "Health of the lake"
 
 
@@ -52,8 +51,7 @@ def test_a_click_opens_the_table_that_was_under_the_mouse_though_another_came_on
     again(app)
 
     assert app.title[0].value == "clicks"
-    app.button(key="whole_lake").click()
-    again(app)
+    press(app, "whole_lake")
     assert app.dataframe[0].value["Table"].iloc[0] == "bronze/busier"
 
 

@@ -14,7 +14,7 @@ from backend.store.leases import job_resource
 from backend.stream_model.stream import StreamState
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample
 from tests.ui import stream_store
-from tests.ui.opened import again, home, open_page, words
+from tests.ui.opened import again, home, open_page, press, send, words
 
 __all__ = ["home"]
 NAME = "silver_orders"
@@ -48,8 +48,7 @@ def stopped(store) -> None:
 
 def asked(app):
     """The dialog, with a repair that was sent to the host."""
-    app.button(key="one_requeue").click()
-    again(app)
+    press(app, "one_requeue")
     app.text_input(key="requeue_where").set_value("amount < 0")
     app.text_area(key="requeue_set").set_value("amount = abs(amount)\n\n")
     app.button(key="requeue_try").click()
@@ -88,14 +87,10 @@ def test_rows_are_tried_then_requeued_as_they_were_tried(store) -> None:
     assert list(shown["amount"]) == ["-5.0 → 5.0", "null"]
     assert app.button(key="requeue_send").label == "Requeue 12 rows"
 
-    app.text_area(key="requeue_reason").set_value("prices had a sign")
-    app.text_input(key="requeue_name").set_value("silver")
-    app.button(key="requeue_send").click()
-    again(app)
+    send(app, "requeue", "prices had a sign", typed="silver")
     assert "the stream's name are needed" in words(app)
     app.text_input(key="requeue_name").set_value(NAME)
-    app.button(key="requeue_send").click()
-    again(app)
+    press(app, "requeue_send")
 
     act = store.jobs.newest(1)[0]
     assert (act.kind, act.subject, act.reason) == (JobKind.REQUEUE, NAME, "prices had a sign")
@@ -117,8 +112,7 @@ def test_rows_of_a_running_stream_can_be_tried_alone(store) -> None:
 
 def test_a_trial_can_be_cancelled(store) -> None:
     app = asked(open_page("stream", stream=NAME))
-    app.button(key="cancel_job").click()
-    again(app)
+    press(app, "cancel_job")
     assert store.jobs.newest(1)[0].state is JobState.CANCELLED
     assert "Cancelled: nothing was tried." in words(app)
 
@@ -133,11 +127,9 @@ def test_what_the_host_could_not_try_says_why(store) -> None:
 
 def test_sql_that_may_not_run_is_told_at_once(store) -> None:
     app = open_page("stream", stream=NAME)
-    app.button(key="one_requeue").click()
-    again(app)
+    press(app, "one_requeue")
     app.text_input(key="requeue_where").set_value("amount <")
-    app.button(key="requeue_try").click()
-    again(app)
+    press(app, "requeue_try")
     assert "Syntax error at or near" in words(app)
     assert store.jobs.newest(5) == []
 

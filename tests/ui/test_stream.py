@@ -19,7 +19,7 @@ from backend.streams import faults
 from backend.streams.reset.plan import ResetLevel, ResetRequest
 from tests.checkpoints import write_checkpoint
 from tests.ui import stream_store
-from tests.ui.opened import again, home, links, metrics, open_page, plain, words
+from tests.ui.opened import again, home, links, metrics, open_page, plain, press, send, words
 from tests.unit.test_attached import beat, progress, started
 
 __all__ = ["home"]
@@ -119,25 +119,6 @@ def test_a_failed_stream_shows_class_message_and_batch(store, now: datetime) -> 
     assert not app.button(key="one_start").disabled
 
 
-@pytest.mark.parametrize(
-    ("error_class", "named"),
-    [
-        ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", [faults.SOURCE_RECREATED]),
-        ("CONCURRENT_STREAM_LOG_UPDATE", [faults.OTHER_DRIVER, faults.OFFSETS_MISSING]),
-    ],
-)
-def test_a_failure_of_a_known_kind_says_cause_and_remedy_above_the_error(
-    store, now: datetime, error_class: str, named: list[faults.Fault]
-) -> None:
-    stream_store.declare(store, NAME, now)
-    failure = StreamFailure(error_class, "what Spark said", 4, now)
-    stream_store.observe(store, NAME, StreamState.FAILED, now, failure=failure)
-    (band,) = [each.value.replace("\\", "") for each in open_page("stream", stream=NAME).error]
-    for fault in named:
-        assert fault.cause in band
-        assert band.index(fault.remedy) < band.index(error_class) < band.index("what Spark said")
-
-
 def break_checkpoint(store, home: Path, now: datetime) -> None:
     """Its last offsets are gone, and nothing else of the stream is looked at."""
     place = home / "checkpoints" / NAME
@@ -166,6 +147,7 @@ def test_a_failed_check_stands_in_the_band_of_a_failure(store, home: Path, now: 
     (band,) = [each.value.replace("\\", "") for each in open_page("stream", stream=NAME).error]
     assert "offsets/1 is missing, and commits/1 is there" in band
     assert faults.OTHER_DRIVER.cause not in band, "the check says which of the two it was"
+    assert band.index(faults.OFFSETS_MISSING.remedy) < band.index("CONCURRENT_STREAM") < band.index("what Spark said")
 
 
 def test_the_dialog_of_a_start_says_what_stands_against_it_and_forbids_nothing(
@@ -174,22 +156,14 @@ def test_the_dialog_of_a_start_says_what_stands_against_it_and_forbids_nothing(
     stream_store.flowing(store, NAME, now)
     break_checkpoint(store, home, now)
     app = open_page("stream", stream=NAME)
-    app.button(key="one_restart").click()
-    again(app)
+    press(app, "one_stop")
+    assert "offsets/1 is missing" not in words(app), "a stop asks no preflight"
+    press(app, "act_cancel")
+    press(app, "one_restart")
     assert "As long as this stands, it fails again or loses rows" in "".join(each.value for each in app.error)
     assert "offsets/1 is missing" in words(app)
-    app.text_area(key="act_reason").set_value("I know")
-    app.button(key="act_send").click()
-    again(app)
+    send(app, "act", "I know")
     assert store.audit_entries()[0].action == "restart"
-
-
-def test_the_dialog_of_a_stop_asks_no_preflight(store, home: Path, now: datetime) -> None:
-    stream_store.flowing(store, NAME, now)
-    break_checkpoint(store, home, now)
-    app = open_page("stream", stream=NAME)
-    app.button(key="one_stop").click()
-    assert "offsets/1 is missing" not in words(again(app))
 
 
 def test_after_the_host_is_gone_the_figures_stay_and_the_state_is_unknown(home: Path, now: datetime) -> None:
@@ -229,10 +203,6 @@ def test_without_a_stream_in_the_link_the_first_one_is_shown(store, now: datetim
     assert plain(open_page("stream").title[0].value) == "bronze_events"
 
 
-def test_without_any_declaration_the_page_teaches(home: Path) -> None:
-    assert "weir host" in words(open_page("stream"))
-
-
 def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
     app = open_page("stream", stream=NAME)
@@ -243,17 +213,14 @@ def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: dateti
         "Start: It is running already."
     ]
 
-    app.button(key="one_stop").click()
-    again(app)
+    press(app, "one_stop")
     app.button(key="act_send").click()
     again(app)
     assert "A reason is needed" in words(app)
     assert store.desired()[NAME].state is DesiredState.RUNNING
     assert store.audit_entries() == []
 
-    app.text_area(key="act_reason").set_value("checking a duplicate")
-    app.button(key="act_send").click()
-    again(app)
+    send(app, "act", "checking a duplicate")
 
     wanted, entry = store.desired()[NAME], store.audit_entries()[0]
     assert (wanted.state, wanted.reason) == (DesiredState.STOPPED, "checking a duplicate")
@@ -266,39 +233,26 @@ def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: dateti
 def test_cancel_leaves_the_dialog_and_writes_nothing(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
     app = open_page("stream", stream=NAME)
-    app.button(key="one_stop").click()
-    again(app)
+    press(app, "one_stop")
 
-    app.button(key="act_cancel").click()
-    again(app)
+    press(app, "act_cancel")
 
     assert not [each for each in app.text_area if each.key == "act_reason"]
     assert store.audit_entries() == []
 
 
-def test_a_stopped_stream_has_no_rate_and_says_its_last(store, now: datetime) -> None:
-    stream_store.flowing(store, NAME, now)
-    stream_store.observe(store, NAME, StreamState.STOPPED, now)
-
-    shown = {metric.label: metric for metric in open_page("stream", stream=NAME).metric}
-
-    assert (shown["Input"].value, shown["Processing"].value) == ("–", "–")
-    assert "In its last batch: 20 rows/s in" in shown["Input"].proto.help
-    assert shown["Rows in batch"].value == "100"
-
-
 def test_where_no_stream_is_declared_the_page_says_what_declares_one_whatever_was_asked_for(home: Path) -> None:
-    app = open_page("stream", stream="nobody")
-    assert "No stream is declared yet" in words(app)
-    assert not app.error
+    for asked in ({}, {"stream": "nobody"}):
+        app = open_page("stream", **asked)
+        assert "No stream is declared yet" in words(app) and "weir host" in words(app)
+        assert not app.error
 
 
 def test_a_restart_with_other_settings_shows_the_difference_first(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
     app = open_page("stream", stream=NAME)
     assert "Not as declared" not in words(app)
-    app.button(key="one_restart").click()
-    again(app)
+    press(app, "one_restart")
     app.toggle(key="act_overrides").set_value(True)
     again(app)
     app.text_input(key="act_set_trigger").set_value("often")
@@ -309,18 +263,13 @@ def test_a_restart_with_other_settings_shows_the_difference_first(store, now: da
     app.text_area(key="act_set_spark").set_value("spark.sql.shuffle.partitions=8")
     again(app)
     assert "- trigger: 5 seconds → **30 seconds**\n- spark.sql.shuffle.partitions: not set → **8**" in words(app)
-    app.text_area(key="act_reason").set_value("its batches are too small")
-    app.button(key="act_send").click()
-    again(app)
+    send(app, "act", "its batches are too small")
     assert store.desired()[NAME].overrides == {"trigger": "30 seconds", "spark.sql.shuffle.partitions": "8"}
     assert "Not as declared: trigger 30 seconds (declared: 5 seconds)" in words(again(app)).replace("\\", "")
-    app.button(key="one_restart").click()
-    again(app)
+    press(app, "one_restart")
     assert app.toggle(key="act_overrides").value, "they are still there"
     app.toggle(key="act_overrides").set_value(False)
-    app.text_area(key="act_reason").set_value("mended")
-    app.button(key="act_send").click()
-    again(app)
+    send(app, "act", "mended")
     assert store.desired()[NAME].overrides == {}
 
 
@@ -329,26 +278,11 @@ def test_restart_of_a_failed_stream_grows_the_generation(store, now: datetime) -
     before = store.desired()[NAME].generation
     app = open_page("stream", stream=NAME)
 
-    app.button(key="one_restart").click()
-    again(app)
-    app.text_area(key="act_reason").set_value("the transform is mended")
-    app.button(key="act_send").click()
-    again(app)
+    press(app, "one_restart")
+    send(app, "act", "the transform is mended")
 
     assert store.desired()[NAME].generation == before + 1
     assert store.audit_entries()[0].action == "restart"
-
-
-def test_a_stopped_stream_can_be_started_and_not_restarted(store, now: datetime) -> None:
-    stream_store.declare(store, NAME, now)
-    stream_store.observe(store, NAME, StreamState.STOPPED, now)
-    store.request(NAME, "stop", reason="night", actor="test", now=now)
-    app = open_page("stream", stream=NAME)
-
-    assert not app.button(key="one_start").disabled
-    assert app.button(key="one_stop").disabled
-    assert app.button(key="one_restart").disabled
-    assert "use Start" in app.button(key="one_restart").help
 
 
 def test_the_operation_log_shows_who_why_and_when(store, now: datetime) -> None:
@@ -378,12 +312,9 @@ def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime, monkeyp
     # A host compares that with the store's clock.
     monkeypatch.setattr(services, "now", lambda: now + timedelta(hours=1))
     app = open_page("stream", stream=NAME)
-    app.button(key="one_stop").click()
-    again(app)
+    press(app, "one_stop")
     app.checkbox(key="act_drain").check()
-    app.text_area(key="act_reason").set_value("a move")
-    app.button(key="act_send").click()
-    again(app)
+    send(app, "act", "a move")
 
     assert store.desired()[NAME].state is DesiredState.DRAINED
     assert abs(store.desired()[NAME].requested_at - store.now()) < timedelta(minutes=5)
@@ -398,19 +329,14 @@ def test_a_stopped_stream_is_started_over_once_its_name_is_typed(store, now: dat
     stream_store.observe(store, NAME, StreamState.STOPPED, now)
     app = open_page("stream", stream=NAME)
 
-    app.button(key="one_reset").click()
-    again(app)
+    press(app, "one_reset")
     assert "Its checkpoint is set aside" in words(app)
     assert "is there twice" in words(app)
-    app.text_area(key="reset_reason").set_value("a bad batch")
-    app.text_input(key="reset_name").set_value("silver")
-    app.button(key="reset_send").click()
-    again(app)
+    send(app, "reset", "a bad batch", typed="silver")
     assert "the stream's name are needed" in words(app)
     assert store.jobs.newest(5) == []
     app.text_input(key="reset_name").set_value(NAME)
-    app.button(key="reset_send").click()
-    again(app)
+    press(app, "reset_send")
 
     (job,) = store.jobs.newest(5)
     assert (job.kind.value, job.subject, job.reason) == ("reset", NAME, "a bad batch")
@@ -430,8 +356,7 @@ def test_a_stream_is_begun_again_at_a_version(store, home: Path, now: datetime) 
     store.request(NAME, "stop", reason="a bad batch", actor="ana", now=now)
     stream_store.observe(store, NAME, StreamState.STOPPED, now)
     app = open_page("stream", stream=NAME)
-    app.button(key="one_reset").click()
-    again(app)
+    press(app, "one_reset")
 
     app.segmented_control(key="reset_level").set_value(ResetLevel.FROM)
     again(app)
@@ -442,10 +367,7 @@ def test_a_stream_is_begun_again_at_a_version(store, home: Path, now: datetime) 
     app.text_input(key="reset_from_bronze/numbers").set_value("1")
     again(app)
     assert "Reads again: 6 rows, 2 files" in words(app)
-    app.text_area(key="reset_reason").set_value("a bad batch")
-    app.text_input(key="reset_name").set_value(NAME)
-    app.button(key="reset_send").click()
-    again(app)
+    send(app, "reset", "a bad batch", typed=NAME)
 
     (job,) = store.jobs.newest(5)
     assert ResetRequest.parse(job.request) == ResetRequest(
@@ -462,11 +384,8 @@ def test_a_starved_stream_offers_the_start_of_its_cause(store, now: datetime) ->
     app = open_page("stream", stream=NAME)
 
     assert "is starved: bronze_events was stopped by ana" in words(app)
-    app.button(key="start_cause").click()
-    again(app)
-    app.text_area(key="act_reason").set_value("repaired")
-    app.button(key="act_send").click()
-    again(app)
+    press(app, "start_cause")
+    send(app, "act", "repaired")
     assert store.desired()["bronze_events"].state is DesiredState.RUNNING
 
 
@@ -476,14 +395,11 @@ def test_a_stop_names_what_lies_downstream_and_stops_it_too_where_asked(store, n
     stream_store.flowing(store, "gold_events", now, source_tables=(f"silver/{NAME}",))
     app = open_page("stream", stream="bronze_events")
 
-    app.button(key="one_stop").click()
-    again(app)
+    press(app, "one_stop")
     said = words(app).replace("\\", "")
     assert f"Downstream, {NAME}, gold_events will have nothing new to read" in said
     app.checkbox(key="act_downstream").check()
-    app.text_area(key="act_reason").set_value("the source is repaired")
-    app.button(key="act_send").click()
-    again(app)
+    send(app, "act", "the source is repaired")
 
     assert {name for name, each in store.desired().items() if each.state is DesiredState.STOPPED} == {
         "bronze_events", NAME, "gold_events",

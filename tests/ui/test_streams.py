@@ -10,7 +10,7 @@ import streamlit as st
 from backend.format import utc_text
 from backend.stream_model.stream import ATTACHED, DesiredState
 from tests.ui import stream_store
-from tests.ui.opened import again, home, open_page, plain, words
+from tests.ui.opened import again, home, open_page, plain, press, send, words
 
 __all__ = ["home"]
 
@@ -91,11 +91,8 @@ def test_ticked_streams_are_stopped_together_with_one_reason(home: Path, now: da
 
     app.session_state["stream_list"] = {"selection": {"rows": [0, 1], "columns": [], "cells": []}}
     again(app)
-    app.button(key="many_stop").click()
-    again(app)
-    app.text_area(key="act_reason").set_value("upstream is being repaired")
-    app.button(key="act_send").click()
-    again(app)
+    press(app, "many_stop")
+    send(app, "act", "upstream is being repaired")
 
     assert {each.state for each in store.desired().values()} == {DesiredState.STOPPED}
     assert {entry.subject for entry in store.audit_entries()} == {"bronze_events", "silver_events"}
@@ -116,11 +113,8 @@ def test_a_ticked_stream_stays_the_one_chosen_when_another_becomes_urgent(home: 
     again(app)
 
     assert list(_stream_list(app).index) == ["bronze_events", "silver_events"]
-    app.button(key="many_stop").click()
-    again(app)
-    app.text_area(key="act_reason").set_value("wrong one?")
-    app.button(key="act_send").click()
-    again(app)
+    press(app, "many_stop")
+    send(app, "act", "wrong one?")
     assert [entry.subject for entry in store.audit_entries()] == ["bronze_events"]
 
 
@@ -159,15 +153,12 @@ def test_a_whole_layer_or_everything_is_acted_on_without_a_tick(home: Path, now:
     assert (app.button(key="many_stop").disabled, app.button(key="many_start").disabled) == (True, False)
     app.selectbox(key="act_scope").set_value("All streams")
     again(app)
-    app.button(key="many_stop").click()
-    again(app)
+    press(app, "many_stop")
     text = words(app)
     assert "2 streams, sources first: bronze_events, silver_events." in text.replace("\\", "")
     assert "Left out: theirs. Why: nightly, another Spark application, runs it" in text
     assert "Left out: gold_events_hourly. Why: It is wanted stopped already" in text.replace("\\", "")
-    app.text_area(key="act_reason").set_value("power cut")
-    app.button(key="act_send").click()
-    again(app)
+    send(app, "act", "power cut")
 
     assert {each.state for each in store.desired().values()} == {DesiredState.STOPPED}
     asked = [entry.subject for entry in store.audit_entries() if entry.reason == "power cut"]
@@ -187,9 +178,6 @@ def test_a_tick_wins_over_the_layer_or_tag_that_was_chosen_before(home: Path, no
     app.session_state["stream_list"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
     again(app)
     assert (app.selectbox(key="act_scope").value, app.selectbox(key="act_scope").disabled) == ("Ticked rows", True)
-    app.button(key="many_stop").click()
-    again(app)
-    app.text_area(key="act_reason").set_value("this one")
-    app.button(key="act_send").click()
-    again(app)
+    press(app, "many_stop")
+    send(app, "act", "this one")
     assert [entry.subject for entry in store.audit_entries()] == ["silver_events"]

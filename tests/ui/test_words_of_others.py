@@ -14,7 +14,7 @@ from streamlit.testing.v1.element_tree import Block
 from backend.stream_model.stream import StreamFailure, StreamState
 from tests import builders
 from tests.ui import stream_store
-from tests.ui.opened import again, home, open_page, plain
+from tests.ui.opened import home, open_page, plain, press
 
 __all__ = ["home"]
 
@@ -114,8 +114,7 @@ def stream(home: Path) -> Iterator[str]:
 def test_of_a_stream_and_its_dialogs(stream: str, button: str | None) -> None:
     app = open_page("stream", stream=stream)
     if button:
-        app.button(key=button).click()
-        again(app)
+        press(app, button)
         assert [text for text in texts_of(app) if EVIL in plain(text) and text.endswith("?")], "no dialog"
     assert named(app) and not made_of_others(app)
 
