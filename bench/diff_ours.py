@@ -12,8 +12,8 @@ import duckdb as duckdb  # Weir imports it late; here, as the peer's, before the
 
 from backend.changes.answer import compare_rows
 from backend.changes.commits import counted_by_feed
-from backend.changes.model import DiffMethod
-from backend.changes.prepare import DiffOptions, prepare
+from backend.changes.model import DiffMethod, Question
+from backend.changes.prepare import prepare
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import Settings, load_settings
@@ -34,9 +34,9 @@ def _lake_of(uri: str) -> tuple[Settings, TableRef]:
 def our_diff(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, Any]:
     """What the Changes page shows by key: rows, changed cells by column, the commonest changes, the first rows."""
     settings, ref = _lake_of(uri)
-    options = DiffOptions(row_limit=PAGE_ROWS, method=DiffMethod.KEY_JOIN)
+    question = Question(ref, first, second, row_limit=PAGE_ROWS, method=DiffMethod.KEY_JOIN)
     with watch:
-        found = compare_rows(prepare(Lake(settings), ref, first, second, options), CancelToken())
+        found = compare_rows(prepare(Lake(settings), question), CancelToken())
     assert found.method is DiffMethod.KEY_JOIN and found.exact and found.unchanged is not None
     net = found.net
     return {
@@ -62,7 +62,7 @@ def our_log_only(watch: Watch, *, uri: str, first: int, second: int) -> str:
     """What the log tells: the plan, metadata, commits and files."""
     settings, ref = _lake_of(uri)
     with watch:
-        found = prepare(Lake(settings), ref, first, second)
+        found = prepare(Lake(settings), Question(ref, first, second))
     return found.plan.method.value
 
 
@@ -70,9 +70,9 @@ def our_log_again(watch: Watch, *, uri: str, first: int, second: int) -> str:
     """The same, of a `Lake` that was asked before."""
     settings, ref = _lake_of(uri)
     lake = Lake(settings)
-    prepare(lake, ref, first, second)
+    prepare(lake, Question(ref, first, second))
     with watch:
-        found = prepare(lake, ref, first, second)
+        found = prepare(lake, Question(ref, first, second))
     return found.plan.method.value
 
 

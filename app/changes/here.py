@@ -15,15 +15,15 @@ from app.changes.view import frames as view
 from app.changes.view.progress import progress_text
 from app.errors import show
 from app.ui import work
-from backend.changes.cache import DiffQuestion, LogPart
-from backend.changes.model import DiffMethod, VersionDiff
+from backend.changes.cache import LogPart
+from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import LakehouseError
 
 _BEGUN, _FAILED = "_begun_diffs", "_failed_diffs"
 _SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twice
 
 
-def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
+def known(question: Question, part: LogPart) -> VersionDiff | None:
     """The answer, where it is there or comes soon; what an ended comparison had found; else None.
 
     Where it is missing and was asked for, it is computed while the page is drawn.
@@ -37,7 +37,7 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
     return cache.differences().known(question) or cache.differences().so_far(question)
 
 
-def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> bool:
+def offer(question: Question, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> bool:
     """Draws the button that starts the comparison, and what became of an ended one (`found`).
 
     Returns whether there is something to wait for: the page calls `compare` once the rest is drawn.
@@ -60,7 +60,7 @@ def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot
     return is_counting
 
 
-def compare(question: DiffQuestion, slot: DeltaGenerator) -> None:
+def compare(question: Question, slot: DeltaGenerator) -> None:
     """Computes the rows and shows the progress in `slot`, then draws the page anew.
 
     Of an ended comparison it only waits until the rows compared so far are counted.
@@ -109,6 +109,6 @@ def too_large(part: LogPart) -> None:
     )  # fmt: skip
 
 
-def _mark(question: DiffQuestion) -> str:
+def _mark(question: Question) -> str:
     """A short name of the question."""
     return f"diff {zlib.crc32(repr(question).encode()):08x}"

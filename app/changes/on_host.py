@@ -15,9 +15,9 @@ from app.changes.view.sentence import METHOD_WORDS
 from app.errors import show
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job
-from backend.changes.cache import DiffQuestion, LogPart
+from backend.changes.cache import LogPart
 from backend.changes.host_job import COMPUTED, UNEXPLAINED
-from backend.changes.model import DiffMethod, VersionDiff
+from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, JobResultMissingError
 from backend.jobs.host_liveness import why_no_host
 from backend.jobs.model import Job, JobState
@@ -27,7 +27,7 @@ _ASKED = "_ask_host"
 LABEL = "Compare on the stream host"
 
 
-def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
+def known(question: Question, part: LogPart) -> VersionDiff | None:
     """The answer that a host found; of a job that was ended, what it had found; else None."""
     found = part.outline if part.plan.method in _NO_JOB else _found(question)
     if found is not None and found.partial is None:
@@ -35,7 +35,7 @@ def known(question: DiffQuestion, part: LogPart) -> VersionDiff | None:
     return found
 
 
-def _found(question: DiffQuestion) -> VersionDiff | None:
+def _found(question: Question) -> VersionDiff | None:
     try:
         job = _job(question)
         return cache.diff_jobs().answer(question, job) if job and job.result_uri else None
@@ -43,7 +43,7 @@ def _found(question: DiffQuestion) -> VersionDiff | None:
         return None  # `offer` says why
 
 
-def offer(question: DiffQuestion, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> None:
+def offer(question: Question, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> None:
     """Draws the job that runs, or the button that starts one; `found` is what an ended one had found."""
     asked = st.session_state.pop(_ASKED, False)
     with slot:
@@ -85,15 +85,13 @@ def _go(view_of_rows: str) -> None:
     st.session_state[_ASKED] = True
 
 
-def _job(question: DiffQuestion) -> Job | None:
+def _job(question: Question) -> Job | None:
     """The newest job that was asked this; raises `DiffError` where none can be."""
     wanted = cache.diff_jobs().request(question, actor=viewer.actor())
     return services.store().jobs.find(wanted.fingerprint)
 
 
-def _offer(
-    question: DiffQuestion, part: LogPart, before: Job | None, found: VersionDiff | None, *, asked: bool
-) -> None:
+def _offer(question: Question, part: LogPart, before: Job | None, found: VersionDiff | None, *, asked: bool) -> None:
     why = _why_not()
     with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
         label = LABEL if before is None else "Compare again on the stream host"

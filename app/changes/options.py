@@ -8,12 +8,12 @@ import streamlit as st
 from app import cache, services, state
 from app.changes.view import frames as view
 from app.ui.frame import OpenTable
+from app.ui.version_range import VersionRange
 from app.ui.view.conditions import example_condition
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
 from backend.changes.key import key_memory
-from backend.changes.model import DiffMethod
-from backend.changes.prepare import DiffOptions
+from backend.changes.model import DiffMethod, Question
 from backend.lake.table.metadata_diff import column_names
 
 HERE, HOST = "Here", "On the stream host"
@@ -89,13 +89,16 @@ def where_input(opened: OpenTable) -> None:
     )  # fmt: skip
 
 
-def asked_options(opened: OpenTable, against: OpenTable | None) -> DiffOptions:
+def asked_question(opened: OpenTable, against: OpenTable | None, versions: VersionRange) -> Question:
     """What the URL asks for; the widgets must be drawn before. `left_out` names the columns left out."""
     limits = services.settings().lake
     key = tuple(st.session_state.get(state.KEY) or ()) or None
-    return DiffOptions(
+    return Question(
+        opened.ref,
+        versions.from_version,
+        versions.to_version,
         key=key,
-        remembered=None if key else _remembered_key(opened),
+        remembered_key=None if key else _remembered_key(opened),
         row_limit=limits.diff_rows,
         method=_asked_method(),
         max_bytes=limits.diff_max_bytes,
@@ -103,6 +106,7 @@ def asked_options(opened: OpenTable, against: OpenTable | None) -> DiffOptions:
         against=against.ref if against else None,
         where=str(st.session_state.get(state.ROWS_WHERE) or "").strip() or None,
         on_host=is_on_host(),
+        table_ids=tuple(each.snapshot.metadata.id for each in (opened, against) if each),
     )
 
 

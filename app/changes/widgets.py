@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import cache, services, state, viewer
 from app.changes import here, on_host
-from app.changes.options import OptionsPopover, asked_options, left_out
+from app.changes.options import OptionsPopover, asked_question, left_out
 from app.changes.rows import changed_rows
 from app.changes.view import frames as view
 from app.changes.view import sentence as words
@@ -24,8 +24,8 @@ from app.ui.view.conditions import predicate_text
 from app.ui.view.explanation import explained
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
-from backend.changes.cache import DiffQuestion, LogPart
-from backend.changes.model import DiffMethod, VersionDiff
+from backend.changes.cache import LogPart
+from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
 
 COMMITS = lists.Look(
@@ -46,7 +46,7 @@ ROWS, BY_COMMIT, METADATA, FILES, HOW = VIEWS = ("Rows", "Commits", "Schema and 
 def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover) -> None:
     """The whole answer to "what changed?"."""
     question, part = _asked(opened, against, chosen, how)
-    runner = on_host if question.options.on_host else here
+    runner = on_host if question.on_host else here
     found = runner.known(question, part)
     st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
     slot = st.container(key="work")
@@ -57,9 +57,9 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
         here.too_large(part)
         on_host.too_large(part, view_of_rows=ROWS)
     elif shown.method is not DiffMethod.SAME_VERSION:
-        _counts(shown, is_pending=found is None, where=question.options.where)
+        _counts(shown, is_pending=found is None, where=question.where)
         _explanation(shown)
-        if question.options.on_host and found is not None:
+        if question.on_host and found is not None:
             on_host.say_who(found)
     _view(part, found)
     if waits:
@@ -68,10 +68,9 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
 
 def _asked(
     opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover
-) -> tuple[DiffQuestion, LogPart]:
+) -> tuple[Question, LogPart]:
     """The question with what the log tells of it; raises as `prepare` does."""
-    ids = tuple(each.snapshot.metadata.id for each in (opened, against) if each)
-    question = DiffQuestion(opened.ref, ids, chosen.from_version, chosen.to_version, asked_options(opened, against))
+    question = asked_question(opened, against, chosen)
     lake, differences = services.lake(), cache.differences()
     try:
         part = differences.log_part(lake, question)
@@ -84,12 +83,12 @@ def _asked(
     columns = tuple(name for name in part.columns if name not in out)
     if not columns:
         raise DiffError("every column is left out", hint="keep one to compare, under How to compare")
-    question = replace(question, options=replace(question.options, columns=columns))
+    question = replace(question, columns=columns)
     return question, differences.log_part(lake, question)
 
 
-def _headline(question: DiffQuestion, part: LogPart, found: VersionDiff | None) -> str:
-    return words.headline(found or part.outline, is_pending=found is None, where=question.options.where)
+def _headline(question: Question, part: LogPart, found: VersionDiff | None) -> str:
+    return words.headline(found or part.outline, is_pending=found is None, where=question.where)
 
 
 def _counts(diff: VersionDiff, *, is_pending: bool, where: str | None) -> None:

@@ -11,10 +11,8 @@ from app.ui import lists
 from app.ui.frame import OpenTable
 from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe, sentence
-from backend.changes.cache import DiffQuestion
 from backend.changes.key import key_memory
-from backend.changes.model import VersionDiff
-from backend.changes.prepare import DiffOptions
+from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError
 from backend.search.model import Bisection
 
@@ -66,10 +64,15 @@ def difference(opened: OpenTable, first: int, second: int) -> VersionDiff | None
     """Two versions compared, where that is little work and soon done."""
     limits = services.settings().lake
     keys = key_memory(services.settings().home)
-    options = DiffOptions(
-        remembered=keys.known(opened.ref), row_limit=limits.diff_rows, max_bytes=limits.diff_max_bytes
+    question = Question(
+        opened.ref,
+        first,
+        second,
+        remembered_key=keys.known(opened.ref),
+        row_limit=limits.diff_rows,
+        max_bytes=limits.diff_max_bytes,
+        table_ids=(opened.snapshot.metadata.id,),
     )
-    question = DiffQuestion(opened.ref, (opened.snapshot.metadata.id,), first, second, options)
     lake, differences = services.lake(), cache.differences()
     try:
         if not differences.log_part(lake, question).is_small:

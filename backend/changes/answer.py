@@ -23,24 +23,28 @@ from backend.changes.model import (
     Explanation,
     KeyChoice,
     KeySource,
+    Limits,
     Population,
+    Question,
     RowChange,
     VersionDiff,
 )
 from backend.changes.plan import BY_FILES, METHOD_NAMES
-from backend.changes.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
+from backend.changes.prepare import DiffLake, PreparedDiff, prepare
 from backend.changes.read_local import file_rows, why_not_by_duckdb, with_row_ids
 from backend.changes.read_stream import DiffInput, signed_rows
 from backend.errors import DiffError, LakehouseError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
 from backend.lake.history.change_feed import FEED
-from backend.lake.model import Snapshot, TableRef
+from backend.lake.model import Snapshot
 from backend.lake.rows.local_files import LocalFiles
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.quoting import quoted_name
 from backend.sql.session import CancelToken, Connection
 from backend.work import Stopped
+
+Take = Callable[[ChangedBatches], None]
 
 _SHOWN = 12  # columns named in a sentence
 _DISAGREE = (
@@ -51,47 +55,52 @@ _DISAGREE = (
 
 def diff(
     lake: DiffLake,
-    ref: TableRef,
-    from_version: int,
-    to_version: int,
-    options: DiffOptions = DiffOptions(),
+    question: Question,
     token: CancelToken | None = None,
+    *,
+    take: Take | None = None,
+    limits: Limits = Limits(),
 ) -> VersionDiff:
-    """The difference of two versions; from may be the newer one (what would going back change).
+    """The answer of this process. `take` gets every changed row, beside those in the answer, and gets them anew where a
+    better method turns out not to be whole.
 
     Where rows cannot be compared the method is LOG_ONLY with its reasons. Raises `VersionNotFoundError` for a version
     that is not there, `DiffError` for a key, a column or a method that is not, `Stopped`.
     """
-    return compare_rows(prepare(lake, ref, from_version, to_version, options), token or CancelToken())
+    return compare_rows(prepare(lake, question, limits=limits), token or CancelToken(), take)
 
 
-def compare_rows(prepared: PreparedDiff, token: CancelToken) -> VersionDiff:
+def compare_rows(prepared: PreparedDiff, token: CancelToken, take: Take | None = None) -> VersionDiff:
     """The whole answer: by the plan's method, or by the first below it that can; see `diff` for what it raises."""
     failed: dict[DiffMethod, str] = {}
     hint = ""
     for method in prepared.plan.methods:
         try:
-            found = _answered(prepared, method, token, failed)
+            found = _answered(prepared, method, token, failed, take)
         except QueryError:  # the condition is wrong, whatever the method
             raise
         except TableError as exc:
-            if prepared.options.method is not None:
+            if prepared.question.method is not None:
                 raise
             failed[method], hint = exc.message, exc.hint
         else:
             return found if found.is_available else replace(found, hint=found.hint or hint)
-    return _answered(prepared, DiffMethod.LOG_ONLY, token, failed)
+    return _answered(prepared, DiffMethod.LOG_ONLY, token, failed, take)
 
 
 def _answered(
-    prepared: PreparedDiff, method: DiffMethod, token: CancelToken, failed: Mapping[DiffMethod, str]
+    prepared: PreparedDiff,
+    method: DiffMethod,
+    token: CancelToken,
+    failed: Mapping[DiffMethod, str],
+    take: Take | None,
 ) -> VersionDiff:
     found = _without_rows(prepared, method, failed)
     if method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
         return found
-    options = prepared.options
+    question = prepared.question
     key = found.key.columns if found.key else ()
-    query = NetQuery(key, options.row_limit, options.tolerance, options.where, options.take, options.limits)
+    query = NetQuery(key, question.row_limit, question.tolerance, question.where, take, prepared.limits)
     if method is DiffMethod.CHANGE_FEED:
         feed = _by_feed(prepared, query, token)
         _require_complete(prepared, found, feed)
@@ -225,7 +234,7 @@ def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> V
         exact=_is_exact(prepared, answer),
         partial=answer.partial,
         reasons=(*found.reasons, *_not_said(prepared, found, answer)),
-        num_rows=(None, None) if prepared.options.where else found.num_rows,
+        num_rows=(None, None) if prepared.question.where else found.num_rows,
     )
 
 
@@ -236,7 +245,7 @@ def explained_rows(prepared: PreparedDiff, rows: Read, columns: Sequence[str], k
     """What stands out among rows that were compared elsewhere, all of which `rows` gives as signed rows. Raises as
     `net_changes` does."""
     token = CancelToken()
-    query = NetQuery(key, 0, prepared.options.tolerance, limits=prepared.options.limits)
+    query = NetQuery(key, 0, prepared.question.tolerance, limits=prepared.limits)
     return _explained(prepared, net_changes(rows, columns, query, token).findings, token, reads_apart=False)
 
 
@@ -261,7 +270,7 @@ def _explained(
 def _others(prepared: PreparedDiff, columns: int) -> tuple[Snapshot, pa.Table, bool]:
     """The files of the first state where that is little to read, else those of them that the second has not."""
     first, apart = prepared.input.states()[0]
-    most = prepared.options.limits.values_beside // (10 if is_remote(first.ref.uri) else 1)
+    most = prepared.limits.values_beside // (10 if is_remote(first.ref.uri) else 1)
     rows, is_small = first.num_rows, first.size_bytes <= most
     if is_small if rows is None else rows * columns <= most:
         return first, first.columns(DIFFERENCE_COLUMNS), True
@@ -332,7 +341,7 @@ def _without_id(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 def _not_said(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> list[str]:
     """What the numbers cannot say, in words: each way in which a count is less than exact has its sentence."""
-    where = prepared.options.where
+    where = prepared.question.where
     filtered = [f"only rows that satisfy {where} before or after are counted; commits count all"] if where else []
     return [*_on_rows(found, answer), *_on_columns(prepared.input, prepared.columns), *filtered]
 

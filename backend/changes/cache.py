@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from backend.changes.answer import diff
-from backend.changes.model import DiffMethod, VersionDiff
+from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.changes.plan import DiffPlan
-from backend.changes.prepare import DiffLake, DiffOptions, PreparedDiff, prepare
-from backend.lake.model import TableRef
+from backend.changes.prepare import DiffLake, prepare
 from backend.lru import Lru
 from backend.sql.session import CancelToken
 from backend.work import Stopped, Work
@@ -24,8 +23,8 @@ SMALL_BYTES = 50_000_000  # up to here rows are compared unasked
 SMALL_FEED_COMMITS, SMALL_FEED_ROWS = 100, 1_000_000
 _POLL_S = 0.1
 Value = TypeVar("Value")
-_Cache: TypeAlias = Lru["DiffQuestion", tuple[Value, float | None]]  # until when it is fresh
-Compute = Callable[[DiffLake, TableRef, int, int, DiffOptions, CancelToken], VersionDiff]
+_Cache: TypeAlias = Lru[Question, tuple[Value, float | None]]  # until when it is fresh
+Compute = Callable[[DiffLake, Question, CancelToken], VersionDiff]
 
 
 def after(seconds: float, act: Callable[[], object]) -> None:
@@ -45,17 +44,6 @@ class CacheLimits:
     heals_after_s: float = 30.0
     grace_s: float = 3.0
     at_once: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class DiffQuestion:
-    """Two versions of a table and how to compare them. `table_ids` tell tables under one path apart."""
-
-    ref: TableRef
-    table_ids: tuple[str, ...]
-    from_version: int
-    to_version: int
-    options: DiffOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +101,13 @@ class Differences:
         self._answers: _Cache[VersionDiff] = Lru(limits.answers)
         self._partial: _Cache[VersionDiff] = Lru(limits.answers)
         self._log_parts: _Cache[LogPart] = Lru(limits.answers)
-        self._running: dict[DiffQuestion, _Run] = {}
+        self._running: dict[Question, _Run] = {}
 
-    def known(self, question: DiffQuestion) -> VersionDiff | None:
+    def known(self, question: Question) -> VersionDiff | None:
         """The finished answer, None when there is none."""
         return self._fresh(self._answers, question)
 
-    def log_part(self, lake: DiffLake, question: DiffQuestion) -> LogPart:
+    def log_part(self, lake: DiffLake, question: Question) -> LogPart:
         """What the log tells, milliseconds; raises as `prepare` does."""
         found = self._fresh(self._log_parts, question)
         if found is None:
@@ -127,7 +115,7 @@ class Differences:
             self._put(self._log_parts, question, found, may_heal=not found.outline.is_available)
         return found
 
-    def over(self, lake: DiffLake, question: DiffQuestion) -> Iterator[DiffProgress]:
+    def over(self, lake: DiffLake, question: Question) -> Iterator[DiffProgress]:
         """Compute, or join who computes it, telling how far it is ten times a second; close the iterator to leave.
         Raises as `diff` does."""
         known = self.known(question)
@@ -145,7 +133,7 @@ class Differences:
             self._leave(question, run)
         yield replace(run.progress(), result=result)
 
-    def soon(self, lake: DiffLake, question: DiffQuestion, within_s: float) -> VersionDiff | None:
+    def soon(self, lake: DiffLake, question: Question, within_s: float) -> VersionDiff | None:
         """The answer if it is there within so many seconds; else it is computed on for whoever comes for it at once."""
         if (known := self.known(question)) is not None:
             return known
@@ -156,18 +144,18 @@ class Differences:
             self._leave(question, run)
         return self.known(question)
 
-    def abandon(self, question: DiffQuestion, within_s: float = 0.0) -> bool:
+    def abandon(self, question: Question, within_s: float = 0.0) -> bool:
         """Stop computing it, unless somebody waits for it; False while it still counts what it had compared, after so
         many seconds."""
         with self._lock:
             run = self._running.get(question)
         return run is None or not self._stop_if_alone(run) or run.work.ended(within_s)
 
-    def so_far(self, question: DiffQuestion) -> VersionDiff | None:
+    def so_far(self, question: Question) -> VersionDiff | None:
         """What the last computation had found when it was ended; None when it found all or nothing."""
         return self._fresh(self._partial, question)
 
-    def _join(self, lake: DiffLake, question: DiffQuestion) -> "_Run":
+    def _join(self, lake: DiffLake, question: Question) -> "_Run":
         with self._lock:
             run = self._running.get(question)
             if run is None or run.token.is_stopped or run.work.ended():
@@ -176,7 +164,7 @@ class Differences:
             run.viewers += 1
             return run
 
-    def _leave(self, question: DiffQuestion, run: "_Run") -> None:
+    def _leave(self, question: Question, run: "_Run") -> None:
         with self._lock:
             run.viewers -= 1
             is_over = run.work.ended()
@@ -192,7 +180,7 @@ class Differences:
                 run.work.stop()
             return not run.viewers
 
-    def _compute(self, lake: DiffLake, question: DiffQuestion, run: "_Run") -> VersionDiff:
+    def _compute(self, lake: DiffLake, question: Question, run: "_Run") -> VersionDiff:
         try:
             return self._computed(lake, question, run)
         finally:
@@ -200,16 +188,14 @@ class Differences:
                 if not run.viewers and self._running.get(question) is run:
                     del self._running[question]
 
-    def _computed(self, lake: DiffLake, question: DiffQuestion, run: "_Run") -> VersionDiff:
+    def _computed(self, lake: DiffLake, question: Question, run: "_Run") -> VersionDiff:
         while not self._turns.acquire(timeout=_POLL_S):
             run.token.check()
         try:
             if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
                 return known
             run.begin(self._time_limit_s)
-            found = self.compute(
-                lake, question.ref, question.from_version, question.to_version, question.options, run.token
-            )
+            found = self.compute(lake, question, run.token)
         finally:
             self._turns.release()
         if self._learn is not None:
@@ -221,10 +207,10 @@ class Differences:
             self._partial.drop(question)
         return found
 
-    def _put(self, cache: "_Cache[Value]", question: DiffQuestion, value: Value, *, may_heal: bool) -> None:
+    def _put(self, cache: "_Cache[Value]", question: Question, value: Value, *, may_heal: bool) -> None:
         cache.put(question, (value, self._clock() + self._limits.heals_after_s if may_heal else None))
 
-    def _fresh(self, cache: "_Cache[Value]", question: DiffQuestion) -> Value | None:
+    def _fresh(self, cache: "_Cache[Value]", question: Question) -> Value | None:
         found = cache.get(question)
         if found is None:
             return None
@@ -254,19 +240,14 @@ class _Run:
         return DiffProgress(token.rows_so_far(), token.rows_total, self.work.elapsed_s, self._is_waiting)
 
 
-def _log_part(lake: DiffLake, question: DiffQuestion) -> LogPart:
-    options = question.options
-    free = _prepared(lake, question, replace(options, method=None, columns=None, max_bytes=None, where=None))
-    chosen = free if _is_free(options, free.plan) else _prepared(lake, question, options)
+def _log_part(lake: DiffLake, question: Question) -> LogPart:
+    free = prepare(lake, replace(question, method=None, columns=None, max_bytes=None, where=None))
+    chosen = free if _is_free(question, free.plan) else prepare(lake, question)
     return LogPart(chosen.plan, free.plan, chosen.outline, free.columns)
 
 
-def _is_free(options: DiffOptions, plan: DiffPlan) -> bool:
-    """Whether the options ask for no more than the free plan gives."""
-    if options.method is not None or options.columns is not None or options.where is not None:
+def _is_free(question: Question, plan: DiffPlan) -> bool:
+    """Whether no more is asked for than the free plan gives."""
+    if question.method is not None or question.columns is not None or question.where is not None:
         return False
-    return options.max_bytes is None or (plan.bytes_to_read or 0) <= options.max_bytes
-
-
-def _prepared(lake: DiffLake, question: DiffQuestion, options: DiffOptions) -> PreparedDiff:
-    return prepare(lake, question.ref, question.from_version, question.to_version, options)
+    return question.max_bytes is None or (plan.bytes_to_read or 0) <= question.max_bytes

@@ -6,7 +6,7 @@ question about the same tables is the same text, so its hash names the job that 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.changes.answer import explained_rows, with_answer, with_commits
-from backend.changes.cache import DiffQuestion
 from backend.changes.changed_rows import APART, ORDER
 from backend.changes.commits import Gross
 from backend.changes.compare import SIGN, NetAnswer
@@ -27,6 +26,7 @@ from backend.changes.model import (
     KeySource,
     NetCounts,
     Partial,
+    Question,
     RowChange,
     RowKind,
     VersionDiff,
@@ -39,7 +39,7 @@ from backend.errors import (
 )
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.jobs.results import ResultLake, read_result, results_lake
-from backend.lake.model import Snapshot
+from backend.lake.model import TableRef
 from backend.lru import Lru
 from backend.settings import Settings
 from backend.sql.session import CancelToken, Connection, ended_words
@@ -49,53 +49,11 @@ COMPUTED = "computed"  # so begins the reason that says who did it
 UNEXPLAINED = "what the changed rows have in common is not looked for: the stream host keeps only some of them"
 _COLUMNS = ("what", "number", "n", "detail", "before", "after")
 _NOT_ON_HOST = (DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION)
-FORMAT = 3  # grows when a former host or page would misread the document
+FORMAT = 4  # grows when a former host or page would misread the document
 SUMMARY, COMMON = "summary", "common"  # besides these, `what` is a bucket of rows: insert, update, delete …
 MOST_CACHED = 32
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-
-
-@dataclass(frozen=True, slots=True)
-class StateWanted:
-    """One side: a version of the table of that id."""
-
-    uri: str
-    version: int
-    table_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class DiffWork:
-    """Two states and how to compare them. `methods` can answer, best first; with `is_chosen` only that one may.
-    `own_schemas`: each side is read with its own schema, else both with the newer one's. `key` may be (); one that was
-    given goes before the row tracking's ids."""
-
-    first: StateWanted
-    second: StateWanted
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    is_key_given: bool
-    methods: tuple[DiffMethod, ...]
-    is_chosen: bool
-    own_schemas: bool
-    row_limit: int
-    tolerance: float
-    size_bytes: int  # of the data files to read
-    num_rows: tuple[int | None, int | None]  # of both states, None where statistics do not say
-    where: str | None = None  # SQL over one row, in DuckDB's dialect: only changes with such a row, before or after
-
-    @property
-    def is_one_table(self) -> bool:
-        return self.first.uri == self.second.uri
-
-    @property
-    def is_reverse(self) -> bool:
-        return self.is_one_table and self.first.version > self.second.version
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(to_json(self).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +82,29 @@ class DiffSummary:
     so_far: SoFar | None = None  # None: all was compared
 
 
-def to_json(value: DiffWork | DiffSummary) -> str:
-    return orjson.dumps(
-        {"format": FORMAT, **asdict(value)}, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-    ).decode()
+def to_json(value: Question | DiffSummary) -> str:
+    """The document of a job or of its result. Where a table's root lies is each process's own affair."""
+    body = asdict(value)
+    for table in ("ref", "against"):
+        if body.get(table):
+            body[table] = {"uri": body[table]["uri"], "name": body[table]["name"]}
+    return orjson.dumps({"format": FORMAT, **body}, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
 
 
-def work_of(text: str) -> DiffWork:
-    """Raises `DiffError` for a document of another Weir."""
+def question_of(text: str, root_of: Callable[[str], str]) -> Question:
+    """`root_of` gives the root above an address; raises `DiffError` for a document of another Weir,
+    `PathRefusedError` for a table outside every root."""
     body = _body(text)
-    sides = {name: StateWanted(**body[name]) for name in ("first", "second")}
-    lists = {name: tuple(body[name]) for name in ("columns", "key", "num_rows")}
-    return DiffWork(**{**body, **sides, **lists, "methods": tuple(map(DiffMethod, body["methods"]))})
+    tables = {
+        name: TableRef(body[name]["uri"], body[name]["name"], root_of(body[name]["uri"])) if body[name] else None
+        for name in ("ref", "against")
+    }
+    lists = {
+        name: None if body[name] is None else tuple(body[name])
+        for name in ("key", "remembered_key", "columns", "table_ids")
+    }
+    method = DiffMethod(body["method"]) if body["method"] else None
+    return Question(**{**body, **tables, **lists, "method": method})
 
 
 def summary_of(text: str) -> DiffSummary:
@@ -159,42 +128,58 @@ def _body(text: str) -> dict[str, Any]:
 # the question ---------------------------------------------------------------------------------------------------------
 
 
-def diff_work(prepared: PreparedDiff) -> DiffWork:
-    """What the host would be told; raises `DiffError` for what it cannot do."""
-    options, plan, given = prepared.options, prepared.plan, prepared.input
+def host_methods(prepared: PreparedDiff) -> tuple[DiffMethod, ...]:
+    """The methods that a host can compare by, best first; raises `DiffError` where there is none."""
+    plan = prepared.plan
     methods = tuple(method for method in plan.methods if method not in _NOT_ON_HOST)
     if not methods:
         raise DiffError(
             f"nothing to compare on the stream host: {'; '.join(plan.reasons(plan.method))}", hint=plan.hint
         )
-    return DiffWork(
-        _state(given.first),
-        _state(given.second),
-        prepared.columns,
-        plan.key.columns if plan.key else (),
-        plan.key is not None and plan.key.source is KeySource.GIVEN,
-        methods,
-        options.method is not None,
-        given.as_of is None,
-        options.row_limit,
-        options.tolerance,
-        given.size_bytes,
-        (given.first.num_rows, given.second.num_rows),
-        options.where,
-    )
+    return methods
 
 
 def job_request(prepared: PreparedDiff, *, actor: str, reason: str, time_limit_s: float) -> JobRequest:
-    """The job that would answer; raises as `diff_work` does."""
-    work = diff_work(prepared)
-    first, second = work.first, work.second
-    subject = prepared.input.first.ref.name
-    said = reason.strip() or f"compare v{first.version} with v{second.version}"
-    return JobRequest(JobKind.DIFF, subject, work.fingerprint, to_json(work), actor, said, time_limit_s)
+    """The job that would answer; raises `DiffError` for what a host cannot do."""
+    host_methods(prepared)
+    question = prepared.question
+    text = to_json(_as_job(prepared))
+    said = reason.strip() or f"compare v{question.from_version} with v{question.to_version}"
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()
+    return JobRequest(JobKind.DIFF, question.ref.name, fingerprint, text, actor, said, time_limit_s)
 
 
-def _state(snapshot: Snapshot) -> StateWanted:
-    return StateWanted(snapshot.ref.uri, snapshot.version, snapshot.metadata.id)
+def prepare_job(lake: DiffLake, job: Job, root_of: Callable[[str], str]) -> PreparedDiff:
+    """What the host that took the job compares. Every path that the log names is looked at here, before Spark follows
+    it: raises `PathRefusedError` for one outside the roots, `DiffError` where another table lies there by now."""
+    question = question_of(job.request, root_of)
+    prepared = prepare(lake, question)
+    if (ids := _table_ids(prepared)) != question.table_ids:
+        raise DiffError(
+            f"the table was replaced by another one meanwhile: its id is {' and '.join(dict.fromkeys(ids))}, "
+            f"not {' and '.join(dict.fromkeys(question.table_ids))}",
+            hint="compare again",
+        )
+    host_methods(prepared)
+    return prepared
+
+
+def _as_job(prepared: PreparedDiff) -> Question:
+    """The question with whatever makes no other answer left out, so that all who ask it name one job."""
+    question, key = prepared.question, prepared.plan.key
+    return replace(
+        question,
+        key=key.columns if key and key.source is KeySource.GIVEN else None,
+        remembered_key=key.columns if key and key.source is KeySource.REMEMBERED else None,
+        columns=prepared.columns,
+        max_bytes=None,
+        on_host=True,
+        table_ids=_table_ids(prepared),
+    )
+
+
+def _table_ids(prepared: PreparedDiff) -> tuple[str, ...]:
+    return prepared.input.first.metadata.id, prepared.input.second.metadata.id
 
 
 # the answer -----------------------------------------------------------------------------------------------------------
@@ -259,7 +244,7 @@ def _answer(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -> Net
     return NetAnswer(
         NetCounts(*summary.net),
         ApartCounts(*summary.apart),
-        tuple(_change(summary, row, prepared.options.tolerance) for row in changed),
+        tuple(_change(summary, row, prepared.question.tolerance) for row in changed),
         summary.truncated,
         {name: summary.changed_cells[name] for name in summary.columns if name in summary.changed_cells},
         tuple(_common(summary, row) for row in common),
@@ -302,22 +287,19 @@ class DiffJobs:
     def __init__(self, settings: Settings, lake: DiffLake) -> None:
         self._settings, self._lake = settings, lake
         self._results = results_lake(settings)
-        self._prepared: Lru[DiffQuestion, PreparedDiff] = Lru(MOST_CACHED)
-        self._answers: Lru[tuple[DiffQuestion, str], VersionDiff] = Lru(MOST_CACHED)
+        self._prepared: Lru[Question, PreparedDiff] = Lru(MOST_CACHED)
+        self._answers: Lru[tuple[Question, str], VersionDiff] = Lru(MOST_CACHED)
 
-    def request(self, question: DiffQuestion, *, actor: str, reason: str = "") -> JobRequest:
+    def request(self, question: Question, *, actor: str, reason: str = "") -> JobRequest:
         """The job that would answer; raises as `job_request` does."""
         prepared, limit_s = self._prepare(question), self._settings.jobs.time_limit_s
         return job_request(prepared, actor=actor, reason=reason, time_limit_s=limit_s)
 
-    def answer(self, question: DiffQuestion, job: Job) -> VersionDiff:
+    def answer(self, question: Question, job: Job) -> VersionDiff:
         """What a finished job found; raises `JobError` when its result is gone."""
         return self._answers.get_or_make(
             (question, job.job_id), lambda: read_answer(self._results, self._settings, self._prepare(question), job)
         )
 
-    def _prepare(self, question: DiffQuestion) -> PreparedDiff:
-        first, second = question.from_version, question.to_version
-        return self._prepared.get_or_make(
-            question, lambda: prepare(self._lake, question.ref, first, second, question.options)
-        )
+    def _prepare(self, question: Question) -> PreparedDiff:
+        return self._prepared.get_or_make(question, lambda: prepare(self._lake, question))

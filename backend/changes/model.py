@@ -42,6 +42,35 @@ class KeySource(StrEnum):
     ROW_TRACKING = "row tracking"  # the rows' own ids: no key is known
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What changed between two versions of a table, or between one of it and one of the table `against`? Page, terminal
+    and stream host ask it alike.
+
+    `from_version` may be the newer one: what would going back change? `key` and `columns` are as a person gave them
+    (None: the key that is found, all columns), `remembered_key` is the one given last. Only changes whose row satisfies
+    the SQL `where` before or after are wanted; floats within `tolerance` are equal. `method` is the only one allowed
+    (None: the best). At most `row_limit` changed rows come back. At most `max_bytes` of data files are read here,
+    unless a method is named; the stream host (`on_host`) reads any amount. `table_ids` tell tables under one path
+    apart.
+    """
+
+    ref: TableRef
+    from_version: int
+    to_version: int
+    against: TableRef | None = None
+    key: tuple[str, ...] | None = None
+    remembered_key: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    tolerance: float = 0.0
+    method: DiffMethod | None = None
+    row_limit: int = 1_000
+    max_bytes: int | None = None
+    on_host: bool = False
+    table_ids: tuple[str, ...] = ()
+
+
 class RowKind(StrEnum):
     INSERT = "insert"
     UPDATE = "update"

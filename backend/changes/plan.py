@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from backend.changes.key import KeyFound
-from backend.changes.model import DiffMethod, KeyChoice, KeySource
+from backend.changes.model import DiffMethod, KeyChoice, KeySource, Question
 from backend.errors import DiffError
 from backend.format import bytes_text
 
@@ -23,18 +23,6 @@ class FeedSupport(Protocol):
     def first_covered_version(self) -> int | None: ...
     @property
     def reason(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class DiffRequest:
-    """The range as asked: `from_version` may be the newer one. `method` is the only one wanted, None for the best;
-    `max_bytes` is how much data may be read here (None: any amount); `on_host`: Spark on the stream host compares."""
-
-    from_version: int
-    to_version: int
-    method: DiffMethod | None = None
-    max_bytes: int | None = None
-    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +84,20 @@ class DiffPlan:
         return (*self.why.get(method, ()), *said, *self.key_reasons)
 
 
-def plan_diff(request: DiffRequest, facts: DiffFacts) -> DiffPlan:
+def plan_diff(question: Question, facts: DiffFacts) -> DiffPlan:
     """The methods that the facts allow; raises `DiffError` when the one asked for is not among them."""
     if facts.is_one_table and facts.from_table_id != facts.to_table_id:
         return _recreated(facts)
-    if facts.is_one_table and request.from_version == request.to_version:
+    if facts.is_one_table and question.from_version == question.to_version:
         same = ("both sides are the same version: nothing can differ",)
         return DiffPlan((DiffMethod.SAME_VERSION,), why={DiffMethod.SAME_VERSION: same})
-    found = {method: why_not(request, facts) for method, why_not in _LADDER.items()}
+    found = {method: why_not(question, facts) for method, why_not in _LADDER.items()}
     against = {method: reason for method, reason in found.items() if reason is not None}
-    if request.method is None:
-        return _planned(request, facts, tuple(method for method in _LADDER if method not in against), against)
-    if request.method in against:
-        raise DiffError(f"{METHOD_NAMES[request.method]} is not possible: {against[request.method]}", hint=_OTHERS)
-    return _planned(request, facts, (request.method,), {})
+    if question.method is None:
+        return _planned(question, facts, tuple(method for method in _LADDER if method not in against), against)
+    if question.method in against:
+        raise DiffError(f"{METHOD_NAMES[question.method]} is not possible: {against[question.method]}", hint=_OTHERS)
+    return _planned(question, facts, (question.method,), {})
 
 
 METHOD_NAMES = {
@@ -125,24 +113,24 @@ _OTHERS = "leave the method out to get the best one that is possible"
 
 
 def _planned(
-    request: DiffRequest, facts: DiffFacts, methods: tuple[DiffMethod, ...], against: Mapping[DiffMethod, str]
+    question: Question, facts: DiffFacts, methods: tuple[DiffMethod, ...], against: Mapping[DiffMethod, str]
 ) -> DiffPlan:
     reads = facts.files if methods[0] in BY_FILES else None
     return DiffPlan(
         methods,
         facts.key.key,
-        {method: tuple(_why(request, facts, method)) for method in methods},
+        {method: tuple(_why(question, facts, method)) for method in methods},
         against,
         facts.key.reasons,
         facts.feed.first_covered_version if facts.feed else None,
-        _hint(request, facts) if methods[0] is DiffMethod.LOG_ONLY else "",
+        _hint(question, facts) if methods[0] is DiffMethod.LOG_ONLY else "",
         reads.size_bytes if reads else None,
         reads.num_rows if reads else None,
     )
 
 
-def _why(request: DiffRequest, facts: DiffFacts, method: DiffMethod) -> list[str]:
-    low, high = sorted((request.from_version, request.to_version))
+def _why(question: Question, facts: DiffFacts, method: DiffMethod) -> list[str]:
+    low, high = sorted((question.from_version, question.to_version))
     said = []
     if method is DiffMethod.CHANGE_FEED:
         said.append(f"the change feed was recorded for every commit from v{low + 1} to v{high}")
@@ -151,17 +139,17 @@ def _why(request: DiffRequest, facts: DiffFacts, method: DiffMethod) -> list[str
     elif method in BY_FILES and facts.files is not None:
         which = "that only one of the two states has" if facts.is_one_table else "of both tables"
         said.append(f"the rows of the {facts.files.files:,} data files {which} are compared; no other file is read")
-    if request.from_version > request.to_version and facts.is_one_table:
-        said.append(f"from is the newer version: this is what going back to v{request.to_version} would change")
+    if question.from_version > question.to_version and facts.is_one_table:
+        said.append(f"from is the newer version: this is what going back to v{question.to_version} would change")
     return said
 
 
-def _hint(request: DiffRequest, facts: DiffFacts) -> str:
+def _hint(question: Question, facts: DiffFacts) -> str:
     first = facts.feed.first_covered_version if facts.feed else None
-    low, high = sorted((request.from_version, request.to_version))
+    low, high = sorted((question.from_version, question.to_version))
     if first is not None and first < high:
         return f"the change feed answers from v{first} on: compare v{first} or later, not v{low}"
-    if facts.files is not None and _too_large(request, facts.files):
+    if facts.files is not None and _too_large(question, facts.files):
         return (
             "compare on the stream host (--on host), or name the method (key_join or multiset) to read them here all "
             "the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
@@ -169,7 +157,7 @@ def _hint(request: DiffRequest, facts: DiffFacts) -> str:
     return "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
 
 
-def _no_feed(_: DiffRequest, facts: DiffFacts) -> str | None:
+def _no_feed(_: Question, facts: DiffFacts) -> str | None:
     if not facts.is_one_table:
         return "two tables share no change feed"
     if facts.feed is None or not facts.feed.covered:
@@ -177,42 +165,42 @@ def _no_feed(_: DiffRequest, facts: DiffFacts) -> str | None:
     return None
 
 
-def _no_spark_changes(request: DiffRequest, facts: DiffFacts) -> str | None:
-    return facts.no_changes or (None if request.on_host else "only the stream host has it: compare there to use it")
+def _no_spark_changes(question: Question, facts: DiffFacts) -> str | None:
+    return facts.no_changes or (None if question.on_host else "only the stream host has it: compare there to use it")
 
 
-def _no_row_id(request: DiffRequest, facts: DiffFacts) -> str | None:
-    if facts.key.key is not None and facts.key.key.source is KeySource.GIVEN and request.method is None:
+def _no_row_id(question: Question, facts: DiffFacts) -> str | None:
+    if facts.key.key is not None and facts.key.key.source is KeySource.GIVEN and question.method is None:
         return "a key was given"
     if facts.files is None:
         return "the data files are not known"
-    here = None if request.on_host else facts.files.no_row_ids_here
-    return facts.files.no_row_ids or here or _no_files(request, facts)
+    here = None if question.on_host else facts.files.no_row_ids_here
+    return facts.files.no_row_ids or here or _no_files(question, facts)
 
 
-def _no_key_join(request: DiffRequest, facts: DiffFacts) -> str | None:
-    return "no key is known" if facts.key.key is None else _no_files(request, facts)
+def _no_key_join(question: Question, facts: DiffFacts) -> str | None:
+    return "no key is known" if facts.key.key is None else _no_files(question, facts)
 
 
-def _no_files(request: DiffRequest, facts: DiffFacts) -> str | None:
+def _no_files(question: Question, facts: DiffFacts) -> str | None:
     """Why the files that only one state has cannot be compared row by row."""
     if facts.files is None:
         return "the data files are not known"
-    if facts.files.problem is None and request.method is None and _too_large(request, facts.files):
-        limit = bytes_text(request.max_bytes)
+    if facts.files.problem is None and question.method is None and _too_large(question, facts.files):
+        limit = bytes_text(question.max_bytes)
         return f"{bytes_text(facts.files.size_bytes)} of data files differ, more than {limit}"
     return facts.files.problem
 
 
-def _too_large(request: DiffRequest, files: FilesFacts) -> bool:
-    return not request.on_host and request.max_bytes is not None and files.size_bytes > request.max_bytes
+def _too_large(question: Question, files: FilesFacts) -> bool:
+    return not question.on_host and question.max_bytes is not None and files.size_bytes > question.max_bytes
 
 
-def _never(_: DiffRequest, __: DiffFacts) -> str | None:
+def _never(_: Question, __: DiffFacts) -> str | None:
     return None
 
 
-_LADDER: dict[DiffMethod, Callable[[DiffRequest, DiffFacts], str | None]] = {
+_LADDER: dict[DiffMethod, Callable[[Question, DiffFacts], str | None]] = {
     DiffMethod.CHANGE_FEED: _no_feed,
     DiffMethod.SPARK_CHANGES: _no_spark_changes,
     DiffMethod.ROW_ID: _no_row_id,

@@ -3,8 +3,8 @@
 Rule: no row is read here; the plan says how rows will be compared, and why not better.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -12,10 +12,18 @@ import pyarrow.compute as pc
 
 from backend.changes.commits import CountingLake
 from backend.changes.condition import check_row_condition
-from backend.changes.export import ChangedBatches
 from backend.changes.key import KeyFound, choose_key
-from backend.changes.model import ApartCounts, CommitChanges, DiffMethod, FilesDiff, Limits, NetCounts, VersionDiff
-from backend.changes.plan import DiffFacts, DiffPlan, DiffRequest, FeedSupport, FilesFacts, plan_diff
+from backend.changes.model import (
+    ApartCounts,
+    CommitChanges,
+    DiffMethod,
+    FilesDiff,
+    Limits,
+    NetCounts,
+    Question,
+    VersionDiff,
+)
+from backend.changes.plan import DiffFacts, DiffPlan, FeedSupport, FilesFacts, plan_diff
 from backend.changes.read_local import why_not_by_duckdb
 from backend.changes.read_stream import DiffInput, two_tables, two_versions, why_no_changes, why_no_row_ids
 from backend.errors import DiffColumnError, LakehouseError
@@ -48,54 +56,31 @@ class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DiffOptions:
-    """How to compare: `key` and `columns` as given (None: found, all), `remembered` the key that was given last, at
-    most `row_limit` rows in the answer, the one `method` wanted (None: the best), at most `max_bytes` of data files
-    read unless a method is named, floats within `tolerance` equal, `against` another table whose version is
-    `to_version`, only rows that satisfy the SQL `where` before or after. `on_host`: Spark on the stream host compares,
-    by whatever method, and any amount of data. `take` gets every changed row, beside those in the answer, and gets them
-    anew where a better method turns out not to be whole; not on the host. `limits` are of memory, not of the answer."""
-
-    key: tuple[str, ...] | None = None
-    remembered: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
-    row_limit: int = 1_000
-    method: DiffMethod | None = None
-    max_bytes: int | None = None
-    tolerance: float = 0.0
-    against: TableRef | None = None
-    where: str | None = None
-    on_host: bool = False
-    take: Callable[[ChangedBatches], None] | None = field(default=None, compare=False)
-    limits: Limits = field(default=Limits(), compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class PreparedDiff:
-    """Everything that the log tells, and how rows would be compared. `outline` is the answer without rows."""
+    """Everything that the log tells, and how rows would be compared. `outline` is the answer without rows, `limits` are
+    of memory, not of the answer."""
 
     lake: DiffLake
-    options: DiffOptions
+    question: Question
     plan: DiffPlan
     input: DiffInput
     columns: tuple[str, ...]
     outline: VersionDiff
+    limits: Limits = Limits()
 
 
-def prepare(
-    lake: DiffLake, ref: TableRef, from_version: int, to_version: int, options: DiffOptions = DiffOptions()
-) -> PreparedDiff:
+def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) -> PreparedDiff:
     """What the log tells of the difference; no row is read. Raises as `diff` does."""
-    if not options.on_host:
+    if not question.on_host:
         open_ahead()
-    first, second = lake.snapshot(ref, from_version), lake.snapshot(options.against or ref, to_version)
+    first = lake.snapshot(question.ref, question.from_version)
+    second = lake.snapshot(question.against or question.ref, question.to_version)
     given = _input(lake, first, second)
-    request = DiffRequest(from_version, to_version, options.method, options.max_bytes, options.on_host)
-    plan = plan_diff(request, _facts(lake, given, options))
-    names = _compared(options.columns, given, plan)
-    if options.where is not None:
-        check_row_condition(options.where, names)
-    return PreparedDiff(lake, options, plan, given, names, _outline(lake, given, plan, names))
+    plan = plan_diff(question, _facts(lake, given, question))
+    names = _compared(question.columns, given, plan)
+    if question.where is not None:
+        check_row_condition(question.where, names)
+    return PreparedDiff(lake, question, plan, given, names, _outline(lake, given, plan, names), limits)
 
 
 def _input(lake: DiffLake, first: Snapshot, second: Snapshot) -> DiffInput:
@@ -104,21 +89,21 @@ def _input(lake: DiffLake, first: Snapshot, second: Snapshot) -> DiffInput:
     return two_versions(first, second, lake.file_difference(first.ref, first.version, second.version))
 
 
-def _facts(lake: DiffLake, given: DiffInput, options: DiffOptions) -> DiffFacts:
+def _facts(lake: DiffLake, given: DiffInput, question: Question) -> DiffFacts:
     ids = (given.first.metadata.id, given.second.metadata.id)
     newer, low, high = given.newer, given.low, given.high
     if given.is_one_table and low == high:
-        return DiffFacts(*ids, None, choose_key(options.key, newer.metadata, ()))
-    key = _key(lake, newer, options)
+        return DiffFacts(*ids, None, choose_key(question.key, newer.metadata, ()))
+    key = _key(lake, newer, question)
     if key.key is None and not given.is_one_table:
-        key = _key(lake, given.first, options)
+        key = _key(lake, given.first, question)
     feed = lake.cdf_support(newer.ref, low, high) if given.is_one_table else None
     return DiffFacts(*ids, feed, key, _files_facts(lake, given), given.is_one_table, why_no_changes(given))
 
 
-def _key(lake: DiffLake, snapshot: Snapshot, options: DiffOptions) -> KeyFound:
+def _key(lake: DiffLake, snapshot: Snapshot, question: Question) -> KeyFound:
     history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
-    return choose_key(options.key, snapshot.metadata, history, options.remembered)
+    return choose_key(question.key, snapshot.metadata, history, question.remembered_key)
 
 
 def _files_facts(lake: DiffLake, given: DiffInput) -> FilesFacts:

@@ -16,9 +16,10 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType
 
 from backend.changes.commits import Gross, net_without_key
 from backend.changes.compare import count_apart, count_net
-from backend.changes.host_job import SUMMARY, DiffSummary, DiffWork, SoFar, to_json
-from backend.changes.model import ROW_ID, DiffMethod, NetCounts
+from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, host_methods, to_json
+from backend.changes.model import ROW_ID, DiffMethod, KeySource, NetCounts
 from backend.changes.plan import METHOD_NAMES
+from backend.changes.prepare import PreparedDiff
 from backend.errors import DiffError, JobError
 from pipelines.jobs import net
 from pipelines.jobs.condition import satisfies, why_failed
@@ -38,7 +39,7 @@ _ODD_IN_NAMES = set(" ,;{}()\n\t=")
 class DiffTask:
     """One comparison and where its result goes. `by` says who computes it."""
 
-    work: DiffWork
+    prepared: PreparedDiff
     result_uri: str
     by: str
     limits: SparkLimits = field(default_factory=SparkLimits)
@@ -59,15 +60,16 @@ def run_diff(session: SparkSession, task: DiffTask, listener: Listener) -> None:
     make_active(session)
     _tune(session, task)
     failed: dict[DiffMethod, str] = {}
-    for method in task.work.methods:
+    methods, question = host_methods(task.prepared), task.prepared.question
+    for method in methods:
         try:
             _Answer(session, task, method, failed, listener).write()
             return
         except (PySparkException, Py4JJavaError, DiffError) as exc:
             listener.tell(f"not by {METHOD_NAMES[method]}")  # raises when it was the cancelling that broke it
-            if task.work.where is not None and (failure := why_failed(exc)) is not None:
+            if question.where is not None and (failure := why_failed(exc)) is not None:
                 raise failure from exc
-            if task.work.is_chosen or len(task.work.methods) == 1:
+            if len(methods) == 1:
                 raise
             failed[method] = exc.message if isinstance(exc, DiffError) else describe(exc)[1]
     why = "; ".join(f"not by {METHOD_NAMES[method]}: {reason}" for method, reason in failed.items())
@@ -88,22 +90,22 @@ class _Answer:
     _gross: tuple[tuple[int, str, int], ...] | None = None
 
     def write(self) -> None:
-        work, method = self.task.work, self.method
+        prepared, method = self.task.prepared, self.method
         self.listener.tell(f"reading for {METHOD_NAMES[method]}")
-        pairing, signed = _pairing(work, method), _signed(self.session, work, method)
-        if pairing.columns != work.columns:
-            signed = signed.withColumn(f"c{len(work.columns)}", F.col(ID))
+        pairing, signed = _pairing(prepared, method), _signed(self.session, prepared, method)
+        if pairing.columns != prepared.columns:
+            signed = signed.withColumn(f"c{len(prepared.columns)}", F.col(ID))
         check_types(signed.schema, pairing.columns)
         result = _Result(self.session, self.task, pairing, net.row_type(signed))
         if method in _FEEDS:
             self.listener.tell("counting what each commit did")
             self._gross = gross_counts(signed)
-            _require_complete(work, method, self._gross)
+            _require_complete(prepared, method, self._gross)
         if have_maps := net.have_maps(signed):
             _interpret(self.session)
         has_parts = bool(pairing.key) or method not in _FEEDS  # without a key a feed's updates are known in the end
         try:
-            if has_parts and work.size_bytes >= self.task.limits.prefiltered_bytes and not have_maps:
+            if has_parts and prepared.input.size_bytes >= self.task.limits.prefiltered_bytes and not have_maps:
                 self._compare_in_parts(signed, result)
             else:
                 self.listener.tell("comparing rows")
@@ -130,24 +132,24 @@ class _Answer:
             found.slots.unpersist()
 
     def _compare(self, signed: DataFrame, pairing: "_Pairing") -> None:
-        work = self.task.work
-        matched = None if work.where is None else satisfies(work.where, work.columns, signed.schema)
-        rows = net.net_rows(signed, pairing.key_numbers, work.tolerance, matched)
+        question, columns = self.task.prepared.question, self.task.prepared.columns
+        matched = None if question.where is None else satisfies(question.where, columns, signed.schema)
+        rows = net.net_rows(signed, pairing.key_numbers, question.tolerance, matched)
         self._parts.append(rows)
         self._counted = net.add_up(self._counted, net.count(rows))
 
     def _summary(self, pairing: "_Pairing", so_far: SoFar | None = None) -> DiffSummary:
-        work, counted, gross = self.task.work, self._counted, self._gross
+        prepared, counted, gross = self.task.prepared, self._counted, self._gross
         apart = count_apart(counted.buckets)
         return DiffSummary(
             self.method,
             pairing.columns,
             pairing.key,
-            _net(counted, gross, work, has_key=bool(pairing.key)),
+            _net(counted, gross, prepared, has_key=bool(pairing.key)),
             (apart.duplicate_keys, apart.duplicate_inserted, apart.duplicate_deleted, apart.null_inserted,
              apart.null_deleted),
             {pairing.columns[i]: cells for i, cells in counted.changed_cells.items()},
-            net.shares(counted, work.row_limit)[1],
+            net.shares(counted, prepared.question.row_limit)[1],
             self.failed,
             gross,
             self.task.by,
@@ -173,38 +175,45 @@ class _Pairing:
         return [self.columns.index(name) for name in self.key]
 
 
-def _pairing(work: DiffWork, method: DiffMethod) -> _Pairing:
-    if method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not work.is_key_given):
-        return _Pairing((*work.columns, ROW_ID), (ROW_ID,))
-    return _Pairing(work.columns, () if method is DiffMethod.MULTISET else work.key)
+def _pairing(prepared: PreparedDiff, method: DiffMethod) -> _Pairing:
+    columns, key = prepared.columns, prepared.plan.key
+    is_key_given = key is not None and key.source is KeySource.GIVEN
+    if method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not is_key_given):
+        return _Pairing((*columns, ROW_ID), (ROW_ID,))
+    return _Pairing(columns, () if key is None or method is DiffMethod.MULTISET else key.columns)
 
 
-def _signed(session: SparkSession, work: DiffWork, method: DiffMethod) -> DataFrame:
+def _signed(session: SparkSession, prepared: PreparedDiff, method: DiffMethod) -> DataFrame:
     match method:
         case DiffMethod.CHANGE_FEED:
-            return change_feed(session, work)
+            return change_feed(session, prepared)
         case DiffMethod.SPARK_CHANGES:
-            return spark_changes(session, work)
-    return signed_rows(session, work, with_ids=method is DiffMethod.ROW_ID)
+            return spark_changes(session, prepared)
+    return signed_rows(session, prepared, with_ids=method is DiffMethod.ROW_ID)
 
 
 def _net(
-    counted: net.NetCounted, gross: tuple[tuple[int, str, int], ...] | None, work: DiffWork, *, has_key: bool
+    counted: net.NetCounted, gross: tuple[tuple[int, str, int], ...] | None, prepared: PreparedDiff, *, has_key: bool
 ) -> tuple[int | None, int | None, int | None]:
-    is_filtered = work.where is not None
+    is_filtered = prepared.question.where is not None
     found: NetCounts = count_net(counted.buckets, has_key=has_key, is_filtered=is_filtered)
     if gross is not None and not has_key:
-        found = net_without_key(found, Gross.of_rows(gross), is_reverse=work.is_reverse, is_filtered=is_filtered)
+        found = net_without_key(
+            found, Gross.of_rows(gross), is_reverse=prepared.input.is_reverse, is_filtered=is_filtered
+        )
     return found.inserted, found.updated, found.deleted
 
 
-def _require_complete(work: DiffWork, method: DiffMethod, gross: tuple[tuple[int, str, int], ...]) -> None:
+def _require_complete(prepared: PreparedDiff, method: DiffMethod, gross: tuple[tuple[int, str, int], ...]) -> None:
     """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
-    if work.is_chosen and method is DiffMethod.CHANGE_FEED:
+    if prepared.question.method is not None and method is DiffMethod.CHANGE_FEED:
         return
     if unpaired := Gross.of_rows(gross).unpaired():
         raise DiffError(f"the feed of v{unpaired[0]} is not complete: rows before and after updates differ in number")
-    came, (before, after) = Gross.of_rows(gross).rows_more(is_reverse=work.is_reverse), work.num_rows
+    came, (before, after) = (
+        Gross.of_rows(gross).rows_more(is_reverse=prepared.input.is_reverse),
+        prepared.input.row_counts(),
+    )
     if before is not None and after is not None and came != after - before:
         raise DiffError(f"the feed is not complete: it adds up to {came:,} rows more, the states to {after - before:,}")
 
@@ -239,7 +248,7 @@ class _Result:
 
     def _lines(self, parts: Sequence[net.NetRows], counted: net.NetCounted) -> list[DataFrame]:
         rows = net.put_together(parts)
-        shown, _ = net.shares(counted, self.task.work.row_limit)
+        shown, _ = net.shares(counted, self.task.prepared.question.row_limit)
         common = net.common_changes(rows, counted)
         return [*net.shown_rows(rows, shown), *([common] if common is not None else [])]
 
@@ -258,7 +267,7 @@ def _has_odd_names(kind: DataType) -> bool:
 
 def _tune(session: SparkSession, task: DiffTask) -> None:
     """Streams on a local master are tuned for a hundred rows; a job reads what it reads."""
-    size_bytes = task.work.size_bytes
+    size_bytes = task.prepared.input.size_bytes
     if size_bytes < task.limits.compiled_bytes:
         return
     tasks = min(_MOST_TASKS, size_bytes // _BYTES_A_TASK)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backend.changes.host_job import DiffWork
+from backend.changes.prepare import PreparedDiff
 from backend.errors import DiffError
 from pipelines.jobs.states import ID, SIGN, named, open_state
 from pipelines.jvm.hadoop import spark_uri
@@ -19,21 +19,21 @@ CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
 _CAME = ("insert", "update_postimage")
 
 
-def change_feed(session: SparkSession, work: DiffWork) -> DataFrame:
+def change_feed(session: SparkSession, prepared: PreparedDiff) -> DataFrame:
     """Delta's change feed over the commits between the two versions."""
-    low, high, uri = _range(session, work)
+    low, high, uri = _range(session, prepared)
     reader = session.read.format("delta").option("readChangeFeed", "true")
     rows = reader.option("startingVersion", low + 1).option("endingVersion", high).load(uri)
-    return _signed(rows, work, with_ids=False)
+    return _signed(rows, prepared, with_ids=False)
 
 
-def spark_changes(session: SparkSession, work: DiffWork) -> DataFrame:
+def spark_changes(session: SparkSession, prepared: PreparedDiff) -> DataFrame:
     """Spark's CHANGES clause over the same commits, which row tracking answers."""
-    low, high, uri = _range(session, work)
-    _require_one_protocol(session, work, low + 1, high)
+    low, high, uri = _range(session, prepared)
+    _require_one_protocol(session, prepared, low + 1, high)
     session.conf.set("spark.databricks.delta.changelogV2.enabled", "true")
     rows = session.sql(f"SELECT * FROM delta.{quoted(uri)} CHANGES FROM VERSION {low + 1} TO VERSION {high}")
-    return _signed(rows, work, with_ids=True)
+    return _signed(rows, prepared, with_ids=True)
 
 
 def gross_counts(signed: DataFrame) -> tuple[tuple[int, str, int], ...]:
@@ -57,29 +57,30 @@ def gross_counts(signed: DataFrame) -> tuple[tuple[int, str, int], ...]:
     return tuple(sorted((int(row[0]), str(row[1]), int(row[2])) for row in found))
 
 
-def _range(session: SparkSession, work: DiffWork) -> tuple[int, int, str]:
-    for side in (work.first, work.second):
+def _range(session: SparkSession, prepared: PreparedDiff) -> tuple[int, int, str]:
+    given = prepared.input
+    for side in (given.first, given.second):
         open_state(session, side)
-    low, high = sorted((work.first.version, work.second.version))
-    return low, high, spark_uri(work.second.uri)
+    return given.low, given.high, spark_uri(given.second.ref.uri)
 
 
-def _require_one_protocol(session: SparkSession, work: DiffWork, first: int, last: int) -> None:
+def _require_one_protocol(session: SparkSession, prepared: PreparedDiff, first: int, last: int) -> None:
     """Delta 4.4 reads the whole range with the protocol of its first commit: where deletion vectors were turned on
     later it leaves rows out and makes others up, without a word (tried)."""
     before, after = (
-        open_state(session, replace(work.second, version=version)).snapshot.protocol() for version in (first, last)
+        open_state(session, replace(prepared.input.second, version=version)).snapshot.protocol()
+        for version in (first, last)
     )
     if not before.equals(after):
         raise DiffError(f"the table's protocol changed between v{first} and v{last}, which Spark's CHANGES misreads")
 
 
-def _signed(rows: DataFrame, work: DiffWork, *, with_ids: bool) -> DataFrame:
-    plus = -1 if work.is_reverse else 1
+def _signed(rows: DataFrame, prepared: PreparedDiff, *, with_ids: bool) -> DataFrame:
+    plus = -1 if prepared.input.is_reverse else 1
     ids = [F.col("_metadata.row_id").alias(ID)] if with_ids else []
     came = F.col(CHANGE_TYPE).isin(*_CAME)
     return rows.select(
-        *(named(name).alias(f"c{i}") for i, name in enumerate(work.columns)),
+        *(named(name).alias(f"c{i}") for i, name in enumerate(prepared.columns)),
         *ids,
         F.when(came, plus).otherwise(-plus).cast("long").alias(SIGN),
         CHANGE_TYPE,

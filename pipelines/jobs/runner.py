@@ -12,11 +12,10 @@ import structlog
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from backend.changes.host_job import DiffWork, work_of
+from backend.changes.host_job import prepare_job
 from backend.errors import JobError, LakehouseError
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.lake import Lake
-from backend.lake.model import TableRef
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 from backend.store.store import ControlStore
@@ -172,19 +171,6 @@ class SparkJobs:
         """Where this attempt of the job writes."""
         return f"{self._settings.results_uri.rstrip('/')}/{job.job_id}-{job.attempts}"
 
-    def _require_contained(self, work: DiffWork, name: str) -> None:
-        """Nothing outside a root is opened, whatever the store or the table's log says: Spark follows every path.
-
-        Raises `PathRefusedError`; the log reader looks at each path that it meets.
-        """
-        sides = (work.first, work.second)
-        refs = [TableRef(side.uri, name, self._storage.root_of(side.uri)) for side in sides]
-        if work.is_one_table:  # feeds are read from every commit in between
-            self._lake.file_difference(refs[0], work.first.version, work.second.version)
-            return
-        for ref, side in zip(refs, sides, strict=True):
-            self._lake.snapshot(ref, side.version).columns(["path"])
-
     def _run(self, job: Job, run: _Run) -> JobEnd:
         if job.kind is JobKind.DIFF:
             self._compare(job, run)
@@ -200,10 +186,9 @@ class SparkJobs:
         return JobEnd(JobState.DONE, self.result_uri(job), said=answer.sentence() if job.kind.is_act else "")
 
     def _compare(self, job: Job, run: _Run) -> None:
-        work = work_of(job.request)
-        self._require_contained(work, job.subject)
+        prepared = prepare_job(self._lake, job, self._storage.root_of)
         session = self._begun(job, run)
-        task = DiffTask(work, self.result_uri(job), f"by Spark {session.version} on {self._host_id}", self.limits)
+        task = DiffTask(prepared, self.result_uri(job), f"by Spark {session.version} on {self._host_id}", self.limits)
         run_diff(session, task, run)
 
     def _begun(self, job: Job, run: _Run) -> SparkSession:

@@ -12,8 +12,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from backend.changes.host_job import DiffWork, StateWanted
+from backend.changes.prepare import PreparedDiff
 from backend.errors import DiffError
+from backend.lake.model import Snapshot
 from pipelines.jvm.hadoop import spark_uri
 from pipelines.specs.tables import quoted
 
@@ -28,28 +29,29 @@ class _State:
     snapshot: Any
 
 
-def signed_rows(session: SparkSession, work: DiffWork, *, with_ids: bool) -> DataFrame:
+def signed_rows(session: SparkSession, prepared: PreparedDiff, *, with_ids: bool) -> DataFrame:
     """The rows of the files apart; with the row tracking's ids as `row_id` where asked for."""
-    first, second = (open_state(session, side) for side in (work.first, work.second))
-    newer = first if work.is_reverse else second
+    given = prepared.input
+    first, second = (open_state(session, side) for side in (given.first, given.second))
+    newer = first if given.is_reverse else second
     parts = []
     for state, other, sign in ((first, second, -1), (second, first, 1)):
-        files = _apart(session, state, other) if work.is_one_table else state.snapshot.allFiles().collectAsList()
-        read_with = state if work.own_schemas else newer
-        parts.append(_columns(_read(session, state, read_with, files), work.columns, sign, with_ids=with_ids))
+        files = _apart(session, state, other) if given.is_one_table else state.snapshot.allFiles().collectAsList()
+        read_with = state if given.as_of is None else newer
+        parts.append(_columns(_read(session, state, read_with, files), prepared.columns, sign, with_ids=with_ids))
     return parts[0].unionAll(parts[1])
 
 
-def open_state(session: SparkSession, wanted: StateWanted) -> _State:
+def open_state(session: SparkSession, wanted: Snapshot) -> _State:
     """Raises `DiffError` when another table lies there by now."""
     opened = _open(session, wanted)
-    if _table_id(opened) != wanted.table_id:  # Delta keeps logs that it has read
-        path = jvm(session).org.apache.hadoop.fs.Path(spark_uri(wanted.uri))
+    if _table_id(opened) != wanted.metadata.id:  # Delta keeps logs that it has read
+        path = jvm(session).org.apache.hadoop.fs.Path(spark_uri(wanted.ref.uri))
         jvm(session).org.apache.spark.sql.delta.DeltaLog.invalidateCache(session._jsparkSession, path)
         opened = _open(session, wanted)
-    if _table_id(opened) != wanted.table_id:
+    if _table_id(opened) != wanted.metadata.id:
         raise DiffError(
-            f"the table was replaced by another one meanwhile: its id is {_table_id(opened)}, not {wanted.table_id}",
+            f"the table was replaced by another one meanwhile: its id is {_table_id(opened)}, not {wanted.metadata.id}",
             hint="compare again",
         )
     return opened
@@ -84,9 +86,9 @@ def check_types(schema: StructType, columns: Sequence[str]) -> None:
         )
 
 
-def _open(session: SparkSession, wanted: StateWanted) -> _State:
+def _open(session: SparkSession, wanted: Snapshot) -> _State:
     java = jvm(session)
-    log = java.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, spark_uri(wanted.uri))
+    log = java.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, spark_uri(wanted.ref.uri))
     none = java.scala.Option.empty()
     return _State(log, log.getSnapshotAt(wanted.version, none, none, False))
 

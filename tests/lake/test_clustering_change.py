@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from backend.changes.prepare import prepare
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.lake import Lake
 from backend.lake.table.metadata_diff import PropertyChange
 from backend.settings import load_settings
 from tests.builders import HandLog, metadata
+from tests.diffs import prepare
 
 WRITER_FEATURES = ["columnMapping", "clustering", "domainMetadata"]
 FEATURES = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 7, "writerFeatures": WRITER_FEATURES}}

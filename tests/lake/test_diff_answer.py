@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.changes.answer import diff
 from backend.changes.key import key_memory
 from backend.changes.model import (
     DiffMethod,
@@ -23,11 +22,11 @@ from backend.changes.model import (
     RowKind,
     VersionDiff,
 )
-from backend.changes.prepare import DiffOptions
 from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.diffs import diff
 from tests.soak import drawn
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -42,7 +41,7 @@ def compare(root: Path, first: int, last: int, **options: Any) -> VersionDiff:
     lake = lake_at(root)
     (ref,) = lake.tables()
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    return diff(lake, ref, first, last, DiffOptions(**options))
+    return diff(lake, ref, first, last, **options)
 
 
 def table(ids: Sequence[int | None], values: Sequence[str | None]) -> pa.Table:
@@ -314,10 +313,10 @@ def test_agrees_with_a_recount_of_the_feed(orders: Path) -> None:
 def test_agrees_on_a_table_that_spark_wrote() -> None:
     lake = Lake(load_settings(home=SHARED / "nowhere", lake={"roots": [str(SHARED)]}))
     ref = lake.find("cdf_table")
-    found = diff(lake, ref, 0, 3, DiffOptions(row_limit=100))
+    found = diff(lake, ref, 0, 3, row_limit=100)
     assert_agrees(SHARED / "cdf_table", found)
     assert (found.key, found.net) == (None, NetCounts(0, 5, 1))
-    by_id = diff(lake, ref, 0, 3, DiffOptions(key=("id",), row_limit=100))
+    by_id = diff(lake, ref, 0, 3, key=("id",), row_limit=100)
     assert_agrees(SHARED / "cdf_table", by_id)
     assert (by_id.net, by_id.exact, dict(by_id.changed_cells)) == (NetCounts(0, 5, 1), True, {"birthday": 5})
 
@@ -438,12 +437,12 @@ def test_a_key_that_was_given_is_used_again_when_it_told_rows_apart(tmp_path: Pa
     assert keys.known(by_id.ref) is None
     keys.learn(by_id)
     remembered = keys.known(by_id.ref)
-    found = compare(tmp_path, 0, 1, remembered=remembered)
+    found = compare(tmp_path, 0, 1, remembered_key=remembered)
     assert (found.method, found.net) == (DiffMethod.KEY_JOIN, NetCounts(0, 1, 0))
     assert found.key and found.key.source is KeySource.REMEMBERED
     assert "key `id`: given when the table was last compared" in found.reasons
     keys.learn(found)
-    assert compare(tmp_path, 0, 1, remembered=("gone",)).method is DiffMethod.MULTISET
+    assert compare(tmp_path, 0, 1, remembered_key=("gone",)).method is DiffMethod.MULTISET
     next((tmp_path / "home").rglob("*.json")).write_text("{")
     assert keys.known(by_id.ref) is None
 

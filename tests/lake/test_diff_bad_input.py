@@ -15,21 +15,21 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.answer import diff as compare
 from backend.changes.export import exported, write_csv, write_json, write_parquet
 from backend.changes.model import DiffMethod, Limits, NetCounts, RowKind, VersionDiff
-from backend.changes.prepare import DiffOptions
 from backend.changes.versions import parse_version
 from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.sql.session import CancelToken
 from tests import builders
+from tests.diffs import asked
+from tests.diffs import diff as compare
 from tests.lake.diff_lakes import ByDeltalake
 from tests.unit.test_cli import Weir, home, weir
 
 __all__ = ["home", "weir"]
-KEYED = DiffOptions(key=("id",))
+KEYED = asked(key=("id",))
 OpenLake = Callable[..., Lake]
 
 
@@ -120,7 +120,7 @@ def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
             builders.write(prices, {"id": [number] * 100, "v": [1.0] * 100, "p": [["a"]] * 100})
     lake = open_lake()
     spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
-    found = compare(spoiled, lake.find("prices"), 0, 2, KEYED)  # type: ignore[arg-type]
+    found = compare(spoiled, lake.find("prices"), 0, 2, **KEYED)  # type: ignore[arg-type]
     assert spoiled.times and found.method is DiffMethod.LOG_ONLY and not found.exact
     assert (found.net.inserted, found.net.updated, found.net.deleted, found.rows) == (None, None, None, ())
     assert any("is gone" in reason for reason in found.reasons) and found.is_changed is not False and found.hint
@@ -146,8 +146,8 @@ def test_files_that_go_while_they_are_compared_part_by_part_leave_no_count(
     prices: Path, open_lake: OpenLake, number: int
 ) -> None:
     lake, token = open_lake(), SpoiledToken(number, lambda: vacuum(prices))
-    options = DiffOptions(key=("id",), limits=Limits(values_at_once=2 * 90))
-    found = compare(lake, lake.find("prices"), 0, 2, options, token)
+    options = asked(key=("id",), limits=Limits(values_at_once=2 * 90))
+    found = compare(lake, lake.find("prices"), 0, 2, **options, token=token)
     assert token.left <= 0 and found.method is DiffMethod.LOG_ONLY and found.partial is None
     assert (found.net.inserted, found.net.updated, found.net.deleted, found.rows) == (None, None, None, ())
     assert any("is gone" in reason for reason in found.reasons)
@@ -159,9 +159,9 @@ def test_a_method_that_was_named_says_that_its_files_are_gone(prices: Path, open
     if moment == "read_files":
         lake = ByDeltalake(lake)
     spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
-    options = DiffOptions(key=("id",), method=DiffMethod.KEY_JOIN)
+    options = asked(key=("id",), method=DiffMethod.KEY_JOIN)
     with pytest.raises(DataFileMissingError) as said:
-        compare(spoiled, lake.find("prices"), 0, 3, options)  # type: ignore[arg-type]
+        compare(spoiled, lake.find("prices"), 0, 3, **options)  # type: ignore[arg-type]
     assert "is gone" in said.value.message and "bring the file back" in said.value.hint
 
 
@@ -170,7 +170,7 @@ def test_a_table_that_goes_while_it_runs_is_said(prices: Path, open_lake: OpenLa
     lake = open_lake()
     spoiled = Spoiled(lake, moment, lambda: shutil.rmtree(prices))
     with pytest.raises(TableNotFoundError) as said:
-        compare(spoiled, lake.find("prices"), 0, 3, KEYED)  # type: ignore[arg-type]
+        compare(spoiled, lake.find("prices"), 0, 3, **KEYED)  # type: ignore[arg-type]
     assert "deleted" in said.value.hint
 
 
@@ -183,7 +183,7 @@ def test_a_table_made_anew_between_its_two_readings_is_refused_with_both_ids(pri
     lake = open_lake()
     before = lake.snapshot(lake.find("prices"), 0).metadata.id
     spoiled = Spoiled(lake, "snapshot", anew)
-    found = compare(spoiled, lake.find("prices"), 0, 3, KEYED)  # type: ignore[arg-type]
+    found = compare(spoiled, lake.find("prices"), 0, 3, **KEYED)  # type: ignore[arg-type]
     after = lake.snapshot(lake.find("prices"), 3).metadata.id
     assert found.method is DiffMethod.LOG_ONLY and before != after
     assert before in found.reasons[0] and after in found.reasons[0] and "same side" in found.hint
@@ -223,7 +223,7 @@ def test_while_another_process_writes_compacts_and_vacuums_an_answer_is_true_or_
     while not done:
         done = writer.poll() is not None  # one more after it ended
         last = lake.latest_version(ref)
-        answers += [(last, compare(lake, ref, 1, 3, KEYED)), (last, compare(lake, ref, last, last - 1, KEYED))]
+        answers += [(last, compare(lake, ref, 1, 3, **KEYED)), (last, compare(lake, ref, last, last - 1, **KEYED))]
     assert writer.returncode == 0
     for last, found in answers:
         net = found.net
@@ -254,7 +254,7 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
     log.commit(builders.commit_info(), added("a", [(1, 1), (2, 2), (3, 3)], claims[0]))
     log.commit(builders.commit_info(), builders.remove("a"), added("b", [(1, 9), (3, 3), (4, 4), (5, 5)], claims[1]))
     lake = open_lake()
-    found = compare(lake, lake.find("t"), 1, 2, KEYED)
+    found = compare(lake, lake.find("t"), 1, 2, **KEYED)
     assert (found.net.inserted, found.net.updated, found.net.deleted) == (2, 1, 1)
     assert not found.rows_agree and found.unchanged is None
     assert any("row counts" in reason for reason in found.reasons)
@@ -308,7 +308,7 @@ def test_a_condition_that_is_neither_true_nor_false_is_refused(prices: Path, wei
 
 def test_a_condition_that_lets_half_an_update_through_makes_no_insert_of_it(prices: Path, open_lake: OpenLake) -> None:
     lake = open_lake()
-    found = compare(lake, lake.find("prices"), 2, 3, DiffOptions(where="v > 1.5"))  # 150 rows went from 1 to 2
+    found = compare(lake, lake.find("prices"), 2, 3, where="v > 1.5")  # 150 rows went from 1 to 2
     assert (found.net.inserted, found.net.updated, found.net.deleted) != (150, 0, 0)
     assert not found.exact or found.net.updated is None
 
@@ -370,13 +370,13 @@ def test_odd_names_and_values_are_compared_and_leave_whole_and_safe(odd: Path, o
 
 def odd_difference(odd: Path, open_lake: OpenLake) -> VersionDiff:
     lake = open_lake()
-    return compare(lake, lake.find("odd"), 0, 1, KEYED)
+    return compare(lake, lake.find("odd"), 0, 1, **KEYED)
 
 
 @pytest.mark.parametrize("key", ['ö "q"', "a.b", "group", "=cmd|'/C calc'!A0", "s", "raw", "pairs"])
 def test_any_column_can_be_the_key_and_one_that_is_not_unique_is_said(odd: Path, open_lake: OpenLake, key: str) -> None:
     lake = open_lake()
-    found = compare(lake, lake.find("odd"), 0, 1, DiffOptions(key=(key,)))
+    found = compare(lake, lake.find("odd"), 0, 1, key=(key,))
     net, rows = found.net, (1, 2)
     assert found.method is DiffMethod.KEY_JOIN and found.key is not None and found.key.columns == (key,)
     assert net.inserted is not None and net.deleted is not None
@@ -389,7 +389,7 @@ def test_any_column_can_be_the_key_and_one_that_is_not_unique_is_said(odd: Path,
 )
 def test_a_condition_names_odd_columns_in_quotes(odd: Path, open_lake: OpenLake, where: str) -> None:
     lake = open_lake()
-    found = compare(lake, lake.find("odd"), 0, 1, DiffOptions(key=("id",), where=where))
+    found = compare(lake, lake.find("odd"), 0, 1, key=("id",), where=where)
     assert (found.net.inserted, found.net.updated, found.net.deleted) == (1, 1, 0)
 
 
@@ -418,14 +418,14 @@ def _ref(lake: Lake) -> TableRef:
 def test_every_error_of_a_diff_has_a_hint(prices: Path, open_lake: OpenLake) -> None:
     lake = open_lake()
     for options in (
-        DiffOptions(key=("gone",)),
-        DiffOptions(columns=("gone",)),
-        DiffOptions(method=DiffMethod.CHANGE_FEED),
-        DiffOptions(method=DiffMethod.KEY_JOIN),
-        DiffOptions(where="gone > 1"),
+        asked(key=("gone",)),
+        asked(columns=("gone",)),
+        asked(method=DiffMethod.CHANGE_FEED),
+        asked(method=DiffMethod.KEY_JOIN),
+        asked(where="gone > 1"),
     ):
         with pytest.raises(LakehouseError) as refused:
-            compare(lake, _ref(lake), 0, 3, options)
+            compare(lake, _ref(lake), 0, 3, **options)
         assert refused.value.hint and refused.value.message
 
 
@@ -437,7 +437,7 @@ def test_three_thousand_columns_are_compared_by_key(tmp_path: Path, open_lake: O
     write_deltalake(tmp_path / "wide", rows[1], mode="append")
     DeltaTable(tmp_path / "wide").update(updates={"c7": "-1"}, predicate="c0 = 10")
     lake = open_lake(tmp_path)
-    found = compare(lake, lake.find("wide"), 0, 2, DiffOptions(key=("c0",)))
+    found = compare(lake, lake.find("wide"), 0, 2, key=("c0",))
     assert (found.method, found.net, found.changed_cells) == (DiffMethod.KEY_JOIN, NetCounts(1, 1, 0), {"c7": 1})
     assert [(row.kind, row.changed) for row in found.rows] == [(RowKind.UPDATE, ("c7",)), (RowKind.INSERT, ())]
     assert found.columns == tuple(names)

@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.answer import diff
 from backend.changes.export import WRITERS, ChangedBatches, Write, exported
 from backend.changes.model import DiffMethod, Limits, VersionDiff
-from backend.changes.prepare import DiffOptions, prepare
 from backend.lake.lake import Lake
 from backend.sql.session import CancelToken
 from backend.work import Stopped
+from tests.diffs import diff, prepare
 from tests.lake.test_diff_methods import History
 from tests.soak import few
 
@@ -46,9 +45,9 @@ class Taken:
 def both(lake: Lake, pair: tuple[int, int], **options: Any) -> tuple[VersionDiff, list[Any]]:
     """An answer that holds all rows, and the rows of a file beside an answer that holds few."""
     (ref,) = lake.tables()
-    whole = diff(lake, ref, *pair, DiffOptions(row_limit=100_000, **options))
+    whole = diff(lake, ref, *pair, row_limit=100_000, **options)
     taken = Taken(WRITERS["json"])
-    few = diff(lake, ref, *pair, DiffOptions(row_limit=FEW, take=taken, **({"limits": SMALL} | options)))
+    few = diff(lake, ref, *pair, row_limit=FEW, take=taken, **({"limits": SMALL} | options))
     assert (few.net, few.apart, few.method, taken.times) == (whole.net, whole.apart, whole.method, 1)
     return whole, json.loads(taken.content)
 
@@ -67,7 +66,7 @@ def test_every_method_gives_all_rows(root: Path, open_lake: OpenLake, seed: int)
     (ref,) = lake.tables()
     pair = (0, last) if seed % 2 else (last, 0)
     key = ("id",) if history.has_key else None
-    for method in prepare(lake, ref, *pair, DiffOptions(key=key)).plan.methods[:-1]:
+    for method in prepare(lake, ref, *pair, key=key).plan.methods[:-1]:
         whole, rows = both(lake, pair, key=key, method=method)
         held = json.loads(exported(whole, WRITERS["json"]))
         assert in_order(rows) == in_order(held), method
@@ -104,7 +103,7 @@ def test_each_format_holds_the_same_rows(root: Path, open_lake: OpenLake) -> Non
     (ref,) = lake.tables()
     taken = {form: Taken(write) for form, write in WRITERS.items()}
     for take in taken.values():
-        diff(lake, ref, 0, 1, DiffOptions(key=("id",), row_limit=FEW, take=take, limits=SMALL))
+        diff(lake, ref, 0, 1, key=("id",), row_limit=FEW, take=take, limits=SMALL)
     table = pq.read_table(io.BytesIO(taken["parquet"].content))
     lines = list(csv.DictReader(io.StringIO(taken["csv"].content.decode("utf-8-sig"), newline="")))
     documents = json.loads(taken["json"].content)
@@ -134,5 +133,5 @@ def test_writing_ends_when_it_is_cancelled(root: Path, open_lake: OpenLake) -> N
             token.stop()
 
     with pytest.raises(Stopped):
-        diff(lake, ref, 0, 1, DiffOptions(take=take, limits=SMALL), token)
+        diff(lake, ref, 0, 1, take=take, limits=SMALL, token=token)
     assert seen == [2]

@@ -14,15 +14,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.answer import diff
 from backend.changes.model import DiffMethod, FilesDiff, Limits, NetCounts, VersionDiff
-from backend.changes.prepare import DiffOptions, prepare
 from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.diffs import asked, diff, prepare
 from tests.lake.diff_lakes import ByDeltalake, Joins, Told
 from tests.soak import few
 
@@ -125,8 +124,8 @@ def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Pat
     first, second = sorted(random.sample(range(last + 1), 2)) if seed % 2 else random.sample(range(last + 1), 2)
     key = ("id",) if history.has_key else None
     found = {
-        method: diff(lake, ref, first, second, DiffOptions(key=key, method=method, row_limit=10_000))
-        for method in prepare(lake, ref, first, second, DiffOptions(key=key)).plan.methods[:-1]
+        method: diff(lake, ref, first, second, key=key, method=method, row_limit=10_000)
+        for method in prepare(lake, ref, first, second, key=key).plan.methods[:-1]
     }
     columns = found[ROWS].columns
     before, after = (state_at(history.path, version, columns) for version in (first, second))
@@ -169,7 +168,7 @@ def test_of_a_history_every_method_tells_what_is_wanted(tmp_path: Path, seed: in
     lake = lake_at(tmp_path)
     (ref,) = lake.tables()
     first, second = random.sample(range(last + 1), 2)
-    prepared = prepare(lake, ref, first, second, DiffOptions(key=("id",)))
+    prepared = prepare(lake, ref, first, second, key=("id",))
     old, new = (by_key(state_at(history.path, v, prepared.columns)) for v in (first, second))
     for where, value, tolerance in (
         ("v = 'z'", "z", 0.0),
@@ -189,8 +188,8 @@ def test_of_a_history_every_method_tells_what_is_wanted(tmp_path: Path, seed: in
         )
         for method in prepared.plan.methods[:-1]:
             if method is not ROWS:
-                options = DiffOptions(key=("id",), method=method, where=where, tolerance=tolerance, row_limit=1_000)
-                answer = diff(lake, ref, first, second, options)
+                options = asked(key=("id",), method=method, where=where, tolerance=tolerance, row_limit=1_000)
+                answer = diff(lake, ref, first, second, **options)
                 assert (answer.method, answer.net) == (method, net), (where, tolerance)
                 assert len(answer.rows) == net.total
 
@@ -209,12 +208,12 @@ def test_keys_that_are_null_or_in_several_rows_are_set_apart_alike(tmp_path: Pat
     options = {"key": ("id",), "row_limit": 1_000, "tolerance": random.choice([0.0, 1.0])}
     for where in (None, "v <> 'a'"):
         answers = [
-            diff(reader, ref, first, second, DiffOptions(method=KEY, where=where, limits=limits, **options))  # type: ignore[arg-type]
+            diff(reader, ref, first, second, method=KEY, where=where, limits=limits, **options)  # type: ignore[arg-type]
             for reader, limits in ((lake, Limits()), (lake, Limits(values_at_once=30)), (ByDeltalake(lake), Limits()))
         ]
         assert len({str(found) for found in answers}) == 1
-        if FEED in prepare(lake, ref, first, second, DiffOptions(**options)).plan.methods:
-            fed = diff(lake, ref, first, second, DiffOptions(where=where, **options))
+        if FEED in prepare(lake, ref, first, second, **options).plan.methods:
+            fed = diff(lake, ref, first, second, where=where, **options)
             if fed.method is FEED:  # whole, so far as can be told
                 assert (fed.net, fed.apart) == (answers[0].net, answers[0].apart)
 
@@ -234,7 +233,7 @@ def prices(tmp_path: Path) -> Path:
 def compare(root: Path, first: int, second: int, **options: Any) -> VersionDiff:
     lake = lake_at(root)
     (ref,) = lake.tables()
-    return diff(lake, ref, first, second, DiffOptions(**options))
+    return diff(lake, ref, first, second, **options)
 
 
 def test_floats_within_the_tolerance_are_no_update(prices: Path) -> None:
@@ -267,7 +266,7 @@ def test_only_files_that_differ_are_opened(tmp_path: Path) -> None:
 def test_a_plan_says_what_would_be_read(prices: Path) -> None:
     lake = lake_at(prices)
     (ref,) = lake.tables()
-    plan = prepare(lake, ref, 0, 1, DiffOptions(key=("id",))).plan
+    plan = prepare(lake, ref, 0, 1, key=("id",)).plan
     sizes = sum(Path(uri).stat().st_size for v in (0, 1) for uri in DeltaTable(prices / "t", version=v).file_uris())
     assert (plan.method, plan.bytes_to_read, plan.rows_to_read) == (KEY, sizes, 10)
     assert plan.methods == (KEY, ROWS, DiffMethod.LOG_ONLY)
@@ -296,10 +295,10 @@ def test_two_tables_are_compared_by_key(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "b", pa.table({"id": [2, 3, 4], "v": ["y", "Z", "w"]}))
     lake = lake_at(tmp_path)
     a, b = lake.tables()
-    found = diff(lake, a, 0, 0, DiffOptions(key=("id",), against=b))
+    found = diff(lake, a, 0, 0, key=("id",), against=b)
     assert (found.method, found.net, found.unchanged) == (KEY, NetCounts(1, 1, 1), 1)
     assert found.against == b and not found.commits
-    assert diff(lake, a, 0, 0, DiffOptions(against=b)).net == NetCounts(2, None, 2)
+    assert diff(lake, a, 0, 0, against=b).net == NetCounts(2, None, 2)
 
 
 @pytest.mark.parametrize("keyed", ["a", "b"])
@@ -310,7 +309,7 @@ def test_two_tables_go_by_the_key_that_either_declares(tmp_path: Path, keyed: st
     DeltaTable(tmp_path / keyed).alter.set_table_properties(names, raise_if_not_exists=False)
     lake = lake_at(tmp_path)
     a, b = lake.tables()
-    found = diff(lake, a, lake.latest_version(a), lake.latest_version(b), DiffOptions(against=b))
+    found = diff(lake, a, lake.latest_version(a), lake.latest_version(b), against=b)
     assert (found.method, found.net) == (KEY, NetCounts(0, 1, 0))
 
 
@@ -328,8 +327,8 @@ def test_files_compared_part_by_part_give_what_they_give_at_once(tmp_path: Path)
     (ref,) = lake.tables()
     for first, second in ((5, 6), (5, 8), (8, 5), (5, 9), (9, 10), (10, 11), (3, 11)):
         at_once = compare(tmp_path, first, second, key=("id",), method=KEY)
-        options = DiffOptions(key=("id",), method=KEY, limits=Limits(values_at_once=2 * 45))
-        in_parts = diff(lake, ref, first, second, options, token := Joins())
+        options = asked(key=("id",), method=KEY, limits=Limits(values_at_once=2 * 45))
+        in_parts = diff(lake, ref, first, second, **options, token=(token := Joins()))
         assert str(in_parts) == str(at_once)
         joins.append(token.count)
     assert max(joins) > 1
@@ -341,9 +340,9 @@ def test_a_computation_that_nobody_waits_for_ends(prices: Path) -> None:
     token = CancelToken()
     token.stop()
     with pytest.raises(Stopped):
-        diff(lake, ref, 0, 1, DiffOptions(key=("id",)), token)
+        diff(lake, ref, 0, 1, key=("id",), token=token)
     with pytest.raises(DiffError, match="longer than"):
-        diff(lake, ref, 0, 1, DiffOptions(key=("id",)), CancelToken(time_limit_s=0.0))
+        diff(lake, ref, 0, 1, key=("id",), token=CancelToken(time_limit_s=0.0))
 
 
 WIDE: dict[str, Callable[[], pa.Table]] = {
@@ -426,9 +425,9 @@ def test_plain_files_read_by_duckdb_give_what_deltalake_gives(tmp_path: Path) ->
     lake = lake_at(tmp_path)
     (ref,) = lake.tables()
     told = Told(lake)
-    by_duckdb = diff(told, ref, 0, 2, DiffOptions(key=("id",)))  # type: ignore[arg-type]
+    by_duckdb = diff(told, ref, 0, 2, key=("id",))  # type: ignore[arg-type]
     assert not told.by_deltalake
-    by_deltalake = diff(ByDeltalake(lake), ref, 0, 2, DiffOptions(key=("id",)))  # type: ignore[arg-type]
+    by_deltalake = diff(ByDeltalake(lake), ref, 0, 2, key=("id",))  # type: ignore[arg-type]
     assert by_duckdb.net == by_deltalake.net == NetCounts(0, 3, 1)
     assert str(by_duckdb) == str(by_deltalake)
 

@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.answer import diff
 from backend.changes.model import DiffMethod, Limits, NetCounts, VersionDiff
-from backend.changes.prepare import DiffOptions
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.diffs import diff
 from tests.lake.diff_lakes import ByDeltalake, Told
 from tests.soak import few
 from tests.vectors import write_vector
@@ -34,7 +33,7 @@ def lake_at(root: Path) -> Lake:
 
 def compare(root: Path, first: int, second: int, lake: Any = None, **options: Any) -> VersionDiff:
     lake = lake or lake_at(root)
-    return diff(lake, lake.find("t"), first, second, DiffOptions(**options))
+    return diff(lake, lake.find("t"), first, second, **options)
 
 
 def is_read_by_duckdb(root: Path, first: int, second: int) -> bool:

@@ -1,7 +1,6 @@
 """The explanation of a planted change, by every method that finds its rows, against pandas."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from app.cli.tables import documents
-from backend.changes.answer import compare_rows, diff
+from backend.changes.answer import compare_rows
 from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
 from backend.changes.model import DiffMethod, Effect, Limits, VersionDiff
-from backend.changes.prepare import DiffOptions, PreparedDiff, prepare
+from backend.changes.prepare import PreparedDiff
 from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.sql.session import CancelToken
+from tests.diffs import asked, diff, prepare
 from tests.lake.diff_lakes import ByDeltalake
 from tests.planted import BAD_DAYS, Planted, plant
 
@@ -45,9 +45,9 @@ def states(path: Path, *versions: int) -> list[pd.DataFrame]:
 
 
 WAYS: dict[str, Any] = {
-    "files": DiffOptions(),
-    "whole rows": DiffOptions(method=DiffMethod.MULTISET),
-    "only files that differ": DiffOptions(limits=Limits(values_beside=10)),
+    "files": asked(),
+    "whole rows": asked(method=DiffMethod.MULTISET),
+    "only files that differ": asked(limits=Limits(values_beside=10)),
 }
 
 
@@ -58,7 +58,7 @@ def test_each_count_is_that_of_pandas(lake: Lake, planted: tuple[Path, Planted],
     hit = before.index[before["amount"] != after["amount"].reindex(before.index)]
 
     reader: Any = ByDeltalake(lake) if way == "deltalake" else lake
-    found = diff(reader, lake.find("payments"), 2, 3, WAYS.get(way, DiffOptions())).explanation
+    found = diff(reader, lake.find("payments"), 2, 3, **WAYS.get(way, {})).explanation
 
     assert len(hit) == made.changed
     kinds = ["insert", "delete"] if way == "whole rows" else ["update"]
@@ -98,8 +98,8 @@ def test_the_document_says_the_same(lake: Lake, planted: tuple[Path, Planted]) -
 def test_a_whole_answer_of_the_stream_host_is_explained_as_one_of_here(
     lake: Lake, tmp_path: Path, method: DiffMethod
 ) -> None:
-    options = DiffOptions(key=None if method is DiffMethod.MULTISET else ("payment_id",), row_limit=10_000)
-    prepared = prepare(lake, lake.find("payments"), 2, 3, replace(options, method=method))
+    options = asked(key=None if method is DiffMethod.MULTISET else ("payment_id",), row_limit=10_000)
+    prepared = prepare(lake, lake.find("payments"), 2, 3, **(options | asked(method=method)))
     here = compare_rows(prepared, CancelToken())
 
     there = as_by_host(prepared, here, tmp_path)
@@ -111,8 +111,8 @@ def test_a_whole_answer_of_the_stream_host_is_explained_as_one_of_here(
 def test_what_the_host_left_out_is_not_guessed_and_no_large_table_is_read(
     lake: Lake, tmp_path: Path, rows_listed: int, values_beside: int
 ) -> None:
-    options = DiffOptions(key=("payment_id",), row_limit=rows_listed, limits=Limits(values_beside=values_beside))
-    prepared = prepare(lake, lake.find("payments"), 2, 3, options)
+    options = asked(key=("payment_id",), row_limit=rows_listed, limits=Limits(values_beside=values_beside))
+    prepared = prepare(lake, lake.find("payments"), 2, 3, **options)
 
     found = as_by_host(prepared, compare_rows(prepared, CancelToken()), tmp_path)
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from backend.changes.prepare import prepare
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference, file_difference, looked_up
 from backend.lake.lake import Lake
 from backend.lake.log.checkpoint import CheckpointState
@@ -20,6 +19,7 @@ from backend.lake.log.log import TableLog
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.storage.local_folder import LocalFolder
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.diffs import prepare
 from tests.soak import few
 
 OpenLake = Callable[[], Lake]

@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backend.changes.answer import diff
 from backend.changes.export import exported, write_json
 from backend.changes.model import DiffMethod, KeySource, NetCounts, RowKind, SetApart, VersionDiff
-from backend.changes.prepare import DiffOptions, prepare
 from backend.errors import DiffError, TableError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.diffs import diff, prepare
 from tests.vectors import write_vector
 
 MOVED = "_row-id-col-0"
@@ -47,7 +46,7 @@ class Tracked:
 
     def diff(self, first: int, second: int, **options: Any) -> VersionDiff:
         lake = self.lake()
-        return diff(lake, lake.find("t"), first, second, DiffOptions(**options))
+        return diff(lake, lake.find("t"), first, second, **options)
 
     def lake(self) -> Lake:
         return Lake(load_settings(home=self.root / "home", lake={"roots": [str(self.root)], "refresh_s": 0.001}))
@@ -153,6 +152,6 @@ def test_what_only_spark_reads_is_known_before(tmp_path: Path) -> None:
     odd.log.commit(add("a", rows=1, baseRowId=0), commit_info())
     odd.file("a", [(1, b"2")])
     lake = odd.lake()
-    plans = [prepare(lake, lake.find("t"), 0, 1, DiffOptions(on_host=on_host)).plan for on_host in (False, True)]
+    plans = [prepare(lake, lake.find("t"), 0, 1, on_host=on_host).plan for on_host in (False, True)]
     assert "column v is variant" in plans[0].against[DiffMethod.ROW_ID]
     assert plans[1].methods[:2] == (DiffMethod.SPARK_CHANGES, DiffMethod.ROW_ID)

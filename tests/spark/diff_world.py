@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -20,10 +20,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from backend.changes.answer import diff
 from backend.changes.host_job import job_request, read_answer
 from backend.changes.model import VersionDiff
-from backend.changes.prepare import DiffOptions, prepare
 from backend.jobs.model import Job, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
@@ -33,6 +31,7 @@ from backend.stream_model.stream import HostHeartbeat
 from pipelines.host.job_host import JobHost
 from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.runner import SparkJobs
+from tests.diffs import Asked, diff, prepare
 from tests.spark.delta_tables import AT_ONCE, make_table
 
 OLD = datetime(1400, 2, 28, 23, 59, 59, 999_999)
@@ -88,8 +87,8 @@ class World:
     runner: SparkJobs
     host: JobHost
 
-    def ask(self, name: str, first: int, second: int, options: DiffOptions, *, limit_s: float = 240) -> Job:
-        prepared = prepare(self.lake, self.lake.find(name), first, second, replace(options, on_host=True))
+    def ask(self, name: str, first: int, second: int, options: Asked, *, limit_s: float = 240) -> Job:
+        prepared = prepare(self.lake, self.lake.find(name), first, second, **(options | {"on_host": True}))
         wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=limit_s)
         return self.store.jobs.submit(wanted, now=datetime.now(UTC))
 
@@ -134,14 +133,14 @@ class World:
             finally:
                 over.set()
 
-    def by_spark(self, name: str, first: int, second: int, options: DiffOptions) -> VersionDiff:
+    def by_spark(self, name: str, first: int, second: int, options: Asked) -> VersionDiff:
         job = self.ended(self.ask(name, first, second, options))
         assert job.state is JobState.DONE, (job.error, job.hint)
-        prepared = prepare(self.lake, self.lake.find(name), first, second, replace(options, on_host=True))
+        prepared = prepare(self.lake, self.lake.find(name), first, second, **(options | {"on_host": True}))
         return read_answer(results_lake(self.settings), self.settings, prepared, job)
 
-    def here(self, name: str, first: int, second: int, options: DiffOptions) -> VersionDiff:
-        return diff(self.lake, self.lake.find(name), first, second, options)
+    def here(self, name: str, first: int, second: int, options: Asked) -> VersionDiff:
+        return diff(self.lake, self.lake.find(name), first, second, **options)
 
 
 @contextmanager

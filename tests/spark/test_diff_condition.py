@@ -12,15 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backend.changes.answer import diff
 from backend.changes.condition import check_row_condition, satisfied
 from backend.changes.host_job import job_request
 from backend.changes.model import NetCounts, RowKind
-from backend.changes.prepare import DiffOptions, prepare
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import column_names
 from pipelines.jobs.condition import satisfies
+from tests.diffs import Asked, asked, diff, prepare
 from tests.soak import soak
 from tests.spark.diff_world import World
 from tests.spark.test_diff_job import CHANGES, FEED, IDS, KEY, ROWS, assert_same
@@ -67,44 +66,44 @@ def test_values_of_every_type_reach_duckdb_through_spark_as_they_are(world: Worl
 @pytest.mark.parametrize(
     ("name", "first", "second", "options"),
     [
-        ("plain", 0, 4, DiffOptions(method=KEY, key=("p q",), where="id = 101 OR id = 5")),  # a key that names many
-        ("plain", 4, 0, DiffOptions(method=ROWS, where="m > 3.1 OR \"v.w\" = 'u'", row_limit=9)),
-        ("tracked", 0, 4, DiffOptions(method=IDS, where="v = 'u' OR f > 10")),
-        ("tracked", 0, 4, DiffOptions(method=FEED, key=("id",), where="v = 'm'")),
-        ("gaps", 0, 1, DiffOptions(where="v <> 'b'")),  # of which the feed has as many as the states
+        ("plain", 0, 4, asked(method=KEY, key=("p q",), where="id = 101 OR id = 5")),  # a key that names many
+        ("plain", 4, 0, asked(method=ROWS, where="m > 3.1 OR \"v.w\" = 'u'", row_limit=9)),
+        ("tracked", 0, 4, asked(method=IDS, where="v = 'u' OR f > 10")),
+        ("tracked", 0, 4, asked(method=FEED, key=("id",), where="v = 'm'")),
+        ("gaps", 0, 1, asked(where="v <> 'b'")),  # of which the feed has as many as the states
         *soak(
-            ("plain", 0, 4, DiffOptions(method=KEY, where="regexp_matches(\"v.w\", '^n[12]')")),  # before alone
-            ("odd", 0, 1, DiffOptions(method=KEY, key=("id",), where="place = 11 OR rows.place = 0")),
-            ("plain", 0, 4, DiffOptions(method=KEY, where="\"v.w\" = 'u' AND mp['k'] >= 5")),  # after alone
-            ("plain", 4, 0, DiffOptions(method=KEY, where="m > 3.1 OR isnan(f)")),
-            ("plain", 0, 4, DiffOptions(method=KEY, key=("more",), where="id = 10")),  # a key that is null
-            ("plain", 0, 4, DiffOptions(method=KEY, where="id < 0")),
-            ("tracked", 0, 4, DiffOptions(method=KEY, key=("id",), tolerance=0.01, where="f > 5")),
-            ("tracked", 4, 0, DiffOptions(method=FEED, where="v = 'm'")),
+            ("plain", 0, 4, asked(method=KEY, where="regexp_matches(\"v.w\", '^n[12]')")),  # before alone
+            ("odd", 0, 1, asked(method=KEY, key=("id",), where="place = 11 OR rows.place = 0")),
+            ("plain", 0, 4, asked(method=KEY, where="\"v.w\" = 'u' AND mp['k'] >= 5")),  # after alone
+            ("plain", 4, 0, asked(method=KEY, where="m > 3.1 OR isnan(f)")),
+            ("plain", 0, 4, asked(method=KEY, key=("more",), where="id = 10")),  # a key that is null
+            ("plain", 0, 4, asked(method=KEY, where="id < 0")),
+            ("tracked", 0, 4, asked(method=KEY, key=("id",), tolerance=0.01, where="f > 5")),
+            ("tracked", 4, 0, asked(method=FEED, where="v = 'm'")),
         ),
     ],
 )
 def test_the_host_keeps_the_rows_that_are_kept_in_process(
-    world: World, name: str, first: int, second: int, options: DiffOptions
+    world: World, name: str, first: int, second: int, options: Asked
 ) -> None:
     spark, here = world.by_spark(name, first, second, options), world.here(name, first, second, options)
     assert spark.method is here.method
     assert_same(spark, here)
     assert spark.commits == here.commits
     assert spark.num_rows == (None, None)
-    whole = world.here(name, first, second, replace(options, where=None))
-    assert bool(here.net.total) == (options.where != "id < 0")
+    whole = world.here(name, first, second, options | asked(where=None))
+    assert bool(here.net.total) == (options.get("where") != "id < 0")
     assert (here.net.total or 0) + here.apart.rows < (whole.net.total or 0) + whole.apart.rows
 
 
 def test_sparks_changes_are_filtered_too(world: World) -> None:
-    found = world.by_spark("tracked", 0, 2, DiffOptions(method=CHANGES, where="id < 20 AND v = 'u'"))
-    assert_same(found, world.here("tracked", 0, 2, DiffOptions(method=IDS, where="id < 20 AND v = 'u'")))
+    found = world.by_spark("tracked", 0, 2, asked(method=CHANGES, where="id < 20 AND v = 'u'"))
+    assert_same(found, world.here("tracked", 0, 2, asked(method=IDS, where="id < 20 AND v = 'u'")))
     assert found.net == NetCounts(0, 3, 0)
     assert {row.kind for row in found.rows} == {RowKind.UPDATE}
 
 
-def failed(world: World, name: str, options: DiffOptions) -> Job:
+def failed(world: World, name: str, options: Asked) -> Job:
     job = world.ended(world.ask(name, 0, world.lake.latest_version(world.lake.find(name)), options))
     assert (job.state, job.result_uri) == (JobState.FAILED, None)
     return job
@@ -126,9 +125,9 @@ def test_what_rows_make_impossible_ends_the_job_in_the_words_of_this_process(
     world: World, where: str, said: str
 ) -> None:
     """Of several methods no other is tried."""
-    options = DiffOptions(where=where)
+    options = asked(where=where)
     with pytest.raises(QueryError) as caught:
-        diff(world.lake, world.lake.find("plain"), 0, 4, options)
+        diff(world.lake, world.lake.find("plain"), 0, 4, **options)
     assert said in caught.value.message and caught.value.hint
     job = failed(world, "plain", options)
     assert said in job.error and "not by" not in job.error and "Traceback" not in job.error
@@ -138,13 +137,13 @@ def test_what_rows_make_impossible_ends_the_job_in_the_words_of_this_process(
 def test_rows_that_cancel_are_not_asked(world: World) -> None:
     """The files apart hold others, of which it would make an error."""
     changed = "id IS NULL OR id % 5 = 0 OR id > 99 OR id IN (3, 9)"
-    options = DiffOptions(method=KEY, where=f"CASE WHEN {changed} THEN id = 10 ELSE CAST('x' AS INTEGER) > 1 END")
+    options = asked(method=KEY, where=f"CASE WHEN {changed} THEN id = 10 ELSE CAST('x' AS INTEGER) > 1 END")
     found = world.by_spark("plain", 0, 4, options)
     assert_same(found, world.here("plain", 0, 4, options))
     assert found.net == NetCounts(0, 1, 0)
     assert_same(
-        world.by_spark("plain", 0, 4, replace(options, method=ROWS)),
-        world.here("plain", 0, 4, replace(options, method=ROWS)),
+        world.by_spark("plain", 0, 4, options | asked(method=ROWS)),
+        world.here("plain", 0, 4, options | asked(method=ROWS)),
     )
 
 
@@ -167,13 +166,13 @@ def test_executors_that_lack_what_it_takes_end_the_job_and_say_so(
     workers = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}  # else the folder they start in goes first
     for name, value in workers.items():
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
-    job = failed(world, "plain", DiffOptions(where="id > 1"))
+    job = failed(world, "plain", asked(where="id > 1"))
     assert job.error.startswith(f"Spark's executors cannot check a condition on rows: {said}")
     assert "install this version of Weir" in job.hint
 
 
 def test_a_condition_that_may_not_run_is_refused_by_the_host_whoever_asked(world: World) -> None:
-    prepared = prepare(world.lake, world.lake.find("plain"), 0, 4, DiffOptions(on_host=True, where="id > 1"))
+    prepared = prepare(world.lake, world.lake.find("plain"), 0, 4, on_host=True, where="id > 1")
     wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
     body = json.loads(wanted.request) | {"where": "read_text('/etc/passwd') <> '' OR id > 0"}
     hostile = replace(wanted, request=json.dumps(body), fingerprint="hostile condition")

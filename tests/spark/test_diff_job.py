@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backend.changes.host_job import diff_work, job_request, read_answer
+from backend.changes.host_job import job_request, read_answer
 from backend.changes.model import DiffMethod, VersionDiff
-from backend.changes.prepare import DiffOptions, prepare
-from backend.jobs.model import JobState
+from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import results_lake
 from pipelines.jobs.diff import DiffTask, run_diff
 from pipelines.jobs.prefilter import SparkLimits
 from pipelines.jobs.states import signed_rows
+from tests.diffs import Asked, asked, prepare
 from tests.soak import soak
 from tests.spark.diff_world import MID_ROWS, World
 
@@ -49,20 +49,18 @@ def assert_same(spark: VersionDiff, here: VersionDiff) -> None:
 @pytest.mark.parametrize(
     ("name", "first", "second", "options"),
     [
-        ("plain", 4, 0, DiffOptions(method=ROWS, row_limit=6)),
-        ("plain", 2, 4, DiffOptions(key=("id", "v.w"), columns=("f", "more", "mp"))),
-        ("tracked", 0, 4, DiffOptions(method=IDS)),
-        ("narrowed", 0, 1, DiffOptions(method=KEY, key=("id",))),
-        ("tracked", 0, 4, DiffOptions(method=FEED, key=("id",))),
+        ("plain", 4, 0, asked(method=ROWS, row_limit=6)),
+        ("plain", 2, 4, asked(key=("id", "v.w"), columns=("f", "more", "mp"))),
+        ("tracked", 0, 4, asked(method=IDS)),
+        ("narrowed", 0, 1, asked(method=KEY, key=("id",))),
+        ("tracked", 0, 4, asked(method=FEED, key=("id",))),
         *soak(
-            ("plain", 0, 4, DiffOptions(method=KEY)),
-            ("tracked", 0, 4, DiffOptions(method=KEY, key=("id",), tolerance=0.01)),
+            ("plain", 0, 4, asked(method=KEY)),
+            ("tracked", 0, 4, asked(method=KEY, key=("id",), tolerance=0.01)),
         ),
     ],
 )
-def test_spark_finds_what_is_found_in_process(
-    world: World, name: str, first: int, second: int, options: DiffOptions
-) -> None:
+def test_spark_finds_what_is_found_in_process(world: World, name: str, first: int, second: int, options: Asked) -> None:
     spark, here = world.by_spark(name, first, second, options), world.here(name, first, second, options)
     assert spark.method is here.method
     assert here.net.total
@@ -75,23 +73,25 @@ def test_spark_finds_what_is_found_in_process(
 def test_sparks_changes_are_those_of_row_ids_and_per_commit_those_of_the_feed(
     world: World, first: int, second: int
 ) -> None:
-    found = world.by_spark("tracked", first, second, DiffOptions(method=CHANGES))
-    by_ids = world.here("tracked", first, second, DiffOptions(method=IDS))
-    by_feed = world.here("tracked", first, second, DiffOptions(method=FEED))
+    found = world.by_spark("tracked", first, second, asked(method=CHANGES))
+    by_ids = world.here("tracked", first, second, asked(method=IDS))
+    by_feed = world.here("tracked", first, second, asked(method=FEED))
     assert_same(found, by_ids)
     assert (found.method, found.commits) == (CHANGES, by_feed.commits)
     assert any(commit.updated for commit in found.commits)
 
 
-def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: World) -> None:
+def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: World, spark: SparkSession) -> None:
     """Deletion vectors were turned on at v3: Spark's CHANGES from v1 on would make rows up."""
-    prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, DiffOptions(on_host=True))
-    wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
-    body = json.loads(wanted.request) | {"methods": ["spark_changes", "row_id"]}
-    wanted = replace(wanted, request=json.dumps(body), fingerprint="two methods")
-    job = world.ended(world.store.jobs.submit(wanted, now=datetime.now(UTC)))
+    prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, on_host=True)
+    prepared = replace(prepared, plan=replace(prepared.plan, methods=(CHANGES, IDS)))  # without the feed
+    result = f"{world.settings.results_uri}/two-methods"
+    run_diff(spark.newSession(), DiffTask(prepared, result, "by a test"), _Silent())
+    job = Job(
+        "j", JobKind.DIFF, "tracked", "f", "{}", "ann", "why", 60, JobState.DONE, datetime.now(UTC), result_uri=result
+    )
     found = read_answer(results_lake(world.settings), world.settings, prepared, job)
-    assert_same(found, world.here("tracked", 0, 4, DiffOptions(method=IDS)))
+    assert_same(found, world.here("tracked", 0, 4, asked(method=IDS)))
     assert found.method is IDS
     said = next(reason for reason in found.reasons if reason.startswith("not by Spark's CHANGES: "))
     assert "protocol changed" in said
@@ -101,19 +101,19 @@ def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: Wor
 @pytest.mark.parametrize(
     ("name", "first", "second", "options", "slots"),
     [
-        ("tracked", 4, 0, DiffOptions(method=KEY, key=("id",), tolerance=0.01, row_limit=9), 4),
-        ("tracked", 0, 4, DiffOptions(method=ROWS, row_limit=98), 4),
+        ("tracked", 4, 0, asked(method=KEY, key=("id",), tolerance=0.01, row_limit=9), 4),
+        ("tracked", 0, 4, asked(method=ROWS, row_limit=98), 4),
         *soak(
-            ("plain", 0, 4, DiffOptions(method=KEY, columns=NO_MAPS), 1 << 20),
-            ("tracked", 0, 4, DiffOptions(method=KEY, key=("v",), row_limit=99), 1 << 20),
-            ("tracked", 0, 4, DiffOptions(method=IDS, row_limit=97), 1 << 20),
-            ("tracked", 0, 4, DiffOptions(method=FEED, key=("id",), row_limit=96), 1 << 20),
-            ("tracked", 1, 2, DiffOptions(method=KEY, key=("id",)), 1 << 20),
+            ("plain", 0, 4, asked(method=KEY, columns=NO_MAPS), 1 << 20),
+            ("tracked", 0, 4, asked(method=KEY, key=("v",), row_limit=99), 1 << 20),
+            ("tracked", 0, 4, asked(method=IDS, row_limit=97), 1 << 20),
+            ("tracked", 0, 4, asked(method=FEED, key=("id",), row_limit=96), 1 << 20),
+            ("tracked", 1, 2, asked(method=KEY, key=("id",)), 1 << 20),
         ),
     ],
 )
 def test_rows_that_can_differ_are_found_by_sums_and_compared_in_parts(
-    world: World, name: str, first: int, second: int, options: DiffOptions, slots: int
+    world: World, name: str, first: int, second: int, options: Asked, slots: int
 ) -> None:
     here = world.here(name, first, second, options)
     with world.told(SparkLimits(prefiltered_bytes=0, slots=slots, values_a_part=100, most_parts=2)) as phases:
@@ -129,11 +129,11 @@ def test_what_a_job_reads_it_reads_with_its_own_settings(world: World, spark: Sp
     """Compiled plans, whatever the streams beside it have, and of their settings none is touched."""
     before = spark.conf.get("spark.sql.codegen.wholeStage")
     session = spark.newSession()
-    options = DiffOptions(method=KEY, key=("id",), row_limit=77, on_host=True)
-    work = diff_work(prepare(world.lake, world.lake.find("tracked"), 0, 4, options))
+    options = asked(method=KEY, key=("id",), row_limit=77, on_host=True)
+    prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, **options)
     result = f"{world.settings.results_uri}/own-settings"
-    run_diff(session, DiffTask(work, result, "by a test", SparkLimits(compiled_bytes=0)), _Silent())
-    rows = signed_rows(session, work, with_ids=False)._jdf.sparkSession()
+    run_diff(session, DiffTask(prepared, result, "by a test", SparkLimits(compiled_bytes=0)), _Silent())
+    rows = signed_rows(session, prepared, with_ids=False)._jdf.sparkSession()
     assert rows.equals(session._jsparkSession) and rows.conf().get("spark.sql.codegen.wholeStage") == "true"
     assert spark.conf.get("spark.sql.codegen.wholeStage") == before
 
@@ -150,7 +150,7 @@ class _Silent:
 @pytest.mark.parametrize("method", [KEY, ROWS])
 def test_null_in_a_map_is_not_zero_and_times_in_it_are_whole(world: World, method: DiffMethod) -> None:
     """Row 1's null became 0, row 4 has its entries in another order, 2 and 5 differ by microseconds."""
-    options = DiffOptions(key=("id",) if method is KEY else None, method=method)
+    options = asked(key=("id",) if method is KEY else None, method=method)
     with world.told(SparkLimits(compiled_bytes=0)):
         spark, here = world.by_spark("maps", 0, 2, options), world.here("maps", 0, 2, options)
     assert_same(spark, here)
@@ -160,7 +160,7 @@ def test_null_in_a_map_is_not_zero_and_times_in_it_are_whole(world: World, metho
 
 @pytest.mark.long
 def test_maps_are_compared_at_once(world: World) -> None:
-    options = DiffOptions(method=KEY, row_limit=95)  # a question that no test has asked before
+    options = asked(method=KEY, row_limit=95)  # a question that no test has asked before
     with world.told(SparkLimits(prefiltered_bytes=0)) as phases:
         assert_same(world.by_spark("plain", 0, 4, options), world.here("plain", 0, 4, options))
     assert "comparing rows" in phases and "finding rows that can differ" not in phases
@@ -171,7 +171,7 @@ def test_maps_are_compared_at_once(world: World) -> None:
 def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     world: World, key: tuple[str, ...] | None, is_cancelled: bool
 ) -> None:
-    options = DiffOptions(method=KEY if key else ROWS, key=key, row_limit=20 + is_cancelled)
+    options = asked(method=KEY if key else ROWS, key=key, row_limit=20 + is_cancelled)
     limits = SparkLimits(prefiltered_bytes=0, values_a_part=2 * MID_ROWS)
     with world.halted(", part 2 of 3", limits) as is_halted:
         job = world.ask("mid", 0, 1, options, limit_s=60)
@@ -183,13 +183,13 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
         ended = world.ended(job, within_s=2)
 
     assert ended.state is (JobState.CANCELLED if is_cancelled else JobState.FAILED)
-    prepared = prepare(world.lake, world.lake.find("mid"), 0, 1, replace(options, on_host=True))
+    prepared = prepare(world.lake, world.lake.find("mid"), 0, 1, **(options | asked(on_host=True)))
     found = read_answer(results_lake(world.settings), world.settings, prepared, ended)
     partial, net = found.partial, found.net
     assert partial is not None and not found.exact and found.unchanged is None
     assert partial.ended == ("cancelled" if is_cancelled else "stopped at the time limit of 60 s")
     assert partial.rows_total == 2 * MID_ROWS and 0.2 < partial.rows_read / partial.rows_total < 0.5
-    assert len(found.rows) == options.row_limit  # every row differs, so every one that was compared
+    assert len(found.rows) == options.get("row_limit")  # every row differs, so every one that was compared
     assert (
         net.updated == partial.rows_read / 2 if key else (net.inserted or 0) + (net.deleted or 0) == partial.rows_read
     )
@@ -219,13 +219,13 @@ def test_a_terminal_prints_what_a_job_had_found_when_it_was_ended(world: World, 
 
 
 def test_two_tables_are_compared_too(world: World) -> None:
-    options = DiffOptions(key=("id",), against=world.lake.find("narrowed"), row_limit=50)
+    options = asked(key=("id",), against=world.lake.find("narrowed"), row_limit=50)
     spark, here = world.by_spark("tracked", 4, 0, options), world.here("tracked", 4, 0, options)
     assert here.net.total and here.against
     assert_same(spark, here)
 
 
-SLOW = DiffOptions(method=ROWS)
+SLOW = asked(method=ROWS)
 
 
 def test_cancelling_ends_the_tasks_within_a_second(world: World, spark: SparkSession) -> None:
@@ -249,7 +249,7 @@ def test_a_job_that_takes_too_long_fails_and_says_so(world: World) -> None:
 
 
 def test_a_question_that_breaks_fails_with_words_and_stops_nothing_else(world: World) -> None:
-    prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, DiffOptions(method=ROWS, on_host=True))
+    prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, method=ROWS, on_host=True)
     wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
     body = json.loads(wanted.request)
     body["columns"] = ["id", "no such column"]

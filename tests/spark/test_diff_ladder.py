@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, time
 from pathlib import Path
 from random import Random
@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, VariantVal
 
-from backend.changes.answer import compare_rows, diff
+from backend.changes.answer import compare_rows
 from backend.changes.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
-from backend.changes.prepare import DiffOptions, prepare
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.sql.session import CancelToken
+from tests.diffs import asked, diff, prepare
 from tests.spark.delta_tables import AT_ONCE, Step, make_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
@@ -320,13 +320,13 @@ def test_every_method_carries_one_state_to_the_other(made: Callable[[str], Made]
     history, lake = table.history, lake_of(table.folder)
     ref = lake.find(name)
     for first, second in ((history.first, history.last), (history.last, history.first)):
-        plan = prepare(lake, ref, first, second, DiffOptions(key=history.key)).plan
+        plan = prepare(lake, ref, first, second, key=history.key).plan
         assert plan.methods == history.methods, plan.against
         for said in history.reasons:
             assert any(each.startswith(said) for each in plan.reasons(plan.method)), plan.reasons(plan.method)
         for method in plan.methods[:-1]:
-            options = DiffOptions(key=history.key, method=method, row_limit=LIMIT)
-            found = diff(lake, ref, first, second, options)
+            options = asked(key=history.key, method=method, row_limit=LIMIT)
+            found = diff(lake, ref, first, second, **options)
             before, after = (table.state(version, found.columns) for version in (first, second))
             assert (found.method, applied(before, found)) == (method, after)
             assert found.num_rows == (before.total(), after.total())
@@ -354,7 +354,7 @@ def test_gross_changes_are_those_of_spark(made: Callable[[str], Made], name: str
     history, lake = table.history, lake_of(table.folder)
     ref = lake.find(name)
     spark = Counter((row["_commit_version"], row["_change_type"]) for row in table.feed)
-    found = diff(lake, ref, history.first, history.last, DiffOptions(key=history.key, method=FEED))
+    found = diff(lake, ref, history.first, history.last, key=history.key, method=FEED)
     names = {"inserted": "insert", "updated": "update_postimage", "deleted": "delete"}
     for commit in found.commits:
         for ours, theirs in names.items():
@@ -393,12 +393,12 @@ def test_a_shallow_clone_is_compared_with_its_source(spark: SparkSession, tmp_pa
     )
     lake = lake_of(source)
     versions = {name: lake.latest_version(lake.find(name)) for name in ("source", "clone")}
-    options = DiffOptions(key=("id",), against=lake.find("clone"))
-    found = diff(lake, lake.find("source"), versions["source"], versions["clone"], options)
+    options = asked(key=("id",), against=lake.find("clone"))
+    found = diff(lake, lake.find("source"), versions["source"], versions["clone"], **options)
     assert (found.method, found.net, found.unchanged) == (KEY, NetCounts(0, 2, 1), 8)
     rows = {(row.kind, row.key["id"]) for row in found.rows if row.key}
     assert rows == {(RowKind.UPDATE, 2), (RowKind.UPDATE, 8), (RowKind.DELETE, 50)}
-    back = diff(lake, lake.find("source"), 0, versions["clone"], replace(options, key=None))
+    back = diff(lake, lake.find("source"), 0, versions["clone"], **(options | asked(key=None)))
     assert (back.method, back.net) == (ROWS, NetCounts(2, None, 2))
 
 
@@ -480,7 +480,7 @@ def test_without_a_key_the_next_rung_compares_whole_rows(made: Callable[[str], M
     folder = copied(table, tmp_path)
     remove(change_files(folder))
     lake = lake_of(folder)
-    found = diff(lake, lake.find(table.name), table.history.first, table.history.last, DiffOptions(row_limit=LIMIT))
+    found = diff(lake, lake.find(table.name), table.history.first, table.history.last, row_limit=LIMIT)
     assert found.method is ROWS
     assert any(reason.startswith("not by a join by key: no key is known") for reason in found.reasons)
     before, after = (table.state(v, found.columns) for v in (table.history.first, table.history.last))
@@ -511,7 +511,7 @@ def test_a_table_that_was_replaced_is_not_compared_row_by_row(spark: SparkSessio
         ),
     )
     lake = lake_of(folder)
-    found = diff(lake, lake.find("t"), 0, 1, DiffOptions(key=("id",)))
+    found = diff(lake, lake.find("t"), 0, 1, key=("id",))
     ids = [lake.snapshot(lake.find("t"), version).metadata.id for version in (0, 1)]
     assert (found.method, found.net) == (LOG, NetCounts(None, None, None))
     assert len(set(ids)) == 2 and all(table_id in found.reasons[0] for table_id in ids)

@@ -1,7 +1,6 @@
 """The Changes page: two versions of a real table compared."""
 
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from app import cache, services
 from app.changes.here import _mark
 from backend.changes import cache as diff_cache
 from backend.changes.answer import diff
-from backend.changes.cache import DiffQuestion
-from backend.changes.model import DiffMethod, Limits, VersionDiff
-from backend.changes.prepare import DiffOptions
+from backend.changes.model import DiffMethod, Limits, Question, VersionDiff
 from backend.errors import DiffError, StorageError
 from backend.lake.lake import Lake
 from backend.sql.session import CancelToken
@@ -192,12 +189,12 @@ def test_a_vanished_table_is_said(orders: Path) -> None:
 
 
 @pytest.fixture
-def computed(home: Path) -> list[DiffOptions]:
-    """The options of each comparison of rows that was begun; each reads in its own thread."""
-    begun: list[DiffOptions] = []
+def computed(home: Path) -> list[Question]:
+    """The question of each comparison of rows that was begun; each reads in its own thread."""
+    begun: list[Question] = []
 
     def counted(*asked: Any) -> VersionDiff:
-        begun.append(asked[4])
+        begun.append(asked[1])
         return diff(*asked)
 
     cache.differences().compute = counted
@@ -210,7 +207,7 @@ def asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diff_cache, "SMALL_BYTES", -1)
 
 
-def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, computed: list[DiffOptions]) -> None:
+def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, computed: list[Question]) -> None:
     open_page("changes", table=TABLE, from_=1, to=4)
     app = open_page("changes", table=TABLE, from_="-3", to="latest", view="Commits")
 
@@ -226,7 +223,7 @@ def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, 
 
 
 def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
-    home: Path, computed: list[DiffOptions], asks_first: None
+    home: Path, computed: list[Question], asks_first: None
 ) -> None:
     path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
     sizes = sum(file.stat().st_size for file in path.glob("*.parquet"))
@@ -251,7 +248,7 @@ def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
     assert "2 rows inserted, 1 updated, 1 deleted (80 % of rows)" in words(app)
 
 
-def test_a_cancelled_comparison_says_so_and_begins_again_at_a_click(orders: Path, computed: list[DiffOptions]) -> None:
+def test_a_cancelled_comparison_says_so_and_begins_again_at_a_click(orders: Path, computed: list[Question]) -> None:
     app = open_page("changes", table=TABLE, from_=0, to=1)
     app.session_state["_begun_diffs"] = {*app.session_state["_begun_diffs"], _mark_of(orders, 1, 4)}
     app.query_params["from"], app.query_params["to"] = "1", "4"
@@ -285,8 +282,8 @@ def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
             return super().ending()
 
     def compute(*asked: Any) -> VersionDiff:
-        options = replace(asked[4], limits=Limits(values_at_once=40))
-        return diff(*asked[:4], options, EndsEarly(asked[5].time_limit_s))
+        lake, question, token = asked
+        return diff(lake, question, EndsEarly(token.time_limit_s), limits=Limits(values_at_once=40))
 
     cache.differences().compute = compute
     return lasts
@@ -316,8 +313,9 @@ def _mark_of(path: Path, first: int, second: int) -> str:
     lake = services.lake()
     ref = lake.find(TABLE)
     limits = services.settings().lake
-    options = DiffOptions(row_limit=limits.diff_rows, max_bytes=limits.diff_max_bytes)
-    return _mark(DiffQuestion(ref, (lake.snapshot(ref).metadata.id,), first, second, options))
+    ids = (lake.snapshot(ref).metadata.id,)
+    most = {"row_limit": limits.diff_rows, "max_bytes": limits.diff_max_bytes}
+    return _mark(Question(ref, first, second, table_ids=ids, **most))
 
 
 def test_above_the_limit_the_log_answers_and_a_click_reads_all_the_same(
@@ -386,7 +384,7 @@ def test_a_condition_keeps_changes_whose_row_satisfies_it(orders: Path) -> None:
     assert list(frame_with(app, "Change")["Change"]) == ["≠ update"]
 
 
-def test_a_condition_that_is_none_is_said_and_nothing_is_read(orders: Path, computed: list[DiffOptions]) -> None:
+def test_a_condition_that_is_none_is_said_and_nothing_is_read(orders: Path, computed: list[Question]) -> None:
     app = open_page("changes", table=TABLE, from_=1, to=4, rows_where="nope >")
 
     assert [each.value for each in app.error]
@@ -565,7 +563,7 @@ def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(ends
     ends_early.set()
     differences = cache.differences()
     compute = differences.compute
-    differences.compute = lambda *asked: diff(*asked[:5], CancelToken(0.0))
+    differences.compute = lambda *asked: diff(*asked[:2], CancelToken(0.0))
     app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
     app.button(key="start").click()
     again(app)

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, to_json, work_of
+from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, question_of, to_json
 from backend.changes.model import DiffMethod
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.store.leases import job_resource
@@ -53,9 +53,8 @@ class World:
 
     def result(self, job: Job, so_far: SoFar | None = None, *, truncated: bool = False) -> JobEnd:
         """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
-        work = work_of(job.request)
         summary = DiffSummary(
-            DiffMethod.KEY_JOIN, work.columns, work.key, (1, 1, 1), (0, 0, 0, 0, 0),
+            DiffMethod.KEY_JOIN, ("order_id", "status"), ("order_id",), (1, 1, 1), (0, 0, 0, 0, 0),
             {"status": 1}, truncated,
             by="by Spark 4.2.0 on host-a", so_far=so_far,
         )  # fmt: skip
@@ -107,7 +106,7 @@ def test_a_click_asks_for_a_job_on_the_record_and_follows_it(world: World) -> No
     app = asked(world)
     job = world.job()
     assert [(entry.action, entry.subject) for entry in world.store.audit_entries()] == [("diff job", "orders")]
-    assert work_of(job.request).methods[0] is DiffMethod.KEY_JOIN
+    assert question_of(job.request, str).on_host
     assert app.query_params["on"] in ("host", ["host"])
     assert app.button(key="cancel_job")
     world.run(job)
@@ -224,7 +223,7 @@ def test_a_condition_on_rows_goes_to_the_host_with_the_question(world: World) ->
     app.button(key="start_job").click()
     app = again(app)
     job = world.job()
-    assert work_of(job.request).where == "order_id = 2"
+    assert question_of(job.request, str).where == "order_id = 2"
     world.run(job, world.result(job))
     assert "only rows that satisfy order_id = 2" in words(again(app)).lower()
     assert open_page("changes", **LINK, on="host").button(key="start_job"), "without it another question"

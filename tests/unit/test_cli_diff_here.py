@@ -15,13 +15,13 @@ from deltalake import write_deltalake
 
 from app.cli import INTERRUPTED
 from app.cli.tables.diff_here import compared
-from backend.changes.answer import diff
 from backend.changes.model import Partial, VersionDiff
 from backend.errors import DiffError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.sql.session import CancelToken
 from tests import builders
+from tests.diffs import diff
 from tests.processes import wait_until
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.changes.host_job import diff_work, job_request, to_json, work_of
-from backend.changes.prepare import DiffOptions, prepare
+from backend.changes.host_job import job_request, question_of
 from backend.errors import DiffError, JobError
 from backend.jobs.model import JobKind, JobRequest
 from backend.lake.lake import Lake
@@ -17,6 +16,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
 from pipelines.host.job_host import JobHost
 from tests import builders
+from tests.diffs import prepare
 from tests.unit.test_cli import Weir, home, weir
 from tests.unit.test_job_host import Runner
 
@@ -91,19 +91,20 @@ def test_a_condition_goes_with_the_question_and_another_one_is_another_job(home:
     lake = Lake(load_settings())
 
     def asked(where: str | None) -> JobRequest:
-        prepared = prepare(lake, lake.find("orders"), 0, 1, DiffOptions(on_host=True, where=where))
+        prepared = prepare(lake, lake.find("orders"), 0, 1, on_host=True, where=where)
         return job_request(prepared, actor="ann", reason="", time_limit_s=60.0)
 
-    assert work_of(asked("id > 1").request).where == "id > 1"
+    assert question_of(asked("id > 1").request, str).where == "id > 1"
     assert asked("id > 1").fingerprint == asked("id > 1").fingerprint
     assert len({asked(each).fingerprint for each in (None, "id > 1", "id > 2")}) == 3
 
 
 def test_a_question_of_another_format_is_not_misread(home: Path) -> None:
     lake = Lake(load_settings())
-    work = to_json(diff_work(prepare(lake, lake.find("orders"), 0, 1, DiffOptions(on_host=True))))
+    wanted = prepare(lake, lake.find("orders"), 0, 1, on_host=True)
+    text = job_request(wanted, actor="ann", reason="", time_limit_s=60.0).request
     with pytest.raises(DiffError, match="by another version of Weir"):
-        work_of(work.replace('"format":3', '"format":2'))
+        question_of(text.replace('"format":4', '"format":3'), str)
 
 
 def test_jobs_are_listed_and_one_is_cancelled_with_a_reason(weir: Weir, store: ControlStore) -> None:

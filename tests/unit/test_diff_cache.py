@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backend.changes.cache import CacheLimits, Differences, DiffProgress, DiffQuestion
-from backend.changes.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, VersionDiff
-from backend.changes.prepare import DiffOptions
+from backend.changes.cache import CacheLimits, Differences, DiffProgress
+from backend.changes.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, Question, VersionDiff
 from backend.errors import DiffError
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import SchemaDiff
@@ -21,8 +20,8 @@ REF = TableRef("/lake/t", "t", "/lake")
 NO_LAKE: Any = None
 
 
-def question(to_version: int = 1, **options: Any) -> DiffQuestion:
-    return DiffQuestion(REF, ("id",), 0, to_version, DiffOptions(**options))
+def question(to_version: int = 1, **options: Any) -> Question:
+    return Question(REF, 0, to_version, table_ids=("id",), **options)
 
 
 def answer(method: DiffMethod = DiffMethod.KEY_JOIN) -> VersionDiff:
@@ -40,7 +39,7 @@ class Slow:
         self.go = threading.Event()
         self._method = method
 
-    def __call__(self, lake: Any, ref: Any, first: int, second: int, options: Any, token: CancelToken) -> VersionDiff:
+    def __call__(self, lake: Any, asked: Question, token: CancelToken) -> VersionDiff:
         self.calls += 1
         self.tokens.append(token)
         token.rows_total = 10

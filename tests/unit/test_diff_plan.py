@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from backend.changes.key import KeyFound
-from backend.changes.model import DiffMethod, KeyChoice, KeySource
-from backend.changes.plan import DiffFacts, DiffPlan, DiffRequest, FilesFacts, plan_diff
+from backend.changes.model import DiffMethod, KeyChoice, KeySource, Question
+from backend.changes.plan import DiffFacts, DiffPlan, FilesFacts, plan_diff
 from backend.errors import DiffError
+from backend.lake.model import TableRef
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Feed:
     reason: str = ""
 
 
+REF = TableRef("/lake/t", "t", "/lake")
 NO_KEY = KeyFound(None, ("no key",))
 
 
@@ -28,7 +30,7 @@ FILES = FilesFacts(7, 5_000, 70)
 def planned(*versions: int, feed: Feed | None = None, key: KeyFound = NO_KEY, **facts: Any) -> DiffPlan:
     options = {name: facts.pop(name) for name in ("method", "max_bytes", "on_host") if name in facts}
     found = DiffFacts("t", "t", feed or Feed(False, None, "never on"), key, **({"files": FILES} | facts))
-    return plan_diff(DiffRequest(versions[0], versions[1], **options), found)
+    return plan_diff(Question(REF, versions[0], versions[1], **options), found)
 
 
 def test_the_plan_takes_the_feed_when_it_covers_the_range() -> None:
@@ -106,11 +108,11 @@ def test_two_tables_share_no_feed() -> None:
 
 
 def test_the_plan_refuses_to_compare_two_tables_under_one_path() -> None:
-    plan = plan_diff(DiffRequest(0, 9), DiffFacts("old-id", "new-id", Feed(True, 0), NO_KEY))
+    plan = plan_diff(Question(REF, 0, 9), DiffFacts("old-id", "new-id", Feed(True, 0), NO_KEY))
     (reason,) = plan.reasons(plan.method)
     assert plan.method is DiffMethod.LOG_ONLY
     assert "old-id" in reason and "new-id" in reason
 
 
 def test_the_same_version_needs_no_method() -> None:
-    assert plan_diff(DiffRequest(4, 4), DiffFacts("t", "t", None, NO_KEY)).method is DiffMethod.SAME_VERSION
+    assert plan_diff(Question(REF, 4, 4), DiffFacts("t", "t", None, NO_KEY)).method is DiffMethod.SAME_VERSION

@@ -15,9 +15,8 @@ from app.search.view.culprit import changed_text, restore_texts
 from app.search.view.words import commit_text, headline, left_text, means_text, notes, probe_line
 from app.ui.view.explanation import explained
 from backend.changes.answer import diff as compare
-from backend.changes.cache import Differences, DiffQuestion
-from backend.changes.model import VersionDiff
-from backend.changes.prepare import DiffOptions
+from backend.changes.cache import Differences
+from backend.changes.model import Question, VersionDiff
 from backend.errors import BisectError, LakehouseError
 from backend.format import utc_text
 from backend.lake.lake import Lake
@@ -104,10 +103,10 @@ def _about(lake: Lake, found: Bisection) -> _About:
 
 
 def _compared(lake: Lake, found: Bisection, first: int, second: int) -> VersionDiff | None:
-    question = DiffQuestion(found.ref, (found.table_id,), first, second, DiffOptions(row_limit=0))
+    question = Question(found.ref, first, second, row_limit=0)
     try:
         if Differences().log_part(lake, question).is_small:
-            return compare(lake, found.ref, first, second, question.options)
+            return compare(lake, question)
     except LakehouseError:
         pass  # `weir diff` says why
     return None

@@ -23,8 +23,8 @@ from app.ui.view.explanation import explained
 from backend.changes.answer import diff as compare
 from backend.changes.export import WRITERS, ChangedBatches, fetched
 from backend.changes.key import key_memory, parse_names
-from backend.changes.model import DiffMethod, RowChange, RowKind, VersionDiff
-from backend.changes.prepare import DiffOptions, prepare
+from backend.changes.model import DiffMethod, Question, RowChange, RowKind, VersionDiff
+from backend.changes.prepare import prepare
 from backend.changes.versions import resolve_version
 from backend.errors import StorageError
 from backend.format import bytes_text, count_text, things, utc_text
@@ -82,9 +82,12 @@ def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -
     lake, ref = opened(request.table)
     other = opened(request.against)[1] if request.against else None
     keys = key_memory(settings.home)
-    options = DiffOptions(
+    question = Question(
+        ref,
+        resolve_version(lake, ref, request.from_version),
+        resolve_version(lake, other or ref, request.to_version),
         key=parse_names(request.key) if request.key else None,
-        remembered=None if request.key else keys.known(ref),
+        remembered_key=None if request.key else keys.known(ref),
         columns=parse_names(request.columns) if request.columns else None,
         row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
         method=DiffMethod(request.method) if request.method else None,
@@ -93,17 +96,14 @@ def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -
         against=other,
         where=request.where,
         on_host=request.on_host,
-        take=take,
     )
-    first = resolve_version(lake, ref, request.from_version)
-    second = resolve_version(lake, other or ref, request.to_version)
     if request.on_host:
         from app.cli.tables.diff_on_host import compared
 
-        return compared(prepare(lake, ref, first, second, options), settings)
+        return compared(prepare(lake, question), settings)
     token = CancelToken(settings.lake.diff_time_limit_s)
     try:
-        found = compared_here(lambda token: compare(lake, ref, first, second, options, token), token)
+        found = compared_here(lambda token: compare(lake, question, token, take=take), token)
     except KeyboardInterrupt:
         leave_at_once()
     keys.learn(found)
