@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.demo.landing import LandedFile, temporary_name
-from pipelines.demo.producers import Kind, Record
+from pipelines.demo.producers import LandedRecord, RecordKind
 
-_IN_SILVER = (Kind.GOOD, Kind.LATE)
-_QUARANTINED = (Kind.MALFORMED, Kind.UNTYPED, Kind.NOT_POSITIVE)
+_IN_SILVER = (RecordKind.GOOD, RecordKind.LATE)
+_QUARANTINED = (RecordKind.MALFORMED, RecordKind.UNTYPED, RecordKind.NOT_POSITIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Ledger:
             if not (self._landing / topic / temporary_name(file.name)).exists():
                 yield file
 
-    def records(self, topic: str) -> Iterator[Record]:
+    def records(self, topic: str) -> Iterator[LandedRecord]:
         for file in self.files(topic):
             yield from file.records
 
@@ -63,9 +63,9 @@ class Ledger:
 
     def expected_beyond_event_ids(self) -> set[str]:
         """Events that came too late for the watermark."""
-        return {json.loads(r.line)["event_id"] for r in self.records("events") if r.kind is Kind.BEYOND}
+        return {json.loads(r.line)["event_id"] for r in self.records("events") if r.kind is RecordKind.BEYOND}
 
-    def expected_quarantined(self) -> dict[Kind, int]:
+    def expected_quarantined(self) -> dict[RecordKind, int]:
         """Rows in quarantine by what is wrong with them."""
         kinds = [record.kind for record in self.records("events")]
         return {kind: kinds.count(kind) for kind in _QUARANTINED}

@@ -42,8 +42,8 @@ def debezium(
     envelope += f", updateDescription: {_UPDATE}>"
     text = F.col(value).cast("string")
     whole = F.from_json(text, f"payload {envelope}")
-    found = F.coalesce(whole["payload"], F.from_json(text, envelope))
-    events = rows.where(F.col(value).isNotNull()).withColumn("_event", found)
+    parsed = F.coalesce(whole["payload"], F.from_json(text, envelope))
+    events = rows.where(F.col(value).isNotNull()).withColumn("_event", parsed)
     if not truncations:
         truncates = F.when(F.col("_event.op") == "t", F.raise_error(F.lit(_TRUNCATED)).cast("boolean"))
         events = events.where(truncates.otherwise(F.lit(True)))

@@ -1,4 +1,4 @@
-"""Says all that is wrong with the declared streams at once, each with file and line, before anything starts.
+"""Reports all that is wrong with the declared streams at once, each with file and line, before anything starts.
 
 Rule: `find_problems` needs no Spark; `columns_problems` judges what `Analysis` found, which reads no row. Run as
 `python -m pipelines.declare.check [MODULE]`: problems as JSON lines.
@@ -74,8 +74,8 @@ def _repeated(registry: Registry) -> Iterator[Problem]:
 
 
 def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
-    said = [expectation.name for expectation in stream.expectations]
-    if len(set(said)) < len(said) or not all(_NAME.fullmatch(name) for name in said):
+    named = [expectation.name for expectation in stream.expectations]
+    if len(set(named)) < len(named) or not all(_NAME.fullmatch(name) for name in named):
         message = "names of expectations must differ and use a-z, 0-9 and _"
         yield Problem(stream.declared_at, stream.name, message, "rename one")
     for expectation in stream.expectations:
@@ -114,13 +114,13 @@ def _shared_tables(registry: Registry) -> Iterator[Problem]:
 
 
 def _unknown_inputs(registry: Registry) -> Iterator[Problem]:
-    known = {*registry.tables(), *(view.name for view in registry.views)}
+    declared_names = {*registry.tables(), *(view.name for view in registry.views)}
     declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
     for each in declared:
         for name in dict.fromkeys(name for source in each.sources for name in source.tables):
-            if name in known or "/" in name:
+            if name in declared_names or "/" in name:
                 continue
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, declared_names, n=1)
             hint = f"did you mean {near[0]}?" if near else "declare it, or name a table by its URI"
             yield Problem(each.declared_at, each.name, f"reads {name}, which is not declared", hint)
 
@@ -188,14 +188,14 @@ def columns_problems(registry: Registry, schemas: Mapping[str, StructType], sett
                 wanted.setdefault(rule.other[0], []).append(rule.other[1])
         for name, columns in wanted.items():
             if name in tables and name not in schemas:
-                continue  # its own problem is told already
+                continue  # its own problem is reported already
             try:
                 there = schemas[name].names if name in tables else _columns_of(lake, name)
             except LakehouseError as exc:
                 yield Problem(expected.declared_at, expected.table, exc.message, exc.hint)
                 continue
-            known = {each.lower() for each in there}
-            for column in dict.fromkeys(each for each in columns if each.lower() not in known):
+            present = {name.lower() for name in there}
+            for column in dict.fromkeys(name for name in columns if name.lower() not in present):
                 message, hint = f"{name} has no column {column}", f"it has {', '.join(there)}"
                 yield Problem(expected.declared_at, expected.table, message, hint)
 

@@ -1,6 +1,6 @@
 """How a user declares a pipeline: a function for each table, in the words of `pyspark.pipelines`.
 
-Rule: declaring starts nothing. What is wrong is kept with its file and line, so that all of it can be told at once.
+Rule: declaring starts nothing. What is wrong is kept with its file and line, so that all of it is reported at once.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from pipelines.sources.delta import table
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.specs.expectations import Expectation
-from pipelines.specs.sinks import Destination, Into, OnwardSink, Sink
+from pipelines.specs.sinks import Destination, ExportSink, Into, Sink
 from pipelines.specs.sources import Source
 from pipelines.specs.streams import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
 from pipelines.specs.table_expectations import TableExpectations, TableRule
@@ -48,7 +48,7 @@ class Pipeline:
         name: str,
         *,
         source: Sources,
-        sink: Sink | OnwardSink | None = None,
+        sink: Sink | ExportSink | None = None,
         also: Sequence[Into] = (),
         trigger: str = "10 seconds",
         expectations: Sequence[Expectation] = (),
@@ -59,7 +59,7 @@ class Pipeline:
     ) -> Callable[[_F], _F]:
         """Declare a stream: the function takes a DataFrame for each source and returns the rows of the sink.
 
-        `sink` is `append()` unless said otherwise; one that writes outside the lake leaves it without a table.
+        `sink` is `append()` by default; one that writes outside the lake leaves it without a table.
         `also`: further tables for the same rows, `into(name, sink)` each.
         `trigger`: "10 seconds", or "available now" to read what is there
         and end. `reset_allowed=False` keeps a table whose source has expired from a full refresh. About the table:
@@ -88,8 +88,8 @@ class Pipeline:
             if letters := _dead_letters_of(stream):
                 self.streams.append(letters)
             self._look_at(stream.sources, name, place)
-            if isinstance(stream.sink, OnwardSink):
-                self._look_at_onward(stream.sink, about_table, name, place)
+            if isinstance(stream.sink, ExportSink):
+                self._look_at_export(stream.sink, about_table, name, place)
             return function
 
         return declare
@@ -167,7 +167,7 @@ class Pipeline:
         judged = [each for each in sources if isinstance(each, KafkaSource | FileSource)]
         self.problems += [Problem(place, name, *problem) for each in judged for problem in each.problems()]
 
-    def _look_at_onward(self, sink: OnwardSink, about: Mapping[str, object], name: str, place: Place) -> None:
+    def _look_at_export(self, sink: ExportSink, about: Mapping[str, object], name: str, place: Place) -> None:
         self.problems += [Problem(place, name, *problem) for problem in sink.problems()]
         if idle := sorted(about.keys() - {"layer", "comment", "owner"}):
             message = f"{', '.join(idle)}: it has no table of its own"
@@ -175,7 +175,7 @@ class Pipeline:
 
     def _also(self, each: Into, name: str, place: Place, function: Function) -> Destination:
         table, sink = self._table(each.name, place, function, each.about), each.sink
-        if isinstance(sink, OnwardSink):
+        if isinstance(sink, ExportSink):
             message = f"{sink.kind} cannot be one of several destinations"
             self.problems.append(Problem(place, name, message, f"give it a stream of its own that reads {name}"))
             sink = append()
@@ -202,10 +202,10 @@ def trigger_s(trigger: str) -> float | None:
         return None
     if trigger.startswith("continuous"):
         raise TriggerError("continuous processing writes no Delta table and is not exactly once")
-    found = interval_s(trigger)
-    if found is None:
+    seconds = interval_s(trigger)
+    if seconds is None:
         raise TriggerError(f"trigger {trigger!r} is not understood")
-    return found
+    return seconds
 
 
 def _table_spec(
@@ -222,12 +222,12 @@ def _table_spec(
     evolution: str = "fail",
     location: str | None = None,
 ) -> TableSpec:
-    said = (inspect.getdoc(function) or "").split("\n", maxsplit=1)[0]
+    first_line = (inspect.getdoc(function) or "").split("\n", maxsplit=1)[0]
     owners = {"catalog.team_name": owner} if owner else {}
     return TableSpec(
         name=name,
         layer=layer or name.split("_")[0],
-        comment=said if comment is None else comment,
+        comment=first_line if comment is None else comment,
         schema=schema,
         properties={**owners, **(table_properties or {})},
         partition_cols=tuple(partition_cols),

@@ -17,7 +17,7 @@ from pipelines.specs.sources import Source
 from pipelines.specs.streams import StreamSpec
 
 # Options of a reader that decide what it reads. Others stay with the host: one of them may be a secret.
-TOLD_OPTIONS = {
+SHOWN_OPTIONS = {
     *("startingVersion", "startingTimestamp", "skipChangeCommits", "ignoreDeletes", "ignoreChanges"),
     *("withEventTimeOrder", "failOnDataLoss", "maxFileAge", "cleanSource"),
     *("recursiveFileLookup", "pathGlobFilter", "schemaTrackingLocation", *LIMITS),
@@ -56,13 +56,14 @@ def _import(name: str) -> ModuleType:
 
 def _pipelines_of(module: ModuleType, settings: Settings) -> list[Pipeline]:
     made = getattr(module, "pipelines", None)
-    found = made(settings) if callable(made) else [each for each in vars(module).values() if isinstance(each, Pipeline)]
-    if not found:
+    of_module = [value for value in vars(module).values() if isinstance(value, Pipeline)]
+    declared = made(settings) if callable(made) else of_module
+    if not declared:
         raise SettingsError(
             f"module {module.__name__} declares no streams: it holds no Pipeline",
             hint='shop = Pipeline("shop"), and @shop.streaming_table(…) above a function; docs/pipelines.md shows more',
         )
-    return list(found)
+    return list(declared)
 
 
 def declarations(registry: Registry, settings: Settings) -> tuple[StreamDeclaration, ...]:
@@ -102,15 +103,15 @@ def _input(registry: Registry, source: Source, settings: Settings) -> StreamInpu
         case DeltaSource():
             table = registry.tables().get(source.table)
             name, uri = (table.path, table.uri(settings)) if table else (source.table, source.table)
-            return StreamInput(source.kind, name, uri, _said(source.options))
+            return StreamInput(source.kind, name, uri, _shown(source.options))
         case FileSource():
             uri = source.folder if "://" in source.folder else str(settings.home / source.folder)
-            return StreamInput(source.kind, source.describe(), uri, _said(source.options))
+            return StreamInput(source.kind, source.describe(), uri, _shown(source.options))
         case KafkaSource():
             plain = {key: value for key, value in source.options.items() if isinstance(value, str)}
-            return StreamInput(source.kind, source.describe(), options=_said(plain))
+            return StreamInput(source.kind, source.describe(), options=_shown(plain))
     return StreamInput(source.kind, source.describe())
 
 
-def _said(options: Mapping[str, str]) -> dict[str, str]:
-    return {name: options[name] for name in sorted(TOLD_OPTIONS & options.keys())}
+def _shown(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: options[name] for name in sorted(SHOWN_OPTIONS & options.keys())}

@@ -43,7 +43,7 @@ _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerf
 def broker_command(folder: Path, *, port: int, controller_port: int, settings: str = "") -> tuple[str, ...]:
     """The command that runs the broker on this folder, formatted on first use. Raises `JarError` or `JavaError`.
 
-    `settings` are further lines of server.properties; a name that is said again wins.
+    `settings` are further lines of server.properties; a name that comes again wins.
     """
     java = (str(find_java()), *_JVM, "-cp", ":".join(str(path) for path in jar_paths(BROKER_LIB, BROKER)))
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import LakehouseError
-from pipelines.demo.producers import Delivery, Kind, Producer, Record
+from pipelines.demo.producers import Delivery, LandedRecord, Producer, RecordKind
 
 
 class LandingError(LakehouseError):
@@ -30,7 +30,7 @@ class LandedFile:
     number: int
     name: str
     landed_at: datetime
-    records: tuple[Record, ...]
+    records: tuple[LandedRecord, ...]
 
     def entry(self) -> bytes:
         """The ledger's line for it."""
@@ -41,7 +41,7 @@ class LandedFile:
     @classmethod
     def of_entry(cls, line: bytes) -> "LandedFile":
         entry = json.loads(line)
-        records = tuple(Record(Kind(kind), text) for kind, text in entry["records"])
+        records = tuple(LandedRecord(RecordKind(kind), text) for kind, text in entry["records"])
         return cls(entry["number"], entry["name"], datetime.fromisoformat(entry["landed_at"]), records)
 
 

@@ -23,7 +23,7 @@ _RECENT = 100
 _OPEN_ORDERS = 150
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """What a record is, as the ledger labels it."""
 
     GOOD = "good"
@@ -40,8 +40,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    kind: Kind
+class LandedRecord:
+    kind: RecordKind
     line: str
 
 
@@ -62,7 +62,7 @@ class Delivery:
 class Producer(Protocol):
     topic: str
 
-    def produce(self, delivery: Delivery) -> list[Record]: ...
+    def produce(self, delivery: Delivery) -> list[LandedRecord]: ...
 
     def state(self) -> dict[str, Any]:
         """What the producer needs to go on, as JSON."""
@@ -77,52 +77,60 @@ class EventProducer:
     def state(self) -> dict[str, Any]:
         return {"next_number": self.next_number, "recent": self.recent}
 
-    def produce(self, delivery: Delivery) -> list[Record]:
+    def produce(self, delivery: Delivery) -> list[LandedRecord]:
         rng = delivery.random(self.topic)
         oldest_s = (delivery.landed_at - RETRIED_WITHIN).timestamp()
         self.recent = [(landed_s, line) for landed_s, line in self.recent if landed_s > oldest_s]
-        records: list[Record] = []
+        records: list[LandedRecord] = []
         for _ in range(delivery.records):
             records.append(self._event(rng, delivery))
             if self.recent and rng.random() < 0.02:
-                records.append(Record(Kind.DUPLICATE, rng.choice(self.recent)[1]))
+                records.append(LandedRecord(RecordKind.DUPLICATE, rng.choice(self.recent)[1]))
         return records
 
-    def _event(self, rng: random.Random, delivery: Delivery) -> Record:
+    def _event(self, rng: random.Random, delivery: Delivery) -> LandedRecord:
         kind = _event_kind(rng, delivery)
         line = _event_line(rng, kind, number=self.next_number, landed_at=delivery.landed_at)
         self.next_number += 1
-        if kind in (Kind.GOOD, Kind.LATE, Kind.NOT_POSITIVE):
+        if kind in (RecordKind.GOOD, RecordKind.LATE, RecordKind.NOT_POSITIVE):
             self.recent = [*self.recent, (delivery.landed_at.timestamp(), line)][-_RECENT:]
-        return Record(kind, line)
+        return LandedRecord(kind, line)
 
 
-def _event_kind(rng: random.Random, delivery: Delivery) -> Kind:
-    shares = {Kind.MALFORMED: 0.008, Kind.UNTYPED: 0.002, Kind.NOT_POSITIVE: 0.01, Kind.LATE: 0.02, Kind.BEYOND: 0.004}
+def _event_kind(rng: random.Random, delivery: Delivery) -> RecordKind:
+    shares = {
+        RecordKind.MALFORMED: 0.008,
+        RecordKind.UNTYPED: 0.002,
+        RecordKind.NOT_POSITIVE: 0.01,
+        RecordKind.LATE: 0.02,
+        RecordKind.BEYOND: 0.004,
+    }
     roll = rng.random()
     for kind, share in shares.items():
         if roll < share:
             # No stragglers in the past: they must meet a watermark that has moved on.
-            return Kind.GOOD if kind is Kind.BEYOND and delivery.backfill else kind
+            return RecordKind.GOOD if kind is RecordKind.BEYOND and delivery.backfill else kind
         roll -= share
-    return Kind.GOOD
+    return RecordKind.GOOD
 
 
-def _event_line(rng: random.Random, kind: Kind, *, number: int, landed_at: datetime) -> str:
-    cents = rng.randint(-5_000, 0) if kind is Kind.NOT_POSITIVE else rng.randint(100, 25_000)
+def _event_line(rng: random.Random, kind: RecordKind, *, number: int, landed_at: datetime) -> str:
+    cents = rng.randint(-5_000, 0) if kind is RecordKind.NOT_POSITIVE else rng.randint(100, 25_000)
     event = {
         "event_id": f"evt-{number:09d}",
         "user_id": f"user-{rng.randint(1, 400):04d}",
-        "event_type": None if kind is Kind.UNTYPED else rng.choice(EVENT_TYPES),
+        "event_type": None if kind is RecordKind.UNTYPED else rng.choice(EVENT_TYPES),
         "amount": cents / 100,
         "timestamp": _iso(landed_at - _age(rng, kind)),
     }
     line = json.dumps(event)
-    return _spoiled(rng, line) if kind is Kind.MALFORMED else line
+    return _spoiled(rng, line) if kind is RecordKind.MALFORMED else line
 
 
-def _age(rng: random.Random, kind: Kind) -> timedelta:
-    shortest, longest = {Kind.LATE: LATE, Kind.BEYOND: BEYOND}.get(kind, (timedelta(0), timedelta(seconds=60)))
+def _age(rng: random.Random, kind: RecordKind) -> timedelta:
+    shortest, longest = {RecordKind.LATE: LATE, RecordKind.BEYOND: BEYOND}.get(
+        kind, (timedelta(0), timedelta(seconds=60))
+    )
     return shortest + (longest - shortest) * rng.random()
 
 
@@ -160,7 +168,7 @@ class OrderProducer:
             "recent": self.recent,
         }
 
-    def produce(self, delivery: Delivery) -> list[Record]:
+    def produce(self, delivery: Delivery) -> list[LandedRecord]:
         rng = delivery.random(self.topic)
         overdue, self.held = self.held, []
         records = []
@@ -170,13 +178,13 @@ class OrderProducer:
             if rng.random() < 0.04:
                 self.held.append(line)
             else:
-                records.append(Record(Kind.CHANGE, line))
+                records.append(LandedRecord(RecordKind.CHANGE, line))
             if rng.random() < 0.02:
-                records.append(Record(Kind.REPLAY, rng.choice(self.recent[:-1] or self.recent)))
+                records.append(LandedRecord(RecordKind.REPLAY, rng.choice(self.recent[:-1] or self.recent)))
         # Held lines land last: newer changes of the same orders stand before them, in this file or the one before.
-        return [*records, *self._bad_batch(delivery), *(Record(Kind.HELD, line) for line in overdue)]
+        return [*records, *self._bad_batch(delivery), *(LandedRecord(RecordKind.HELD, line) for line in overdue)]
 
-    def _bad_batch(self, delivery: Delivery) -> list[Record]:
+    def _bad_batch(self, delivery: Delivery) -> list[LandedRecord]:
         """When it is time for it: every open order of one country with its amount times 100."""
         if delivery.backfill:
             return []
@@ -186,7 +194,7 @@ class OrderProducer:
             return []
         self.has_inflated = True
         orders = [order for order in self.open_orders.values() if order.get("country") == BAD_BATCH_COUNTRY]
-        return [Record(Kind.INFLATED, self._inflated(order, delivery.landed_at)) for order in orders]
+        return [LandedRecord(RecordKind.INFLATED, self._inflated(order, delivery.landed_at)) for order in orders]
 
     def _inflated(self, order: dict[str, Any], landed_at: datetime) -> str:
         before = self.open_orders.pop(order["order_id"])

@@ -124,7 +124,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
 
 @contextmanager
 def _watching(*watches: TopicWatch | DrainWatch | TableWatch | Retention) -> Iterator[None]:
-    """They run beside the loop, and are told to end all at once."""
+    """They run beside the loop, and are asked to end all at once."""
     for watch in watches:
         watch.start()
     yield

@@ -18,7 +18,7 @@ EVERY_S = 1.0
 
 
 class DrainWatch:
-    """`idle_at`: when a stream's newest trigger began that had nothing to read, as Spark told."""
+    """`idle_at`: when a stream's newest trigger began that had nothing to read, as Spark reports it."""
 
     def __init__(
         self,
@@ -56,21 +56,21 @@ class DrainWatch:
             for name in wanted.keys() & declared.keys()
         }
 
-    def _until(self, wanted: Desired, declared: StreamDeclaration, heard: Sequence[TopicEnds]) -> datetime | None:
-        waits = self._backlogs.read(declared, (), self._marked(wanted, heard), now=self._clock())
+    def _until(self, wanted: Desired, declared: StreamDeclaration, reported: Sequence[TopicEnds]) -> datetime | None:
+        waits = self._backlogs.read(declared, (), self._marked(wanted, reported), now=self._clock())
         if waits.read_until is None and waits.is_caught_up is None:
             return self._idle(wanted.name)
         return waits.read_until  # also where Spark is idle: it leaves records to wait (`minOffsetsPerTrigger`)
 
     def _idle(self, name: str) -> datetime | None:
-        """By the store's clock, as requests are; Spark tells it by this machine's."""
+        """By the store's clock, as requests are; Spark reports it by this machine's."""
         at = self._idle_at(name)
         return at and at + (self._clock() - utc_now())
 
-    def _marked(self, wanted: Desired, heard: Sequence[TopicEnds]) -> list[TopicEnds]:
-        """The ends that the broker first told after the request: a topic that goes on growing has newer ones. Before
-        that, what it told last."""
-        keys = {(wanted.name, each.source, wanted.requested_at): each for each in heard}
+    def _marked(self, wanted: Desired, reported: Sequence[TopicEnds]) -> list[TopicEnds]:
+        """The ends that the broker first reported after the request: a topic that goes on growing has newer ones.
+        Before that, what it reported last."""
+        keys = {(wanted.name, each.source, wanted.requested_at): each for each in reported}
         for key, each in keys.items():
             if each.at > wanted.requested_at and not each.problem:
                 self._marks.setdefault(key, each)

@@ -57,15 +57,15 @@ class Fleet:
     def live(self, names: Iterable[str]) -> dict[str, Live]:
         """What each stream is doing now, without those of which nobody can say; raises `SparkLostError` when nothing
         answers any more."""
-        found = dict[str, Live]()
+        live = dict[str, Live]()
         for name in names:
             try:
-                found[name] = self._live(name)
+                live[name] = self._live(name)
             except SparkLostError:
                 raise
             except LakehouseError as exc:  # nothing is done about this one, and the others are looked after
                 log.warning("stream_not_seen", stream=name, error=exc.message)
-        return found
+        return live
 
     def start(self, name: str, overrides: Mapping[str, str]) -> None:
         self._operations[name] = _Operation(Phase.STARTING, self._starters.submit(self._start, name, overrides))

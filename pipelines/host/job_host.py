@@ -58,7 +58,7 @@ class _Running:
     ends_at: float
     leased_at: float  # `elapsed` when the lease was asked for
     outcome: list[JobEnd] = field(default_factory=list)
-    said: JobProgress = field(default=JobProgress())
+    reported: JobProgress = field(default=JobProgress())
     reported_at: float = 0.0
     is_settled: bool = False  # the store knows how it ended; the thread may still be on its way out
     keeps_result: bool = False
@@ -199,9 +199,9 @@ class JobHost:
             return
         running.reported_at = now
         progress = self._runner.progress(running.job.job_id)
-        if progress != running.said:
+        if progress != running.reported:
             self._store.jobs.report(running.lease, running.job.job_id, progress)
-            running.said = progress
+            running.reported = progress
 
     def _renew(self, running: _Running) -> bool:
         ttl_s, asked_at = self._settings.host.lease_ttl_s, self._elapsed()

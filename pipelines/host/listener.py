@@ -48,7 +48,7 @@ class ProgressWriter:
         retry_s: float = RETRY_S,
         seen: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        """`seen` is told of each batch once, whether the store takes it or not."""
+        """`seen` is called with each batch once, whether the store takes it or not."""
         self._store, self._capacity, self._retry_s, self._seen = store, capacity, retry_s, seen
         self._queue: deque[Progress] = deque()
         self._signs: dict[str, datetime] = {}
@@ -103,11 +103,11 @@ class ProgressWriter:
             self._write(batches, signs)
         except StoreError as exc:
             self._keep(batches, signs)
-            self._say_silent(exc)
+            self._log_silent(exc)
         except Exception:  # the thread must live: later events may be fine
             log.exception("progress_lost", events=len(batches))
         else:
-            self._say_back()
+            self._log_back()
 
     def _write(self, batches: list[Progress], signs: Mapping[str, datetime]) -> None:
         if batches:
@@ -127,12 +127,12 @@ class ProgressWriter:
             self._queue.popleft()
             self.dropped += 1
 
-    def _say_silent(self, exc: StoreError) -> None:
+    def _log_silent(self, exc: StoreError) -> None:
         if not self._silent:
             log.error("progress_waits_for_store", error=exc.message)
         self._silent = True
 
-    def _say_back(self) -> None:
+    def _log_back(self) -> None:
         if self._silent:
             log.info("progress_written_again", dropped=self.dropped)
         self._silent = False

@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLease:
     """A lease, and when it was asked for and has run out, by `elapsed`."""
 
     lease: Lease
@@ -39,7 +39,7 @@ class Held:
 
 
 class Ownership:
-    """Used by one thread, the host's loop. `hold` is told of each grant: the stream, and until when it may run."""
+    """Used by one thread, the host's loop. `hold` is called at each grant: the stream, and until when it may run."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Ownership:
     ) -> None:
         self._store, self._owner, self._ttl_s = store, owner, ttl_s
         self._hold, self._elapsed = hold, elapsed
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldLease] = {}
 
     @property
-    def held(self) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, HeldLease]:
         return self._held
 
     def run_out(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class Ownership:
         return None
 
     def _keep(self, name: str, lease: Lease, asked_at: float) -> None:
-        held = Held(lease, asked_at, asked_at + self._ttl_s * CUT_AFTER)
+        held = HeldLease(lease, asked_at, asked_at + self._ttl_s * CUT_AFTER)
         self._held[name] = held
         self._hold(name, held.until)
 
@@ -129,13 +129,13 @@ class Sharing:
     def share(self, can: Collection[str], held: Collection[str], desired: Mapping[str, Desired]) -> Share:
         """`can`: what this host is able to run now; `held`: the streams whose lease it has."""
         leases = self._store.leases()
-        found = {name: leases[stream_resource(name)] for name in desired if stream_resource(name) in leases}
-        self._note(found, can)
+        by_stream = {name: leases[stream_resource(name)] for name in desired if stream_resource(name) in leases}
+        self._note(by_stream, can)
         everyone = {host.host_id: host.streams for host in self._store.live_hosts(within_s=self._ttl_s)}
-        owners = {name: lease.owner for name, lease in found.items()} | dict.fromkeys(held, self._host_id)
+        owners = {name: lease.owner for name, lease in by_stream.items()} | dict.fromkeys(held, self._host_id)
         stopped = {name for name, wanted in desired.items() if wanted.wants_stop}
         plan = plan_shares({**everyone, self._host_id: can}, owners, stopped)
-        own = {name for name, lease in found.items() if lease.owner == self._host_id}  # its lease ran out here
+        own = {name for name, lease in by_stream.items() if lease.owner == self._host_id}  # its lease ran out here
         mine = {name for name, host in plan.placed.items() if host == self._host_id} | own
         return Share(tuple(sorted(mine & set(can) - set(held))), self._settled(plan.move, is_even=plan.is_even))
 

@@ -1,4 +1,4 @@
-"""Adds up what batches told per minute and per hour, and deletes what is older than settings say.
+"""Adds up what batches reported per minute and per hour, and deletes what is older than settings say.
 
 Rule: a thread of its own, for nothing waits for it. Every host may do it at any time: nothing is added up twice.
 """
@@ -69,9 +69,9 @@ class Retention:
             return {}
 
     def _prune(self, now: datetime) -> None:
-        kept, before = self._settings, now - timedelta(days=self._settings.progress_retention_days)
-        rows = self._store.prune_progress(before=before, keep=kept.progress_max_rows)
-        for grain_s, days in ((MINUTE_S, kept.minutes_retention_days), (HOUR_S, kept.hours_retention_days)):
+        limits, before = self._settings, now - timedelta(days=self._settings.progress_retention_days)
+        rows = self._store.prune_progress(before=before, keep=limits.progress_max_rows)
+        for grain_s, days in ((MINUTE_S, limits.minutes_retention_days), (HOUR_S, limits.hours_retention_days)):
             self._store.prune_rollups(grain_s=grain_s, before=now - timedelta(days=days))
         self._store.prune_hosts(before=before)
         self._store.prune_judgements(before=before)

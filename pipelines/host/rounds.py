@@ -1,6 +1,6 @@
 """What a host does again and again beside its streams, in a thread of its own.
 
-Rule: a round that fails is told, and the next one comes; a stop waits no longer than it may.
+Rule: a round that fails is logged, and the next one comes; a stop waits no longer than it may.
 """
 
 import threading

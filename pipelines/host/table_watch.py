@@ -1,7 +1,7 @@
 """Judges the expectations on tables that pipelines declare, whoever writes the tables.
 
-Rule: threads of their own, so that a large table holds up neither streams nor the look for fresh data. What one look
-found is kept in the store for everybody; of several hosts one judges.
+Rule: threads of their own, so that a large table holds up neither streams nor the look for fresh data. Judgements are
+kept in the store for everybody; of several hosts one judges.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class TableWatch:
-    """`start` it when the host's heart beats; `stop` ends a look under way. `judged` hears of every judgement."""
+    """`start` it when the host's heart beats; `stop` ends a look under way. `judged` is called with every judgement."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class TableWatch:
 
     def round(self, expectations: Sequence[TableExpectation]) -> None:
         """Judges each that no other living host judges; raises `StoreError`, and `Stopped` when told to end."""
-        known = {(each.expectation.uri, each.expectation.name): each for each in self._store.judgements()}
+        former = {(each.expectation.uri, each.expectation.name): each for each in self._store.judgements()}
         others = self._living_others()
         for each in expectations:
-            before = known.get((each.uri, each.name))
+            before = former.get((each.uri, each.name))
             if before is not None and before.host_id in others:
                 continue
             if any(rounds.is_stopping for rounds in self._rounds):
@@ -93,12 +93,12 @@ class TableWatch:
         if not expectation.kind.is_quick:
             self._token.begin(KEYS_LIMIT_S)
         finding = self._looks.look(expectation, before.finding if before else None, self._token, now=now)
-        found = settle(expectation, finding, before, host_id=self._host_id, now=now)
-        self._store.note_judgement(found)
-        self._judged(found)
-        if before is None or before.state is not found.state:
+        judgement = settle(expectation, finding, before, host_id=self._host_id, now=now)
+        self._store.note_judgement(judgement)
+        self._judged(judgement)
+        if before is None or before.state is not judgement.state:
             log.info(
-                "expectation_judged", table=expectation.table, expectation=expectation.name, state=found.state.value
+                "expectation_judged", table=expectation.table, expectation=expectation.name, state=judgement.state.value
             )
 
     def _living_others(self) -> set[str]:

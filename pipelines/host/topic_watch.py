@@ -1,6 +1,6 @@
 """Asks brokers what the topics of the declared streams hold, whether the streams run or not.
 
-Rule: a thread of its own, so that a silent broker holds up no stream; what it heard is kept in the store for everybody.
+Rule: a thread of its own, so that a silent broker holds up no stream; its answers are kept in the store for everybody.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -71,17 +71,17 @@ class TopicWatch:
                     yield stream.name, source
 
     def ask(self, stream: str, source: KafkaSource) -> TopicEnds:
-        """What the broker holds now; an answer with its `problem` where it holds nothing that can be told."""
+        """What the broker holds now; an answer with its `problem` where it gives none."""
         name, at = source.describe(), self._clock()
         try:
             with KafkaClient(self._session(), {**source.client(), **_PATIENCE}) as broker:
-                return self._heard(broker, stream, source, at)
+                return self._ends_of(broker, stream, source, at)
         except LakehouseError as exc:
             return TopicEnds(stream, name, at, problem=exc.message)
         except Py4JError as exc:  # the broker's own errors, through the JVM
             return TopicEnds(stream, name, at, problem=describe(exc)[1])
 
-    def _heard(self, broker: KafkaClient, stream: str, source: KafkaSource, at: datetime) -> TopicEnds:
+    def _ends_of(self, broker: KafkaClient, stream: str, source: KafkaSource, at: datetime) -> TopicEnds:
         partitions = broker.partitions(source.topics)
         begun = self._position(stream, set(partitions))  # before the ends: a stream reads on
         firsts, ends = broker.firsts(partitions), broker.ends(partitions)

@@ -13,7 +13,7 @@ from pipelines.jars import CENTRAL, FOLDERS, HOST, resolve
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipelines.jars", description="Fetch the JARs that Weir needs.")
     parser.add_argument("--repository", metavar="URL", help=f"a mirror to fetch from instead of {CENTRAL}")
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"{', '.join(FOLDERS)}; {HOST} unless said otherwise")
+    parser.add_argument("sets", nargs="*", metavar="SET", help=f"{', '.join(FOLDERS)}; by default {HOST}")
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.sets) - set(FOLDERS):
         parser.error(f"there is no set {', '.join(sorted(unknown))}: there are {', '.join(FOLDERS)}")

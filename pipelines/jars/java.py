@@ -1,6 +1,6 @@
 """Which Java runs Spark, and whether it can.
 
-Rule: a missing or too old Java is told in one sentence with its remedy, before a JVM is started.
+Rule: a missing or too old Java is reported in one sentence with its remedy, before a JVM is started.
 """
 
 import os
@@ -37,19 +37,19 @@ def _java_path() -> Path:
         if not java.is_file():
             raise JavaError(f"JAVA_HOME is {home}, but there is no bin/java in it", hint=_REMEDY)
         return java
-    found = shutil.which("java")
-    if found is None:
+    java_on_path = shutil.which("java")
+    if java_on_path is None:
         raise JavaError("Java is missing: Spark runs on a JVM", hint=_REMEDY)
-    return Path(found)
+    return Path(java_on_path)
 
 
 def _major_version(java: Path) -> int:
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError) as exc:
         raise JavaError(f"Java at {java} does not start", hint=_REMEDY) from exc
-    match = re.search(r'version "(?:1\.)?(\d+)', said)  # "1.8.0_392" is Java 8, "17.0.15" is Java 17
+    match = re.search(r'version "(?:1\.)?(\d+)', output)  # "1.8.0_392" is Java 8, "17.0.15" is Java 17
     if match is None:
-        first_line = said.strip().partition("\n")[0]
-        raise JavaError(f"Java at {java} does not tell its version: {first_line}", hint=_REMEDY)
+        first_line = output.strip().partition("\n")[0]
+        raise JavaError(f"Java at {java} does not print its version: {first_line}", hint=_REMEDY)
     return int(match.group(1))

@@ -52,7 +52,7 @@ _EXACT = {
 log = structlog.get_logger()
 
 
-class Listener(Protocol):
+class ActListener(Protocol):
     """Who wants to know how far a job is."""
 
     def tell(self, phase: str) -> None:
@@ -68,7 +68,7 @@ class Requeues:
     def __init__(self, settings: Settings, store: ControlStore, registry: Registry) -> None:
         self._settings, self._store, self._registry = settings, store, registry
 
-    def run(self, job: Job, session: SparkSession, listener: Listener) -> RequeueAnswer:
+    def run(self, job: Job, session: SparkSession, listener: ActListener) -> RequeueAnswer:
         """Raises `StreamRefusedError` where it may not be done, `QueryError` for SQL that the rows do not go with."""
         make_active(session)
         request = RequeueRequest.parse(job.request)
@@ -100,7 +100,7 @@ class Requeues:
         if not is_stopped(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
             raise StreamRefusedError(f"{spec.name} is not stopped", hint="stop it first")
 
-    def _send(self, job: Job, work: "_Work", listener: Listener) -> RequeueAnswer:
+    def _send(self, job: Job, work: "_Work", listener: ActListener) -> RequeueAnswer:
         folder = spark_uri(f"{self._settings.checkpoints_uri}/{_FOLDER}/{work.spec.name}")
         listener.tell("deciding which rows go")
         self._end_others(folder, job, work)
@@ -108,7 +108,10 @@ class Requeues:
         answer = work.answer(decided)
         listener.changes("writing rows")
         mark(
-            work.session, _writer(work.spec, job.job_id), 0, _said(work.spec, job.job_id, by=job.actor, why=job.reason)
+            work.session,
+            _writer(work.spec, job.job_id),
+            0,
+            _metadata(work.spec, job.job_id, by=job.actor, why=job.reason),
         )
         work.write(decided, job.job_id)
         listener.changes("taking them out of the quarantine")
@@ -127,14 +130,16 @@ class Requeues:
             if work.is_table(place) and work.has_begun(writer):
                 if not work.has_written(writer, work.quarantine):
                     ended.append(other)
-                mark(work.session, writer, 0, _said(work.spec, other, by=job.actor, why="ended what broke off"))
+                mark(work.session, writer, 0, _metadata(work.spec, other, by=job.actor, why="ended what broke off"))
                 decided = work.session.read.format("delta").load(place)
                 work.write(decided, other)
                 work.take_out(decided)
             files.remove(place)
         if ended:
-            said = f"{', '.join(ended)} had broken off: its rows have left the quarantine now"
-            raise StreamRefusedError(f"{work.spec.name}: {said}", hint="preview it again, and send what is there now")
+            message = f"{', '.join(ended)} had broken off: its rows have left the quarantine now"
+            raise StreamRefusedError(
+                f"{work.spec.name}: {message}", hint="preview it again, and send what is there now"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +170,9 @@ class _Work:
     def answer(self, decided: DataFrame) -> RequeueAnswer:
         rules = [(each.name, each.on_violation == OnViolation.WARN) for each in self.spec.expectations]
         counts = [F.count_if(F.array_contains(BROKEN, name) & (F.col(SENT) == warns)) for name, warns in rules]
-        chosen, met, *found = decided.agg(F.count("*"), F.count_if(SENT), *counts).collect()[0]
+        chosen, met, *broken_rows = decided.agg(F.count("*"), F.count_if(SENT), *counts).collect()[0]
         broken, warned = (
-            {name: rows for (name, warns), rows in zip(rules, found, strict=True) if rows and warns == kind}
+            {name: rows for (name, warns), rows in zip(rules, broken_rows, strict=True) if rows and warns == kind}
             for kind in (False, True)
         )
         return RequeueAnswer(chosen, met, broken, warned, tuple(_samples(decided)))
@@ -184,8 +189,8 @@ class _Work:
         into = DeltaTable.forPath(self.session, self.quarantine).alias("q")
         names = [*_own(decided.columns), *REASON]
         row = _as_text([F.col(f"q.{quoted(name)}").alias(name) for name in names])
-        known = decided.select(ROW, SENT, NOW).dropDuplicates([ROW]).alias("s")  # same rows were decided the same
-        merge = into.merge(known, row == F.col(f"s.{ROW}")).whenMatchedDelete(f"s.{SENT}")
+        decisions = decided.select(ROW, SENT, NOW).dropDuplicates([ROW]).alias("s")  # same rows were decided the same
+        merge = into.merge(decisions, row == F.col(f"s.{ROW}")).whenMatchedDelete(f"s.{SENT}")
         merge = merge.whenMatchedUpdate(f"NOT (q.{REASON[0]} <=> s.{NOW})", set={REASON[0]: f"s.{NOW}"})
         merge.execute()
 
@@ -195,15 +200,13 @@ class _Work:
         return any(self.has_written(writer, uri) for uri in uris)
 
     def is_table(self, folder: str) -> bool:
-        found: bool = DeltaTable.isDeltaTable(self.session, folder)
-        return found
+        return bool(DeltaTable.isDeltaTable(self.session, folder))
 
     def has_written(self, writer: str, uri: str) -> bool:
         """Whether a table's log holds a commit of this writer."""
         log_of = jvm(self.session).org.apache.spark.sql.delta.DeltaLog
         snapshot = log_of.forTable(self.session._jsparkSession, uri).unsafeVolatileSnapshot()
-        found: bool = snapshot.transactions().contains(writer)
-        return found
+        return bool(snapshot.transactions().contains(writer))
 
     def _decided(self) -> DataFrame:
         reader = self.session.read.format("delta").option("versionAsOf", self.request.version)
@@ -239,7 +242,7 @@ def _writer(spec: StreamSpec, job_id: str) -> str:
     return f"{spec.name}:requeue-{job_id}"
 
 
-def _said(spec: StreamSpec, job_id: str, *, by: str, why: str) -> dict[str, object]:
+def _metadata(spec: StreamSpec, job_id: str, *, by: str, why: str) -> dict[str, object]:
     return {"stream": spec.name, "requeue": job_id, "by": by, "reason": why}
 
 

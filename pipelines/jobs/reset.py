@@ -1,6 +1,6 @@
 """Resets a stream, or undoes that: its checkpoint is moved aside, its tables are emptied or restored.
 
-Rule: a job that is begun twice does each step once; what it moves is found again by its note, and nothing is deleted.
+Rule: a job that is begun twice does each step once; its note says what it moved, and nothing is deleted.
 """
 
 import json
@@ -39,8 +39,8 @@ class Resets:
         self._require_rest(spec, request.level)
         if request.level is ResetLevel.FULL:
             self._require_rows_may_go(spec, session)
-        files, kept = CheckpointFiles(session), set_aside_folder(self._settings, spec.name)
-        folder = f"{kept}/{job.job_id}"
+        files, archive = CheckpointFiles(session), set_aside_folder(self._settings, spec.name)
+        folder = f"{archive}/{job.job_id}"
         undone = self._last(spec, job) if request.level is ResetLevel.UNDO else None
         note = self._noted(job, undone, session)
         if undone is not None:
@@ -50,7 +50,7 @@ class Resets:
         if request.level is ResetLevel.FULL:  # last: what fails here leaves rows beside a new checkpoint, and an undo
             self._empty(spec, session, job)
         if undone is not None:
-            files.move(f"{kept}/{undone}/{CHECKPOINT}", checkpoint, done=f"{folder}/moved_back")
+            files.move(f"{archive}/{undone}/{CHECKPOINT}", checkpoint, done=f"{folder}/moved_back")
         if request.starts:
             files.write(f"{checkpoint}/{START}", json.dumps(request.starts))
         log.info("stream_reset", stream=spec.name, level=request.level.value, set_aside=folder)
@@ -78,10 +78,10 @@ class Resets:
         own = self._note_of(spec, job.job_id)
         if own is not None and own.undoes:
             return own.undoes
-        kept = set_aside(self._settings, spec.name)
-        if not kept:
+        checkpoints = set_aside(self._settings, spec.name)
+        if not checkpoints:
             raise StreamRefusedError(f"no checkpoint of {spec.name} was set aside", hint="there is nothing to undo")
-        return kept[-1]
+        return checkpoints[-1]
 
     def _note_of(self, spec: StreamSpec, name: str) -> ResetNote | None:
         folder = declared_folder(self._settings, set_aside_folder(self._settings, spec.name))
@@ -125,5 +125,5 @@ def _newest(session: SparkSession, uri: str) -> Any:
 
 
 def _sign(session: SparkSession, job: Job) -> None:
-    said = {"reset": job.job_id, "by": job.actor, "reason": job.reason}
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(said))
+    metadata = {"reset": job.job_id, "by": job.actor, "reason": job.reason}
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(metadata))

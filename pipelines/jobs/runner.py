@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 class JobCancelled(Exception):
-    """The job was told to end."""
+    """The job was asked to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Run:
 
 
 class SparkJobs:
-    """The jobs of one Spark session. `listen` is told each phase before it begins."""
+    """The jobs of one Spark session. `listen` is called with each phase before it begins."""
 
     def __init__(
         self,
@@ -149,9 +149,9 @@ class SparkJobs:
         active = set(tracker.getActiveJobsIds())
         jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(run.group) if each in active]
         stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-        known = [stage for stage in stages if stage is not None]
-        total = sum(stage.numTasks for stage in known)
-        return JobProgress(run.phase, sum(stage.numCompletedTasks for stage in known), total or None)
+        seen = [stage for stage in stages if stage is not None]
+        total = sum(stage.numTasks for stage in seen)
+        return JobProgress(run.phase, sum(stage.numCompletedTasks for stage in seen), total or None)
 
     def so_far(self, job: Job) -> str | None:
         """The address of what was compared so far; None before anything was."""

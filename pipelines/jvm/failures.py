@@ -42,7 +42,7 @@ class SpecError(LakehouseError):
     exit_code = 2
 
 
-class OnwardError(LakehouseError):
+class DeliveryError(LakehouseError):
     """A broker or a database does not take a stream's rows. The message ends with the next step.
 
     It has to: of an error within a batch, Spark passes on the message alone.
@@ -68,8 +68,8 @@ def describe_java(throwable: Any) -> tuple[str, str]:
         chain.append(cause)
     messages = [str(link.getMessage() or "") for link in reversed(chain)]
     for message in messages:
-        if found := describe_traceback(message):
-            return found
+        if raised := describe_traceback(message):
+            return raised
     for link, message in zip(reversed(chain), messages, strict=True):
         condition = _condition(link)
         if condition and condition not in _WRAPPERS:

@@ -61,23 +61,23 @@ class KafkaClient:
         asked = self._jvm.java.util.HashMap()
         for place in places.values():
             asked.put(place, int(moment.timestamp() * 1_000))
-        found, ends = self._consumer.offsetsForTimes(asked), self.ends(places)
-        return {each: found[place].offset() if found.get(place) else ends[each] for each, place in places.items()}
+        offsets, ends = self._consumer.offsetsForTimes(asked), self.ends(places)
+        return {key: offsets[place].offset() if offsets.get(place) else ends[key] for key, place in places.items()}
 
     def times(self, offsets: Offsets, *, wait_s: float) -> dict[Place, datetime]:
         """When the record at each offset, or the next one there is, was written; those that answer within the time."""
-        found: dict[Place, datetime] = {}
-        for each, offset in offsets.items():
-            place = self._jvm.org.apache.kafka.common.TopicPartition(*each)
+        times: dict[Place, datetime] = {}
+        for partition, offset in offsets.items():
+            place = self._jvm.org.apache.kafka.common.TopicPartition(*partition)
             self._consumer.assign(self._jvm.java.util.Collections.singletonList(place))
             self._consumer.seek(place, offset)
             records = self._consumer.poll(self._jvm.java.time.Duration.ofMillis(int(wait_s * 1_000)))
             if not records.isEmpty():
-                found[each] = datetime.fromtimestamp(records.iterator().next().timestamp() / 1_000, UTC)
-        return found
+                times[partition] = datetime.fromtimestamp(records.iterator().next().timestamp() / 1_000, UTC)
+        return times
 
     def retention_ms(self, topics: Collection[str]) -> dict[str, int | None]:
-        """`retention.ms` of each; None where the broker does not tell."""
+        """`retention.ms` of each; None where the broker lets nobody read it."""
         types = self._jvm.org.apache.kafka.common.config.ConfigResource
         kind = getattr(self._jvm, "org.apache.kafka.common.config.ConfigResource$Type").TOPIC
         admin = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(self._settings)
@@ -86,9 +86,9 @@ class KafkaClient:
             wanted = self._jvm.java.util.ArrayList()
             for resource in asked.values():
                 wanted.add(resource)
-            found = admin.describeConfigs(wanted).all().get()
-            return {name: int(found[resource].get("retention.ms").value()) for name, resource in asked.items()}
-        except Py4JError:  # many a broker lets nobody read its settings
+            configs = admin.describeConfigs(wanted).all().get()
+            return {name: int(configs[resource].get("retention.ms").value()) for name, resource in asked.items()}
+        except Py4JError:  # not every broker lets a client read its settings
             return dict.fromkeys(topics)
         finally:
             admin.close()
@@ -98,8 +98,9 @@ class KafkaClient:
         wanted = self._jvm.java.util.ArrayList()
         for place in places.values():
             wanted.add(place)
-        found = ask(wanted)
-        return {each: found[place] for each, place in places.items()}
+        offsets = ask(wanted)
+        return {partition: offsets[place] for partition, place in places.items()}
 
     def _places(self, partitions: Iterable[Place]) -> dict[Place, Any]:
-        return {each: self._jvm.org.apache.kafka.common.TopicPartition(*each) for each in partitions}
+        topic_partition = self._jvm.org.apache.kafka.common.TopicPartition
+        return {partition: topic_partition(*partition) for partition in partitions}

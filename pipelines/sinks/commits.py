@@ -27,15 +27,15 @@ def stamp(session: SparkSession, stream: str, batch_id: int) -> None:
     would skip them as already written.
     """
     query, run_id = query_id(session), session.sparkContext.getLocalProperty("spark.jobGroup.id")
-    said = {"stream": stream, "batch_id": batch_id, "query_id": query, "run_id": run_id}
-    mark(session, f"{stream}:{query}", batch_id, said)
+    metadata = {"stream": stream, "batch_id": batch_id, "query_id": query, "run_id": run_id}
+    mark(session, f"{stream}:{query}", batch_id, metadata)
 
 
-def mark(session: SparkSession, writer: str, number: int, said: Mapping[str, object]) -> None:
+def mark(session: SparkSession, writer: str, number: int, metadata: Mapping[str, object]) -> None:
     """Delta passes over what this writer committed already under this number, table by table."""
     session.conf.set(_WRITER, writer)
     session.conf.set(_NUMBER, str(number))
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(said))
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(metadata))
 
 
 @contextmanager

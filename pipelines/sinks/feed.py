@@ -1,4 +1,4 @@
-"""A table's change feed as what becomes of each key: what sinks that write onward share.
+"""A table's change feed as the state of each key: shared by the sinks that export it.
 
 Rule: what a key is after a version counts. A key that an update took away is deleted, wherever its row has gone.
 """

@@ -58,9 +58,9 @@ class HistorySink:
             )
         if set(self.keys) & set(self.except_columns):
             raise SpecError("history: keys must be written", hint="take them out of except_columns")
-        kept = StructType([each for each in rows if each.name not in self.except_columns])
+        written = StructType([column for column in rows if column.name not in self.except_columns])
         at = rows[self.sequence].dataType
-        return kept.add(FROM, at).add(TO, at).add(CURRENT, BooleanType())
+        return written.add(FROM, at).add(TO, at).add(CURRENT, BooleanType())
 
     def beside_schema(self, rows: StructType) -> StructType:
         return StructType([rows[name] for name in (*self.keys, self.sequence)])
@@ -69,8 +69,8 @@ class HistorySink:
         deletes = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
         if self.truncated:
             batch = self._truncate(batch, target)
-        known = refuse_nulls(batch.withColumn(_DELETES, deletes), (*self.keys, self.sequence))
-        changes = known.dropDuplicates([*self.keys, self.sequence, _DELETES]).persist()
+        marked = refuse_nulls(batch.withColumn(_DELETES, deletes), (*self.keys, self.sequence))
+        changes = marked.dropDuplicates([*self.keys, self.sequence, _DELETES]).persist()
         try:
             if changes.isEmpty():
                 return

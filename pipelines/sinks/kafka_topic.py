@@ -1,4 +1,4 @@
-"""Changes of a table as records of a Kafka topic: a record's key and position tell a repeat from a new one.
+"""Changes of a table as records of a Kafka topic: by a record's key and position a repeat is recognised.
 
 Rule: Spark's Kafka writer has no transactions, so a batch that is replayed is sent again. Its records have the same
 keys and positions then, and those of a key always come in the order of their positions.
@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.jvm.failures import OnwardError, SpecError, describe, describe_traceback
+from pipelines.jvm.failures import DeliveryError, SpecError, describe, describe_traceback
 from pipelines.jvm.kafka import KafkaClient
 from pipelines.sinks.feed import CHANGE, DELETED, VERSION, by_version, check_feed, own_columns
 from pipelines.specs.secrets import Secret, revealed, secret_problems
@@ -51,7 +51,7 @@ class KafkaTopicSink:
         if not _TOPIC.fullmatch(self.topic):
             yield f"kafka_topic: {self.topic!r} is no topic", "use a-z, 0-9, ., _ and -, at most 249 characters"
         if not self.key:
-            yield "kafka_topic: names no key", 'write key="order_id": a repeat is told by key and position'
+            yield "kafka_topic: names no key", 'write key="order_id": a repeat is recognised by key and position'
         if taken := [name for name in self.headers if name.startswith("weir.")]:
             yield f"kafka_topic: {', '.join(taken)} is the sink's own header", "give it another name"
         for name, value in self.options.items():
@@ -60,21 +60,21 @@ class KafkaTopicSink:
                 yield f"kafka_topic: option {name} is not known", "write Kafka's own as kafka.…"
 
     def judge(self, rows: DataFrame) -> None:
-        """Plans the expressions, so that what they do not find is told before anything starts."""
+        """Plans the expressions, so that a column that is missing is reported before anything starts."""
         check_feed("kafka_topic", rows.schema, () if isinstance(self.key, str) else self.key)
         rows.select(self._key(), self._value(rows.columns), *(_bytes(F.expr(text)) for text in self.headers.values()))
 
     def prepare(self, rows: DataFrame) -> None:
-        """Raises `OnwardError` where the broker does not answer or has no such topic."""
+        """Raises `DeliveryError` where the broker does not answer or has no such topic."""
         client = {name.removeprefix("kafka."): value for name, value in revealed(self.options).items()}
         try:
             with KafkaClient(rows.sparkSession, {**client, "bootstrap.servers": self.servers, **_PATIENCE}) as broker:
                 broker.partitions(self.topic)
         except SpecError as exc:
-            raise OnwardError(f"Kafka at {self.servers} has no topic {self.topic}", hint="make it") from exc
+            raise DeliveryError(f"Kafka at {self.servers} has no topic {self.topic}", hint="make it") from exc
         except Py4JError as exc:
-            said = f"Kafka at {self.servers} does not answer: {describe(exc)[1]}"
-            raise OnwardError(said, hint="look at its address, its login and whether it runs") from exc
+            message = f"Kafka at {self.servers} does not answer: {describe(exc)[1]}"
+            raise DeliveryError(message, hint="look at its address, its login and whether it runs") from exc
 
     def write(self, batch: DataFrame, target: Target) -> None:
         options = {**revealed(self.options), "kafka.bootstrap.servers": self.servers, "topic": self.topic}
@@ -83,8 +83,8 @@ class KafkaTopicSink:
             records.write.format("kafka").options(**options).save()
         except (Py4JError, PySparkException) as exc:
             _, why = describe_traceback(str(exc)) or describe(exc)
-            said = f"not all records of a batch reached Kafka topic {self.outside}: {why}"
-            raise OnwardError(said, hint="the whole batch is sent again when the stream restarts") from exc
+            message = f"not all records of a batch reached Kafka topic {self.outside}: {why}"
+            raise DeliveryError(message, hint="the whole batch is sent again when the stream restarts") from exc
 
     def _records(self, batch: DataFrame, target: Target) -> DataFrame:
         """Records of a key in one partition, in their order: the writer keeps it."""
@@ -94,8 +94,8 @@ class KafkaTopicSink:
         position = F.format_string("%019d-%010d-%08d", VERSION, F.lit(target.batch_id).cast("bigint"), _POSITION)
         own = {"weir.stream": F.lit(target.stream), "weir.query": F.lit(target.query_id), "weir.position": position}
         own["weir.change"] = F.when(F.col(DELETED), "delete").otherwise(F.col(CHANGE))
-        told = {**own, **{name: F.expr(text) for name, text in self.headers.items()}}
-        headers = [F.struct(F.lit(name).alias("key"), _bytes(of).alias("value")) for name, of in told.items()]
+        named = {**own, **{name: F.expr(text) for name, text in self.headers.items()}}
+        headers = [F.struct(F.lit(name).alias("key"), _bytes(of).alias("value")) for name, of in named.items()]
         value = F.when(~F.col(DELETED), F.col(_VALUE)) if self.tombstones else F.col(_VALUE)
         return numbered.select(F.col(_KEY).alias("key"), value.alias("value"), F.array(*headers).alias("headers"))
 
@@ -119,8 +119,8 @@ def kafka_topic(
 ) -> KafkaTopicSink:
     """Send each change of a table as a record. The stream reads `table(…).changes()`.
 
-    `key`: a SQL expression, or a list of columns, sent as a JSON object. `value`: a SQL expression; the row as JSON
-    unless said otherwise. `headers`: SQL expressions by name, beside `weir.position` and others. `tombstones=False`
+    `key`: a SQL expression, or a list of columns, sent as a JSON object. `value`: a SQL expression; by default the
+    row as JSON. `headers`: SQL expressions by name, beside `weir.position` and others. `tombstones=False`
     sends a deleted row itself instead of no value. `options`: Kafka's as `kafka.…`.
     """
     keys = key if isinstance(key, str) else tuple(key)

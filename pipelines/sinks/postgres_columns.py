@@ -1,4 +1,4 @@
-"""A table of PostgreSQL beside the rows that a stream returns: what differs, told before the first row.
+"""A table of PostgreSQL beside the rows that a stream returns: what differs, reported before the first row.
 
 Rule: a type is taken for another only where each of its values comes through unchanged.
 """
@@ -43,27 +43,27 @@ class PostgresColumn:
 
 def find_columns(cursor: Cursor, schema: str, name: str) -> dict[str, PostgresColumn]:
     """Its columns by name; none where it does not exist."""
-    asked = """
+    query = """
         SELECT a.attname, t.typname, format_type(a.atttypid, a.atttypmod),
                a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
         WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
     """
-    found = cursor.execute(asked, [sql.Identifier(schema, name).as_string(cursor)])
-    return {column: PostgresColumn(*about) for column, *about in found}
+    rows = cursor.execute(query, [sql.Identifier(schema, name).as_string(cursor)])
+    return {column: PostgresColumn(*about) for column, *about in rows}
 
 
 def has_unique_index(cursor: Cursor, path: tuple[str, str], keys: Collection[str]) -> bool:
     """Whether an index, or a primary key, makes exactly these columns unique, for all rows."""
-    asked = """
+    query = """
         SELECT array_agg(a.attname::text) FROM pg_index i
         JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
         WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indisvalid AND i.indimmediate
               AND i.indpred IS NULL AND i.indexprs IS NULL
         GROUP BY i.indexrelid
     """
-    found = cursor.execute(asked, [sql.Identifier(*path).as_string(cursor)])
-    return any(set(names) == set(keys) for (names,) in found)
+    indexes = cursor.execute(query, [sql.Identifier(*path).as_string(cursor)])
+    return any(set(names) == set(keys) for (names,) in indexes)
 
 
 def differences(rows: Sequence[StructField], there: Mapping[str, PostgresColumn]) -> list[str]:

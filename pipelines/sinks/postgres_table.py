@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pipelines.jvm.failures import OnwardError
+from pipelines.jvm.failures import DeliveryError
 from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns
 from pipelines.sinks.postgres_columns import (
     as_written,
@@ -79,18 +79,18 @@ class PostgresTableSink:
 
     @property
     def outside(self) -> str:
-        found = urlsplit(self.url)
-        host = found.netloc.rpartition("@")[2]
-        return f"{'.'.join(self.path)} at {host}{found.path}"
+        url = urlsplit(self.url)
+        host = url.netloc.rpartition("@")[2]
+        return f"{'.'.join(self.path)} at {host}{url.path}"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        found = urlsplit(self.url)
-        if found.password or "password" in parse_qs(found.query) or isinstance(self.password, str):
+        url = urlsplit(self.url)
+        if url.password or "password" in parse_qs(url.query) or isinstance(self.password, str):
             hint = 'write password=secret("env:NAME") or secret("file:PATH")'
             yield "postgres_table: a password stands in plain text", hint
         elif self.password is not None and not self.password.has_place:
             yield "postgres_table: the secret has no place", "name it as env:NAME or file:PATH"
-        if found.scheme not in ("postgresql", "postgres") or not found.hostname or len(found.path) < 2:
+        if url.scheme not in ("postgresql", "postgres") or not url.hostname or len(url.path) < 2:
             yield "postgres_table: names no server and database", 'write "postgresql://user@host:5432/database"'
         if not all(self.path) or "." in self.path[0]:
             yield f"postgres_table: {self.table!r} is no table", 'write "schema.table"'
@@ -101,20 +101,20 @@ class PostgresTableSink:
         check_feed("postgres_table", rows.schema, self.keys)
 
     def prepare(self, rows: DataFrame) -> None:
-        """Raises `OnwardError` with what differs, where the table is not there or does not take such rows."""
+        """Raises `DeliveryError` with what differs, where the table is not there or does not take such rows."""
         fields = [rows.schema[name] for name in own_columns(rows.columns)]
         with _postgres_errors(self.outside), closing(_connect(self.url, self.password)) as opened, opened.transaction():
             cursor = opened.cursor()
             there = find_columns(cursor, *self.path)
             if not there:
                 statement = create_statement(self.path, fields, self.keys)
-                raise OnwardError(f"there is no PostgreSQL table {self.outside}", hint=statement)
-            if found := differences(fields, there):
-                said = f"rows do not fit PostgreSQL table {self.outside}: {'; '.join(found)}"
-                raise OnwardError(said, hint="alter the table, or the function")
+                raise DeliveryError(f"there is no PostgreSQL table {self.outside}", hint=statement)
+            if misfits := differences(fields, there):
+                message = f"rows do not fit PostgreSQL table {self.outside}: {'; '.join(misfits)}"
+                raise DeliveryError(message, hint="alter the table, or the function")
             if not has_unique_index(cursor, self.path, self.keys):
-                said = f"PostgreSQL table {self.outside} has no unique index of {', '.join(self.keys)} alone"
-                raise OnwardError(said, hint=f"ALTER TABLE {as_written(*self.path)} ADD {primary_key(self.keys)}")
+                message = f"PostgreSQL table {self.outside} has no unique index of {', '.join(self.keys)} alone"
+                raise DeliveryError(message, hint=f"ALTER TABLE {as_written(*self.path)} ADD {primary_key(self.keys)}")
             _make_batches(cursor, self.path[0])
 
     def write(self, batch: DataFrame, target: Target) -> None:
@@ -171,8 +171,8 @@ def postgres_table(url: str, table: str, *, keys: Sequence[str], password: Secre
 def _make_batches(cursor: Cursor, schema: str) -> None:
     """The last batch of each stream, by the id of its checkpoint."""
     table = sql.Identifier(schema, BATCHES)
-    found = cursor.execute("SELECT to_regclass(%s)", [table.as_string(cursor)]).fetchone()
-    if not found or found[0] is None:
+    present = cursor.execute("SELECT to_regclass(%s)", [table.as_string(cursor)]).fetchone()
+    if not present or present[0] is None:
         columns = "stream text, query_id text, batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now()"
         create = f"CREATE TABLE IF NOT EXISTS {{}} ({columns}, PRIMARY KEY (stream, query_id))"
         cursor.execute(sql.SQL(create).format(table))
@@ -181,8 +181,8 @@ def _make_batches(cursor: Cursor, schema: str) -> None:
 def _is_new(cursor: Cursor, schema: str, target: Target) -> bool:
     """Note the batch; False where it is there already. Who comes second waits here for the first one's end."""
     note = sql.SQL(
-        "INSERT INTO {0} AS known (stream, query_id, batch_id) VALUES (%s, %s, %s) ON CONFLICT (stream, query_id)"
-        " DO UPDATE SET batch_id = EXCLUDED.batch_id, written_at = now() WHERE known.batch_id < EXCLUDED.batch_id"
+        "INSERT INTO {0} AS noted (stream, query_id, batch_id) VALUES (%s, %s, %s) ON CONFLICT (stream, query_id)"
+        " DO UPDATE SET batch_id = EXCLUDED.batch_id, written_at = now() WHERE noted.batch_id < EXCLUDED.batch_id"
     ).format(sql.Identifier(schema, BATCHES))
     return cursor.execute(note, [target.stream, target.query_id, target.batch_id]).rowcount == 1
 
@@ -211,18 +211,18 @@ def _excluded(names: Sequence[str]) -> sql.Composed:
 
 
 def _connect(url: str, password: Secret | None) -> psycopg.Connection:
-    told = password.reveal() if password else None
-    return psycopg.connect(url, password=told, connect_timeout=_CONNECT_S, application_name="weir")
+    secret = password.reveal() if password else None
+    return psycopg.connect(url, password=secret, connect_timeout=_CONNECT_S, application_name="weir")
 
 
 @contextmanager
 def _postgres_errors(where: str) -> Iterator[None]:
-    """Every error of psycopg leaves here as an `OnwardError`, in one line with the next step."""
+    """Every error of psycopg leaves here as an `DeliveryError`, in one line with the next step."""
     try:
         yield
     except psycopg.Error as exc:
         step = next((step for kinds, step in _STEPS if isinstance(exc, kinds)), "see PostgreSQL's manual")
-        raise OnwardError(f"PostgreSQL table {where}: {_reason(exc)}", hint=step) from exc
+        raise DeliveryError(f"PostgreSQL table {where}: {_reason(exc)}", hint=step) from exc
 
 
 def _reason(exc: psycopg.Error) -> str:

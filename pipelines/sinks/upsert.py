@@ -98,21 +98,21 @@ class UpsertSink:
             return changes
         changes = refuse_nulls(changes, (*self.keys, self.sequence))
         if self.keep_when_null:
-            changes = changes.withColumns(self._known(changes.columns))
+            changes = changes.withColumns(self._last_values(changes.columns))
         newest = F.max_by(F.struct(*map(quoted, changes.columns)), self._at)
         return changes.groupBy(*map(quoted, self.keys)).agg(newest.alias("newest")).select("newest.*")
 
-    def _known(self, names: Sequence[str]) -> dict[str, Column]:
+    def _last_values(self, names: Sequence[str]) -> dict[str, Column]:
         """Partial updates: each column's last value that is not null, up to this change and since a deletion."""
         keys = [F.col(quoted(key)) for key in self.keys]
         life = F.count_if(_DELETED).over(Window.partitionBy(*keys).orderBy(self._at))
         in_life = Window.partitionBy(*keys, life).orderBy(self._at)
-        known = {
+        values = {
             name: F.last(F.when(~F.col(_DELETED), F.col(quoted(name))), ignorenulls=True).over(in_life)
             for name in self.keep_when_null
             if name in names
         }
-        return {**known, _ANEW: life > 0}
+        return {**values, _ANEW: life > 0}
 
     def _remember_deletions(self, newest: DataFrame, target: Target) -> None:
         deletions = newest.where(_DELETED).select(*map(quoted, self.keys), self._at)
@@ -131,7 +131,7 @@ class UpsertSink:
         joined = newest.join(gone, list(self.keys), "left")
         return joined.where(f"{_DELETED_AT} IS NULL OR {self._at} >= {_DELETED_AT}").drop(_DELETED_AT)
 
-    def _kept(self, name: str) -> Column:
+    def _new_or_old(self, name: str) -> Column:
         new, old = F.col(f"s.{quoted(name)}"), F.col(f"t.{quoted(name)}")
         return F.when(F.col(f"s.{_ANEW}"), new).otherwise(F.coalesce(new, old))
 
@@ -139,9 +139,9 @@ class UpsertSink:
         into = DeltaTable.forPath(changes.sparkSession, target.uri)
         theirs = {name.lower() for name in changes.columns}  # as Spark compares names
         names = [name for name in into.toDF().columns if name.lower() in theirs]
-        kept = {name.lower() for name in self.keep_when_null}
+        partial = {name.lower() for name in self.keep_when_null}
         values = {quoted(name): F.col(f"s.{quoted(name)}") for name in names}
-        updates = {**values, **{quoted(name): self._kept(name) for name in names if name.lower() in kept}}
+        updates = {**values, **{quoted(name): self._new_or_old(name) for name in names if name.lower() in partial}}
         at = self._at
         # not >=: a change that is replayed does nothing
         newer = f"(t.{at} IS NULL OR s.{at} > t.{at})" if at else "true"

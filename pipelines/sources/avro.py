@@ -81,7 +81,7 @@ _Decoded = tuple[str | None, str | None]
 
 
 def _raw(schema: Schema) -> Callable[[bytes | None], _Decoded]:
-    return lambda value: (None, None) if value is None else _told(value, lambda: schema)
+    return lambda value: (None, None) if value is None else _as_json(value, lambda: schema)
 
 
 def _framed(registry: str, login: str | None) -> Callable[[bytes | None], _Decoded]:
@@ -89,15 +89,15 @@ def _framed(registry: str, login: str | None) -> Callable[[bytes | None], _Decod
         if value is None:
             return None, None
         if len(value) < _PREFIX or value[0] != _MAGIC:
-            said = f"begins with the byte {value[0]:#04x}, not with 0x00" if value else "is empty"
-            return None, f"not Avro behind a schema's id: it {said}"
+            bytes_are = f"begins with the byte {value[0]:#04x}, not with 0x00" if value else "is empty"
+            return None, f"not Avro behind a schema's id: it {bytes_are}"
         number = int.from_bytes(value[1:_PREFIX], "big")
-        return _told(value[_PREFIX:], lambda: _registry_at(registry, login).schema(number))
+        return _as_json(value[_PREFIX:], lambda: _registry_at(registry, login).schema(number))
 
     return decode
 
 
-def _told(payload: bytes, schema: Callable[[], Schema]) -> _Decoded:
+def _as_json(payload: bytes, schema: Callable[[], Schema]) -> _Decoded:
     try:
         return json.dumps(_plain(_record(payload, schema()))), None
     except _BadRecordError as exc:
@@ -107,12 +107,12 @@ def _told(payload: bytes, schema: Callable[[], Schema]) -> _Decoded:
 def _record(payload: bytes, schema: Schema) -> Any:
     stream = io.BytesIO(payload)
     try:
-        found = fastavro.schemaless_reader(stream, schema, None)
+        record = fastavro.schemaless_reader(stream, schema, None)
     except Exception as exc:  # bytes that are not of this schema end in many kinds of error
         raise _BadRecordError(f"not Avro of its schema: {type(exc).__name__}: {exc}".rstrip(": ")) from exc
     if left := len(payload) - stream.tell():
         raise _BadRecordError(f"not Avro of its schema: {left} bytes follow the record")
-    return found
+    return record
 
 
 def _plain(value: Any) -> Any:
@@ -144,40 +144,40 @@ def _schema_of(file: str) -> Schema:
 
 @cache
 def _registry_at(url: str, login: str | None) -> "_Registry":
-    """One for each of Spark's Python workers: it keeps what it heard over batches."""
+    """One for each of Spark's Python workers: it keeps answers over batches."""
     return _Registry(url, login)
 
 
 @dataclass
 class _Registry:
-    """What a registry says of ids, which never change their schema."""
+    """A registry's schemas by id, which never change."""
 
     url: str
     login: str | None = field(repr=False)
-    _known: dict[int, Schema] = field(default_factory=dict)
+    _schemas: dict[int, Schema] = field(default_factory=dict)
     _absent: dict[int, float] = field(default_factory=dict)
 
     def schema(self, number: int) -> Schema:
         """Raises `RegistryError`, or `_BadRecordError` where it knows no such schema."""
-        if number not in self._known:
+        if number not in self._schemas:
             if time.monotonic() - self._absent.get(number, -math.inf) > _ABSENT_S:
                 self._ask(number)
-            if number not in self._known:
+            if number not in self._schemas:
                 raise _BadRecordError(f"the registry knows no Avro schema {number}")
-        return self._known[number]
+        return self._schemas[number]
 
     def _ask(self, number: int) -> None:
-        said = self._get(f"/schemas/ids/{number}")
-        if said is None or said.get("schemaType", "AVRO") != "AVRO":
+        answer = self._get(f"/schemas/ids/{number}")
+        if answer is None or answer.get("schemaType", "AVRO") != "AVRO":
             self._absent[number] = time.monotonic()
             return
         named: dict[str, Any] = {}
-        self._read_references(said, named)
-        self._known[number] = fastavro.parse_schema(json.loads(said["schema"]), named)
+        self._read_references(answer, named)
+        self._schemas[number] = fastavro.parse_schema(json.loads(answer["schema"]), named)
 
-    def _read_references(self, said: Mapping[str, Any], named: dict[str, Any]) -> None:
-        for each in said.get("references") or ():
-            other = self._get(f"/subjects/{each['subject']}/versions/{each['version']}")
+    def _read_references(self, answer: Mapping[str, Any], named: dict[str, Any]) -> None:
+        for reference in answer.get("references") or ():
+            other = self._get(f"/subjects/{reference['subject']}/versions/{reference['version']}")
             if other is not None:
                 self._read_references(other, named)
                 fastavro.parse_schema(json.loads(other["schema"]), named)

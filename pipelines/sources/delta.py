@@ -60,10 +60,10 @@ class DeltaSource:
     def read(self, inputs: Inputs) -> DataFrame:
         if self.table in inputs.views:
             return inputs.views[self.table](inputs)
-        known = inputs.known_schema(self.table)
+        schema = inputs.known_schema(self.table)
         whole = self.reads is _Read.PRESENT or inputs.versions is not None
-        if known is not None:
-            return inputs.rows_of(known) if whole else inputs.stream_of(self._columns(known))
+        if schema is not None:
+            return inputs.rows_of(schema) if whole else inputs.stream_of(self._columns(schema))
         uri = inputs.uri(self.table)
         if whole:
             return self._present(inputs, uri)

@@ -1,4 +1,4 @@
-"""Columns that a stream reads of a folder's files, kept beside its checkpoint, and those that files have beyond them.
+"""Columns that a stream reads of a folder's files, noted beside its checkpoint, and those that files have beyond them.
 
 Rule: Spark leaves out a Parquet file's further columns without a word. So the footers of a batch's files are read
 before the batch is written.
@@ -40,7 +40,7 @@ class Columns:
         return StructType([*self.known, *self.others])
 
 
-class KeptColumns:
+class NotedColumns:
     """`<stream>.schema.json` beside the checkpoint: the columns of each folder that the stream reads."""
 
     def __init__(self, inputs: Inputs, folder: str) -> None:
@@ -49,15 +49,15 @@ class KeptColumns:
 
     def read(self) -> Columns | None:
         """None before the first start."""
-        found = self._all()
-        if found.get("type") == "struct":  # as it was kept while a stream had one folder
-            return Columns(StructType.fromJson(found))
-        mine = found.get(self._folder)
+        noted = self._all()
+        if noted.get("type") == "struct":  # as it was noted while a stream had one folder
+            return Columns(StructType.fromJson(noted))
+        mine = noted.get(self._folder)
         return Columns(*(StructType.fromJson(mine[each]) for each in ("known", "others"))) if mine else None
 
     def write(self, columns: Columns) -> None:
-        found = self._all()
-        folders = {} if found.get("type") == "struct" else found
+        noted = self._all()
+        folders = {} if noted.get("type") == "struct" else noted
         mine = {"known": columns.known.jsonValue(), "others": columns.others.jsonValue()}
         self._files.write(self._uri, json.dumps({**folders, self._folder: mine}))
 
@@ -65,15 +65,15 @@ class KeptColumns:
         return dict(json.loads(self._files.read(self._uri))) if self._files.exists(self._uri) else {}
 
 
-def new_in(found: StructType, known: StructType) -> StructType:
-    """Columns of `found` that `known` lacks; Spark's names know no case."""
+def new_in(columns: StructType, known: StructType) -> StructType:
+    """Those of the columns that `known` lacks; Spark's names know no case."""
     names = {each.name.lower() for each in known}
-    return StructType([each for each in found if each.name.lower() not in names])
+    return StructType([column for column in columns if column.name.lower() not in names])
 
 
-def extended(known: StructType, found: StructType) -> StructType:
+def extended(known: StructType, columns: StructType) -> StructType:
     """The known columns first, as they are, then those that are new."""
-    return StructType([*known, *new_in(found, known)])
+    return StructType([*known, *new_in(columns, known)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ class BatchFiles:
         """Columns that the files of a batch have and nobody reads; raises `NewColumnsError` where one lies within a
         column that is read."""
         new = StructType()
-        for found in self._schemas(self._paths(batch_id)):
-            if within := list(_new_within(columns.all, found)):
+        for schema in self._schemas(self._paths(batch_id)):
+            if within := list(_new_within(columns.all, schema)):
                 raise NewColumnsError(
                     f"new fields {', '.join(within)} in files of {self.folder}: declare them, for a field within a "
                     "column can be taken in no other way"
                 )
-            new = extended(new, new_in(found, columns.all))
+            new = extended(new, new_in(schema, columns.all))
         return new
 
     def _paths(self, batch_id: int) -> list[str]:
@@ -122,11 +122,11 @@ class BatchFiles:
         return session.read.options(**{**self.options, "mergeSchema": "true"}).parquet(*files).schema
 
 
-def _new_within(known: DataType, found: DataType, name: str = "") -> Iterator[str]:
+def _new_within(known: DataType, other: DataType, name: str = "") -> Iterator[str]:
     """Fields within columns of both that `known` lacks, at any depth of structs, arrays and maps."""
-    if isinstance(known, StructType) and isinstance(found, StructType):
+    if isinstance(known, StructType) and isinstance(other, StructType):
         present = {each.name.lower(): each.dataType for each in known}
-        for each in found:
+        for each in other:
             path = f"{name}.{each.name}" if name else each.name
             old = present.get(each.name.lower())
             if old is not None:
@@ -134,5 +134,5 @@ def _new_within(known: DataType, found: DataType, name: str = "") -> Iterator[st
             elif name:
                 yield path
     for part in ("elementType", "keyType", "valueType"):
-        if hasattr(known, part) and hasattr(found, part):
-            yield from _new_within(getattr(known, part), getattr(found, part), name)
+        if hasattr(known, part) and hasattr(other, part):
+            yield from _new_within(getattr(known, part), getattr(other, part), name)

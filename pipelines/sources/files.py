@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructType
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
 from pipelines.jvm.failures import SpecError
-from pipelines.sources.file_columns import BatchFiles, Columns, KeptColumns, NewColumnsError, extended, new_in
+from pipelines.sources.file_columns import BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
 from pipelines.specs.sources import Inputs, option_texts
 from pipelines.specs.tables import parse_schema, quoted
 
@@ -81,24 +81,24 @@ class FileSource:
         if self.format == "csv":
             with_rescued = StructType([*columns.known]).add(RESCUED, StringType())
             return self._with_metadata(self._load(inputs, "csv", with_rescued))
-        found = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns.all)
+        rows = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns.all)
         rescued = []
         if self.format == "parquet" and self.new_columns != "ignore":
             inputs.checks.append(partial(self._refuse_new, inputs, columns))
             rescued = [_as_json(columns.others).alias(RESCUED)] * (self.new_columns == "rescue")
-        return self._with_metadata(found.select(*map(quoted, columns.known.names), *rescued, "_metadata"))
+        return self._with_metadata(rows.select(*map(quoted, columns.known.names), *rescued, "_metadata"))
 
     def _refuse_new(self, inputs: Inputs, columns: Columns, batch_id: int) -> None:
         """Raises `NewColumnsError` where files of this batch have columns that are not read, and notes them down."""
         new = BatchFiles(inputs, self.folder, self.options).beyond(columns, batch_id)
         if not new.names:
             return
-        hint, kept = "", KeptColumns(inputs, self.folder)
+        hint, notes = "", NotedColumns(inputs, self.folder)
         if self.new_columns == "evolve":
-            kept.write(Columns(extended(columns.known, new), columns.others))
+            notes.write(Columns(extended(columns.known, new), columns.others))
             hint = _AT_NEXT_START
         if self.new_columns == "rescue":
-            kept.write(Columns(columns.known, extended(columns.others, new)))
+            notes.write(Columns(columns.known, extended(columns.others, new)))
             hint = f"; the stream keeps them in {RESCUED} when it starts again"
         raise NewColumnsError(f"new columns {', '.join(new.names)} in files of {self.folder}{hint}")
 
@@ -114,8 +114,7 @@ class FileSource:
         reader = inputs.session.readStream.format(spark_format).options(**{**own, **self._options(inputs)})
         if columns is not None:
             reader = reader.schema(_BINARY if self.format == "binary" else columns)
-        found = reader.load(inputs.folder(self.folder))
-        return found.select("*", "_metadata")
+        return reader.load(inputs.folder(self.folder)).select("*", "_metadata")
 
     def _with_metadata(self, rows: DataFrame) -> DataFrame:
         return rows.withColumns({name: F.col(path) for name, path in _METADATA.items()}).drop("_metadata")
@@ -140,24 +139,24 @@ class FileSource:
         hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
         if hint and len(objects) > 1:
             hint += ", but for fields within a column: declare those"
-        said = F.concat(F.lit("new columns "), F.array_join("new", ", "), F.lit(f" in files of {self.folder}{hint}"))
-        return F.raise_error(said).cast("boolean")
+        message = F.concat(F.lit("new columns "), F.array_join("new", ", "), F.lit(f" in files of {self.folder}{hint}"))
+        return F.raise_error(message).cast("boolean")
 
     def _columns(self, inputs: Inputs) -> Columns:
-        """Columns as declared, or as found in the files once and kept beside the checkpoint."""
+        """Columns as declared, or as inferred from the files once and noted beside the checkpoint."""
         if only := _FIXED.get(self.format):
             return Columns(parse_schema(inputs.session, only))
         declared = parse_schema(inputs.session, self.schema) if self.schema else None
         if declared is not None and self.new_columns != "evolve" and not self._reads_others:
             return Columns(declared)
-        kept = KeptColumns(inputs, self.folder)
-        seen = was = kept.read()
+        notes = NotedColumns(inputs, self.folder)
+        seen = was = notes.read()
         if seen is None or (self.new_columns == "evolve" and self.format == "json"):  # batches of Parquet tell
-            found = self._infer(inputs, may_be_empty=bool(seen or declared))
-            seen = Columns(extended(seen.all if seen else StructType(), found))
+            inferred = self._infer(inputs, may_be_empty=bool(seen or declared))
+            seen = Columns(extended(seen.all if seen else StructType(), inferred))
         columns = self._parted(seen.known if declared is None else declared, seen)
         if inputs.schemas is None and columns != was:
-            kept.write(columns)
+            notes.write(columns)
         return columns
 
     @property
@@ -174,14 +173,14 @@ class FileSource:
         options = {"csv": {"header": "true", "inferSchema": "true"}, "parquet": {"mergeSchema": "true"}}
         try:
             reader = inputs.session.read.format(self.format).options(**options.get(self.format, {}))
-            found = reader.load(inputs.folder(self.folder)).schema
+            columns = reader.load(inputs.folder(self.folder)).schema
         except AnalysisException:  # what Spark says of a folder without files
-            found = StructType()
-        if not found.names and not may_be_empty:
+            columns = StructType()
+        if not columns.names and not may_be_empty:
             raise SpecError(
                 f"there is no file in {self.folder} to find columns in", hint="give schema=…, or land a first file"
             )
-        return StructType([each for each in found if each.name != _CORRUPT])
+        return StructType([column for column in columns if column.name != _CORRUPT])
 
 
 def files(
@@ -197,8 +196,8 @@ def files(
     """Rows of files that appear in a folder; a relative one lies below `$WEIR_HOME`. `schema` is DDL text.
 
     Without `schema`, columns are found in the first files once. `new_columns`: what becomes of columns that no column
-    takes. "rescue" (JSON unless said otherwise, Parquet) keeps them in `_rescued_data`, "fail" (Parquet unless said
-    otherwise) ends the stream, "evolve" ends it and takes them in at its next start, "ignore" leaves them out.
+    takes. "rescue" (for JSON and Parquet, default for JSON) keeps them in `_rescued_data`, "fail" (default for
+    the others) ends the stream, "evolve" ends it and takes them in at its next start, "ignore" leaves them out.
     `done`: read files are kept, deleted, or moved to a folder of this name. Other options are Spark's.
     """
     clean = {"keep": {}, "delete": {"cleanSource": "delete"}}.get(
@@ -228,8 +227,8 @@ class _Object:
     @property
     def others(self) -> Column:
         """Those fields with their values, as a map of text."""
-        found = F.map_filter(F.from_json(self.text, _MAP), lambda name, _: ~name.isin(*self.known))
-        named = F.transform_keys(found, lambda name, _: F.concat(F.lit(self.prefix), name)) if self.prefix else found
+        others = F.map_filter(F.from_json(self.text, _MAP), lambda name, _: ~name.isin(*self.known))
+        named = F.transform_keys(others, lambda name, _: F.concat(F.lit(self.prefix), name)) if self.prefix else others
         return F.coalesce(named, F.create_map().cast(_MAP))
 
 

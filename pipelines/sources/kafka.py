@@ -1,6 +1,6 @@
-"""Topics of Kafka: each record once, with where it lay beside what it said.
+"""Topics of Kafka: each record once, with its place in the topic beside its content.
 
-Rule: every record is a row, or a dead letter with its bytes. The two are told apart by one expression, `_BROKEN`.
+Rule: every record is a row, or a dead letter with its bytes. One expression decides which, `_BROKEN`.
 """
 
 import difflib
@@ -190,19 +190,19 @@ def _starting_offsets(
     with KafkaClient(inputs.session, client) as broker:
         partitions = broker.partitions(topics)
         if not files.exists(note):
-            found = broker.at(partitions, starting) if isinstance(starting, datetime) else broker.ends(partitions)
-            files.write_once(note, json.dumps(by_topic(found)))
+            offsets = broker.at(partitions, starting) if isinstance(starting, datetime) else broker.ends(partitions)
+            files.write_once(note, json.dumps(by_topic(offsets)))
     noted = json.loads(files.read(note))
-    known = {place: noted.get(place[0], {}).get(str(place[1]), _EARLIEST) for place in partitions}
-    return json.dumps(by_topic(known))
+    starts = {place: noted.get(place[0], {}).get(str(place[1]), _EARLIEST) for place in partitions}
+    return json.dumps(by_topic(starts))
 
 
 def by_topic(offsets: Mapping[Place, T]) -> dict[str, dict[int, T]]:
     """As Spark writes them: by topic, then by partition."""
-    found: dict[str, dict[int, T]] = {}
+    topics: dict[str, dict[int, T]] = {}
     for (topic, number), offset in offsets.items():
-        found.setdefault(topic, {})[number] = offset
-    return found
+        topics.setdefault(topic, {})[number] = offset
+    return topics
 
 
 def _digest(servers: str, topics: Topics) -> str:
@@ -265,10 +265,10 @@ def _dead_letters(judged: DataFrame, schema: StructType) -> DataFrame:
 def _reason(schema: StructType) -> Column:
     """Why a record cannot be parsed. Looked into for such records alone."""
     json, row = F.try_parse_json(_TEXT), F.col(f"{_PARSED}.all")[0]
-    said = [F.try_variant_get(json, f"$['{field.name}']", "variant") for field in schema]
+    values = [F.try_variant_get(json, f"$['{field.name}']", "variant") for field in schema]
     misfits = [
         F.when(value.isNotNull() & ~F.is_variant_null(value) & row.getField(field.name).isNull(), field.name)
-        for field, value in zip(schema, said, strict=True)
+        for field, value in zip(schema, values, strict=True)
     ]
     names = F.array_join(F.array_compact(F.array(*misfits)), ", ")
     alone = F.from_json(_TEXT, StructType([*schema]).add(_BROKEN, StringType()), {"columnNameOfCorruptRecord": _BROKEN})

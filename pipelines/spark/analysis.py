@@ -1,4 +1,4 @@
-"""What the declared functions return, found without reading a row.
+"""What the declared functions return, without reading a row.
 
 Rule: `Analysis` plans every function on rows that never come, so it reads and writes nothing.
 """
@@ -18,7 +18,7 @@ from pipelines.spark.tables import differences
 from pipelines.spark.writing import quarantine_schema
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import OnwardSink
+from pipelines.specs.sinks import ExportSink
 from pipelines.specs.streams import Problem, StreamKind, StreamSpec
 from pipelines.specs.tables import Evolution, TableSpec, parse_schema
 
@@ -35,7 +35,7 @@ def in_order(registry: Registry) -> tuple[StreamSpec, ...]:
 
 @dataclass(slots=True)
 class Analysis:
-    """What each function returns, found without reading a row.
+    """What each function returns.
 
     `streams`: each after those whose tables it reads. `schemas`: columns of each table that a stream writes, by name.
     `problems`: why a function or its table cannot work. A stream that reads a table without known columns is left out:
@@ -93,10 +93,10 @@ def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -
 
 def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Iterator[StructType]:
     plain = StructType([each for each in rows if each.name != BROKEN])
-    if isinstance(stream.sink, OnwardSink):
+    if isinstance(stream.sink, ExportSink):
         stream.sink.judge(session.createDataFrame([], plain))
     for each in stream.destinations:
-        if each.where:  # planned, so that what it does not find is told
+        if each.where:  # planned, so that a column that is missing is reported
             session.createDataFrame([], plain).where(each.where)
         yield each.sink.table_schema(plain)
         for _ in each.sink.beside(each.table):

@@ -28,7 +28,7 @@ from pipelines.spark.session import open_session
 from pipelines.spark.tables import create_table, fit_table
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import OnwardSink
+from pipelines.specs.sinks import ExportSink
 from pipelines.specs.streams import Problem, StreamKind, StreamSpec
 from pipelines.specs.tables import quoted
 
@@ -251,13 +251,13 @@ class Runtime:
         return session
 
     def _prepare_tables(self, spec: StreamSpec, rows: DataFrame, schemas: TableSchemas) -> None:
-        """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError` or `OnwardError`."""
+        """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError` or `DeliveryError`."""
         for table, schema in schemas:
             uri = table.spark_uri(self._settings)
             create_table(self.session, table, schema, uri)
             if spec.kind is not StreamKind.MATERIALIZED_VIEW:  # that one is written whole, columns and all
                 fit_table(self.session, table, schema, uri)
-        if isinstance(spec.sink, OnwardSink):
+        if isinstance(spec.sink, ExportSink):
             spec.sink.prepare(rows.drop(BROKEN))
 
 

@@ -58,14 +58,15 @@ def let_in(session: SparkSession, settings: Settings) -> None:
 
 def hadoop_options(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
     """S3A's settings for each bucket that settings name; with credentials, so never to be shown."""
-    said = {bucket: dict[str, str]() for bucket in _buckets(*settings.roots, *_written(settings))}
+    by_bucket = {bucket: dict[str, str]() for bucket in _buckets(*settings.roots, *_written(settings))}
     for root, options in settings.lake.storage_options.items():
         for bucket in _buckets(root):
-            said.setdefault(bucket, {}).update({_short(key): each.get_secret_value() for key, each in options.items()})
+            secrets = {_short(key): secret.get_secret_value() for key, secret in options.items()}
+            by_bucket.setdefault(bucket, {}).update(secrets)
     around = {_short(key): value for key, value in environment.items() if key.startswith("AWS_") and value}
     return {
         f"fs.s3a.bucket.{bucket}.{key}": value
-        for bucket, options in said.items()
+        for bucket, options in by_bucket.items()
         for key, value in _of_bucket(options, around).items()
     }
 

@@ -62,10 +62,10 @@ def _difference(
     present: StructType, rows: StructType, evolution: Evolution
 ) -> tuple[list[StructField], list[StructField], list[str]]:
     """Columns to add, columns to widen, and what cannot be done."""
-    known = {each.name.lower(): each for each in present}
+    columns = {each.name.lower(): each for each in present}
     added, widened, refused = [], [], []
     for each in rows:
-        old = known.get(each.name.lower())
+        old = columns.get(each.name.lower())
         if old is None and evolution is Evolution.FAIL:
             refused.append(f"+ {each.name} {each.dataType.simpleString()}")
         elif old is None:

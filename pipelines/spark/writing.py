@@ -88,10 +88,10 @@ def quarantine_schema(rows: StructType) -> StructType:
     if taken := [name for name in rows.names if name.lower() in REASON]:
         raise SpecError(f"the function returns {', '.join(taken)}", hint="its quarantine adds it: rename")
     kinds = (ArrayType(StringType()), StringType(), LongType(), TimestampType())
-    kept = StructType(list(rows.fields))
+    columns = StructType(list(rows.fields))
     for name, kind in zip(REASON, kinds, strict=True):
-        kept.add(name, kind)
-    return kept
+        columns.add(name, kind)
+    return columns
 
 
 def _append_broken(broken: DataFrame, uri: str, *, stream: str, batch_id: int) -> None:

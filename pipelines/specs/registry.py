@@ -62,16 +62,16 @@ class Registry:
     def through_views(self, names: Iterable[str]) -> tuple[str, ...]:
         """The tables behind these names: a view stands for what it reads."""
         views = {view.name: view for view in self.views}
-        found: dict[str, None] = {}
-        asked, seen = list(names), set[str]()
-        while asked:
-            name = asked.pop(0)
+        tables: dict[str, None] = {}
+        waiting, seen = list(names), set[str]()
+        while waiting:
+            name = waiting.pop(0)
             if name in views and name not in seen:
                 seen.add(name)
-                asked.extend(table for source in views[name].sources for table in source.tables)
+                waiting.extend(table for source in views[name].sources for table in source.tables)
             elif name not in views:
-                found[name] = None
-        return tuple(found)
+                tables[name] = None
+        return tuple(tables)
 
     def behind_views(self, sources: Iterable[Source], seen: frozenset[str] = frozenset()) -> Iterator[Source]:
         """The sources themselves: a view stands for what it reads."""

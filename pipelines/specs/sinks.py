@@ -70,7 +70,7 @@ class Destination:
 
 
 @runtime_checkable
-class OnwardSink(Protocol):
+class ExportSink(Protocol):
     """Writes outside the lake, in foreachBatch: its stream has no table of its own."""
 
     @property
@@ -94,10 +94,10 @@ class OnwardSink(Protocol):
         """Raises `SpecError` or Spark's error where rows of these columns cannot be written; asks nobody outside."""
 
     def prepare(self, rows: DataFrame) -> None:
-        """Looks before the first batch whether it can write such rows there; raises `OnwardError`."""
+        """Looks before the first batch whether it can write such rows there; raises `DeliveryError`."""
 
     def write(self, batch: DataFrame, target: Target) -> None:
-        """Write one micro-batch, so that a replayed one can be told."""
+        """Write one micro-batch, so that a replayed one can be recognised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Into:
     """A further destination as it was declared; `about`: of its table."""
 
     name: str
-    sink: Sink | OnwardSink
+    sink: Sink | ExportSink
     where: str = ""
     about: Mapping[str, object] = field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from backend.format import interval_s
 from backend.settings import Settings
 from backend.stream_model.overrides import TRIGGER, spark_conf_of
 from pipelines.specs.expectations import Expectation, OnViolation, judge, names
-from pipelines.specs.sinks import Destination, OnwardSink, Sink, Target
+from pipelines.specs.sinks import Destination, ExportSink, Sink, Target
 from pipelines.specs.sources import Inputs, Source
 from pipelines.specs.tables import TableSpec
 
@@ -74,7 +74,7 @@ class StreamSpec:
     table: TableSpec
     sources: tuple[Source, ...]
     function: Function
-    sink: Sink | OnwardSink
+    sink: Sink | ExportSink
     trigger_interval_s: float | None = 10.0
     expectations: tuple[Expectation, ...] = ()
     kind: StreamKind = StreamKind.STREAMING_TABLE
@@ -88,7 +88,7 @@ class StreamSpec:
     @property
     def destinations(self) -> tuple[Destination, ...]:
         """Tables of the lake that take its rows, its own first."""
-        own = () if isinstance(self.sink, OnwardSink) else (Destination(self.table, self.sink),)
+        own = () if isinstance(self.sink, ExportSink) else (Destination(self.table, self.sink),)
         return (*own, *self.also)
 
     @property
@@ -108,7 +108,7 @@ class StreamSpec:
     @property
     def outside(self) -> str:
         """What it writes instead of a table of its own: a topic or a database's table; else empty."""
-        return self.sink.outside if isinstance(self.sink, OnwardSink) else ""
+        return self.sink.outside if isinstance(self.sink, ExportSink) else ""
 
     @property
     def beside(self) -> tuple[TableSpec, ...]:

@@ -14,8 +14,8 @@ from backend.lake.lake import Lake
 from backend.store.store import ControlStore
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
-from pipelines.declare.registry import load_registry
-from pipelines.demo.producers import Kind
+from pipelines.declare.registry import declarations, load_registry
+from pipelines.demo.producers import RecordKind
 from tests.demo_ledger import GoldEvents, Order, OrdersOfStatus
 from tests.spark.lakes import DemoLake, demo_lake
 
@@ -89,7 +89,7 @@ def test_silver_holds_each_passing_event_once_on_both_sides(lake: DemoLake) -> N
     held = [row.event_id for row in lake.rows("silver/silver_events")]
     assert len(held) == len(set(held))
     assert set(held) == lake.ledger.expected_silver_event_ids() == silver_from_bronze(lake)
-    assert any(record.kind is Kind.DUPLICATE for record in lake.ledger.records("events"))
+    assert any(record.kind is RecordKind.DUPLICATE for record in lake.ledger.records("events"))
 
 
 def test_broken_rows_are_quarantined_with_their_reason_none_lost_none_merged(lake: DemoLake) -> None:
@@ -98,9 +98,9 @@ def test_broken_rows_are_quarantined_with_their_reason_none_lost_none_merged(lak
         reason for row in lake.rows("silver/silver_events_quarantine") for reason in row.broken_expectations
     )
     assert reasons == {
-        "well_formed": expected[Kind.MALFORMED],
-        "event_type_not_null": expected[Kind.UNTYPED],
-        "amount_positive": expected[Kind.NOT_POSITIVE],
+        "well_formed": expected[RecordKind.MALFORMED],
+        "event_type_not_null": expected[RecordKind.UNTYPED],
+        "amount_positive": expected[RecordKind.NOT_POSITIVE],
     }
     raws = {row.raw for row in lake.rows("silver/silver_events_quarantine")}
     broken = {r.line for r in lake.ledger.records("events") if r.kind in expected}
@@ -117,9 +117,9 @@ def test_expectation_counts_equal_naive_counts(lake: DemoLake) -> None:
     counts = expectation_counts(lake, "silver_events")
     silver, apart = len(lake.rows("silver/silver_events")), lake.ledger.expected_quarantined()
     judged = silver + sum(apart.values()) + counts["on_time_failed"]
-    assert counts["well_formed_failed"] == apart[Kind.MALFORMED]
-    assert counts["event_type_not_null_failed"] == apart[Kind.UNTYPED]
-    assert counts["amount_positive_failed"] == apart[Kind.NOT_POSITIVE]
+    assert counts["well_formed_failed"] == apart[RecordKind.MALFORMED]
+    assert counts["event_type_not_null_failed"] == apart[RecordKind.UNTYPED]
+    assert counts["amount_positive_failed"] == apart[RecordKind.NOT_POSITIVE]
     assert counts["well_formed_passed"] + counts["well_formed_failed"] == judged
     orders = expectation_counts(lake, "silver_orders")
     assert orders["envelope_complete_passed"] == len(list(lake.ledger.records("orders")))
@@ -168,7 +168,7 @@ def test_a_preflight_finds_nothing_against_any_stream_and_each_sinks_last_batch(
     (lake.settings.home / "store").mkdir()
     now = datetime.now(UTC)
     with closing(ControlStore.open(lake.settings)) as store:
-        store.declare(load_registry(lake.settings).declarations(lake.settings), now=now)
+        store.declare(declarations(load_registry(lake.settings), lake.settings), now=now)
         found = [preflight(lake.settings, Lake(lake.settings), store, name, now=now) for name in (*EVENTS, *ORDERS)]
     odd = [(each.name, check) for each in found for check in each.checks if check.outcome is not Outcome.OK]
     assert {check.name for _, check in odd} == {"owner"}, odd  # no host reports here

@@ -17,8 +17,8 @@ from backend.stream_model.stream import StreamState
 from tests.kafka_broker import KafkaBroker
 from tests.postgres import OwnPostgres, own_postgres, server_programs
 from tests.processes import kill_hard
+from tests.spark.exports import kept
 from tests.spark.host_process import FAST, World
-from tests.spark.onward import kept
 
 pytestmark = [
     pytest.mark.spark,

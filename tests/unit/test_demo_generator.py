@@ -17,7 +17,7 @@ import pytest
 from backend.settings import Settings, load_settings
 from pipelines.demo.generator import generate, topics
 from pipelines.demo.landing import Landing, LandingError, sole_generator, temporary_name
-from pipelines.demo.producers import Delivery, EventProducer, Kind, OrderProducer, Producer, Record
+from pipelines.demo.producers import Delivery, EventProducer, LandedRecord, OrderProducer, Producer, RecordKind
 from tests.demo_ledger import Ledger
 from tests.processes import let_pass, wait_until
 
@@ -47,7 +47,7 @@ def assert_ledger_is_true(home: Path) -> None:
         assert entered_lines(home, topic) == landed_lines(home, topic)
 
 
-def made(producer: Producer, *, records: int) -> list[Record]:
+def made(producer: Producer, *, records: int) -> list[LandedRecord]:
     lines = []
     for number in range(1, 21):
         landed_at = NOW + timedelta(seconds=2 * number)
@@ -75,11 +75,11 @@ def wait_for_files(home: Path, count: int) -> None:
 def test_shares_of_events_are_as_promised() -> None:
     kinds = Counter(record.kind for record in made(EventProducer(), records=20_000))
     share = {kind: count / 20_000 for kind, count in kinds.items()}
-    assert share[Kind.DUPLICATE] == pytest.approx(0.02, abs=0.005)
-    assert share[Kind.LATE] == pytest.approx(0.02, abs=0.005)
-    assert share[Kind.MALFORMED] + share[Kind.UNTYPED] == pytest.approx(0.01, abs=0.004)
-    assert share[Kind.NOT_POSITIVE] == pytest.approx(0.01, abs=0.004)
-    assert 0 < share[Kind.BEYOND] < 0.01
+    assert share[RecordKind.DUPLICATE] == pytest.approx(0.02, abs=0.005)
+    assert share[RecordKind.LATE] == pytest.approx(0.02, abs=0.005)
+    assert share[RecordKind.MALFORMED] + share[RecordKind.UNTYPED] == pytest.approx(0.01, abs=0.004)
+    assert share[RecordKind.NOT_POSITIVE] == pytest.approx(0.01, abs=0.004)
+    assert 0 < share[RecordKind.BEYOND] < 0.01
 
 
 def test_orders_come_out_of_order_and_twice_and_end_deleted() -> None:
@@ -87,7 +87,7 @@ def test_orders_come_out_of_order_and_twice_and_end_deleted() -> None:
     envelopes = [json.loads(record.line) for record in records]
     lsns = [envelope["source"]["lsn"] for envelope in envelopes]
     assert {envelope["op"] for envelope in envelopes} == {"c", "u", "d"}
-    assert sum(record.kind is Kind.HELD for record in records) > 50
+    assert sum(record.kind is RecordKind.HELD for record in records) > 50
     assert len(lsns) - len(set(lsns)) > 20  # replayed
     newest_so_far: dict[str, int] = {}
     backwards = 0
@@ -98,7 +98,7 @@ def test_orders_come_out_of_order_and_twice_and_end_deleted() -> None:
     assert backwards > 20  # some really overtake each other on one order
 
 
-def orders_for(producer: OrderProducer, minutes: int, *, since: datetime) -> list[list[Record]]:
+def orders_for(producer: OrderProducer, minutes: int, *, since: datetime) -> list[list[LandedRecord]]:
     """A live file every ten seconds; in the middle the producer is made anew from its state, as a start does it."""
     files = []
     for number in range(minutes * 6):
@@ -114,9 +114,9 @@ def test_a_bad_batch_of_amounts_comes_once_ten_minutes_after_the_first_start(min
     producer = OrderProducer()
     producer.produce(Delivery(1, NOW - timedelta(hours=1), 300, seed=7, backfill=True))
     files = orders_for(producer, minutes, since=NOW)
-    (at,) = (number for number, file in enumerate(files) if any(r.kind is Kind.INFLATED for r in file))
+    (at,) = (number for number, file in enumerate(files) if any(r.kind is RecordKind.INFLATED for r in file))
     assert at == 60
-    bad = [json.loads(record.line) for record in files[at] if record.kind is Kind.INFLATED]
+    bad = [json.loads(record.line) for record in files[at] if record.kind is RecordKind.INFLATED]
     assert len(bad) > 10
     assert {change["after"]["country"] for change in bad} == {"ES"}
     assert all(change["after"] == {**change["before"], "amount": change["after"]["amount"]} for change in bad)
@@ -146,7 +146,7 @@ def test_a_restart_goes_on_without_gap_or_double(tmp_path: Path) -> None:
     for topic in TOPICS:
         numbers = [file.number for file in Ledger(tmp_path).files(topic)]
         assert numbers == list(range(1, len(numbers) + 1))
-    originals = [r for r in Ledger(tmp_path).records("events") if r.kind in (Kind.GOOD, Kind.LATE)]
+    originals = [r for r in Ledger(tmp_path).records("events") if r.kind in (RecordKind.GOOD, RecordKind.LATE)]
     assert len(originals) == len(Ledger(tmp_path).expected_silver_event_ids())
 
 

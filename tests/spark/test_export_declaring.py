@@ -11,7 +11,7 @@ from pipelines.declare.check import find_problems
 from pipelines.declare.registry import declaration
 from pipelines.spark.analysis import Analysis
 from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import OnwardSink
+from pipelines.specs.sinks import ExportSink
 
 DB = "postgresql://weir@db:5432/shop"
 FEED = "id BIGINT, name STRING, _change_type STRING, _commit_version BIGINT"
@@ -21,9 +21,9 @@ def same(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def registry_of(sink: OnwardSink, **about: object) -> Registry:
+def registry_of(sink: ExportSink, **about: object) -> Registry:
     pipeline = Pipeline("shop")
-    pipeline.streaming_table("onward_orders", source=table("/lake/orders").changes(), sink=sink, **about)(same)  # type: ignore[arg-type]
+    pipeline.streaming_table("export_orders", source=table("/lake/orders").changes(), sink=sink, **about)(same)  # type: ignore[arg-type]
     return Registry(pipeline.streams, pipeline.views, pipeline.problems)
 
 
@@ -49,12 +49,12 @@ def registry_of(sink: OnwardSink, **about: object) -> Registry:
         (postgres_table(DB, "a", keys=["id"], password=secret("hunter2")), "the secret has no place"),
     ],
 )
-def test_what_cannot_work_is_told_before_anything_starts(sink: OnwardSink, complaint: str, tmp_path: Path) -> None:
+def test_what_cannot_work_is_told_before_anything_starts(sink: ExportSink, complaint: str, tmp_path: Path) -> None:
     registry = registry_of(sink)
     (found,) = find_problems(registry)
     assert complaint in str(found)
-    assert str(found).startswith(f"{__file__}:{same.__code__.co_firstlineno}: onward_orders: ")
-    said = declaration(registry, registry.get("onward_orders"), load_settings(home=tmp_path))
+    assert str(found).startswith(f"{__file__}:{same.__code__.co_firstlineno}: export_orders: ")
+    said = declaration(registry, registry.get("export_orders"), load_settings(home=tmp_path))
     assert "hunter2" not in str(found) + repr(registry.streams) + repr(said)
 
 
@@ -65,7 +65,7 @@ def test_it_has_no_table_and_says_where_it_writes(tmp_path: Path) -> None:
         registry = registry_of(sink, owner="web")
         assert find_problems(registry) == ()
         assert registry.tables() == {}
-        said = declaration(registry, registry.get("onward_orders"), load_settings(home=tmp_path))
+        said = declaration(registry, registry.get("export_orders"), load_settings(home=tmp_path))
         assert (said.sink_table, said.sink_uri, said.side_tables) == ("", "", ())
         shown.append(said.writes_to)
     assert shown == ["Kafka topic orders_out at broker:9092", "PostgreSQL table public.orders at db:5432/shop"]
@@ -75,16 +75,16 @@ def test_it_has_no_table_and_says_where_it_writes(tmp_path: Path) -> None:
 
 def test_two_streams_on_one_table_of_a_database_are_refused() -> None:
     pipeline = Pipeline("shop")
-    for name in ("onward_a", "onward_b"):
+    for name in ("export_a", "export_b"):
         sink = postgres_table(DB, "orders", keys=["id"])
         pipeline.streaming_table(name, source=table("/lake/orders").changes(), sink=sink)(same)
     (found,) = find_problems(Registry(pipeline.streams))
-    assert "onward_b: writes public.orders at db:5432/shop, as onward_a at" in str(found)
+    assert "export_b: writes public.orders at db:5432/shop, as export_a at" in str(found)
 
 
 def test_the_example_of_the_docs_can_work() -> None:
     text = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
-    example = text.partition("### Onward from the lake")[2].split("```")[1].removeprefix("python")
+    example = text.partition("### Export from the lake")[2].split("```")[1].removeprefix("python")
     shop = Pipeline("shop")
     shop.streaming_table("silver_orders", source=table("/lake/orders"))(same)
     exec(compile(example, "docs/pipelines.md", "exec"), {"shop": shop})
@@ -108,13 +108,13 @@ def test_the_example_of_the_docs_can_work() -> None:
     ],
 )
 def test_what_the_rows_lack_is_told_without_asking_anybody(
-    spark: SparkSession, tmp_path: Path, sink: OnwardSink, columns: str, complaint: str
+    spark: SparkSession, tmp_path: Path, sink: ExportSink, columns: str, complaint: str
 ) -> None:
     pipeline = Pipeline("shop")
     source = str(tmp_path / "lake" / "orders")
     spark.createDataFrame([], columns).write.format("delta").save(source)
-    pipeline.streaming_table("onward_orders", source=table(source), sink=sink)(same)
+    pipeline.streaming_table("export_orders", source=table(source), sink=sink)(same)
     analysis = Analysis(Registry(pipeline.streams), spark, load_settings(home=tmp_path)).run()
     (found,) = analysis.problems
     assert complaint in str(found)
-    assert str(found).startswith(f"{__file__}:{same.__code__.co_firstlineno}: onward_orders: ")
+    assert str(found).startswith(f"{__file__}:{same.__code__.co_firstlineno}: export_orders: ")

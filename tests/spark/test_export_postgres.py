@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, postgres_table, table
-from pipelines.jvm.failures import OnwardError
+from pipelines.jvm.failures import DeliveryError
 from tests.postgres import POSTGRES, empty_postgres_url
+from tests.spark.exports import Orders
 from tests.spark.lakes import DemoLake, open_lake
-from tests.spark.onward import Orders
 
 pytestmark = [
     pytest.mark.spark,
@@ -135,7 +135,7 @@ def as_said(row: Iterable[Any]) -> list[str]:
 
 
 def refusal(lake: DemoLake) -> str:
-    with pytest.raises(OnwardError) as refused:
+    with pytest.raises(DeliveryError) as refused:
         lake.runtime.start(NAME)
     return refused.value.message
 
@@ -144,7 +144,7 @@ def failure(lake: DemoLake) -> str:
     lake.runtime.start(NAME)
     found = lake.ended(NAME).failure
     assert found is not None
-    assert found.error_class == "OnwardError"
+    assert found.error_class == "DeliveryError"
     return found.message
 
 

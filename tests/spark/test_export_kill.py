@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.kafka_broker import KafkaBroker
 from tests.postgres import POSTGRES, empty_postgres_url
 from tests.processes import kill_hard
+from tests.spark.exports import headers, kept
 from tests.spark.host_process import FAST, World
-from tests.spark.onward import headers, kept
 
 pytestmark = [
     pytest.mark.long,
@@ -29,7 +29,7 @@ from pipelines import Pipeline, kafka_topic, postgres_table, table
 
 shop = Pipeline("shop")
 orders = table(os.environ["ORDERS"]).changes()
-topic = kafka_topic(os.environ["SERVERS"], "onward_killed", key="id")
+topic = kafka_topic(os.environ["SERVERS"], "export_killed", key="id")
 database = postgres_table(os.environ["DATABASE"], "orders", keys=["id"])
 
 @shop.streaming_table("kafka_orders", source=orders, sink=topic, trigger="200 milliseconds")
@@ -60,7 +60,7 @@ def in_database(url: str) -> dict[int, float]:
 
 def in_topic(broker: KafkaBroker) -> tuple[dict[int, float], int]:
     """What a consumer holds that keeps each key's highest position; how many records were repeats."""
-    records = broker.read("onward_killed")
+    records = broker.read("export_killed")
     newest = {int(key): of[-1].value() for key, of in kept(records).items()}
     held = {key: json.loads(value)["amount"] for key, value in newest.items() if value is not None}
     return held, len(records) - len({(each.key(), headers(each)["weir.position"]) for each in records})
@@ -73,15 +73,15 @@ def batches(home: Path, stream: str, kind: str) -> set[int]:
 def test_a_batch_that_was_killed_is_whole_and_once(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
     uri, module = str(tmp_path / "orders"), tmp_path / "module"
     module.mkdir()
-    (module / "onward_shop.py").write_text(MODULE)
-    kafka_broker.create("onward_killed")
+    (module / "export_shop.py").write_text(MODULE)
+    kafka_broker.create("export_killed")
     add(uri, 0, 300)
     with empty_postgres_url() as found:
         url = found.replace("+psycopg", "")
         env = {"ORDERS": uri, "SERVERS": kafka_broker.servers, "DATABASE": url, "PYTHONPATH": str(module)}
         with psycopg.connect(url) as connection:
             connection.execute("CREATE TABLE orders (id bigint PRIMARY KEY, amount double precision)")
-        world = World(tmp_path / "home", {**FAST, **env, "WEIR_HOST__PIPELINES": '["onward_shop"]'}, STREAMS)
+        world = World(tmp_path / "home", {**FAST, **env, "WEIR_HOST__PIPELINES": '["export_shop"]'}, STREAMS)
         try:
             host = world.host()
             world.until(lambda: in_database(url) == in_lake(uri), "the database has all")

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, expect, kafka_topic, table
-from pipelines.jvm.failures import OnwardError
+from pipelines.jvm.failures import DeliveryError
 from pipelines.sinks.kafka_topic import KafkaTopicSink
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
+from tests.spark.exports import Orders, Row, headers, kept
 from tests.spark.lakes import DemoLake, open_lake
-from tests.spark.onward import Orders, Row, headers, kept
 
 pytestmark = pytest.mark.spark
 NAME = "kafka_orders"
@@ -55,7 +55,7 @@ def check(records: list[Message], orders: Orders) -> None:
 def test_each_change_is_there_once_by_key_and_position_whatever_is_replayed(
     orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    topic = kafka_broker.create("onward_replayed", partitions=3)
+    topic = kafka_broker.create("export_replayed", partitions=3)
     lake = lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, topic, key="id", headers={"state": "status"}))
     for _ in range(2):
         orders.merge()
@@ -90,7 +90,7 @@ def test_each_change_is_there_once_by_key_and_position_whatever_is_replayed(
 def test_a_batch_that_broke_off_halfway_is_sent_again(
     orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path, spark: SparkSession
 ) -> None:
-    topic, last = kafka_broker.create("onward_halfway", partitions=2), 999  # its key comes last as text
+    topic, last = kafka_broker.create("export_halfway", partitions=2), 999  # its key comes last as text
     spark.sql(f"INSERT INTO delta.`{orders.uri}` SELECT id, 'new', 1.25 FROM range(3000)")
     orders.changes = {key: [(key, "new", Decimal("1.25"))] for key in range(3000)}
     fault = {"fault": f"CASE WHEN id = {last} THEN raise_error('the power went') END"}
@@ -112,7 +112,7 @@ def test_a_batch_that_broke_off_halfway_is_sent_again(
 def test_keys_values_and_deletes_as_they_are_declared(
     orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    topic = kafka_broker.create("onward_declared", partitions=1)
+    topic = kafka_broker.create("export_declared", partitions=1)
     sink = kafka_topic(
         kafka_broker.servers, topic, key=["id", "status"], value="unhex('FF00')", tombstones=False,
         options={"kafka.compression.type": "gzip"},
@@ -134,7 +134,7 @@ def test_keys_values_and_deletes_as_they_are_declared(
 
 
 def test_a_row_without_a_key_ends_the_stream(orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-    topic = kafka_broker.create("onward_null")
+    topic = kafka_broker.create("export_null")
     lake = lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, topic, key="nullif(id, id)"))
     orders.merge()
     lake.runtime.start(NAME)
@@ -147,6 +147,6 @@ def test_a_row_without_a_key_ends_the_stream(orders: Orders, kafka_broker: Kafka
 def test_a_topic_that_is_not_there_is_told_before_the_first_row(
     orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    lake = lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, "onward_missing", key="id"))
-    with pytest.raises(OnwardError, match="has no topic onward_missing"):
+    lake = lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, "export_missing", key="id"))
+    with pytest.raises(DeliveryError, match="has no topic export_missing"):
         lake.runtime.start(NAME)
