@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from backend.changes.changed_rows import APART, Bucket, Changes, changed_batches, fetch_rows
-from backend.changes.condition import find_matching
 from backend.changes.explain import Findings, find
 from backend.changes.export import ChangedBatches
 from backend.changes.model import ApartCounts, CommonChange, Limits, NetCounts, Partial, RowChange
 from backend.errors import QueryError
+from backend.sql.condition import find_matching
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.changes.commits import CountingLake
-from backend.changes.condition import check_row_condition
 from backend.changes.key import KeyFound, choose_key
 from backend.changes.model import (
     ApartCounts,
@@ -32,6 +31,7 @@ from backend.lake.files.file_difference import FileDifference
 from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
 from backend.lake.rows.local_files import LocalFiles
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
+from backend.sql.condition import check_row_condition
 from backend.sql.session import open_ahead
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from backend.changes.condition import check_row_condition, check_value
 from backend.errors import QueryError, StreamError, StreamRefusedError
 from backend.format import things
 from backend.jobs.model import Job, JobKind, JobRequest
@@ -17,6 +16,7 @@ from backend.jobs.results import read_result, results_lake
 from backend.lake.lake import Lake
 from backend.lake.table.metadata_diff import column_names
 from backend.settings import Settings
+from backend.sql.condition import check_row_condition, check_value
 from backend.stream_model.stream import StreamDeclaration
 from backend.streams.reset.plan import TIME_LIMIT_S, why_not_stopped
 from backend.streams.verdict import StreamStatus

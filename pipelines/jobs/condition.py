@@ -15,7 +15,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from backend.changes.condition import (
+from backend.errors import JobError, LakehouseError, QueryError
+from backend.sql.condition import (
     check_row_condition,
     check_value,
     computed,
@@ -24,7 +25,6 @@ from backend.changes.condition import (
     require_value,
     satisfied,
 )
-from backend.errors import JobError, LakehouseError, QueryError
 from backend.sql.session import engine_version
 
 _FAILED = re.compile(r"^backend\.errors\.\w+: (?P<message>.*)\n(?P<hint>.*)$", re.MULTILINE)

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backend.changes.condition import check_row_condition, satisfied
 from backend.changes.host_job import job_request
 from backend.changes.model import NetCounts, RowKind
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import column_names
+from backend.sql.condition import check_row_condition, satisfied
 from pipelines.jobs.condition import satisfies
 from tests.diffs import Asked, asked, diff, prepare
 from tests.soak import soak

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from backend.changes.compare import NetQuery, net_changes
-from backend.changes.condition import check_row_condition, check_value, computed, fields_of, require_fit, satisfied
 from backend.errors import QueryError
+from backend.sql.condition import check_row_condition, check_value, computed, fields_of, require_fit, satisfied
 from backend.sql.session import CancelToken
 
 COLUMNS = pa.schema(
