@@ -14,7 +14,7 @@ from backend.store import progress, rows
 from backend.store.schema import attached_app, attached_event, declaration, observed
 from backend.store.upsert import upsert
 from backend.stream_model.attached import Attached, AttachedEvent, at_of
-from backend.stream_model.stream import AttachedApp
+from backend.stream_model.stream import AttachedApp, Observed, StreamDeclaration
 
 MOST = 2_000  # events of one transaction
 FORGOTTEN_AFTER = timedelta(days=7)
@@ -73,10 +73,10 @@ def _pop(connection: Connection) -> list[AttachedEvent]:
 
 def _known(connection: Connection, roots: Sequence[str]) -> Attached:
     told = connection.execute(sa.select(declaration.c.name, declaration.c.body)).mappings()
-    every = {row["name"]: rows.declaration_of(row["body"]) for row in told}
+    every = {row["name"]: rows.value_of(StreamDeclaration, row["body"]) for row in told}
     declared = {name: each for name, each in every.items() if each.is_attached}
     seen = connection.execute(sa.select(observed).where(observed.c.name.in_(declared))).mappings()
-    observations = {row["name"]: rows.observed_of(row) for row in seen}
+    observations = {row["name"]: rows.value_of(Observed, row) for row in seen}
     return Attached(roots, apps(connection), declared, observations, every.keys() - declared.keys())
 
 
@@ -85,7 +85,7 @@ def _keep(connection: Connection, known: Attached, now: datetime) -> None:
         row = {each.name: getattr(app.host, each.name) for each in attached_app.c if each.name != "name"}
         upsert(connection, attached_app, {**row, "name": app.name})
     for name in sorted(known.changed & known.declarations.keys()):
-        body = rows.declaration_body(known.declarations[name])
+        body = rows.json_of(known.declarations[name])
         upsert(connection, declaration, {"name": name, "body": body, "declared_at": now})
         upsert(connection, observed, rows.observed_row(known.observed[name]))
     if known.progress:

@@ -55,7 +55,7 @@ def held(connection: Connection) -> dict[str, Lease]:
     """By resource, those that have not expired."""
     now = moment(connection)
     found = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY, lease.c.expires_at > now)).mappings()
-    return {row["resource"]: rows.lease_of(row) for row in found}
+    return {row["resource"]: rows.value_of(Lease, row) for row in found}
 
 
 def is_current(connection: Connection, resource: str, token: int) -> bool:
@@ -73,7 +73,7 @@ def lock(connection: Connection, resource: str) -> None:
 
 def _first(connection: Connection, statement: sa.Executable) -> Lease | None:
     row = connection.execute(statement).mappings().first()
-    return rows.lease_of(row) if row else None
+    return rows.value_of(Lease, row) if row else None
 
 
 def _is(held: Lease) -> tuple[sa.ColumnElement[bool], ...]:

@@ -49,11 +49,6 @@ def of_batch(connection: Connection, stream: str, batch_id: int) -> Progress | N
     return rows.progress_of(row) if row else None
 
 
-def latest(connection: Connection) -> dict[str, Progress]:
-    """The newest of each stream; one index seek a stream, however many rows there are."""
-    return {name: found for name in _streams(connection) for found in of_stream(connection, name, since=None, limit=1)}
-
-
 def prune(connection: Connection, *, before: datetime, keep: int, most: int) -> int:
     """Deletes at most `most` that are added up: those from before, and the oldest beyond the newest `keep`. Of each
     declared stream the newest stays, for it says how the stream was left."""

@@ -1,7 +1,7 @@
-"""What batches told, added up per minute and per hour of each run: there for months, when the batches are gone.
+"""Sums of batches per minute and per hour of each run: there for months, when the batches are gone.
 
-Rule: a batch is marked in the transaction that adds it up. So it counts once, however late it comes and whoever dies,
-and a reading that adds those not marked yet holds them all.
+Rule: a batch is marked as counted in the transaction that adds it up, so it counts exactly once, however late it comes
+and whichever host dies. A reader adds the batches that are not marked yet, so it misses none.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

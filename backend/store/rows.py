@@ -1,178 +1,108 @@
-"""Values of `backend.stream_model` to rows of the store and back.
+"""Values that the store keeps, to rows of its tables and back.
 
-Rule: a round trip gives an equal value; nothing here touches a database.
+Rule: a round trip gives an equal value; nothing here touches a database. A field is a column of the same name: times as
+the database has them, what is nested as JSON. Only where a table differs from that is it said below.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.jobs.model import Job, JobKind, JobProgress, JobState
+from pydantic import TypeAdapter
+
+from backend.expectations.model import Judgement
+from backend.jobs.model import Job, JobProgress
 from backend.store.packed import pack, unpack
 from backend.store.schema import ROLLUP_SUMS
-from backend.stream_model.batches import ExpectationTotal
-from backend.stream_model.rollup import Rollup, Sum
-from backend.stream_model.stream import (
-    AuditEntry,
-    Desired,
-    DesiredState,
-    ExpectationCount,
-    HostHeartbeat,
-    Lease,
-    Observed,
-    Output,
-    Progress,
-    StreamDeclaration,
-    StreamFailure,
-    StreamInput,
-    StreamState,
-    TopicEnds,
-)
+from backend.stream_model.rollup import Rollup
+from backend.stream_model.stream import Desired, HostHeartbeat, Observed, Progress, TopicEnds
 
 Row = Mapping[Any, Any]  # keys are column names; SQLAlchemy types them more widely
+Value = TypeVar("Value")
+
+
+_ADAPTERS: dict[object, TypeAdapter[Any]] = {}  # each takes a millisecond to make
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def value_of(kind: type[Value], row: Row) -> Value:
+    """A value from a row or from JSON; columns that are no field of it are passed over."""
+    value: Value = _adapter(kind).validate_python(dict(row))
+    return value
+
+
+def json_of(value: object) -> dict[str, Any]:
+    body: dict[str, Any] = _adapter(type(value)).dump_python(value, mode="json")
+    return body
+
+
+def row_of(value: object) -> dict[str, Any]:
+    return {
+        name: at if isinstance(at := getattr(value, name), datetime) else field
+        for name, field in json_of(value).items()
+    }
 
 
 def desired_of(row: Row) -> Desired:
-    return Desired(**{**row, "state": DesiredState(row["state"]), "overrides": row["overrides"] or {}})
-
-
-def declaration_body(value: StreamDeclaration) -> dict[str, Any]:
-    return asdict(value)
-
-
-def declaration_of(body: Row) -> StreamDeclaration:
-    lists = {key: tuple(body.get(key, ())) for key in ("source_tables", "expectations", "side_tables")}
-    inputs = tuple(StreamInput(**each) for each in body.get("inputs", ()))
-    also = tuple(Output(**each) for each in body.get("also", ()))
-    return StreamDeclaration(**{**body, **lists, "inputs": inputs, "also": also})
-
-
-_OFFSETS = ("firsts", "ends", "starts", "read")
+    return value_of(Desired, {**row, "overrides": row["overrides"] or {}})
 
 
 def topic_ends_row(value: TopicEnds) -> dict[str, Any]:
-    body = asdict(value)
-    row = {name: body.pop(name) for name in ("stream", "source", "at")}
-    unread = {
-        topic: {partition: [offset, at.isoformat()] for partition, (offset, at) in of.items()}
-        for topic, of in value.unread.items()
-    }
-    return {**row, "body": {**body, "unread": unread}}
+    body = json_of(value)
+    return {"stream": body.pop("stream"), "source": body.pop("source"), "at": value.at, "body": body}
 
 
 def topic_ends_of(row: Row) -> TopicEnds:
-    """JSON has texts for keys; partitions are numbers."""
-    body = row["body"]
-    offsets = {
-        name: {topic: {int(partition): offset for partition, offset in of.items()} for topic, of in body[name].items()}
-        for name in _OFFSETS
-        if name in body
-    }
-    unread = {
-        topic: {int(partition): (offset, datetime.fromisoformat(at)) for partition, (offset, at) in of.items()}
-        for topic, of in body["unread"].items()
-    }
-    return TopicEnds(
-        row["stream"], row["source"], row["at"], **offsets, unread=unread,
-        retention_ms=body["retention_ms"], problem=body["problem"],
-    )  # fmt: skip
-
-
-_FINDING_TIMES = ("since", "last_data_at")
+    return value_of(TopicEnds, {**row["body"], **{name: row[name] for name in ("stream", "source", "at")}})
 
 
 def judgement_row(value: Judgement) -> dict[str, Any]:
-    finding = asdict(value.finding)
-    times = {name: at.isoformat() if (at := finding[name]) else None for name in _FINDING_TIMES}
-    return {
-        "uri": value.expectation.uri,
-        "name": value.expectation.name,
-        "pipeline": value.expectation.pipeline,
-        "host_id": value.host_id,
-        "judged_at": value.judged_at,
-        "broken_since": value.broken_since,
-        "expectation": asdict(value.expectation),
-        "finding": finding | times,
-    }
-
-
-def judgement_of(row: Row) -> Judgement:
-    said, found = dict(row["expectation"]), dict(row["finding"])
-    said |= {"kind": ExpectationKind(said["kind"]), "columns": tuple(said["columns"])}
-    found |= {name: datetime.fromisoformat(at) if (at := found[name]) else None for name in _FINDING_TIMES}
-    found |= {"state": State(found["state"]), "examples": tuple(found["examples"])}
-    found |= {"usual": tuple(found["usual"]) if found["usual"] else None}
-    return Judgement(TableExpectation(**said), Finding(**found), row["host_id"], row["judged_at"], row["broken_since"])
+    expectation = value.expectation
+    key = {"uri": expectation.uri, "name": expectation.name, "pipeline": expectation.pipeline}
+    return row_of(value) | key
 
 
 def observed_row(value: Observed) -> dict[str, Any]:
     """Without `last_trigger_at`: the listener owns that column."""
-    row = {name: getattr(value, name) for name in value.__dataclass_fields__ if name != "last_trigger_at"}
-    return {**row, "state": str(value.state), "failures": [_failure_row(failure) for failure in value.failures]}
-
-
-def observed_of(row: Row) -> Observed:
-    failures = tuple(_failure_of(failure) for failure in row["failures"])
-    return Observed(**{**row, "state": StreamState(row["state"]), "failures": failures})
+    return {name: field for name, field in row_of(value).items() if name != "last_trigger_at"}
 
 
 def progress_row(value: Progress) -> dict[str, Any]:
-    row = {name: getattr(value, name) for name in value.__dataclass_fields__ if name != "raw_json"}
-    return {
-        **row,
-        "durations_ms": dict(value.durations_ms),
-        "expectations": [asdict(count) for count in value.expectations],
-        "raw": pack(value.raw_json),
-    }
+    row = row_of(value)
+    return row | {"raw": pack(row.pop("raw_json"))}
 
 
 def progress_of(row: Row) -> Progress:
-    fields = {key: value for key, value in row.items() if key not in ("id", "raw", "counted")}
-    expectations = tuple(ExpectationCount(**count) for count in row["expectations"])
-    raw_json = unpack(row["raw"]) if "raw" in row else ""
-    return Progress(**{**fields, "expectations": expectations, "raw_json": raw_json})
+    return value_of(Progress, {**row, "raw_json": unpack(row["raw"]) if "raw" in row else ""})
 
 
 def rollup_row(value: Rollup) -> dict[str, Any]:
     """Without its stream, its grain and its place in time."""
-    row = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    row = row_of(value)
     for name in ROLLUP_SUMS:
-        row |= {name: row[name].total, f"{name}_known": row[name].known}
-    failed_at = [each.last_failed_at.isoformat() if each.last_failed_at else None for each in value.expectations]
-    totals = [[each.name, each.passed, each.failed, at] for each, at in zip(value.expectations, failed_at, strict=True)]
-    return row | {"phases_ms": dict(value.phases_ms), "expectations": totals}
+        row |= {name: row[name]["total"], f"{name}_known": row[name]["known"]}
+    return row
 
 
 def rollup_of(row: Row) -> Rollup:
-    fields = {name: row[name] for name in Rollup.__dataclass_fields__}
-    for name in ROLLUP_SUMS:
-        fields[name] = Sum(row[name], row[f"{name}_known"])
-    totals = [
-        ExpectationTotal(name, passed, failed, datetime.fromisoformat(at) if at else None)
-        for name, passed, failed, at in row["expectations"]
-    ]
-    return Rollup(**fields | {"expectations": tuple(totals)})
+    sums = {name: {"total": row[name], "known": row[f"{name}_known"]} for name in ROLLUP_SUMS}
+    return value_of(Rollup, {**row, **sums})
 
 
 def host_of(row: Row) -> HostHeartbeat:
     """Also of an attached application, which has no tags and runs no stream of ours."""
-    lists = {key: tuple(row.get(key) or ()) for key in ("tags", "streams")}
-    return HostHeartbeat(**{**row, **lists})
-
-
-def lease_of(row: Row) -> Lease:
-    return Lease(**row)
-
-
-def audit_of(row: Row) -> AuditEntry:
-    return AuditEntry(**{key: value for key, value in row.items() if key != "id"})
+    return value_of(HostHeartbeat, {name: field for name, field in row.items() if field is not None})
 
 
 def job_row(value: Job) -> dict[str, Any]:
-    row = {name: getattr(value, name) for name in value.__dataclass_fields__ if name != "progress"}
-    return {**row, "kind": str(value.kind), "state": str(value.state), **job_progress_row(value.progress)}
+    row = row_of(value)
+    del row["progress"]
+    return row | job_progress_row(value.progress)
 
 
 def job_progress_row(value: JobProgress) -> dict[str, Any]:
@@ -180,15 +110,5 @@ def job_progress_row(value: JobProgress) -> dict[str, Any]:
 
 
 def job_of(row: Row) -> Job:
-    progress = JobProgress(row["phase"], row["done_units"], row["total_units"])
-    fields = {key: value for key, value in row.items() if key not in ("phase", "done_units", "total_units")}
-    state, kind = JobState(row["state"]), JobKind(row["kind"])
-    return Job(**{**fields, "kind": kind, "state": state, "progress": progress})
-
-
-def _failure_row(failure: StreamFailure) -> dict[str, Any]:
-    return {**asdict(failure), "failed_at": failure.failed_at.isoformat()}
-
-
-def _failure_of(row: Row) -> StreamFailure:
-    return StreamFailure(**{**row, "failed_at": datetime.fromisoformat(row["failed_at"])})
+    progress = {"phase": row["phase"], "done": row["done_units"], "total": row["total_units"]}
+    return value_of(Job, {**row, "progress": progress})

@@ -6,7 +6,7 @@ current lease token.
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Self
@@ -115,9 +115,7 @@ class ControlStore:
         """Registers a stream's default; what a person asked for stays."""
         first = Desired(name, state, 1, "declared", "host", now)
         with self._database.writing() as connection:
-            connection.execute(
-                insert(connection, schema.desired).values(**_desired_row(first)).on_conflict_do_nothing()
-            )
+            connection.execute(insert(connection, schema.desired).values(**rows.row_of(first)).on_conflict_do_nothing())
 
     def desired(self) -> dict[str, Desired]:
         with self._database.reading() as connection:
@@ -129,13 +127,13 @@ class ControlStore:
     def declare(self, declarations: Sequence[StreamDeclaration], *, now: datetime) -> None:
         with self._database.writing() as connection:
             for item in declarations:
-                row = {"name": item.name, "body": rows.declaration_body(item), "declared_at": now}
+                row = {"name": item.name, "body": rows.json_of(item), "declared_at": now}
                 upsert(connection, schema.declaration, row)
 
     def declarations(self) -> dict[str, StreamDeclaration]:
         with self._database.reading() as connection:
             found = connection.execute(sa.select(schema.declaration).order_by(schema.declaration.c.name)).mappings()
-            return {row["name"]: rows.declaration_of(row["body"]) for row in found}
+            return {row["name"]: rows.value_of(StreamDeclaration, row["body"]) for row in found}
 
     def observe(self, observed: Observed, *, token: int) -> None:
         """Writes what the owning host saw; `StreamRefusedError` when the lease has gone to another host."""
@@ -150,7 +148,7 @@ class ControlStore:
     def observed(self) -> dict[str, Observed]:
         with self._database.reading() as connection:
             found = connection.execute(sa.select(schema.observed).order_by(schema.observed.c.name)).mappings()
-            return {row["name"]: rows.observed_of(row) for row in found}
+            return {row["name"]: rows.value_of(Observed, row) for row in found}
 
     # progress --------------------------------------------------------------------------------------------------
 
@@ -182,10 +180,6 @@ class ControlStore:
         """The newest `limit` runs, newest first, each with its true first and last batch, gone or not."""
         with self._database.reading() as connection:
             return rollups.runs(connection, stream, limit=limit)
-
-    def latest_progress(self) -> dict[str, Progress]:
-        with self._database.reading() as connection:
-            return progress.latest(connection)
 
     def not_rolled_up(self, *, most: int = CHUNK) -> dict[int, Progress]:
         """Batches that the figures per minute and per hour do not hold yet, by id."""
@@ -220,18 +214,18 @@ class ControlStore:
     # topics ----------------------------------------------------------------------------------------------------
 
     def note_ends(self, ends: TopicEnds) -> None:
-        """Keeps what a broker said last of one source."""
+        """Keeps what a broker last answered of one source."""
         with self._database.writing() as connection:
             upsert(connection, schema.topic_ends, rows.topic_ends_row(ends))
 
     def topic_ends(self) -> dict[str, list[TopicEnds]]:
-        """What brokers said last, by stream."""
+        """What brokers last answered, by stream."""
         with self._database.reading() as connection:
-            told = [rows.topic_ends_of(row) for row in connection.execute(sa.select(schema.topic_ends)).mappings()]
-        found: dict[str, list[TopicEnds]] = {}
-        for each in told:
-            found.setdefault(each.stream, []).append(each)
-        return found
+            every = [rows.topic_ends_of(row) for row in connection.execute(sa.select(schema.topic_ends)).mappings()]
+        by_stream: dict[str, list[TopicEnds]] = {}
+        for ends in every:
+            by_stream.setdefault(ends.stream, []).append(ends)
+        return by_stream
 
     # expectations on tables ------------------------------------------------------------------------------------
 
@@ -248,16 +242,16 @@ class ControlStore:
                 connection.execute(insert(connection, table).values(**row).on_conflict_do_nothing())
 
     def note_judgement(self, judgement: Judgement) -> None:
-        """Keeps what a host found last of one expectation."""
+        """Keeps the last judgement of one expectation."""
         with self._database.writing() as connection:
             upsert(connection, schema.table_expectation, rows.judgement_row(judgement))
 
     def judgements(self) -> list[Judgement]:
-        """What hosts found last of every expectation on a table."""
+        """The last judgement of every expectation on a table."""
         table = schema.table_expectation
         with self._database.reading() as connection:
             found = connection.execute(sa.select(table).order_by(table.c.uri, table.c.name)).mappings()
-            return [rows.judgement_of(row) for row in found]
+            return [rows.value_of(Judgement, row) for row in found]
 
     def prune_judgements(self, *, before: datetime) -> int:
         """Forgets what no host has judged since."""
@@ -276,30 +270,29 @@ class ControlStore:
             inbox.take(connection, roots)
 
     def apps(self) -> dict[str, AttachedApp]:
-        """The Spark applications that told of their queries, by id."""
+        """The Spark applications that report their queries, by id."""
         with self._database.reading() as connection:
             return inbox.apps(connection)
 
     # hosts, leases, audit --------------------------------------------------------------------------------------
 
     def beat(self, heartbeat: HostHeartbeat) -> None:
-        row = {name: getattr(heartbeat, name) for name in heartbeat.__dataclass_fields__}
         with self._database.writing() as connection:
-            upsert(connection, schema.host, row)
+            upsert(connection, schema.host, rows.row_of(heartbeat))
 
     def hosts(self, *, now: datetime | None = None) -> list[HostHeartbeat]:
-        """Newest heartbeat first; hosts that ended stay until `prune_hosts`. Times are the store's, or those that the
-        clock showed which says `now`."""
+        """Newest heartbeat first; hosts that ended stay until `prune_hosts`. Timestamps come from the store's clock; with
+        `now`, they are moved to the clock that `now` was read from."""
         ahead = now - self.now() if now else timedelta()
         if abs(ahead) < _NOTICED:
             ahead = timedelta()
         with self._database.reading() as connection:
-            found = connection.execute(sa.select(schema.host).order_by(schema.host.c.beat_at.desc())).mappings()
-            told = [rows.host_of(row) for row in found]
-        return [replace(each, started_at=each.started_at + ahead, beat_at=each.beat_at + ahead) for each in told]
+            newest = connection.execute(sa.select(schema.host).order_by(schema.host.c.beat_at.desc())).mappings()
+            hosts = [rows.host_of(row) for row in newest]
+        return [replace(host, started_at=host.started_at + ahead, beat_at=host.beat_at + ahead) for host in hosts]
 
     def live_hosts(self, *, within_s: float) -> list[HostHeartbeat]:
-        """Those heard of within that time."""
+        """Those whose heartbeat is no older than that."""
         with self._database.reading() as connection:
             is_fresh = schema.host.c.beat_at > moment(connection, -within_s)
             found = connection.execute(sa.select(schema.host).where(is_fresh).order_by(schema.host.c.host_id))
@@ -330,7 +323,7 @@ class ControlStore:
 
     def audit(self, entry: AuditEntry) -> None:
         with self._database.writing() as connection:
-            connection.execute(sa.insert(schema.audit).values(asdict(entry)))
+            connection.execute(sa.insert(schema.audit).values(rows.row_of(entry)))
 
     def audit_entries(self, *, limit: int = 100, subject: str | None = None) -> list[AuditEntry]:
         """Newest first."""
@@ -338,7 +331,7 @@ class ControlStore:
         if subject is not None:
             query = query.where(schema.audit.c.subject == subject)
         with self._database.reading() as connection:
-            return [rows.audit_of(row) for row in connection.execute(query).mappings()]
+            return [rows.value_of(AuditEntry, row) for row in connection.execute(query).mappings()]
 
 
 _STATE_OF = {
@@ -373,8 +366,8 @@ def _request(
     if changes:
         detail += f"; {changes}"
     entry = AuditEntry(asked.requested_at, asked.actor, action, name, asked.reason, detail)
-    connection.execute(sa.insert(schema.audit).values(asdict(entry)))
-    upsert(connection, schema.desired, _desired_row(after))
+    connection.execute(sa.insert(schema.audit).values(rows.row_of(entry)))
+    upsert(connection, schema.desired, rows.row_of(after))
     return after
 
 
@@ -390,7 +383,7 @@ def _declared(connection: Connection, name: str) -> StreamDeclaration:
     body = connection.execute(sa.select(schema.declaration.c.body).where(schema.declaration.c.name == name)).scalar()
     if body is None:
         raise _unknown(connection, name)
-    return rows.declaration_of(body)
+    return rows.value_of(StreamDeclaration, body)
 
 
 def _flows(connection: Connection, wanted: Desired) -> bool:
@@ -404,10 +397,6 @@ def _desired(connection: Connection, name: str) -> Desired | None:
     query = sa.select(schema.desired).where(schema.desired.c.name == name).with_for_update()
     row = connection.execute(query).mappings().first()
     return rows.desired_of(row) if row else None
-
-
-def _desired_row(value: Desired) -> dict[str, object]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__} | {"state": str(value.state)}
 
 
 def _check_declared(connection: Connection, name: str, action: Action) -> None:

@@ -26,6 +26,7 @@ from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
 from tests.processes import free_port, processes_of, wait_until
+from tests.store.values import newest
 
 STREAMS = (
     "bronze_events",
@@ -137,7 +138,7 @@ def states(store: ControlStore) -> dict[str, StreamState]:
 
 def batches(store: ControlStore) -> dict[str, int]:
     """The last micro-batch that each stream has done."""
-    return {name: progress.batch_id for name, progress in store.latest_progress().items()}
+    return {name: progress.batch_id for name, progress in newest(store).items()}
 
 
 @pytest.fixture(scope="package")

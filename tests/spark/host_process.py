@@ -25,6 +25,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
 from tests.demo_ledger import Ledger
 from tests.processes import wait_until
+from tests.store.values import newest
 
 DEMO = (
     "bronze_events",
@@ -96,7 +97,7 @@ class World:
         return {name: seen[name].run_id for name in names}
 
     def batches(self) -> dict[str, int]:
-        return {name: progress.batch_id for name, progress in self.store.latest_progress().items()}
+        return {name: progress.batch_id for name, progress in newest(self.store).items()}
 
     def log(self) -> list[dict[str, Any]]:
         text = (self.home / "logs" / "host.log").read_text(encoding="utf-8")
@@ -141,7 +142,7 @@ class World:
 
     def _drained(self, since: datetime) -> bool:
         seen = self.observed()
-        latest = self.store.latest_progress()  # read second: a batch is in the store before its end is noted as a sign
+        latest = newest(self.store)  # read second: a batch is in the store before its end is noted as a sign
         quiet_since = max([since, *(latest[name].ended_at for name in self.streams)]) + timedelta(milliseconds=1)
         signs = [seen[name].last_trigger_at for name in self.streams]
         return all(sign is not None and sign > quiet_since for sign in signs)

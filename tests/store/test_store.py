@@ -23,7 +23,7 @@ def ask(store: ControlStore, action: str, *, reason: str = "because") -> int:
 
 
 def test_an_empty_store_answers_every_read_with_nothing(store: ControlStore) -> None:
-    assert store.desired() == store.observed() == store.declarations() == store.latest_progress() == {}
+    assert store.desired() == store.observed() == store.declarations() == {}
     assert store.progress("nobody") == store.hosts() == store.audit_entries() == []
 
 
@@ -133,9 +133,8 @@ def test_the_same_progress_twice_is_kept_once(store: ControlStore) -> None:
     assert [item.batch_id for item in store.progress("silver_orders")] == [1, 2]
 
 
-def test_latest_progress_and_retention(store: ControlStore) -> None:
+def test_retention_takes_what_is_added_up(store: ControlStore) -> None:
     store.add_progress([progress(number, stream=name) for name in ("a", "b", "c") for number in range(4)])
-    assert {name: item.batch_id for name, item in store.latest_progress().items()} == {"a": 3, "b": 3, "c": 3}
     assert store.prune_progress(before=progress(3).progressed_at, keep=100) == 0, "none is added up yet"
     assert store.roll_up(store.not_rolled_up()) == 12
     assert store.prune_progress(before=progress(3).progressed_at, keep=100) == 9

@@ -64,6 +64,11 @@ def progress(batch_id: int, *, stream: str = "silver_orders") -> Progress:
     )
 
 
+def newest(store: ControlStore) -> dict[str, Progress]:
+    """The last batch of each declared stream that has one."""
+    return {name: batches[0] for name in store.declarations() if (batches := store.progress(name, limit=1))}
+
+
 def held(store: ControlStore, *, owner: str = "host-a") -> Lease:
     lease = store.acquire(stream_resource("silver_orders"), owner, ttl_s=15)
     assert lease is not None

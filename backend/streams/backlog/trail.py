@@ -1,4 +1,4 @@
-"""How far a source had been read at any moment of late: what came before that moment was in.
+"""Up to which moment a stream had read all input of a source, at any moment of the recent past.
 
 Rule: pure; from the offsets that batches reported and the times at which input came. What is not known is None.
 """
