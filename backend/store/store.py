@@ -281,8 +281,8 @@ class ControlStore:
             upsert(connection, schema.host, rows.row_of(heartbeat))
 
     def hosts(self, *, now: datetime | None = None) -> list[HostHeartbeat]:
-        """Newest heartbeat first; hosts that ended stay until `prune_hosts`. Timestamps come from the store's clock; with
-        `now`, they are moved to the clock that `now` was read from."""
+        """Newest heartbeat first; hosts that ended stay until `prune_hosts`. Timestamps come from the store's clock, or
+        are moved to the clock that `now` was read from."""
         ahead = now - self.now() if now else timedelta()
         if abs(ahead) < _NOTICED:
             ahead = timedelta()
