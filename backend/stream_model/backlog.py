@@ -127,8 +127,8 @@ class Backlog:
 
     @property
     def drain_s(self) -> float | None:
-        """Seconds until nothing waits, if the backlog goes on shrinking as over the recent batches. None where it does not
-        shrink for certain: that of a stream that keeps up goes up and down as well."""
+        """Seconds until nothing waits, if the backlog goes on shrinking as over the recent batches. None where it does
+        not shrink for certain: that of a stream that keeps up goes up and down as well."""
         if self.is_caught_up:
             return 0.0
         shrinks = trend([lag.rows for lag in self.lags if lag.rows is not None], tolerance=1) is Trend.SHRINKING
