@@ -77,7 +77,7 @@ class Requeues:
             if job.kind is JobKind.REQUEUE_PREVIEW:
                 listener.tell("trying the repair")
                 return work.tried()
-            self._require_rest(work.spec)
+            self._require_stopped(work.spec)
             return self._send(job, work, listener)
         except (PySparkException, Py4JJavaError) as exc:
             if (failure := why_failed(exc)) is not None:
@@ -96,7 +96,7 @@ class Requeues:
             session.conf.set(key, value)
         return work
 
-    def _require_rest(self, spec: StreamSpec) -> None:
+    def _require_stopped(self, spec: StreamSpec) -> None:
         if not is_stopped(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
             raise StreamRefusedError(f"{spec.name} is not stopped", hint="stop it first")
 

@@ -36,7 +36,7 @@ class Resets:
         """Raises `StreamRefusedError` where the stream is not stopped, or may not be reset."""
         request = ResetRequest.parse(job.request)
         spec = self._registry.get(request.stream)
-        self._require_rest(spec, request.level)
+        self._require_stopped(spec, request.level)
         if request.level is ResetLevel.FULL:
             self._require_rows_may_go(spec, session)
         files, archive = CheckpointFiles(session), set_aside_folder(self._settings, spec.name)
@@ -55,7 +55,7 @@ class Resets:
             files.write(f"{checkpoint}/{START}", json.dumps(request.starts))
         log.info("stream_reset", stream=spec.name, level=request.level.value, set_aside=folder)
 
-    def _require_rest(self, spec: StreamSpec, level: ResetLevel) -> None:
+    def _require_stopped(self, spec: StreamSpec, level: ResetLevel) -> None:
         if not is_stopped(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
             raise StreamRefusedError(f"{spec.name} is not stopped", hint="stop it first")
         if spec.outside and level is ResetLevel.FULL:

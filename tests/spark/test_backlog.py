@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from backend.lake.lake import Lake
 from backend.settings import load_settings
@@ -21,13 +21,10 @@ from backend.streams.backlog.trail import Trails
 from pipelines import Pipeline, files, table
 from pipelines.declare.registry import declaration
 from pipelines.specs.registry import Registry
+from tests.spark.declared import pipeline_of, same
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
-
-
-def same(rows: DataFrame) -> DataFrame:
-    return rows
 
 
 @dataclass
@@ -83,9 +80,7 @@ def append(spark: SparkSession, uri: str, first: int, last: int, *, files: int =
 
 
 def reading(home: Path, source: object) -> Watched:
-    numbers = Pipeline("numbers")
-    numbers.streaming_table("silver_numbers", source=source, trigger="available now")(same)  # type: ignore[arg-type]
-    return watching(home, numbers)
+    return watching(home, pipeline_of(source, name="silver_numbers", trigger="available now"))
 
 
 def watching(home: Path, numbers: Pipeline) -> Watched:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from backend.settings import load_settings
 from pipelines import (
@@ -24,33 +24,26 @@ from pipelines import (
 from pipelines.declare.check import columns_problems
 from pipelines.spark.analysis import Analysis
 from pipelines.spark.tables import create_table
-from pipelines.specs.registry import Registry
 from pipelines.specs.tables import parse_schema
 from tests import builders
+from tests.spark.declared import pipeline_of, registry_of, same
 
 pytestmark = pytest.mark.spark
 
 ORDER = "order_id STRING, op STRING, amount DOUBLE, lsn BIGINT"
 
 
-def same(rows: DataFrame) -> DataFrame:
-    return rows
-
-
 @pytest.fixture
 def shop() -> Pipeline:
     """Bronze orders of files in a folder that is not there."""
-    pipeline = Pipeline("shop")
-    pipeline.streaming_table("bronze_orders", source=files("/no/such/folder", format="json", schema=ORDER))(same)
-    return pipeline
+    return pipeline_of(files("/no/such/folder", format="json", schema=ORDER))
 
 
 def analysis(pipeline: Pipeline, spark: SparkSession, home: Path) -> Analysis:
-    registry = Registry(pipeline.streams, pipeline.views, pipeline.problems)
-    return Analysis(registry, spark, load_settings(home=home)).run()
+    return Analysis(registry_of(pipeline), spark, load_settings(home=home)).run()
 
 
-def said(found: Analysis) -> list[str]:
+def messages(found: Analysis) -> list[str]:
     return [f"{problem.name}: {problem.message}" for problem in found.problems]
 
 
@@ -70,7 +63,7 @@ def test_columns_of_every_table_are_known_and_nothing_is_made(
 
     found = analysis(shop, spark, tmp_path)
 
-    assert said(found) == []
+    assert messages(found) == []
     columns = {name: ",".join(schema.names) for name, schema in found.schemas.items()}
     assert columns == {
         "bronze_orders": "order_id,op,amount,lsn,_rescued_data,file_name,file_size_bytes,file_modified_at",
@@ -92,18 +85,16 @@ def test_names_that_weir_adds_are_refused_where_they_would_collide(
     )
     own = files("/no/such", format="json", schema="id STRING, file_name STRING")
     shop.streaming_table("bronze_names", source=own)(same)
-    assert set(said(analysis(shop, spark, tmp_path))) == {
+    assert set(messages(analysis(shop, spark, tmp_path))) == {
         "silver_orders: the function returns batch_id",
         "bronze_names: files: file_name in files of /no/such",
     }
 
 
 def test_a_check_asks_for_no_secret(spark: SparkSession, tmp_path: Path) -> None:
-    pipeline = Pipeline("shop")
     login = secret("env:WEIR_TEST_NOT_SET")
     source = kafka("b:9", "t", format="avro", schema="id INT", registry="http://r", registry_login=login)
-    pipeline.streaming_table("bronze_orders", source=source)(same)
-    assert said(analysis(pipeline, spark, tmp_path)) == []
+    assert messages(analysis(pipeline_of(source), spark, tmp_path)) == []
 
 
 def test_every_stream_that_cannot_work_is_told_and_its_readers_are_left_out(
@@ -120,7 +111,7 @@ def test_every_stream_that_cannot_work_is_told_and_its_readers_are_left_out(
 
     found = analysis(shop, spark, tmp_path)
 
-    complaints = dict(each.split(": ", 1) for each in said(found))
+    complaints = dict(each.split(": ", 1) for each in messages(found))
     assert list(complaints) == ["silver_a", "silver_b", "silver_c", "silver_d", "silver_e", "silver_f"]
     assert "UNRESOLVED_COLUMN" in complaints["silver_a"]
     assert "amont" in complaints["silver_b"]
@@ -140,7 +131,7 @@ def test_rows_that_do_not_fit_the_table_that_is_there_are_shown_as_a_difference(
         )(lambda rows: rows.selectExpr("value", "CAST(value AS STRING) AS text"))
         create_table(spark, shop.streams[-1].table, parse_schema(spark, "value INT"), uri)
 
-    assert said(analysis(shop, spark, tmp_path)) == [
+    assert messages(analysis(shop, spark, tmp_path)) == [
         "silver_fail: rows do not fit silver_fail: ~ value: int → bigint; + text string",
         "silver_grow: rows do not fit silver_grow: ~ value: int → bigint",
     ]
@@ -153,11 +144,9 @@ def test_columns_of_expectations_are_looked_for_in_declared_tables_and_in_those_
     shop.expect_table("bronze_orders", unique("ORDER_ID"), unique("order_id", "nr"))
     shop.expect_table(theirs, fresh("1 day"), unique("name"), references("order", "bronze_orders.orderid"))
     shop.expect_table(str(tmp_path / "lake" / "none"), fresh("1 day"))
-    registry = Registry(shop.streams, shop.views, shop.problems, shop.expected)
-    settings = load_settings(home=tmp_path)
-    found = Analysis(registry, spark, settings).run()
-    said = [f"{each.name}: {each.message}" for each in columns_problems(registry, found.schemas, settings)]
-    assert said == [
+    schemas = analysis(shop, spark, tmp_path).schemas
+    found = columns_problems(registry_of(shop), schemas, load_settings(home=tmp_path))
+    assert [f"{problem.name}: {problem.message}" for problem in found] == [
         "bronze_orders: bronze_orders has no column nr",
         f"{theirs}: {theirs} has no column order",
         f"{theirs}: bronze_orders has no column orderid",

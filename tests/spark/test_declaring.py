@@ -35,21 +35,10 @@ from pipelines.declare.pipeline import TriggerError, trigger_s
 from pipelines.declare.registry import declaration, declarations, load_registry
 from pipelines.jvm.failures import SpecError
 from pipelines.spark.analysis import in_order
-from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import Sink
 from pipelines.specs.tables import Evolution
-
-
-def same(rows: DataFrame) -> DataFrame:
-    return rows
-
-
-def registry_of(pipeline: Pipeline) -> Registry:
-    return Registry(pipeline.streams, pipeline.views, pipeline.problems, pipeline.expected)
-
-
-def problems_of(pipeline: Pipeline) -> list[str]:
-    return [f"{problem.name}: {problem.message}" for problem in find_problems(registry_of(pipeline))]
+from tests.spark import declared
+from tests.spark.declared import problems_of, registry_of, run_example, same
 
 
 @pytest.fixture
@@ -94,7 +83,7 @@ def test_every_problem_is_told_at_once_with_its_place(words: Pipeline) -> None:
     with pytest.raises(PipelineError) as refused:
         refuse_problems(registry_of(words))
     lines = refused.value.message.splitlines()[1:]
-    place = f"{__file__}:{same.__code__.co_firstlineno}: "
+    place = f"{declared.__file__}:{same.__code__.co_firstlineno}: "
     assert all(line.startswith(place) for line in lines)
     said = "\n".join(line.removeprefix(place) for line in lines)
     for each in (
@@ -149,15 +138,6 @@ def test_expectations_on_tables_that_cannot_be_judged_are_told_with_their_line(w
         "(expect it of a table that it reads)",
         f"bronze_lines: fresh is expected twice, first at {first}",
     ]
-
-
-def test_the_expectations_on_tables_of_the_docs_can_be_declared_as_printed(words: Pipeline) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
-    example = text.split("### On tables", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
-    for name in ("silver_orders", "silver_customers"):
-        words.streaming_table(name, source=table("bronze_lines"))(same)
-    exec(compile(example, "docs/pipelines.md", "exec"), {"shop": words})
-    assert problems_of(words) == [] and len(words.expected) == 2
 
 
 def test_two_streams_on_one_table_are_refused(words: Pipeline) -> None:
@@ -368,12 +348,29 @@ def test_destinations_that_cannot_work_together_are_refused(words: Pipeline) -> 
         assert part in said
 
 
-def test_the_example_of_several_tables_can_work() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
-    example = text.partition("### Several tables from one batch")[2].split("```")[1].removeprefix("python")
+@pytest.mark.parametrize(
+    ("heading", "declared", "written"),
+    [
+        ("### On tables", ("silver_orders", "silver_customers"), []),
+        (
+            "### Several tables from one batch",
+            ("bronze_orders",),
+            ["silver_orders", "silver_latest", "silver_latest_tombstones", "gold_large"],
+        ),
+        ("### Kafka", (), ["bronze_orders", "bronze_orders_dead_letters"]),
+        ("### Export from the lake", ("silver_orders",), []),
+    ],
+)
+def test_the_examples_of_the_docs_can_be_declared_as_printed(
+    heading: str, declared: tuple[str, ...], written: list[str]
+) -> None:
     shop = Pipeline("shop")
-    shop.streaming_table("bronze_orders", source=rate())(same)
-    exec(compile(example, "docs/pipelines.md", "exec"), {"shop": shop, "table": table})
-    assert find_problems(registry_of(shop)) == ()
-    written = [each.name for each in shop.streams[-1].writes]
-    assert written == ["silver_orders", "silver_latest", "silver_latest_tombstones", "gold_large"]
+    for name in declared:
+        shop.streaming_table(name, source=rate())(same)
+    run_example(heading, shop=shop, table=table)
+    assert problems_of(shop) == []
+    new = shop.streams[len(declared) :]
+    assert [written.name for stream in new for written in stream.writes] == written
+    outside = ["orders_out at broker:9092", "public.orders at db:5432/shop"] if "Export" in heading else []
+    assert [stream.outside for stream in new if stream.outside] == outside
+    assert len(shop.expected) == (2 if "On tables" in heading else 0)

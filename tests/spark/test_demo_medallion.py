@@ -115,11 +115,11 @@ def test_rows_beyond_the_watermark_are_dropped_and_counted(lake: DemoLake) -> No
 
 def test_expectation_counts_equal_naive_counts(lake: DemoLake) -> None:
     counts = expectation_counts(lake, "silver_events")
-    silver, apart = len(lake.rows("silver/silver_events")), lake.ledger.expected_quarantined()
-    judged = silver + sum(apart.values()) + counts["on_time_failed"]
-    assert counts["well_formed_failed"] == apart[RecordKind.MALFORMED]
-    assert counts["event_type_not_null_failed"] == apart[RecordKind.UNTYPED]
-    assert counts["amount_positive_failed"] == apart[RecordKind.NOT_POSITIVE]
+    silver, quarantined = len(lake.rows("silver/silver_events")), lake.ledger.expected_quarantined()
+    judged = silver + sum(quarantined.values()) + counts["on_time_failed"]
+    assert counts["well_formed_failed"] == quarantined[RecordKind.MALFORMED]
+    assert counts["event_type_not_null_failed"] == quarantined[RecordKind.UNTYPED]
+    assert counts["amount_positive_failed"] == quarantined[RecordKind.NOT_POSITIVE]
     assert counts["well_formed_passed"] + counts["well_formed_failed"] == judged
     orders = expectation_counts(lake, "silver_orders")
     assert orders["envelope_complete_passed"] == len(list(lake.ledger.records("orders")))

@@ -33,31 +33,25 @@ def test_warn_keeps_all_rows_and_names_what_they_break(amounts: DataFrame) -> No
     assert broken == {1: [], 2: ["positive"], 3: ["positive", "small"]}  # a null amount is no positive one
 
 
-def test_drop_leaves_breakers_out(amounts: DataFrame) -> None:
-    assert ids(judge(amounts, (positive(OnViolation.DROP),))) == [1]
-
-
-def test_quarantine_leaves_the_choice_to_the_sink(amounts: DataFrame) -> None:
-    judged = judge(amounts, (positive(OnViolation.QUARANTINE), Expectation("small", "id < 2")))
-    assert ids(judged) == [1, 2, 3]
-    assert ids(judged.where(breaks_any(("positive",)))) == [2, 3]
+@pytest.mark.parametrize(
+    ("policy", "passed"),
+    [(OnViolation.DROP, [1]), (OnViolation.QUARANTINE, [1, 2, 3])],  # the sink parts those
+)
+def test_rows_that_pass(amounts: DataFrame, policy: OnViolation, passed: list[int]) -> None:
+    judged = judge(amounts, (positive(policy), Expectation("small", "id < 2")))
+    assert ids(judged) == passed
+    assert ids(judged.where(breaks_any(("positive",)))) == passed[1:]
 
 
 def test_fail_ends_the_query_even_when_nobody_reads_the_verdict(amounts: DataFrame) -> None:
     judged = judge(amounts, (positive(OnViolation.FAIL),)).select("id")
     with pytest.raises(PySparkException, match="expectation broken: positive"):
         judged.collect()
-
-
-def test_fail_lets_good_rows_pass(amounts: DataFrame) -> None:
     assert ids(judge(amounts.where("amount > 0"), (positive(OnViolation.FAIL),))) == [1]
+    assert judge(amounts, ()).columns == ["id", "amount"], "nothing is added where nothing is expected"
 
 
-def test_without_expectations_nothing_is_added(amounts: DataFrame) -> None:
-    assert judge(amounts, ()).columns == ["id", "amount"]
-
-
-def test_a_table_that_is_replaced_holds_no_older_result_when_every_row_is_set_apart(
+def test_a_table_that_is_replaced_holds_no_older_result_when_every_row_is_quarantined(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     source = str(tmp_path / "lake" / "bronze" / "clicks")

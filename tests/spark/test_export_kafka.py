@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
-from backend.settings import load_settings
-from pipelines import Pipeline, expect, kafka_topic, table
+from pipelines import expect, kafka_topic, table
 from pipelines.jvm.failures import DeliveryError
 from pipelines.sinks.kafka_topic import KafkaTopicSink
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
+from tests.spark import declared
 from tests.spark.exports import Orders, Row, headers, kept
-from tests.spark.lakes import DemoLake, open_lake
+from tests.spark.lakes import DemoLake
 
 pytestmark = pytest.mark.spark
 NAME = "kafka_orders"
@@ -27,15 +27,9 @@ def orders(spark: SparkSession, tmp_path: Path) -> Orders:
     return Orders(spark, tmp_path / "lake" / "silver" / "orders")
 
 
-def lake_of(home: Path, orders: Orders, sink: KafkaTopicSink, function: Any = None, **about: Any) -> DemoLake:
-    pipeline = Pipeline("shop")
-    source = table(orders.uri).changes()
-    declare = pipeline.streaming_table(
-        NAME, source=source, sink=sink, trigger="available now",
-        spark_conf={"spark.sql.shuffle.partitions": "3"}, **about,
-    )  # fmt: skip
-    declare(function or (lambda changes: changes))
-    return open_lake(load_settings(home=home), *pipeline.streams)
+def lake_of(home: Path, orders: Orders, sink: KafkaTopicSink, **about: Any) -> DemoLake:
+    conf = {"spark.sql.shuffle.partitions": "3"}
+    return declared.lake_of(home, table(orders.uri).changes(), name=NAME, sink=sink, spark_conf=conf, **about)
 
 
 def row_of(record: Message) -> Row | None:
@@ -129,8 +123,8 @@ def test_keys_values_and_deletes_as_they_are_declared(
     keys = {tuple(json.loads(each.key()).items()) for each in records}
     assert {(("id", key), ("status", row[1])) for key, row in orders.rows.items() if row[1]} < keys
     assert [headers(each)["weir.change"] for each in records].count("delete") == 1
-    apart = lake.rows(f"kafka/{NAME}_quarantine")
-    assert {row.id for row in apart} == {key for key, row in orders.rows.items() if row[1] is None} != set()
+    quarantined = lake.rows(f"kafka/{NAME}_quarantine")
+    assert {row.id for row in quarantined} == {key for key, row in orders.rows.items() if row[1] is None} != set()
 
 
 def test_a_row_without_a_key_ends_the_stream(orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from backend.settings import load_settings
-from pipelines import Pipeline, postgres_table, table
+from pipelines import postgres_table, table
 from pipelines.jvm.failures import DeliveryError
 from tests.postgres import POSTGRES, empty_postgres_url
+from tests.spark import declared
 from tests.spark.exports import Orders
-from tests.spark.lakes import DemoLake, open_lake
+from tests.spark.lakes import DemoLake
 
 pytestmark = [
     pytest.mark.spark,
@@ -40,12 +40,7 @@ def orders(spark: SparkSession, tmp_path: Path) -> Orders:
 
 
 def lake_of(home: Path, source: str, url: str, *, keys: tuple[str, ...] = ("id",), into: str = "orders") -> DemoLake:
-    pipeline = Pipeline("shop")
-    declare = pipeline.streaming_table(
-        NAME, source=table(source).changes(), sink=postgres_table(url, into, keys=keys), trigger="available now"
-    )
-    declare(lambda changes: changes)
-    return open_lake(load_settings(home=home), *pipeline.streams)
+    return declared.lake_of(home, table(source).changes(), name=NAME, sink=postgres_table(url, into, keys=keys))
 
 
 def execute(url: str, statement: str) -> list[tuple[Any, ...]]:

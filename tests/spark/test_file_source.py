@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
 from pipelines import Pipeline, files
-from pipelines.sources.files import FileSource
 from pipelines.spark.analysis import Analysis
-from pipelines.specs.registry import Registry
+from tests.spark import declared
+from tests.spark.declared import pipeline_of, registry_of, same
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
 
 ORDER = "id STRING, amount DOUBLE"
 GOOD = {"id": "a", "amount": 1.5}
-
-
-def same(rows: DataFrame) -> DataFrame:
-    return rows
 
 
 @pytest.fixture
@@ -43,13 +40,7 @@ def land(folder: Path, name: str, *records: object) -> None:
 @pytest.fixture
 def lake_of(spark: SparkSession, tmp_path: Path) -> Callable[..., DemoLake]:
     """`lake_of(source)`: an open lake whose stream `bronze_orders` reads it."""
-
-    def build(source: FileSource, function: Callable[[DataFrame], DataFrame] = same, **about: Any) -> DemoLake:
-        shop = Pipeline("shop")
-        shop.streaming_table("bronze_orders", source=source, trigger="available now", **about)(function)
-        return open_lake(load_settings(home=tmp_path), *shop.streams)
-
-    return build
+    return partial(declared.lake_of, tmp_path)
 
 
 def rows(lake: DemoLake) -> list[dict[str, Any]]:
@@ -135,10 +126,7 @@ def test_an_evolving_stream_takes_new_columns_in_when_it_starts(
 def test_a_new_column_while_it_runs_ends_the_stream(lake_of: Callable[..., DemoLake], landing: Path) -> None:
     land(landing, "1.json", GOOD, {**GOOD, "currency": "EUR"})
     lake = lake_of(files(str(landing), format="json", schema=ORDER, new_columns="fail"))
-    lake.runtime.start("bronze_orders")
-    ended = lake.ended("bronze_orders")
-    assert ended.failure
-    assert f"new columns currency in files of {landing}" in ended.failure.message
+    assert f"new columns currency in files of {landing}" in failure_of(lake)
     assert rows(lake) == []
 
 
@@ -337,25 +325,8 @@ def test_read_files_are_moved_away(lake_of: Callable[..., DemoLake], landing: Pa
 def test_without_a_file_and_columns_the_check_says_what_to_do(
     spark: SparkSession, tmp_path: Path, landing: Path
 ) -> None:
-    shop = Pipeline("shop")
-    shop.streaming_table("bronze_orders", source=files(str(landing), format="json"))(same)
-    found = Analysis(Registry(shop.streams), spark, load_settings(home=tmp_path)).run()
+    registry = registry_of(pipeline_of(files(str(landing), format="json")))
+    found = Analysis(registry, spark, load_settings(home=tmp_path)).run()
     assert [(each.message, each.hint) for each in found.problems] == [
         (f"there is no file in {landing} to find columns in", "give schema=…, or land a first file")
     ]
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (files("in", format="jsonl"), "files: format 'jsonl' is not known"),  # type: ignore[arg-type]
-        (files("in", format="json", new_columns="drop"), "files: new_columns='drop' is not known"),  # type: ignore[arg-type]
-        (files("in", format="csv", new_columns="rescue"), "files: csv cannot rescue new columns"),
-        (files("in", new_columns="evolve"), "files: text cannot evolve new columns"),
-        (files("in", schema=ORDER), "files: text has one column, value STRING"),
-    ],
-)
-def test_what_cannot_be_read_is_told_before_anything_starts(source: FileSource, message: str) -> None:
-    shop = Pipeline("shop")
-    shop.streaming_table("bronze_orders", source=source)(same)
-    assert [each.message for each in shop.problems] == [message]

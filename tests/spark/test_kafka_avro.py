@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,12 +13,11 @@ import avro.schema
 import pytest
 from pyspark.sql import SparkSession
 
-from backend.settings import load_settings
-from pipelines import Pipeline, kafka, secret
-from pipelines.sources.kafka import KafkaSource
+from pipelines import kafka
 from tests.kafka_broker import KafkaBroker
 from tests.schema_registry import SchemaRegistry
-from tests.spark.lakes import DemoLake, open_lake
+from tests.spark.declared import lake_of
+from tests.spark.lakes import DemoLake
 
 pytestmark = pytest.mark.spark
 COLUMNS = (
@@ -78,29 +77,13 @@ def order(number: int, **other: Any) -> dict[str, Any]:
     }
 
 
-LakeOf = Callable[[KafkaSource], DemoLake]
-
-
-@pytest.fixture
-def lake_of(spark: SparkSession, tmp_path: Path) -> LakeOf:
-    """An open lake with a stream of the source and one of its dead letters, which read what is there and end."""
-
-    def build(source: KafkaSource) -> DemoLake:
-        pipeline = Pipeline("shop")
-        pipeline.streaming_table("bronze_orders", source=source, trigger="available now")(lambda records: records)
-        assert not pipeline.problems
-        return open_lake(load_settings(home=tmp_path), *pipeline.streams)
-
-    return build
-
-
 def letters(lake: DemoLake) -> dict[int, str]:
     """Why, by offset; each with its bytes."""
     return {row["offset"]: row["reason"] for row in lake.rows("bronze/bronze_orders_dead_letters")}
 
 
 def test_records_of_a_schema_file_are_rows_or_dead_letters(
-    kafka_broker: KafkaBroker, lake_of: LakeOf, tmp_path: Path
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     topic = kafka_broker.create("avro_file", partitions=1)
     file = tmp_path / "order.avsc"
@@ -111,7 +94,7 @@ def test_records_of_a_schema_file_are_rows_or_dead_letters(
     sent = kafka_broker.produce(topic, [(b"k", encoded(ORDER, each)) for each in sound])
     sent += kafka_broker.produce(topic, [(b"k", None), *((b"k", each) for each in broken)])
 
-    lake = lake_of(kafka(kafka_broker.servers, topic, format="avro", schema=COLUMNS, avro_schema=str(file)))
+    lake = lake_of(tmp_path, kafka(kafka_broker.servers, topic, format="avro", schema=COLUMNS, avro_schema=str(file)))
     lake.process("bronze_orders", "bronze_orders_dead_letters")
 
     rows = {row["offset"]: row.asDict(recursive=True) for row in lake.rows("bronze/bronze_orders")}
@@ -141,7 +124,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[SchemaRegistry]:
 
 @pytest.mark.long
 def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
-    kafka_broker: KafkaBroker, lake_of: LakeOf, registry: SchemaRegistry
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, registry: SchemaRegistry
 ) -> None:
     topic = kafka_broker.create("avro_registry", partitions=1)
     small = registry.register("orders-value", json.dumps(SMALL))
@@ -156,7 +139,7 @@ def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
     ]
     kafka_broker.produce(topic, [(b"k", each) for each in first])
     source = kafka(kafka_broker.servers, topic, format="avro", schema="id BIGINT, name STRING", registry=registry.url)
-    lake = lake_of(source)
+    lake = lake_of(tmp_path, source)
     lake.process("bronze_orders", "bronze_orders_dead_letters")
     assert {(row["id"], row["name"]) for row in lake.rows("bronze/bronze_orders")} == {(1, None), (2, "two")}
     assert letters(lake) == {
@@ -184,25 +167,3 @@ def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
     lake.process("bronze_orders", "bronze_orders_dead_letters")
     assert sorted(row["id"] for row in lake.rows("bronze/bronze_orders")) == [1, 2, 7]
     assert letters(lake).keys() == {2, 3, 4, 5}
-
-
-@pytest.mark.parametrize(
-    ("said", "problem"),
-    [
-        ({}, "kafka: avro needs either a registry or a schema file"),
-        ({"registry": "http://r", "avro_schema": "/x"}, "kafka: avro needs either a registry or a schema file"),
-        ({"registry": "r:8081"}, "kafka: registry 'r:8081' is no address"),
-        ({"registry": "http://weir:pw@r"}, "kafka: the address of the registry holds a login"),
-        (
-            {"registry": "http://r", "registry_login": secret("weir:pw")},
-            "kafka: the secret of the registry's password has no place",
-        ),
-        ({"registry": "http://r", "schema": None}, "kafka: avro needs a schema"),
-        ({"registry": "http://r", "format": "json"}, "kafka: a registry or an Avro schema goes with format='avro'"),
-        ({"avro_schema": "/nowhere.avsc"}, "kafka: /nowhere.avsc cannot be read: No such file or directory"),
-    ],
-)
-def test_what_cannot_work_is_told_before_anything_starts(said: dict[str, Any], problem: str) -> None:
-    source = kafka("b:9092", "t", **{"format": "avro", "schema": "id INT", **said})
-    assert problem in [message for message, _ in source.problems()]
-    assert "pw" not in repr(source).replace("weir:pw@r", "")

@@ -17,7 +17,7 @@ from backend.stream_model.events import parse_progress
 from backend.stream_model.stream import TopicEnds
 from backend.streams.backlog.lags import batch_end, lags
 from backend.streams.backlog.reader import BacklogReader
-from pipelines import Pipeline, kafka
+from pipelines import kafka
 from pipelines.declare.registry import declaration
 from pipelines.host.fleet import utc_now
 from pipelines.host.topic_watch import TopicWatch
@@ -25,6 +25,7 @@ from pipelines.sources.kafka import KafkaSource
 from pipelines.specs.registry import Registry
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
+from tests.spark.declared import pipeline_of
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
@@ -36,8 +37,7 @@ class Shop:
     """One stream of a topic, its host's watch and a reader of its backlog."""
 
     def __init__(self, home: Path, source: KafkaSource) -> None:
-        pipeline = Pipeline("shop")
-        pipeline.streaming_table(NAME, source=source, trigger="available now")(lambda records: records)
+        pipeline = pipeline_of(source, trigger="available now")
         self.settings = load_settings(home=home)
         (home / "store").mkdir(exist_ok=True)
         self.store = ControlStore.open(self.settings)

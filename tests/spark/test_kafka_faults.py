@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
-from backend.settings import load_settings
-from pipelines import Pipeline, kafka
+from pipelines import kafka
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.spark.declared import lake_of
+from tests.spark.lakes import PATIENCE_S, DemoLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 BOTH = ("bronze_orders", "bronze_orders_dead_letters")
@@ -93,10 +93,8 @@ def check(lake: DemoLake, topic: list[Message], ledger: list[Message] | None = N
 
 
 def _lake(home: Path, broker: KafkaBroker, topic: str, *, trigger: str, limit: int) -> DemoLake:
-    pipeline = Pipeline("shop")
     source = kafka(broker.servers, topic, format="json", schema="id BIGINT", maxOffsetsPerTrigger=limit)
-    pipeline.streaming_table("bronze_orders", source=source, trigger=trigger)(lambda records: records)
-    return open_lake(load_settings(home=home), *pipeline.streams)
+    return lake_of(home, source, trigger=trigger)
 
 
 def _keep_running(lake: DemoLake) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 
 from backend.errors import QueryError, StreamRefusedError
 from backend.jobs.model import Job, JobKind, JobState
@@ -17,13 +17,14 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, load_answer, load_request
-from pipelines import Pipeline, append, complete, expect, history, table, update, upsert
+from pipelines import append, complete, expect, history, table, update, upsert
 from pipelines.declare.registry import declarations
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.specs.expectations import Expectation
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import Into, Sink
 from pipelines.specs.streams import StreamSpec
+from tests.spark.declared import pipeline_of
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -49,10 +50,6 @@ FIRST: list[Order] = [
 LATER: list[Order] = [("e", "c", -9.0, 7), ("f", "c", 9.0, 8)]
 UPSERT = upsert(keys=["id"], sequence="lsn", deleted="op = 'd'", except_columns=["op", "marks"])
 HISTORY = history(keys=["id"], sequence="lsn", deleted="op = 'd'", except_columns=["op", "marks"])
-
-
-def as_it_is(records: DataFrame) -> DataFrame:
-    return records
 
 
 class Killed(Exception):
@@ -88,11 +85,8 @@ class Shop:
         self.spark, self.settings = spark, load_settings(home=home)
         self.source = str(home / "lake" / "bronze" / "orders")
         self.add(FIRST)
-        orders = Pipeline("orders")
-        declare = orders.streaming_table(
-            NAME, source=table(self.source), sink=sink, also=also, trigger="available now", expectations=rules
-        )
-        declare(as_it_is)
+        about = {"sink": sink, "also": also, "trigger": "available now", "expectations": rules}
+        orders = pipeline_of(table(self.source), name=NAME, **about)
         (home / "store").mkdir()
         self.store = ControlStore.open(self.settings)
         self.lake: DemoLake = open_lake(self.settings, *orders.streams)

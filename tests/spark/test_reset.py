@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from backend.errors import StreamRefusedError
 from backend.jobs.model import Job, JobKind, JobState
@@ -21,19 +21,16 @@ from backend.streams.reset.plan import ResetLevel, ResetRequest
 from backend.streams.reset.preview import load_preview, set_aside
 from backend.streams.reset.starts import begun_at, parse_starts
 from backend.streams.verdict import StreamStatus, Verdict
-from pipelines import Pipeline, append, into, table, upsert
+from pipelines import append, into, table, upsert
 from pipelines.declare.registry import declarations
 from pipelines.jobs.reset import Resets
 from pipelines.specs.registry import Registry
+from tests.spark.declared import pipeline_of
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
 
 NAME = "silver_numbers"
-
-
-def same(rows: DataFrame) -> DataFrame:
-    return rows
 
 
 class Shop:
@@ -43,8 +40,7 @@ class Shop:
         self.spark, self.settings = spark, load_settings(home=home)
         self.source = str(home / "lake" / "bronze" / "numbers")
         self.add(0, 10)
-        numbers = Pipeline("numbers")
-        numbers.streaming_table(NAME, source=table(self.source), trigger="available now", **declared)(same)  # type: ignore[arg-type]
+        numbers = pipeline_of(table(self.source), name=NAME, trigger="available now", **declared)
         (home / "store").mkdir()
         self.store = ControlStore.open(self.settings)
         self.registry = Registry(numbers.streams)

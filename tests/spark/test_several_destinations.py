@@ -12,9 +12,9 @@ from pipelines import Pipeline, append, into, rate, upsert
 from pipelines.spark.analysis import Analysis
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import Sink, Target
+from tests.spark.declared import same
 from tests.spark.test_requeue import FIRST, HISTORY, LATER, NAME, UPSERT, Order, Shop, as_history, as_upserted, repaired
 from tests.spark.test_reset import Shop as Numbers
-from tests.spark.test_reset import same
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
