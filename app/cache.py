@@ -52,11 +52,10 @@ from backend.streams.latency import LayerLatency, layer_latencies, pipeline_late
 from backend.streams.points import DAY_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.streams.preflight.model import Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
-from backend.streams.recent import RecentBatches
 from backend.streams.reset.plan import ResetLevel, ResetPreview
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import Starts
-from backend.streams.status import query_names, statuses
+from backend.streams.status import RecentBatches, query_names, statuses
 from backend.streams.verdict import StreamStatus
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages

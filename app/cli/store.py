@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app import services
 from app.cli.output import say
-from app.ui.view.jobs import job_words
+from app.ui.view.words import job_words
 from backend.errors import JobError, StreamNotFoundError
 from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.stream_model.stream import HostHeartbeat

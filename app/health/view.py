@@ -19,8 +19,8 @@ from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, 
 from app.ui.view.words import KeyFigure
 from backend.format import age_s, ago, bytes_text, count_text, duration_text, percent, things, utc_text
 from backend.health.judge import JudgedTable
-from backend.health.merging import gain_text, merge_gain
 from backend.health.model import MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
+from backend.health.rules import gain_text, merge_gain
 from backend.lake.model import TableCard, UnreadableTable
 
 BLUE, ORANGE = 0, 1  # places in the palette

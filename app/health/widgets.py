@@ -18,8 +18,8 @@ from app.ui.live import reading_progress
 from app.ui.view.words import markdown_safe
 from app.ui.waiting import spinner
 from backend.format import count_text, things
-from backend.health.merging import URGENCY
 from backend.health.model import Recommendation, TableHealth
+from backend.health.rules import URGENCY
 from backend.lake.model import TableCard
 
 _SHARE = st.column_config.ProgressColumn("Small share", format="percent", min_value=0, max_value=1)

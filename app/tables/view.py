@@ -25,8 +25,8 @@ from app.ui.lake import (
     totals_sentence,
 )
 from backend.format import age_s, count_text, things
-from backend.health.merging import merge_gain
 from backend.health.model import Severity
+from backend.health.rules import merge_gain
 from backend.lake.model import TableCard, UnreadableTable
 
 LAYERS = ("bronze", "silver", "gold", "no layer")

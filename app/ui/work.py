@@ -12,8 +12,7 @@ import streamlit as st
 
 from app import services, viewer
 from app.ui.live import live
-from app.ui.view.jobs import job_share, job_words
-from app.ui.view.words import markdown_safe
+from app.ui.view.words import job_share, job_words, markdown_safe
 from backend.errors import LakehouseError
 from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import Job

@@ -1,24 +1,44 @@
 """One look at a table: what its log and its rows say of one expectation.
 
 Rule: reads no more than has changed since the last look. What cannot be told, or is too large, is unknown with the
-reason.
+reason. Keys are exact, compared by DuckDB, which spills to disk; one with a null names no row, as in SQL's UNIQUE and
+FOREIGN KEY. OPTIMIZE, VACUUM and properties are no data: the log marks what changes rows.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
-from backend.errors import ColumnNotFoundError, DiffError, LakehouseError
-from backend.expectations.judge import MOST_DAYS, judge_fresh, judge_rows
-from backend.expectations.keys import BrokenKeys, missing, repeated
+import pyarrow as pa
+
+from backend.errors import ColumnNotFoundError, DiffError, LakehouseError, TableError
+from backend.expectations.judge import MOST_DAYS, LastData, added_rows, judge_fresh, judge_rows
 from backend.expectations.model import ExpectationKind, Finding, State, TableExpectation
-from backend.expectations.reading import last_data, rows_by_day
-from backend.format import bytes_text, duration_text
+from backend.format import bytes_text, cut, duration_text, value_text
+from backend.lake.history.arrivals import Arrival
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.numbers import rows_of
-from backend.sql.session import CancelToken
+from backend.sql.quoting import quoted_name
+from backend.sql.session import CancelToken, Connection, session
+from backend.work import Stopped
+
+EXAMPLES = 5
+MEMORY_BYTES = 256_000_000  # beside the streams of the host; more goes to disk
+FIRST_LOOK = 64  # commits
+COMMITS_AT_ONCE = 1_000
+MOST_COMMITS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenKeys:
+    """How many keys break the rule, in how many rows, and a few of them as texts, those of most rows first."""
+
+    keys: int
+    rows: int
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +144,98 @@ def _known_days(before: Finding | None, table_id: str) -> dict[date, int | None]
     if seen.get("table") != table_id or not isinstance(days, Mapping):
         return {}
     return {date.fromisoformat(day): rows for day, rows in days.items()}
+
+
+def repeated(rows: pa.RecordBatchReader, columns: Sequence[str], token: CancelToken) -> BrokenKeys:
+    """Keys that are in several rows; raises `DiffError`, `Stopped`, and what reading the rows raises."""
+    keys = [f"k{number}" for number in range(len(columns))]
+    named = ", ".join(f"{quoted_name(column)} AS {key}" for column, key in zip(columns, keys, strict=True))
+    known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
+    with session(token, memory_bytes=MEMORY_BYTES, what="the keys") as connection:
+        connection.register("given", token.counted(rows))
+        found = f"SELECT {', '.join(keys)}, count(*) AS n FROM (SELECT {named} FROM given) WHERE {known}"
+        connection.execute(f"CREATE TEMP TABLE broken AS {found} GROUP BY {', '.join(keys)} HAVING count(*) > 1")
+        return _broken(connection, keys)
+
+
+def missing(
+    rows: pa.RecordBatchReader, column: str, others: pa.RecordBatchReader, other_column: str, token: CancelToken
+) -> BrokenKeys:
+    """Keys that the other table does not hold; raises as `repeated` does."""
+    key, other = quoted_name(column), quoted_name(other_column)
+    with session(token, memory_bytes=MEMORY_BYTES, what="the keys") as connection:
+        connection.register("given", token.counted(rows))
+        connection.register("others", token.counted(others))
+        connection.execute(f"CREATE TEMP TABLE present AS SELECT DISTINCT {other} AS k0 FROM others")
+        connection.execute(
+            f"CREATE TEMP TABLE broken AS SELECT k0, count(*) AS n FROM (SELECT {key} AS k0 FROM given) "
+            "ANTI JOIN present USING (k0) WHERE k0 IS NOT NULL GROUP BY k0"
+        )
+        return _broken(connection, ["k0"])
+
+
+def _broken(connection: Connection, keys: Sequence[str]) -> BrokenKeys:
+    (totals,) = connection.execute("SELECT count(*), coalesce(sum(n), 0) FROM broken").fetchall()
+    order = ", ".join(["n DESC", *keys])
+    found = connection.execute(f"SELECT {', '.join(keys)} FROM broken ORDER BY {order} LIMIT {EXAMPLES}").fetchall()
+    return BrokenKeys(int(totals[0]), int(totals[1]), tuple(cut(", ".join(map(value_text, row))) for row in found))
+
+
+def last_data(lake: Lake, ref: TableRef) -> LastData:
+    """The newest commit that changed rows."""
+    high, step, oldest = lake.latest_version(ref), FIRST_LOOK, None
+    while high >= 0:
+        found = lake.arrivals(ref, max(0, high - step + 1), high, feed=False)
+        for each in reversed(found):
+            if each.files or each.removes_rows:
+                return LastData(each.version, each.committed_at)
+        if not found:
+            break
+        oldest = found[0].committed_at
+        high, step = high - step, COMMITS_AT_ONCE
+    return LastData(None, None, oldest)
+
+
+def rows_by_day(
+    lake: Lake, ref: TableRef, first: date, last: date, *, is_stopped: Callable[[], bool] = lambda: False
+) -> dict[date, int | None]:
+    """Rows that commits added on each full UTC day between `first` and `last`; None where a commit does not say.
+
+    Days that the log does not hold as a whole are left out: the one of its oldest commit too.
+    """
+    rows: defaultdict[date, int | None] = defaultdict(int)
+    high = newest = lake.latest_version(ref)
+    oldest = last + timedelta(days=1)
+    while high >= 0 and oldest >= first and newest - high < MOST_COMMITS:
+        if is_stopped():
+            raise Stopped
+        low = max(0, high - COMMITS_AT_ONCE + 1)
+        found = lake.arrivals(ref, low, high, feed=False)
+        if not found:
+            break
+        added = _added(lake, ref, found)
+        for each in found:
+            if each.committed_at is None:
+                raise TableError(f"v{each.version} does not say when it was committed")
+            day = each.committed_at.date()
+            so_far, more = rows[day], added[each.version]
+            rows[day] = None if so_far is None or more is None else so_far + more
+            oldest = min(oldest, day)
+        high = low - 1
+    whole = max(first, oldest + timedelta(days=1))
+    return {day: rows[day] for day in _days(whole, last)}
+
+
+def _added(lake: Lake, ref: TableRef, found: Sequence[Arrival]) -> dict[int, int | None]:
+    """New rows by version: those of the files of an append, which are exact, else what the writer says."""
+    added = {each.version: each.rows if each.files else 0 for each in found}
+    unsure = {each.version: each for each in found if each.files and (each.removes_rows or each.rows is None)}
+    if unsure:
+        for commit in lake.history(ref, starting_version=min(unsure), ending_version=max(unsure)):
+            if commit.version in unsure:
+                added[commit.version] = added_rows(commit, removes=unsure[commit.version].removes_rows)
+    return added
+
+
+def _days(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]

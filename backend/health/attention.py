@@ -10,14 +10,14 @@ from datetime import datetime
 
 from backend.expectations.judge import away
 from backend.expectations.model import ExpectationKind, Judgement, State
-from backend.expectations.words import expected_text, found_text
+from backend.expectations.text import expected_text, found_text
 from backend.format import ago, duration_text
-from backend.health.merging import gain_text, merge_gain
 from backend.health.model import AttentionItem, Cause, Severity
+from backend.health.rules import gain_text, merge_gain
 from backend.lake.model import TableCard, UnreadableTable
 from backend.settings import Settings
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
-from backend.streams.backlog.words import data_loss_sentence, lost_text
+from backend.streams.backlog.text import data_loss_sentence, lost_text
 from backend.streams.verdict import StreamStatus, Verdict
 
 MOST_DETAIL = 60  # characters

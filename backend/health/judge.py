@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backend.errors import LakehouseError
-from backend.health.merging import merge_gain
 from backend.health.model import Recommendation, Severity
 from backend.health.recommend import HealthEvidence, recommend
+from backend.health.rules import merge_gain
 from backend.lake.model import TableCard, TableRef
 
 PATIENCE_S = 1.5  # a small lake is waited for, so that its page is whole at once

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.format import ago, bytes_text, duration_text
-from backend.health.merging import MergeGain
+from backend.format import ago, bytes_text, count_text, duration_text, percent, things
 from backend.health.model import LogHealth, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
-from backend.health.words import count, percent
+from backend.health.rules import MergeGain
 
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
 CHECKPOINT_LATE = 2  # times the interval
@@ -64,11 +63,11 @@ def _small_files(e: HealthEvidence) -> Iterator[Recommendation]:
     if gain.severity is Severity.FINE:
         return
     finding = (
-        f"{e.small_files:,} of {count(e.num_files, 'file')} ({percent(gain.small_share)}) are under "
+        f"{count_text(e.small_files)} of {things(e.num_files, 'file')} ({percent(gain.small_share)}) are under "
         f"{bytes_text(e.rule.small_limit_bytes)}; {_optimize_words(e)}."
     )
     step = (
-        f"OPTIMIZE would leave about {count(e.files_after_optimize, 'file')} of {e.num_files:,}, "
+        f"OPTIMIZE would leave about {things(e.files_after_optimize, 'file')} of {count_text(e.num_files)}, "
         f"rewriting {bytes_text(e.small_bytes)}."
     )
     wait = " Readers lose little by them, so it can wait." if gain.severity is Severity.NOTE else ""
@@ -104,7 +103,7 @@ def _partitioning(e: HealthEvidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "partitioning",
         Severity.NOTE,
-        f"{e.num_partitions:,} partitions by {', '.join(e.partition_columns)} hold {bytes_text(average)} on average; "
+        f"{count_text(e.num_partitions)} partitions by {', '.join(e.partition_columns)} hold {bytes_text(average)} on average; "
         "under 1 TB a table is usually faster without partitions, and a partition should hold 1 GB.",
         "Leave it if queries always filter by it; otherwise write the table anew without, or with coarser partitions.",
     )
@@ -116,8 +115,8 @@ def _deleted_rows(e: HealthEvidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "deletion vectors",
         Severity.NOTE,
-        f"{e.deleted_rows:,} rows ({percent(e.deleted_rows / e.physical_rows)}) are only marked as deleted; every "
-        "reader skips over them.",
+        f"{count_text(e.deleted_rows)} rows ({percent(e.deleted_rows / e.physical_rows)}) are only marked as deleted; "
+        "every reader skips over them.",
         "REORG TABLE … APPLY (PURGE) rewrites those files.",
     )
 
@@ -128,8 +127,8 @@ def _statistics(e: HealthEvidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "statistics",
         Severity.NOTE,
-        f"{count(e.files_without_stats, 'file')} of {e.num_files:,} carry no row count: the table's rows are unknown "
-        "and readers cannot skip those files.",
+        f"{things(e.files_without_stats, 'file')} of {count_text(e.num_files)} carry no row count: the table's rows "
+        "are unknown and readers cannot skip those files.",
         "OPTIMIZE or ANALYZE TABLE … COMPUTE DELTA STATISTICS writes them.",
     )
 
@@ -146,7 +145,7 @@ def _vacuum(e: HealthEvidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "vacuum",
         Severity.NOTE,
-        f"{ran}; commits since removed {count(e.files_removed, 'file')}, the first {ago(oldest, e.now)}.",
+        f"{ran}; commits since removed {things(e.files_removed, 'file')}, the first {ago(oldest, e.now)}.",
         f"VACUUM frees what was removed more than {duration_text(e.retention_s)} ago. "
         "Versions that need those files cannot be read after it.",
     )
@@ -160,7 +159,7 @@ def _log(e: HealthEvidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "log",
         Severity.WARNING,
-        f"No checkpoint {last}: each reader opens {count(waiting, 'commit')}; the interval is {interval:,}.",
+        f"No checkpoint {last}: each reader opens {things(waiting, 'commit')}; the interval is {interval:,}.",
         "Look why its writer makes none (permission, engine). Spark makes one at the interval.",
     )
 
@@ -169,6 +168,6 @@ def _fine(e: HealthEvidence) -> Recommendation:
     if not e.num_files:
         return Recommendation("table", Severity.FINE, "The table has no data files.", "Nothing to do.")
     share = e.small_files / e.num_files
-    small = f"{percent(share)} of {count(e.num_files, 'file')} are small" if e.small_files else "no file is small"
+    small = f"{percent(share)} of {things(e.num_files, 'file')} are small" if e.small_files else "no file is small"
     judged = "" if e.num_files >= e.rule.min_files else f" (fewer than {e.rule.min_files} files are not judged)"
     return Recommendation("table", Severity.FINE, f"In order: {small}{judged}.", "Nothing to do.")

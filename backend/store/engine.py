@@ -4,12 +4,13 @@ Rule: a write begins with the write lock (SQLite: BEGIN IMMEDIATE), so it never 
 database error leaves here as `StoreError` without the URL's password.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
@@ -132,3 +133,15 @@ def _on_sqlite_begin(connection: Connection) -> None:
 
 def _first_line(exc: BaseException) -> str:
     return (str(exc).strip().splitlines() or ["no message"])[0]
+
+
+def insert(connection: Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def upsert(connection: Connection, table: sa.Table, row: Mapping[str, Any]) -> None:
+    """Inserts the row, or sets the columns it names where its primary key is there."""
+    keys = [column.name for column in table.primary_key]
+    changed = {name: value for name, value in row.items() if name not in keys}
+    statement = insert(connection, table).values(**row)
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))

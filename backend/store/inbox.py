@@ -11,8 +11,8 @@ import structlog
 from sqlalchemy.engine import Connection
 
 from backend.store import progress, rows
+from backend.store.engine import upsert
 from backend.store.schema import attached_app, attached_event, declaration, observed
-from backend.store.upsert import upsert
 from backend.stream_model.attached import Attached, AttachedEvent, at_of
 from backend.stream_model.stream import AttachedApp, Observed, StreamDeclaration
 

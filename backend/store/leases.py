@@ -10,8 +10,8 @@ from sqlalchemy.engine import Connection
 
 from backend.store import rows
 from backend.store.clock import moment
+from backend.store.engine import insert
 from backend.store.schema import EPOCH, lease
-from backend.store.upsert import insert
 from backend.stream_model.stream import Lease
 
 NOBODY = ""

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.store import rows
+from backend.store.engine import insert
 from backend.store.schema import declaration, observed, progress
-from backend.store.upsert import insert
 from backend.stream_model.stream import Progress
 
 NEWEST_FIRST = (progress.c.progressed_at.desc(), progress.c.id.desc())

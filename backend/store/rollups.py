@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.store import rows
+from backend.store.engine import insert
 from backend.store.schema import progress, progress_rollup
-from backend.store.upsert import insert
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import is_batch
 from backend.stream_model.rollup import GRAINS_S, HOUR_S, Rollup, merged, rollup_of

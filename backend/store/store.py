@@ -20,11 +20,10 @@ from backend.jobs.model import JobKind
 from backend.settings import Settings
 from backend.store import inbox, leases, progress, rollups, rows, schema
 from backend.store.clock import moment
-from backend.store.engine import Database
+from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
-from backend.store.upsert import insert, upsert
 from backend.stream_model.overrides import changes_text, check_overrides, compare
 from backend.stream_model.rollup import Rollup
 from backend.stream_model.stream import (

@@ -1,10 +1,11 @@
-"""Every declared stream as pages and the CLI show it.
+"""Every declared stream as pages and the CLI show it, and its recent batches.
 
 Rule: reads the store and the sources, computes the rest; nothing shown here is remembered.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from threading import Lock
 from typing import Protocol
 
 from backend.store.store import ControlStore
@@ -12,10 +13,11 @@ from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import compare, with_overrides
 from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
 from backend.streams.balance import why_nobody_can
-from backend.streams.causes import with_causes
+from backend.streams.graph import WINDOW, reads_several, with_causes
 from backend.streams.verdict import StreamEvidence, StreamStatus, judge
 
 RECENT = 10
+MOST_BATCHES = 5_000  # of one stream in the graph's window: one each 60 ms
 
 
 class Backlogs(Protocol):
@@ -81,3 +83,27 @@ def _status(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -
         backlog=evidence.backlog,
         overrides=evidence.overrides,
     )
+
+
+class RecentBatches:
+    """Each stream's batches of the graph's window, kept between readings: one asks the store only for what is new.
+
+    For one process; several threads may read."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._batches: dict[str, list[Progress]] = {}
+
+    def read(
+        self, store: ControlStore, declared: Iterable[StreamDeclaration], *, now: datetime
+    ) -> dict[str, list[Progress]]:
+        """By stream, oldest first; with Spark's JSON only where rows come from several sources."""
+        with self._lock:
+            self._batches = {stream.name: self._of(store, stream, now) for stream in declared}
+            return self._batches
+
+    def _of(self, store: ControlStore, declared: StreamDeclaration, now: datetime) -> list[Progress]:
+        batches = [batch for batch in self._batches.get(declared.name, ()) if batch.progressed_at > now - WINDOW]
+        since = batches[-1].progressed_at if batches else now - WINDOW
+        newer = store.progress(declared.name, since=since, limit=MOST_BATCHES, raw=reads_several(declared))
+        return batches + [batch for batch in newer if batch.progressed_at > since]

@@ -11,7 +11,7 @@ from enum import StrEnum
 from statistics import median
 
 from backend.format import rate_text, span_text, things
-from backend.stream_model.backlog import Backlog, Lag
+from backend.stream_model.backlog import Backlog, Lag, Trend, trend
 from backend.stream_model.overrides import Setting
 from backend.stream_model.stream import (
     Desired,
@@ -22,8 +22,7 @@ from backend.stream_model.stream import (
     StreamDeclaration,
     StreamState,
 )
-from backend.stream_model.trend import Trend, trend
-from backend.streams.backlog.words import waiting
+from backend.streams.backlog.text import waiting
 
 WINDOW = 10  # batches
 FAR = 3  # times its trigger and its usual batch: as far behind as a stream that keeps up may be

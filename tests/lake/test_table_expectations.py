@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from backend.expectations.looks import Looks
+from backend.expectations.looks import Looks, last_data, rows_by_day
 from backend.expectations.model import ExpectationKind, Finding, State, TableExpectation
-from backend.expectations.reading import last_data, rows_by_day
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import load_settings

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from backend.streams.graph import WINDOW
-from backend.streams.recent import RecentBatches
+from backend.streams.status import RecentBatches
 from tests.ui import stream_store
 
 NAME = "silver_events"

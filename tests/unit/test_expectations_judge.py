@@ -16,7 +16,7 @@ from backend.expectations.judge import (
     settle,
 )
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.expectations.words import expected_text, found_text, judged_text
+from backend.expectations.text import expected_text, found_text, judged_text
 from backend.lake.model import Commit, OperationMetrics
 from backend.stream_model.stream import HostHeartbeat
 

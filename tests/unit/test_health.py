@@ -8,13 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.format import bytes_text
 from backend.health.health import table_health
-from backend.health.merging import MergeGain
 from backend.health.model import LogHealth, MaintenanceRun, Offender, Recommendation, Severity
 from backend.health.recommend import HealthEvidence, recommend
-from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
-from backend.health.words import percent
+from backend.health.rules import MergeGain, last_run, partition_offenders, small_file_rule, trend, writer_offenders
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, Timeline, VersionTotals
@@ -219,11 +216,6 @@ def test_a_long_trend_is_thinned_and_keeps_its_end() -> None:
     points = trend(Timeline(tuple(totals(v, 10, MB, 5) for v in range(1_000)), 0), points=100)
     assert (len(points), points[-1].version, points[0].small_share) == (100, 999, 0.5)
     assert [p.version for p in trend(Timeline((totals(3),), 3))] == [3]
-
-
-def test_words() -> None:
-    assert [bytes_text(n) for n in (0, 999, 38_214_551, 999_950)] == ["0 B", "999 B", "38.2 MB", "1 MB"]
-    assert [percent(s) for s in (0, 0.001, 0.924)] == ["0 %", "under 1 %", "92 %"]
 
 
 # -- a real table -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, StreamFailure, StreamState
-from backend.streams.causes import with_causes
+from backend.streams.graph import with_causes
 from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

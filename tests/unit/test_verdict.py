@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backend.format import span_text
 from backend.store.store import ControlStore
-from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog, Trend, trend
 from backend.stream_model.stream import (
     Desired,
     DesiredState,
@@ -22,7 +22,6 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
-from backend.stream_model.trend import Trend, trend
 from backend.streams.status import statuses
 from backend.streams.verdict import StreamEvidence, StreamJudgement, Verdict, judge
 

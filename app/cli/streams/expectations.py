@@ -10,7 +10,7 @@ from app.cli.output import Document, only, print_json, print_table, say
 from app.cli.store import NO_HOST_HINT, judgements_and_hosts
 from backend.expectations.judge import away
 from backend.expectations.model import Judgement, State
-from backend.expectations.words import expected_text, found_text
+from backend.expectations.text import expected_text, found_text
 from backend.format import ago, things
 
 _BROKEN = 1

@@ -6,7 +6,7 @@ Rule: as for streams: an act is the wish of a named person with a reason; a stor
 from app import services
 from app.cli.output import print_json, print_table, say, shaped
 from app.cli.store import required_store
-from app.ui.view.jobs import job_words
+from app.ui.view.words import job_words
 from backend.format import ago
 from backend.jobs.host_liveness import is_orphan
 from backend.jobs.model import Job, JobProgress, JobState

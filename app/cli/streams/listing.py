@@ -13,7 +13,7 @@ from backend.stream_model.backlog import Backlog, SourceBacklog, waiting
 from backend.stream_model.overrides import Setting, overridden_text
 from backend.stream_model.stream import Desired, Progress, StreamFailure, StreamState
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.backlog.words import behind_text, data_loss_sentence, source_sentence
+from backend.streams.backlog.text import behind_text, data_loss_sentence, source_sentence
 from backend.streams.faults import Fault, recognise
 from backend.streams.verdict import StreamStatus
 

@@ -16,7 +16,7 @@ from backend.format import duration_text, utc_text
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.graph import build_graph
 from backend.streams.latency import LayerLatency, pipeline_latencies, read_trails
-from backend.streams.recent import RecentBatches
+from backend.streams.status import RecentBatches
 
 CHECK_LIMIT_S = 300
 _FOUND = 1  # the checker's exit code when it found problems

@@ -14,7 +14,6 @@ from backend.format import ago, bytes_text, count_text, percent
 from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.health import table_health
-from backend.health.merging import URGENCY
 from backend.health.model import (
     AttentionGroup,
     AttentionItem,
@@ -24,6 +23,7 @@ from backend.health.model import (
     TableHealth,
     TrendPoint,
 )
+from backend.health.rules import URGENCY
 from backend.lake.model import TableCard
 from backend.streams.status import query_names
 

@@ -27,7 +27,7 @@ from backend.format import (
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.batches import ExpectationTotal, sum_known
 from backend.stream_model.stream import Progress, Run, StreamFailure, StreamState
-from backend.streams.backlog.words import behind_text, data_loss_sentence
+from backend.streams.backlog.text import behind_text, data_loss_sentence
 from backend.streams.faults import recognise
 from backend.streams.points import Points
 from backend.streams.preflight.model import Check, Outcome

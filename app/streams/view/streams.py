@@ -15,7 +15,7 @@ from app.ui.view.frames import ages
 from backend.format import utc_text
 from backend.stream_model.stream import Action, AuditEntry
 from backend.streams.acts import Selection, blocked
-from backend.streams.backlog.words import behind_text
+from backend.streams.backlog.text import behind_text
 from backend.streams.verdict import StreamStatus, Verdict
 
 URGENCY = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend.expectations.model import Judgement, State
-from backend.expectations.words import expected_text, found_text, judged_text
+from backend.expectations.text import expected_text, found_text, judged_text
 from backend.format import duration_text, things
 
 _WORDS = {State.MET: "met", State.BROKEN: "broken", State.UNKNOWN: "not known"}

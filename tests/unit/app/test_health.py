@@ -26,24 +26,19 @@ from backend.health.model import (
     TableHealth,
     TrendPoint,
 )
-from backend.health.recommend import HealthEvidence, recommend
+from backend.health.recommend import recommend
 from backend.lake.model import TableCard, TableRef, UnreadableTable
+from tests.unit.test_health import WELL
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULE = SmallFileRule(1_000, "table size", 0.5, 500, 16, "A file is small below 500 B.")
 
 
 def health(name: str, severity: Severity, *, files: int = 40, small: int = 30) -> TableHealth:
+    operations = ("WRITE", "WRITE", "WRITE", "OPTIMIZE", "WRITE")
     points = tuple(
-        TrendPoint(
-            v,
-            NOW - timedelta(minutes=10 - v),
-            "OPTIMIZE" if v == 3 else "WRITE",
-            v + 1,
-            0 if v == 3 else v,
-            100 * (v + 1),
-        )
-        for v in range(5)
+        TrendPoint(v, NOW - timedelta(minutes=10 - v), operation, v + 1, 0 if v == 3 else v, 100 * (v + 1))
+        for v, operation in enumerate(operations)
     )
     return TableHealth(
         ref=TableRef(f"/lake/{name}", name, "/lake"),
@@ -67,9 +62,10 @@ def card(name: str, *, files: int = 40, small: int = 0, size_bytes: int = 10_000
     return TableCard(ref, 4, files, size_bytes, 9, small, NOW, "WRITE", files_after_merge=after)
 
 
-def judged(table: TableCard, small: int = 0, **more: object) -> JudgedTable:
+def judged(table: TableCard) -> JudgedTable:
     """As the judge makes it of what the lake says."""
-    evidence = HealthEvidence(
+    evidence = replace(
+        WELL,
         now=NOW - timedelta(hours=1),
         num_files=table.num_files,
         size_bytes=table.size_bytes,
@@ -77,17 +73,8 @@ def judged(table: TableCard, small: int = 0, **more: object) -> JudgedTable:
         small_bytes=table.size_bytes,
         files_after_optimize=table.files_after_merge or 0,
         rule=RULE,
-        partition_columns=(),
-        num_partitions=1,
-        deleted_rows=0,
         physical_rows=9,
-        files_without_stats=0,
-        offenders=(),
         last_optimize=MaintenanceRun(3, NOW - timedelta(hours=2)),
-        last_vacuum=None,
-        files_removed=0,
-        oldest_removal_at=None,
-        retention_s=1.0,
         log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10),
     )
     return JudgedTable(table, evidence, recommend(evidence)[0].severity)
