@@ -103,8 +103,8 @@ def _partitioning(e: HealthEvidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "partitioning",
         Severity.NOTE,
-        f"{count_text(e.num_partitions)} partitions by {', '.join(e.partition_columns)} hold {bytes_text(average)} on average; "
-        "under 1 TB a table is usually faster without partitions, and a partition should hold 1 GB.",
+        f"{count_text(e.num_partitions)} partitions by {', '.join(e.partition_columns)} hold {bytes_text(average)} on "
+        "average; under 1 TB a table is usually faster without partitions, and a partition should hold 1 GB.",
         "Leave it if queries always filter by it; otherwise write the table anew without, or with coarser partitions.",
     )
 
