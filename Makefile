@@ -38,19 +38,19 @@ soak: setup-test ## run the long random runs and fault runs
 	@$(BIN)/python $(PYTEST) -m "soak or drawn" $(ARGS)
 
 bench-lake: setup-test ## measure the log reader and its pages against deltalake (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench.lake $(ARGS)
+	@$(BIN)/python -m bench lake $(ARGS)
 
 bench-diff: setup-test ## measure the diff of two versions against whole tables compared in DuckDB (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench.diff $(ARGS)
+	@$(BIN)/python -m bench diff $(ARGS)
 
 bench-pages: setup-test ## measure every page of a lake of 3,000 tables in a browser, and its commands (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench.pages $(ARGS)
+	@$(BIN)/python -m bench pages $(ARGS)
 
 bench-ui: setup-test ## measure many viewers of one live page against plain streamlit run (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench.ui $(ARGS)
+	@$(BIN)/python -m bench ui $(ARGS)
 
 bench-streams: setup-test ## measure streams against the same work in PySpark alone, and fifty on one host (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench.streams $(ARGS)
+	@$(BIN)/python -m bench streams $(ARGS)
 
 check: setup-test ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check .

@@ -18,7 +18,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import Settings, load_settings
 from backend.sql.session import CancelToken
-from bench.measure import Watch
+from bench.harness import Watch, memory
 
 Answer = dict[str, int]
 PAGE_ROWS = 100
@@ -50,8 +50,7 @@ def our_diff(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, An
 def our_peak(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, Any]:
     """The same, with the most memory that the whole process held."""
     found = our_diff(watch, uri=uri, first=first, second=second)
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return found | {"peak_bytes": int(status["VmHWM"].split()[0]) * 1024}
+    return found | {"peak_bytes": memory("VmHWM")}
 
 
 def _values(row: Mapping[str, Any] | None) -> list[Any] | None:

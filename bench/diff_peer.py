@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from backend.changes.changed_rows import share_out
 from bench.diff_ours import Answer, counts
 from bench.diff_table import SCHEMA
-from bench.measure import Watch
+from bench.harness import Watch
 
 OTHERS = [name for name in SCHEMA if name != "id"]
 _SAME = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in OTHERS)

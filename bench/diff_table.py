@@ -4,6 +4,7 @@ Rule: a row is a function of its id and of how often it was changed, so the same
 complete or not there (made beside its place, then renamed).
 """
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.tables import COMMIT_EVERY_MS, STARTED_MS
+from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 
-FORMAT = "1"  # part of the cache's name: a change of what is written makes a new table
+FORMAT = "2"  # part of the cache's name: a change of what is written makes a new table
 FILES, COMPACTED = 50, 25
 Integers = npt.NDArray[np.int64]
 
@@ -98,7 +99,7 @@ class _Writer:
         self._table = table
         self._live: list[Part] = []
         self._sizes: dict[str, int] = {}
-        self._version = 0
+        self._log = HandLog(table)
 
     def write(self, count: int) -> None:
         """v0 rows · v1 update 2 % · v2 delete 1 % · v3 append 2 % · v4 merge 2 % · v5 compaction · v6 scattered update
@@ -140,7 +141,7 @@ class _Writer:
         return [Part(self._name(n), *pair) for n, pair in enumerate(pairs)]
 
     def _name(self, number: int) -> str:
-        return f"part-v{self._version}-{number:05d}.snappy.parquet"
+        return f"part-v{self._log.next_version}-{number:05d}.snappy.parquet"
 
     def _commit(
         self,
@@ -155,16 +156,12 @@ class _Writer:
         with ThreadPoolExecutor(2) as pool:
             self._sizes |= dict(zip([part.name for part in came], pool.map(self._put, came), strict=True))
             cdc = list(pool.map(self._put_changes, gone, came)) if feed else []
-        at = STARTED_MS + self._version * COMMIT_EVERY_MS
-        info = {"commitInfo": {"timestamp": at, "operation": operation, "operationParameters": {}}}
-        removes = [_remove(part, at, is_change=is_change) for part in gone]
+        at = STARTED_MS + self._log.next_version * COMMIT_EVERY_MS
+        removes = [remove(part.name, size=None, deletionTimestamp=at, dataChange=is_change) for part in gone]
         adds = [_add(part, self._sizes[part.name], at, is_change=is_change) for part in came]
-        lines = [info, *head, *removes, *adds, *cdc]
-        log = self._table / "_delta_log" / f"{self._version:020d}.json"
-        log.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        self._log.commit(commit_info(operation, timestamp=at), *head, *removes, *adds, *cdc)
         left = {part.name for part in gone}
         self._live = [*(part for part in self._live if part.name not in left), *came]
-        self._version += 1
 
     def _put(self, part: Part) -> int:
         path = self._table / part.name
@@ -186,32 +183,14 @@ class _Writer:
 
 
 def _head(properties: Mapping[str, str]) -> list[Any]:
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in SCHEMA.items()]
-    metadata = {
-        "id": "5bd04c5e-0000-4000-8000-000000000005",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": orjson.dumps({"type": "struct", "fields": fields}).decode(),
-        "partitionColumns": [],
-        "configuration": {"weir.primaryKey": "id", **properties},
-        "createdTime": STARTED_MS,
-    }
-    return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}, {"metaData": metadata}]
+    configuration = {"weir.primaryKey": "id", **properties}
+    return [
+        protocol(1, 4),
+        metadata(SCHEMA, configuration=configuration, table_id="5bd04c5e-0000-4000-8000-000000000005"),
+    ]
 
 
-def _add(part: Part, size: int, at: int, *, is_change: bool) -> Mapping[str, Any]:
+def _add(part: Part, size: int, at: int, *, is_change: bool) -> Any:
     low, high = int(part.ids.min()), int(part.ids.max())
     stats = {"numRecords": len(part.ids), "minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}
-    return {
-        "add": {
-            "path": part.name,
-            "partitionValues": {},
-            "size": size,
-            "modificationTime": at,
-            "dataChange": is_change,
-            "stats": orjson.dumps(stats).decode(),
-        }
-    }
-
-
-def _remove(part: Part, at: int, *, is_change: bool) -> Mapping[str, Any]:
-    return {"remove": {"path": part.name, "deletionTimestamp": at, "dataChange": is_change, "partitionValues": {}}}
+    return add(part.name, size=size, modificationTime=at, dataChange=is_change, stats=json.dumps(stats))

@@ -1,48 +1,55 @@
-"""`make bench-lake`: the log reader and the pages on it, measured against `deltalake` on tables made here.
-
-Rule: equal answers first; a measurement that cannot be compared fails, one that falls short says so.
-"""
+"""`make bench-lake`: the log reader and the pages on it, measured against `deltalake` on tables made here."""
 
 import statistics
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench import ours, peer
-from bench.measure import Run, Task, fresh, repeated, require_equal
-from bench.report import Line, at_most, duration, faster, leaner, times
-from bench.runner import Suite, run_suite
-from bench.tables import Shape, clone, make_tables, next_commits, shapes
+from backend.lake.lake import POLL_S, Lake
+from backend.settings import load_settings
+from bench import browser, ours, peer
+from bench.harness import (
+    Bench,
+    BenchError,
+    Line,
+    Run,
+    Suite,
+    Task,
+    at_most,
+    duration,
+    faster,
+    fresh,
+    leaner,
+    repeated,
+    require_equal,
+    times,
+    within,
+)
+from bench.tables import clone, make_tables, next_commits, shapes
+from tests.object_store import Proxy, make_bucket, proxy, storage_options
 
-README = Path(__file__).with_name("README.md")
 REFRESHES = 5
 SAMPLED = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """Where the tables are, how large, and how often each measurement is made."""
-
-    tables: Path
-    scale: float
-    repeats: int
-
-    def uri(self, name: str) -> str:
-        return str(self.tables / name)
-
-    def shape(self, name: str) -> Shape:
-        return shapes(self.scale)[name]
+SMALL = "T0"  # the same page of it is what browser, framework and machine cost
+BUCKET, DELAY_S, VIEWERS = "bench", 0.03, 20
+PAGES = {
+    "History of T3": ("history", "T3"),
+    "Files of T3": ("files", "T3"),
+    "Files of T3 with `.crc`": ("files", "T3-crc"),
+}
+OTHER = {"history": "files", "files": "history"}
+DRAWN = {"history": (browser.FIGURE, browser.LIST), "files": (browser.FIGURE,)}
 
 
 def history(bench: Bench) -> Iterator[Line]:
     """The newest hundred commits."""
     for name, at_least in (("T1", 10), ("T2", 10), ("T3", 1_000)):
-        uri = bench.uri(name)
+        uri = str(bench.tables / name)
         tasks = (ours.history, peer.history)
-        found, theirs = repeated(bench.repeats, *(partial(fresh, task, uri=uri, limit=100) for task in tasks))
+        found, theirs = bench.runs(*(partial(fresh, task, uri=uri, limit=100) for task in tasks))
         warm = fresh(ours.warm_history, uri=uri, limit=100)
         for run in (theirs, warm):
             require_equal(found.answer, run.answer, f"history of {name}")
@@ -53,9 +60,8 @@ def history(bench: Bench) -> Iterator[Line]:
 
 def distribution(bench: Bench) -> Iterator[Line]:
     """Size histogram and totals per partition of T3."""
-    uri = bench.uri("T3")
-    plain, theirs, summed, histogram = repeated(
-        bench.repeats,
+    uri = str(bench.tables / "T3")
+    plain, theirs, summed, histogram = bench.runs(
         partial(fresh, ours.distribution, uri=uri),
         partial(fresh, peer.distribution, uri=uri),
         partial(fresh, ours.distribution, uri=f"{uri}-crc"),
@@ -86,21 +92,21 @@ def refresh(bench: Bench) -> Iterator[Line]:
 
 
 def _refreshed(bench: Bench, name: str, task: Task) -> Run:
-    commits = next_commits(bench.shape(name), REFRESHES)
+    commits = next_commits(shapes(bench.scale)[name], REFRESHES)
     with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=bench.tables) as folder:
         return fresh(task, uri=str(clone(bench.tables / name, Path(folder) / name)), commits=commits)
 
 
 def timeline(bench: Bench) -> Iterator[Line]:
     """Totals of every version of T2 against opening versions one by one."""
-    count, uri = bench.shape("T2").commits, bench.uri("T2")
+    count, uri = shapes(bench.scale)["T2"].commits, str(bench.tables / "T2")
     stride = count // SAMPLED
     chosen = [stride * n + 37 * n % stride for n in range(SAMPLED)]
     theirs = fresh(peer.versions, uri=uri, chosen=chosen)
     (whole,) = repeated(max(1, bench.repeats // 2), partial(fresh, ours.timeline, uri=uri, chosen=chosen))
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as home:
         fresh(ours.timeline, uri=uri, chosen=chosen, home=home)
-        (kept,) = repeated(bench.repeats, partial(fresh, ours.timeline, uri=uri, chosen=chosen, home=home))
+        (kept,) = bench.runs(partial(fresh, ours.timeline, uri=uri, chosen=chosen, home=home))
     for run in (whole, kept):
         require_equal(run.answer, theirs.answer, "timeline of T2")
     each = statistics.mean(lap.seconds for lap in theirs.laps)
@@ -116,59 +122,90 @@ def timeline(bench: Bench) -> Iterator[Line]:
 
 def object_store(bench: Bench) -> Iterator[Line]:
     """T1 on an S3 server that waits 30 ms before each answer."""
-    from bench import object_store as store
+    log = bench.tables / "T1" / "_delta_log"
+    make_bucket(BUCKET, {f"t/_delta_log/{file.name}": file.read_bytes() for file in sorted(log.iterdir())})
+    with proxy() as server:
+        server.delay_s = DELAY_S
+        counts = {ours.history: 0, peer.history: 0}
 
-    found = store.measure(bench.tables / "T1", (bench.repeats + 1) // 2)
-    yield at_most("history(100) of T1, requests", found.requests, 102, (str(found.requests), "102"))
-    yield Line(
-        f"a look of {store.VIEWERS} viewers with nothing new, requests",
-        "1",
-        str(found.idle_requests),
-        is_met=found.idle_requests == 1,
-    )
-    yield Line("requests of `deltalake` for history(100)", theirs=str(found.their_requests))
-    yield faster("history(100) of T1, time", found.ours, found.theirs)
+        def counted(task: Task) -> Run:
+            server.forget()
+            options = storage_options(server.url)
+            run = fresh(task, uri=f"s3://{BUCKET}/t", limit=100, options=options)
+            counts[task] = max(counts[task], server.count())
+            return run
+
+        found, theirs = repeated((bench.repeats + 1) // 2, *(partial(counted, task) for task in counts))
+        require_equal(found.answer, theirs.answer, "history from the object store")
+        idle = _idle_requests(server)
+    requests, their_requests = counts.values()
+    yield at_most("history(100) of T1, requests", requests, 102, (str(requests), "102"))
+    yield Line(f"a look of {VIEWERS} viewers with nothing new, requests", "1", str(idle), is_met=idle == 1)
+    yield Line("requests of `deltalake` for history(100)", theirs=str(their_requests))
+    yield faster("history(100) of T1, time", found, theirs)
+
+
+def _idle_requests(server: Proxy) -> int:
+    """Requests that all viewers together cost who look at a table at the same time, with nothing new."""
+    root = f"s3://{BUCKET}"
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as home:
+        options = {root: storage_options(server.url)}
+        lake = Lake(load_settings(home=Path(home), lake={"roots": [root], "storage_options": options}))
+        ref = lake.find(f"{root}/t")
+        latest = lake.latest_version(ref)
+        server.forget()
+        time.sleep(POLL_S + 0.1)  # as long as a look is taken for fresh
+        if {lake.latest_version(ref) for _ in range(VIEWERS)} != {latest}:
+            raise BenchError("a table that nobody writes to changed")
+        return int(server.count())
 
 
 def page(bench: Bench) -> Iterator[Line]:
     """History and Files of T3 in a browser."""
-    from bench import page as pages
-
-    chosen = {
-        "History of T3": ("history", "T3"),
-        "Files of T3": ("files", "T3"),
-        "Files of T3 with `.crc`": ("files", "T3-crc"),
-    }
-    measured = pages.measure(bench.tables, list(chosen.values()), max(1, bench.repeats // 2))
-    for title, found in zip(chosen, measured, strict=True):
-        for how, visit, small in (
-            ("opened on a server just started", found.opened, found.small_opened),
-            ("loaded by its address", found.loaded, found.small_loaded),
-        ):
-            line = at_most(f"{title}, {how}", visit.seconds, 1.0, (duration(visit.seconds), "1 s"))
-            yield replace(line, theirs=f"{duration(small.seconds)} for a table of 300 files")
-        largest = max(found.opened.largest_bytes, found.loaded.largest_bytes)
-        yield at_most(f"{title}, largest message", largest, 500_000, (f"{largest / 1000:,.0f} kB", "500 kB"))
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, browser.chromium() as chromium:
+        lake = Path(folder) / "lake"
+        for name in (SMALL, "T3", "T3-crc"):
+            clone(bench.tables / name, lake / name)
+        for title, (name, table) in PAGES.items():
+            rounds = [_visits(chromium, lake, name, table) for _ in range(max(1, bench.repeats // 2))]
+            opened, loaded, small_opened, small_loaded = map(browser.median, zip(*rounds, strict=True))
+            for how, visit, small in (
+                ("opened on a server just started", opened, small_opened),
+                ("loaded by its address", loaded, small_loaded),
+            ):
+                line = within(f"{title}, {how}", visit.content_s, 1.0)
+                yield replace(line, theirs=f"{duration(small.content_s)} for a table of 300 files")
+            yield browser.weighed(title, max(opened.largest_bytes, loaded.largest_bytes), 500_000)
 
 
-SECTIONS: dict[str, Callable[[Bench], Iterator[Line]]] = {
-    "history": history,
-    "files": distribution,
-    "refresh": refresh,
-    "timeline": timeline,
-    "store": object_store,
-    "page": page,
-}
+def _visits(chromium: browser.Browser, lake: Path, name: str, table: str) -> tuple[browser.Visit, ...]:
+    """A page from another page of the application, on a server just started; by its address, with the whole
+    application; and both of a small table."""
+    with browser.server(lake) as url, browser.tab_of(chromium, url) as tab:
+
+        def visit(page: str, table: str, *, by_address: bool) -> browser.Visit:
+            address = f"/{page}?table={table}"
+            return tab.visit(address, f"^{table}$", DRAWN[page], by_address=by_address)
+
+        visit(OTHER[name], SMALL, by_address=True)  # the browser now has the application's files
+        measured = [visit(name, table, by_address=False), visit(name, table, by_address=True)]
+        visit(OTHER[name], SMALL, by_address=True)
+        return (*measured, visit(name, SMALL, by_address=False), visit(name, SMALL, by_address=True))
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Measures, prints the table; 1 when a measurement means nothing."""
-    return run_suite(Suite("bench-lake", __doc__, README, _bench, SECTIONS, ("deltalake",), 5), words)
-
-
-def _bench(folder: Path, scale: float, repeats: int) -> Bench:
-    return Bench(make_tables(folder, scale), scale, repeats)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+SUITE = Suite(
+    "bench-lake",
+    __doc__,
+    "README.md",
+    {
+        "history": history,
+        "files": distribution,
+        "refresh": refresh,
+        "timeline": timeline,
+        "store": object_store,
+        "page": page,
+    },
+    packages=("deltalake",),
+    repeats=5,
+    make=make_tables,
+)

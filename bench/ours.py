@@ -13,7 +13,7 @@ from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
 from backend.lake.model import Bucket, Commit, TableRef
 from backend.settings import Settings, load_settings
-from bench.measure import Watch
+from bench.harness import Watch
 from bench.tables import append_commit
 
 Answer = dict[str, Any]

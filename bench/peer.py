@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from bench.measure import Watch
+from bench.harness import Watch
 from bench.tables import append_commit
 
 Answer = dict[str, Any]

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
-from bench.measure import BenchError, Watch
+from bench.harness import BenchError, Watch
 from pipelines import Pipeline, kafka, rate, table, upsert
 from pipelines.host.listener import ProgressListener, ProgressWriter
 from pipelines.spark.runtime import Runtime

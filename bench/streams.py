@@ -4,23 +4,17 @@ Rule: a comparison counts only where both tables hold the same rows; each turn b
 """
 
 import statistics
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from backend.format import things
 from bench import stream_tasks as tasks
-from bench.measure import BenchError, Run, Task, fresh, repeated, require_equal
-from bench.report import Line, at_most, duration
-from bench.runner import Suite, run_suite
+from bench.harness import Bench, BenchError, Line, Run, Suite, Task, at_most, duration, fresh, require_equal
 from tests.kafka_broker import KafkaBroker
 
-FIGURES = Path(__file__).with_name("streams.md")
 RECORDS, PARTITIONS = 10_000_000, 4
 CHANGES, BATCHES = 2_000_000, 10
 STREAMS, SECONDS = 50, 120.0
@@ -29,22 +23,14 @@ OPTIMIZE_WRITE, AUTO_COMPACT = "delta.autoOptimize.optimizeWrite", "delta.autoOp
 TOPIC = "orders"
 
 
-@dataclass(frozen=True, slots=True)
-class Bench:
-    folder: Path
-    scale: float
-    repeats: int
+def at_home(bench: Bench, task: Task, **arguments: Any) -> Callable[[], Run]:
+    """A task in a home of its own, each time."""
 
-    def runs(self, *tasks: partial[Run]) -> list[Run]:
-        return repeated(self.repeats, *tasks)
+    def run() -> Run:
+        with TemporaryDirectory(prefix="weir-bench-", dir=bench.folder) as home:
+            return fresh(task, limit_s=2 * tasks.LIMIT_S, home=home, **arguments)
 
-    def task(self, which: Task, **arguments: Any) -> partial[Run]:
-        """In a home of its own, each time."""
-        return partial(self._at_home, which, arguments)
-
-    def _at_home(self, which: Task, arguments: dict[str, Any]) -> Run:
-        with TemporaryDirectory(prefix="weir-bench-", dir=self.folder) as home:
-            return fresh(which, limit_s=2 * tasks.LIMIT_S, home=home, **arguments)
+    return run
 
 
 def ingest(bench: Bench) -> Iterator[Line]:
@@ -53,16 +39,16 @@ def ingest(bench: Bench) -> Iterator[Line]:
     with _broker(bench.folder) as broker:
         broker.create(TOPIC, partitions=PARTITIONS)
         topic: dict[str, Any] = {"servers": broker.servers, "topic": TOPIC}
-        bench.task(tasks.fill_topic, records=records, **topic)()
+        at_home(bench, tasks.fill_topic, records=records, **topic)()
         ours, bare = bench.runs(
-            bench.task(tasks.our_ingest, format="bytes", with_letters=False, **topic),
-            bench.task(tasks.bare_ingest, format="bytes", **topic),
+            at_home(bench, tasks.our_ingest, format="bytes", with_letters=False, **topic),
+            at_home(bench, tasks.bare_ingest, format="bytes", **topic),
         )
         yield _paced(f"{records:,} records as bytes", records, ours, bare, at_least=0.95)
         ours, with_letters, bare = bench.runs(
-            bench.task(tasks.our_ingest, format="json", with_letters=False, **topic),
-            bench.task(tasks.our_ingest, format="json", with_letters=True, **topic),
-            bench.task(tasks.bare_ingest, format="json", **topic),
+            at_home(bench, tasks.our_ingest, format="json", with_letters=False, **topic),
+            at_home(bench, tasks.our_ingest, format="json", with_letters=True, **topic),
+            at_home(bench, tasks.bare_ingest, format="json", **topic),
         )
         yield _paced(f"{records:,} records as JSON", records, ours, bare, at_least=0.95)
         yield _paced("the same, while its dead letters are looked for", records, with_letters, bare)
@@ -73,8 +59,8 @@ def changes(bench: Bench) -> Iterator[Line]:
     count = round(CHANGES * bench.scale)
     with TemporaryDirectory(prefix="weir-bench-", dir=bench.folder) as folder:
         uri = f"{folder}/changes"
-        bench.task(tasks.fill_changes, uri=uri, changes=count, batches=BATCHES)()
-        ours, bare = bench.runs(bench.task(tasks.our_upsert, uri=uri), bench.task(tasks.bare_upsert, uri=uri))
+        at_home(bench, tasks.fill_changes, uri=uri, changes=count, batches=BATCHES)()
+        ours, bare = bench.runs(at_home(bench, tasks.our_upsert, uri=uri), at_home(bench, tasks.bare_upsert, uri=uri))
         yield _paced(f"{count:,} changes in {BATCHES} batches", count, ours, bare, at_least=0.8)
 
 
@@ -83,7 +69,7 @@ def throttle(bench: Bench) -> Iterator[Line]:
     commits = max(10, round(COMMITS * min(1, bench.scale)))
     with TemporaryDirectory(prefix="weir-bench-", dir=bench.folder) as folder:
         uri = f"{folder}/small"
-        bench.task(tasks.fill_small, uri=uri, batches=commits)()
+        at_home(bench, tasks.fill_small, uri=uri, batches=commits)()
         settings = [
             (f"{commits} batches, nothing set", 1, ()),
             (f"a trigger ten times as long: {commits // 10} batches", 10, ()),
@@ -93,7 +79,7 @@ def throttle(bench: Bench) -> Iterator[Line]:
         ]
         runs = bench.runs(
             *(
-                bench.task(tasks.our_batches, uri=uri, commits=each, properties=dict.fromkeys(names, "true"))
+                at_home(bench, tasks.our_batches, uri=uri, commits=each, properties=dict.fromkeys(names, "true"))
                 for _, each, names in settings
             )
         )
@@ -107,7 +93,7 @@ def many(bench: Bench) -> Iterator[Line]:
     share = min(1, bench.scale)
     streams, seconds = max(3, round(STREAMS * share)), max(20.0, SECONDS * share)
     heard, alone = (
-        bench.task(tasks.many_rates, streams=streams, seconds=seconds, listening=listening)().answer
+        at_home(bench, tasks.many_rates, streams=streams, seconds=seconds, listening=listening)().answer
         for listening in (True, False)
     )
     if not heard["told"] or not alone["batches"]:
@@ -147,12 +133,11 @@ def _broker(folder: Path) -> Iterator[KafkaBroker]:
             broker.close()
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Measures, prints the table; 1 when a measurement means nothing."""
-    sections = {"ingest": ingest, "changes": changes, "throttle": throttle, "many": many}
-    packages = ("pyspark", "delta-spark")
-    return run_suite(Suite("bench-streams", __doc__ or "", FIGURES, Bench, sections, packages, 3), words)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+SUITE = Suite(
+    "bench-streams",
+    __doc__,
+    "streams.md",
+    {"ingest": ingest, "changes": changes, "throttle": throttle, "many": many},
+    packages=("pyspark", "delta-spark"),
+    repeats=3,
+)

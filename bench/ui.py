@@ -8,30 +8,27 @@ import asyncio
 import os
 import random
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.rollup import HOUR_S, MINUTE_S
-from bench.measure import BenchError
-from bench.page import DRAWN_LIMIT_MS, chromium, free_port, server, viewer, wait_until_served
-from bench.report import Line, at_most, duration
-from bench.runner import Suite, run_suite
+from bench import browser
+from bench.harness import Bench, BenchError, Line, Suite, duration, within
 from bench.viewer import Viewer, viewers_of
+from tests.serving import PAGES, served
 from tests.ui import stream_store
 
-FIGURES = Path(__file__).with_name("ui.md")
 STREAM, PAGE = "silver_orders", "stream"
 VIEWERS = (1, 25, 50, 100, 200)
 SECONDS, SETTLE_S = 20.0, 8.0
@@ -46,15 +43,7 @@ DRAWN = """([least, most]) => {
   const spans = charts.map(drawn).map(range => range ? (range[1] - range[0]) / 86_400_000 : 0);
   return spans.length > 3 && spans.every(each => least < each && each < most);
 }"""
-OURS = (sys.executable, "-m", "app.cli", "ui")
 PLAIN = (sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.headless=true")
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    viewers: tuple[int, ...]
-    seconds: float
-    openings: int
 
 
 @dataclass(slots=True)
@@ -71,28 +60,23 @@ class Crowd:
 
 def one_live_page(bench: Bench) -> Iterator[Line]:
     """Viewers of one stream's live page; the server has one core"""
-    found: dict[tuple[str, ...], list[Crowd]] = {OURS: [], PLAIN: []}
+    chosen = [number for number in VIEWERS if number <= max(1, VIEWERS[-1] * bench.scale)]
+    crowds: dict[tuple[str, ...], list[Crowd]] = {PAGES: [], PLAIN: []}
     with TemporaryDirectory(prefix="weir-bench-") as home, _flowing(home):
-        for command in (OURS, PLAIN):
-            for viewers in bench.viewers:
-                with _server(command, home) as (url, process):
-                    found[command].append(asyncio.run(_crowd(url, process, viewers, bench.seconds)))
-    for viewers, ours, plain in zip(bench.viewers, found[OURS], found[PLAIN], strict=True):
+        for command in crowds:
+            for viewers in chosen:
+                with _pinned(command, Path(home)) as (url, process):
+                    crowds[command].append(asyncio.run(_crowd(url, process, viewers, SECONDS * bench.repeats)))
+    for viewers, ours, plain in zip(chosen, crowds[PAGES], crowds[PLAIN], strict=True):
         what = f"{viewers} viewer{'s' if viewers > 1 else ''}: a refresh, 95 % under"
-        line = at_most(what, ours.p95_s, LIMIT_S, (duration(ours.p95_s), duration(LIMIT_S)))
-        yield Line(
-            line.what, line.target, line.ours, duration(plain.p95_s), f"{plain.p95_s / ours.p95_s:.1f}×", line.is_met
-        )
-        yield Line(
-            f"{viewers}: median, and processor time a refresh",
-            ours=_told(ours),
-            theirs=_told(plain),
-        )
+        ratio = f"{plain.p95_s / ours.p95_s:.1f}×"
+        yield replace(within(what, ours.p95_s, LIMIT_S), theirs=duration(plain.p95_s), ratio=ratio)
+        yield Line(f"{viewers}: median, and processor time a refresh", ours=_told(ours), theirs=_told(plain))
 
 
 def months(bench: Bench) -> Iterator[Line]:
     """Charts of a stream with a batch every ten seconds for 30 days, in a browser"""
-    with TemporaryDirectory(prefix="weir-bench-") as folder, sync_playwright() as playwright:
+    with TemporaryDirectory(prefix="weir-bench-") as folder, browser.chromium() as chromium:
         home, now = Path(folder) / "home", datetime.now(UTC)
         store = stream_store.open_store(home)
         stream_store.beat(store, now)
@@ -100,26 +84,22 @@ def months(bench: Bench) -> Iterator[Line]:
         store.close()
         stream_store.long_history(home, STREAM, now, MINUTE_S, days=7)
         stream_store.long_history(home, STREAM, now, HOUR_S, days=30)
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         (Path(folder) / "lake").mkdir()
-        with server(Path(folder) / "lake", str(home)) as url, viewer(browser) as context:
-            tab = context.new_page()
-            tab.goto(f"{url}/{PAGE}?stream={STREAM}")
-            tab.wait_for_function(DRAWN, arg=WINDOWS["15 min"], timeout=DRAWN_LIMIT_MS)
+        with browser.server(Path(folder) / "lake", home) as url, browser.tab_of(chromium, url) as tab:
+            tab.load(f"/{PAGE}?stream={STREAM}")
+            tab.page.wait_for_function(DRAWN, arg=WINDOWS["15 min"], timeout=browser.LIMIT_MS)
             for window in ("7 d", "30 d"):
-                took = [_opened_s(tab, window) for _ in range(bench.openings)]
-                middle_s = statistics.median(took)
-                told = f"{duration(middle_s)}, at most {duration(max(took))}"
-                yield at_most(f"{window}, from the click", middle_s, MONTH_LIMIT_S, (told, duration(MONTH_LIMIT_S)))
-        browser.close()
+                took = [_opened_s(tab.page, window) for _ in range(OPENINGS * bench.repeats)]
+                line = within(f"{window}, from the click", statistics.median(took), MONTH_LIMIT_S)
+                yield replace(line, ours=f"{line.ours}, at most {duration(max(took))}")
 
 
-def _opened_s(tab: Page, window: str) -> float:
+def _opened_s(page: Page, window: str) -> float:
     """Seconds from the click until every chart is drawn over it, come from the shortest."""
     for chosen in ("15 min", window):
         started = time.perf_counter()
-        tab.get_by_role("radio", name=chosen, exact=True).click()
-        tab.wait_for_function(DRAWN, arg=WINDOWS[chosen], timeout=DRAWN_LIMIT_MS)
+        page.get_by_role("radio", name=chosen, exact=True).click()
+        page.wait_for_function(DRAWN, arg=WINDOWS[chosen], timeout=browser.LIMIT_MS)
     return time.perf_counter() - started
 
 
@@ -190,39 +170,23 @@ def _flowing(home: str) -> Iterator[None]:
 
 
 @contextmanager
-def _server(command: Sequence[str], home: str) -> Iterator[tuple[str, int]]:
-    """Pinned to one core; this process has the others."""
-    port = free_port()
-    env = {**os.environ, "WEIR_HOME": home, "WEIR_PORT": str(port), "STREAMLIT_SERVER_PORT": str(port)}
+def _pinned(command: Sequence[str], home: Path) -> Iterator[tuple[str, int]]:
+    """A server on one core, its address and process; this process has the others."""
     cores = sorted(os.sched_getaffinity(0))
-    process = subprocess.Popen(
-        command,
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores[:1]),
-    )
-    os.sched_setaffinity(0, cores[1:] or cores)
+    os.sched_setaffinity(0, cores[:1])  # what is started now inherits it
     try:
-        url = f"http://127.0.0.1:{port}"
-        wait_until_served(url, process)
-        yield url, process.pid
+        with served(home, command) as running:
+            os.sched_setaffinity(0, cores[1:] or cores)
+            yield running.url, running.process.pid
     finally:
         os.sched_setaffinity(0, cores)
-        process.terminate()
-        process.wait(timeout=30)
 
 
-def make(_: Path, scale: float, repeats: int) -> Bench:
-    viewers = tuple(number for number in VIEWERS if number <= max(1, VIEWERS[-1] * scale))
-    return Bench(viewers, SECONDS * repeats, OPENINGS * repeats)
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Prints the table, writes it with `--write`; returns the exit code."""
-    sections = {"live": one_live_page, "months": months}
-    return run_suite(Suite("bench-ui", __doc__ or "", FIGURES, make, sections, ("streamlit",), 1), words)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+SUITE = Suite(
+    "bench-ui",
+    __doc__,
+    "ui.md",
+    {"live": one_live_page, "months": months},
+    packages=("streamlit",),
+    repeats=1,
+)

@@ -71,7 +71,7 @@ def _first_bad_version(viewer: Viewer) -> None:
 
 
 def _take(viewer: Viewer, name: str) -> None:
-    viewer.page.wait_for_timeout(1_500)  # charts draw themselves
+    viewer.timers_fire(1_500)  # charts draw themselves
     viewer.page.screenshot(path=FOLDER / f"{name}.png")
 
 

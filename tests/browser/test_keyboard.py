@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Download, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests import builders
 from tests.browser.conftest import Viewer, Weir
@@ -35,47 +35,35 @@ def tab_to(page: Page, wanted: Locator) -> None:
     pytest.fail(f"not reached by {MOST_TABS} times Tab: {wanted}")
 
 
-def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key, delay=30)
-        page.wait_for_timeout(60)
-    page.wait_for_timeout(500)  # a list tells late where it is
-
-
 @pytest.mark.long
 def test_from_the_search_to_a_saved_file(page: Page, server: Weir, tmp_path: Path) -> None:
     viewer = Viewer(page, server)
     viewer.open()
     expect(page.get_by_role("button", name="Find in the lake")).to_be_visible()
-    press(page, "Control+k")
+    viewer.press("Control+k")
     expect(page.get_by_role("dialog").get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("amount", delay=20)
     found = page.get_by_role("dialog").get_by_role("link")
     expect(found).to_have_text([re.compile("silver/orders")])
     tab_to(page, found)
-    press(page, "Enter")
+    viewer.press("Enter")
     viewer.heading("orders")
 
     tab_to(page, page.locator("[data-testid=stSidebar]").get_by_role("link", name="History"))
-    press(page, "Enter")
+    viewer.press("Enter")
     expect(page).to_have_url(re.compile("/history"))
     viewer.settle()
     tab_to(page, viewer.list("Commits, newest"))
-    press(page, "ArrowDown", " ", "ArrowDown", "ArrowDown", " ")
+    viewer.press("ArrowDown", " ", "ArrowDown", "ArrowDown", " ")
     tab_to(page, viewer.main.get_by_role("link", name=re.compile("Changes from")))
-    press(page, "Enter")
+    viewer.press("Enter")
     viewer.sees(re.compile("Export all"))
     viewer.settle()
 
-    saved: list[Download] = []
-    page.on("download", lambda download: saved.append(download))
-    for _ in range(3):  # while the page is still being made, a press is lost
-        tab_to(page, page.locator(".st-key-export_csv button"))
-        press(page, "Enter")
-        page.wait_for_timeout(3_000)
-        if saved:
-            break
-    saved[0].save_as(tmp_path / "changes.csv")
+    tab_to(page, page.locator(".st-key-export_csv button"))
+    with page.expect_download() as saved:
+        page.keyboard.press("Enter")
+    saved.value.save_as(tmp_path / "changes.csv")
     rows = list(csv.DictReader((tmp_path / "changes.csv").read_text("utf-8-sig").splitlines()))
     assert {row["change"] for row in rows} <= {"insert", "update", "delete"} and rows
     assert viewer.complaints == []

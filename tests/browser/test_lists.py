@@ -39,26 +39,18 @@ def viewer(page: Page, small: Weir) -> Iterator[Viewer]:
     assert viewer.complaints == []
 
 
-def press(viewer: Viewer, *keys: str) -> None:
-    """As fast as a person; a list tells of the cell that it came to 150 ms late."""
-    for key in keys:
-        viewer.page.keyboard.press(key, delay=30)
-        viewer.page.wait_for_timeout(60)
-    viewer.page.wait_for_timeout(500)
-
-
 @pytest.mark.long
 def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
     viewer.open("tables")
     viewer.list("Tables").focus()
-    press(viewer, "ArrowDown", "ArrowDown", "ArrowDown")
+    viewer.press("ArrowDown", "ArrowDown", "ArrowDown")
     expect(viewer.page).to_have_url(re.compile(r"/tables$"))  # moving opens nothing
-    press(viewer, "ArrowUp", "Enter")
+    viewer.press("ArrowUp", "Enter")
     viewer.heading("beta")
 
     viewer.go("Tables")  # and the same on a page that was come to by a link
     viewer.list("Tables").focus()
-    press(viewer, "ArrowDown")
+    viewer.press("ArrowDown")
     expect(viewer.page).to_have_url(re.compile(r"/tables$"))
     viewer.click_row("Tables", 2)
     viewer.heading("gamma")
@@ -68,9 +60,9 @@ def test_a_tick_moves_no_list_and_two_lead_to_their_changes(viewer: Viewer) -> N
     viewer.open("history", table="gamma")
     before = viewer.list(COMMITS).bounding_box()
     viewer.list(COMMITS).focus()
-    press(viewer, "ArrowDown", " ")
+    viewer.press("ArrowDown", " ")
     viewer.sees("What it changed")
-    press(viewer, "ArrowDown", "ArrowDown", " ")
+    viewer.press("ArrowDown", "ArrowDown", " ")
     viewer.sees("v96 → v98")
     assert viewer.list(COMMITS).bounding_box() == before
     viewer.main.get_by_role("button", name="Clear", exact=True).click()

@@ -9,9 +9,20 @@ from deltalake import DeltaTable
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from bench import ours, peer
-from bench.lake import main
-from bench.measure import BenchError, Lap, Run, Watch, fresh, require_equal
-from bench.report import Line, faster, render, write
+from bench.harness import (
+    BenchError,
+    Lap,
+    Line,
+    Run,
+    Watch,
+    faster,
+    fresh,
+    render,
+    require_equal,
+    run_suite,
+    write,
+)
+from bench.lake import SUITE
 from bench.tables import make_tables, next_commits, shapes
 
 SCALE = 0.001
@@ -51,7 +62,7 @@ def test_the_tables_hold_what_they_should(tables):
 
 def test_a_part_runs_in_fresh_processes(tables, capsys):
     words = ["--scale", str(SCALE), "--repeats", "1", "--tables", str(tables.parent), "--only", "refresh"]
-    assert main(words) == 0
+    assert run_suite(SUITE, words) == 0
     assert "| refresh after one commit, T3 / T1 | ≤ 1.5 |" in capsys.readouterr().out
     assert sorted(entry.name for entry in tables.iterdir())[-1] == "T3-crc", "what was appended to is gone"
 

@@ -8,9 +8,9 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from bench import diff_ours as ours
 from bench import diff_peer as peer
-from bench.diff import main
+from bench.diff import SUITE
 from bench.diff_table import make_table
-from bench.measure import Watch
+from bench.harness import Watch, run_suite
 
 SCALE = 0.0002
 
@@ -54,5 +54,5 @@ def test_a_compaction_changes_files_alone(table: Path) -> None:
 
 def test_a_part_runs_in_fresh_processes(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--scale", str(SCALE), "--repeats", "1", "--tables", str(table.parents[1]), "--only", "feed"]
-    assert main(words) == 0
+    assert run_suite(SUITE, words) == 0
     assert "| change feed by type, 2,040 changes | ≥ 10× faster |" in capsys.readouterr().out

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,46 +21,23 @@ from app.ui.live import VIEWERS_AT_FULL_PACE, paced
 from app.ui.scripts import Script
 from bench.viewer import Viewer, viewers_of
 from tests import builders
-from tests.processes import free_port
+from tests.serving import served
 from tests.ui import stream_store
-
-START_LIMIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A UI on a lake of three tables, one of them broken, and a store with one flowing stream."""
-    tmp_path = tmp_path_factory.mktemp("served")
-    builders.orders_table(tmp_path / "lake" / "silver" / "orders")
-    builders.write(tmp_path / "lake" / "gold" / "sums", {"id": [1]})
-    builders.HandLog(tmp_path / "lake" / "broken").raw("00000000000000000000.json", "{\n")
-    now, store = datetime.now(UTC), stream_store.open_store(tmp_path)
+    home = tmp_path_factory.mktemp("served")
+    builders.orders_table(home / "lake" / "silver" / "orders")
+    builders.write(home / "lake" / "gold" / "sums", {"id": [1]})
+    builders.HandLog(home / "lake" / "broken").raw("00000000000000000000.json", "{\n")
+    now, store = datetime.now(UTC), stream_store.open_store(home)
     stream_store.flowing(store, "silver_orders", now)
     stream_store.beat(store, now)
     store.close()
-    port = free_port()
-    env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": str(port), "WEIR_HOST__HEARTBEAT_STALE_S": "600"}
-    process = subprocess.Popen([sys.executable, "-m", "app.server.asgi"], env=env, stderr=subprocess.DEVNULL)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_until_served(url, process)
-        yield url
-    finally:
-        process.terminate()
-        assert process.wait(timeout=60) is not None
-
-
-def _wait_until_served(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline:
-        assert process.poll() is None, "the server ended before it served"
-        try:
-            urllib.request.urlopen(f"{url}/healthz", timeout=5).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    pytest.fail("the server did not answer in time")
+    with served(home, WEIR_HOST__HEARTBEAT_STALE_S="600") as running:
+        yield running.url
 
 
 def _get(url: str) -> str:
@@ -69,22 +45,22 @@ def _get(url: str) -> str:
         return str(answer.read().decode())
 
 
-def test_routes_answer_beside_the_pages(served: str) -> None:
-    health = json.loads(_get(f"{served}/healthz"))
+def test_routes_answer_beside_the_pages(server: str) -> None:
+    health = json.loads(_get(f"{server}/healthz"))
     assert health == {
         "status": "ok",
         "store": {"status": "ok"},
         "lake": {"status": "ok", "tables": 3, "unreadable_tables": 1},
         "hosts_up": 1,
     }
-    numbers = dict(line.rsplit(" ", 1) for line in _get(f"{served}/metrics").splitlines() if not line.startswith("#"))
+    numbers = dict(line.rsplit(" ", 1) for line in _get(f"{server}/metrics").splitlines() if not line.startswith("#"))
     assert numbers["weir_hosts_up"] == "1.0" and numbers["weir_store_up"] == "1.0"
     assert numbers["weir_lake_tables_read"] == "2.0" and numbers["weir_lake_tables_unreadable"] == "1.0"
     states = {name for name, value in numbers.items() if name.startswith("weir_stream_state") and value == "1.0"}
     assert states == {'weir_stream_state{state="RUNNING",stream="silver_orders"}'}
     assert float(numbers['weir_stream_batch_id{stream="silver_orders"}']) >= 1
     assert float(numbers['weir_stream_progress_age_seconds{stream="silver_orders"}']) >= 0
-    assert "<title>" in _get(f"{served}/table?table=silver/orders")  # a deep link is served by the same application
+    assert "<title>" in _get(f"{server}/table?table=silver/orders")  # a deep link is served by the same application
 
 
 @pytest.mark.parametrize(
@@ -92,9 +68,9 @@ def test_routes_answer_beside_the_pages(served: str) -> None:
     [(live_figures.SCRIPT, plotly.__version__, "Plotly.react("), (picture.SCRIPT, "3.31.0", "viz.renderSVGElement(")],
 )
 def test_a_script_is_a_library_and_our_lines_and_kept_for_ever(
-    served: str, script: Script, version: str, uses: str
+    server: str, script: Script, version: str, uses: str
 ) -> None:
-    with urllib.request.urlopen(f"{served}{script.path}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{server}{script.path}", timeout=60) as answer:
         content, headers = answer.read(), answer.headers
     assert headers["Content-Type"].startswith("text/javascript")
     assert headers["Cache-Control"] == "public, max-age=31536000, immutable"
@@ -109,7 +85,7 @@ def test_the_pause_of_a_live_region_follows_the_number_of_viewers(viewers: int, 
     assert paced(2.0, viewers) == pause_s
 
 
-def test_live_regions_are_asked_for_more_rarely_while_many_watch(served: str) -> None:
+def test_live_regions_are_asked_for_more_rarely_while_many_watch(server: str) -> None:
     query = "stream=silver_orders"
 
     async def pauses(viewer: Viewer) -> list[float]:
@@ -118,10 +94,10 @@ def test_live_regions_are_asked_for_more_rarely_while_many_watch(served: str) ->
         return sorted(viewer.regions.values())
 
     async def watch() -> list[list[float]]:
-        async with viewers_of(served, 1, page="stream", query=query) as (viewer,):
+        async with viewers_of(server, 1, page="stream", query=query) as (viewer,):
             await viewer.run()
             alone = await pauses(viewer)
-            async with viewers_of(served, VIEWERS_AT_FULL_PACE, page="stream", query=query):
+            async with viewers_of(server, VIEWERS_AT_FULL_PACE, page="stream", query=query):
                 crowded = await pauses(viewer)
             async with asyncio.timeout(120):
                 while await pauses(viewer) != alone:  # a closed connection is noticed a moment later
