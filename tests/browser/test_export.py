@@ -18,7 +18,7 @@ from tests.browser.conftest import Viewer, Weir
 from tests.browser.server import pages_over
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser]
 
 ROWS, FILES = 400_000, 10
 

@@ -15,7 +15,7 @@ from tests.browser.conftest import Weir
 from tests.ui.frames import frame_with
 from tests.ui.opened import forget_caches, metrics, open_page, words
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(540), pytest.mark.usefixtures("resting")]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("resting")]
 
 ORDERS, EVENTS = "silver/silver_orders", "bronze/bronze_events"
 

@@ -15,7 +15,7 @@ from tests.browser.conftest import Viewer, Weir
 from tests.browser.server import pages_over
 from tests.planted import METADATA, Planted, plant
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser]
 
 NAME = "shop/payments"
 MOST_INTERACTIONS = 5

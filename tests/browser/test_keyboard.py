@@ -12,7 +12,7 @@ from tests import builders
 from tests.browser.conftest import Viewer, Weir
 from tests.browser.server import pages_over
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser]
 
 MOST_TABS = 120
 

@@ -11,7 +11,7 @@ from tests import builders
 from tests.browser.conftest import Viewer, Weir
 from tests.browser.server import pages_over
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser]
 
 TABLES = ("alpha", "beta", "gamma")
 COMMITS = "Commits, newest"

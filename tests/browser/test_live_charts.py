@@ -14,7 +14,7 @@ from backend.store.store import ControlStore
 from tests.browser.server import pages_over
 from tests.ui import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 NAME = "silver_events"
 REFRESHES, LOOKS = 10, 40  # at least

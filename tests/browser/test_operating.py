@@ -21,7 +21,7 @@ from tests.browser.server import pages_over
 from tests.processes import wait_until
 from tests.ui import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 LAST = "gold_orders_by_status"
 CHAIN = ("bronze_events", "silver_events", "gold_events_hourly")

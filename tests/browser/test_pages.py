@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Viewer
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(540), pytest.mark.usefixtures("resting")]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("resting")]
 
 PAGES = {
     "overview": {},

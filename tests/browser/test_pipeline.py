@@ -15,7 +15,7 @@ from backend.stream_model.stream import StreamInput, StreamState
 from tests.browser.server import pages_over
 from tests.ui import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.browser]
 
 ODD = "topic <img src=x onerror=\"document.title='broken in'\"> & co"
 # Twenty times a second: is the picture that was there first still there, with all its nodes?

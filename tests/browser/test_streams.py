@@ -10,7 +10,7 @@ from tests.browser.conftest import STREAMS, Viewer, Weir, batches
 from tests.demo_ledger import Ledger
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(540), pytest.mark.usefixtures("flowing")]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("flowing")]
 
 NAME = "silver_events"
 OTHERS = [name for name in STREAMS if name != NAME]
