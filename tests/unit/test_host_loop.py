@@ -115,6 +115,13 @@ def host_on(store: ControlStore, runner: Runner, watch: Callable[[], float] = el
     return StreamHost(load_settings(), store, runner, declared, new_heartbeat(now), StoreClock(store.now), watch)
 
 
+def running_host(store: ControlStore, watch: Callable[[], float] = elapsed) -> tuple[StreamHost, Runner]:
+    """A host on which every stream runs."""
+    host = host_on(store, runner := Runner(), watch)
+    tick_until(host, all_running(store))
+    return host, runner
+
+
 def hosts_on(store: ControlStore, count: int, watch: Callable[[], float] = elapsed) -> list[StreamHost]:
     return [host_on(store, Runner(), watch) for _ in range(count)]
 
@@ -201,9 +208,7 @@ def test_running_is_not_said_before_the_query_is_active(store: ControlStore) -> 
 
 
 def test_a_stop_that_takes_long_does_not_hold_up_the_others(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     runner.slow_stop["bronze"] = threading.Event()
     ask(store, "bronze", "stop")
     tick_until(host, lambda: states(store)["bronze"] == "STOPPING")
@@ -215,9 +220,7 @@ def test_a_stop_that_takes_long_does_not_hold_up_the_others(store: ControlStore)
 
 
 def test_a_stream_whose_stop_failed_is_stopped_again_and_not_said_to_rest(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     runner.hanging = {"bronze", "silver"}
     ask(store, "bronze", "stop")
     ask(store, "silver", "restart")
@@ -229,9 +232,7 @@ def test_a_stream_whose_stop_failed_is_stopped_again_and_not_said_to_rest(store:
 
 
 def test_restart_is_a_new_run_and_leaves_the_others_alone(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     before = store.observed()["silver"].run_id
     ask(store, "silver", "restart")
     tick_until(host, lambda: states(store)["silver"] == "RUNNING" and store.observed()["silver"].run_id != before)
@@ -280,9 +281,7 @@ def test_a_stream_that_keeps_failing_ends_failed_and_waits_for_a_person(store: C
 
 
 def test_a_failure_while_running_is_recorded_with_its_batch(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     runner.fail("gold")
     tick_until(host, lambda: bool(store.observed()["gold"].failures))
     failure = store.observed()["gold"].failures[0]
@@ -293,9 +292,7 @@ def test_a_failure_while_running_is_recorded_with_its_batch(store: ControlStore)
 
 
 def test_a_stream_of_which_nobody_can_say_anything_holds_up_no_other(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     runner.mute = {"bronze"}
     ask(store, "bronze", "stop")
     ask(store, "gold", "stop")
@@ -305,9 +302,7 @@ def test_a_stream_of_which_nobody_can_say_anything_holds_up_no_other(store: Cont
 
 
 def test_shutting_down_leaves_the_wishes_and_frees_the_leases(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     wishes = store.desired()
     host.shut_down(60)
     assert (states(store), runner.active, store.leases()) == (dict.fromkeys(NAMES, "STOPPED"), {}, {})
@@ -316,9 +311,7 @@ def test_shutting_down_leaves_the_wishes_and_frees_the_leases(store: ControlStor
 
 
 def test_shutting_down_does_not_wait_for_ever(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     runner.slow_stop["gold"] = threading.Event()
     host.shut_down(0.1)
     assert set(runner.active) == {"gold"}
@@ -327,9 +320,7 @@ def test_shutting_down_does_not_wait_for_ever(store: ControlStore) -> None:
 
 
 def test_shutting_down_gives_each_lease_back_as_soon_as_its_stream_rests(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     runner.slow_stop["gold"] = threading.Event()
     closing = threading.Thread(target=host.shut_down, args=(60,))
     closing.start()
@@ -373,8 +364,7 @@ def test_a_second_host_waits_and_takes_over_after_the_lease_expires(store: Contr
 
 def test_a_stream_starts_with_what_a_person_set_also_after_a_failure_and_on_another_host(store: ControlStore) -> None:
     slower = {"trigger": "1 minute"}
-    host = host_on(store, runner := Runner())
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     assert list(runner.overrides.values()) == [{}, {}, {}]
     now, given = datetime.now(UTC), {"gold": slower}
     store.request_all(("gold",), "restart", reason="test", actor="ann", now=now, overrides=given)
@@ -389,9 +379,7 @@ def test_a_stream_starts_with_what_a_person_set_also_after_a_failure_and_on_anot
 
 @pytest.mark.long
 def test_a_host_that_joins_gets_its_share_and_what_it_leaves_is_taken_over(store: ControlStore) -> None:
-    watch = Stopwatch()
-    first, second = hosts_on(store, 2, watch)
-    tick_until(first, all_running(store))
+    (first, _), second = running_host(store, watch := Stopwatch()), host_on(store, Runner(), watch)
     for _ in range(10):
         second.tick(), first.tick()
     assert running(second) == set(), "not before it has been there for two leases"
@@ -413,9 +401,7 @@ def test_a_host_that_joins_gets_its_share_and_what_it_leaves_is_taken_over(store
 
 @pytest.mark.long
 def test_a_stream_that_comes_back_is_what_the_other_host_left(store: ControlStore) -> None:
-    watch = Stopwatch()
-    first, second = hosts_on(store, 2, watch)
-    tick_until(first, all_running(store))
+    (first, _), second = running_host(store, watch := Stopwatch()), host_on(store, Runner(), watch)
     second.runner.broken = set(NAMES)  # type: ignore[attr-defined]
     for _ in range(5):
         watch.forward(TTL_S / 2)
@@ -484,9 +470,7 @@ def test_a_host_that_lost_its_leases_cuts_its_queries_and_writes_no_more(store: 
 
 
 def test_a_host_that_was_frozen_cuts_its_queries_before_it_asks_the_store(store: ControlStore) -> None:
-    watch = Stopwatch()
-    host = host_on(store, runner := Runner(), watch)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store, watch := Stopwatch())
     tokens = {name: lease.token for name, lease in store.leases().items()}
     runs = {name: seen.run_id for name, seen in store.observed().items()}
     watch.forward(TTL_S * 0.9)
@@ -504,9 +488,7 @@ def _runs(store: ControlStore) -> dict[str, str | None]:
 
 
 def test_queries_are_held_for_less_than_their_leases_last(store: ControlStore) -> None:
-    watch = Stopwatch()
-    host = host_on(store, runner := Runner(), watch)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store, watch := Stopwatch())
     before, held = elapsed(), dict(runner.until)
     for lease in store.leases().values():
         left_s = (lease.expires_at - store.now()).total_seconds()
@@ -519,9 +501,7 @@ def test_queries_are_held_for_less_than_their_leases_last(store: ControlStore) -
 def test_a_silent_store_stops_nothing_and_is_said_once(
     store: ControlStore,
 ) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     stop = threading.Event()
     engine = sa.create_engine(store.shown_url)
     metrics = HostMetrics()
@@ -548,9 +528,7 @@ def test_a_silent_store_stops_nothing_and_is_said_once(
 def test_a_store_that_is_silent_for_longer_than_leases_last_has_the_streams_cut_and_run_anew(
     store: ControlStore,
 ) -> None:
-    watch = Stopwatch()
-    host = host_on(store, runner := Runner(), watch)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store, watch := Stopwatch())
     engine = sa.create_engine(store.shown_url)
     with capture_logs() as lines:
         _sql(engine, "ALTER TABLE lease RENAME TO away")
@@ -579,9 +557,7 @@ def _sql(engine: sa.Engine, statement: str) -> None:
 
 
 def test_a_dead_jvm_ends_the_process_with_an_error(store: ControlStore) -> None:
-    runner = Runner()
-    host = host_on(store, runner)
-    tick_until(host, all_running(store))
+    host, runner = running_host(store)
     runner.lost = True
     assert Loop(host, threading.Event(), interval_s=0.01).run() == 1
     assert StreamState.FAILED not in {seen.state for seen in store.observed().values()}
