@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         "PYTHONPATH": str(home / "modules"),
         "WEIR_HOST__PIPELINES": '["shop"]',
     }
-    opened = World(home, env, STREAMS)
-    try:
+    with closing(World(home, env, STREAMS)) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def weir(world: World, *arguments: str) -> "subprocess.CompletedProcess[str]":

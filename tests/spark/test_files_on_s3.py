@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 
 import pyarrow as pa
@@ -63,11 +64,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         "WEIR_LAKE__STORAGE_OPTIONS": json.dumps({f"s3://{BUCKET}": storage_options(server_url())}),
         "WEIR_HOST__CHECKPOINTS_URI": f"s3://{BUCKET}/checkpoints",
     }
-    opened = World(folder, env, STREAMS)
-    try:
+    with closing(World(folder, env, STREAMS)) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def ids(world: World, table: str) -> list[int]:

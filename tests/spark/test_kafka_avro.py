@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -115,11 +116,8 @@ def test_records_of_a_schema_file_are_rows_or_dead_letters(
 
 @pytest.fixture(scope="module")
 def registry(request: pytest.FixtureRequest) -> Iterator[SchemaRegistry]:
-    opened = SchemaRegistry(request.config.cache.mkdir("apicurio"))
-    try:
+    with closing(SchemaRegistry(request.config.cache.mkdir("apicurio"))) as opened:
         yield opened.start()
-    finally:
-        opened.close()
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,8 @@ class Ledger:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    broker = KafkaBroker(tmp_path_factory.mktemp("clicks_broker"))
-    try:
+    with closing(KafkaBroker(tmp_path_factory.mktemp("clicks_broker"))) as broker:
         yield broker.start()
-    finally:
-        broker.close()
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +67,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, broker: KafkaBroker) -> Iter
         "WEIR_HOST__PIPELINES": '["clicks_gold"]',
         "CLICKS_SERVERS": broker.servers,
     }
-    opened = World(tmp_path_factory.mktemp("clicks"), env, STREAMS)
-    try:
+    with closing(World(tmp_path_factory.mktemp("clicks"), env, STREAMS)) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def send(broker: KafkaBroker, ledger: Ledger, dice: random.Random, count: int) -> None:
