@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import pytest
 from backend.stream_model.stream import StreamState
 from tests.kafka_broker import KafkaBroker
 from tests.postgres import OwnPostgres, own_postgres, server_programs
-from tests.processes import kill_hard
+from tests.processes import kill_hard, let_pass
 from tests.spark.exports import kept
 from tests.spark.host_process import FAST, World
 
@@ -209,18 +208,18 @@ def test_every_sink_holds_what_was_sent_once_whatever_was_killed(shop: Shop, kil
     shop.world.until_state(StreamState.RUNNING)
     for kill in range(kills):
         shop.send(dice, 100)
-        time.sleep(dice.uniform(0, 6))
+        let_pass(dice, 0, 6)
         what = ("host", "database", "broker")[kill % 3]
         if what == "host":
             kill_hard(host)
             host = shop.world.host()
         elif what == "database":
             shop.database.stop("immediate")
-            time.sleep(dice.uniform(0, 2))
+            let_pass(dice, 0, 2)
             shop.database.start()
         else:
             shop.broker.kill()
-            time.sleep(dice.uniform(0, 2))
+            let_pass(dice, 0, 2)
             shop.broker.start()
         fired[what] += 1
     shop.send(dice, 100)

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.stream_model.stream import StreamState
-from tests.processes import free_port, kill_hard
+from tests.processes import free_port, kill_hard, let_pass
 from tests.spark.demo_lake import check_events, check_lake, drain
 from tests.spark.host_process import FAST, World, group_is_empty, now
 from tests.spark.poisoned import SOUND
@@ -152,7 +152,7 @@ def test_a_second_host_refuses_until_the_first_is_killed_and_then_the_lake_equal
 
     ask(world, "silver_events", "stop")
     world.until_state(StreamState.STOPPED, "silver_events")
-    time.sleep(random.Random(11).uniform(0, 3))
+    let_pass(random.Random(11), 0, 3)
     killed_at = now()
     kill_hard(first)
     world.until(lambda: owner not in {seen.host_id for seen in world.observed().values()}, "the second host takes over")
@@ -202,7 +202,7 @@ def test_killed_ten_times(tmp_path: Path) -> None:
 def _kill_while_writing(world: World, *, times: int, seed: int) -> None:
     moments = random.Random(seed)
     for _ in range(times):
-        time.sleep(moments.uniform(0, 3))
+        let_pass(moments, 0, 3)
         kill_hard(host_of(world))
         batches = world.batches()
         world.host()

@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines import kafka
 from tests.kafka_broker import KafkaBroker
-from tests.processes import wait_until
+from tests.processes import let_pass, wait_until
 from tests.spark.declared import lake_of
 from tests.spark.lakes import PATIENCE_S, DemoLake
 
@@ -52,10 +51,10 @@ def test_each_record_is_there_once_whatever_was_killed(
     try:
         _keep_running(lake)
         for _ in range(rounds):
-            time.sleep(moments.uniform(0, 1))
+            let_pass(moments, 0, 1)
             before = len(shop.ledger)
             kafka_broker.kill()
-            time.sleep(moments.uniform(0, 1))
+            let_pass(moments, 0, 1)
             kafka_broker.start()
             wait_until(lambda before=before: len(shop.ledger) > before, "the shop goes on", limit_s=120)
             _cut_within_a_batch(lake, moments.choice(BOTH), moments)
@@ -116,7 +115,7 @@ def _cut_within_a_batch(lake: DemoLake, name: str, moments: random.Random) -> No
         if not lake.runtime.poll(name).active:  # it gave up while the broker was away
             lake.runtime.start(name)
         wait_until(lambda: len(set(_batches(lake, name))) > 1, "a batch runs", limit_s=PATIENCE_S, pause_s=0.005)
-        time.sleep(moments.uniform(0, 0.3))
+        let_pass(moments, 0, 0.3)
         lake.runtime.cut(name)
         assert not lake.runtime.poll(name).active
         planned, done = _batches(lake, name)

@@ -5,7 +5,6 @@ Host and broker are killed at random moments; the tables must equal the ledger o
 
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +16,7 @@ import pytest
 
 from backend.stream_model.stream import StreamState
 from tests.kafka_broker import KafkaBroker
-from tests.processes import kill_hard
+from tests.processes import kill_hard, let_pass
 from tests.spark.host_process import FAST, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3_000)]
@@ -109,10 +108,10 @@ def test_the_tables_equal_what_was_sent_whatever_was_killed(world: World, broker
     world.until_state(StreamState.RUNNING)
     for kill in range(kills):
         send(broker, ledger, dice, 200)
-        time.sleep(dice.uniform(0, 4))
+        let_pass(dice, 0, 4)
         if kill % 2:
             broker.kill()
-            time.sleep(dice.uniform(0, 2))
+            let_pass(dice, 0, 2)
             broker.start()
             fired["broker"] += 1
         else:
