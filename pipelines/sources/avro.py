@@ -152,8 +152,9 @@ def _registry_at(url: str, login: str | None) -> "_Registry":
 class _Registry:
     """A registry's schemas by id, which never change.
 
-    Not confluent-kafka's client: these fifty lines would be thirty, for six more packages (a wheel of 5 MB, librdkafka
-    with it) on every executor, and 28 MB and 0.15 s in each Python worker. Its deserializer takes bytes behind a record.
+    Not confluent-kafka's client: these fifty lines would be thirty, for six more packages on every executor (a wheel of
+    5 MB, with librdkafka in it), and 28 MB and 0.15 s in each Python worker. Its deserializer takes bytes that follow a
+    record.
     """
 
     url: str
