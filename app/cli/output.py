@@ -7,22 +7,26 @@ here alone, and cannot drive it.
 """
 
 import json
+import os
 import re
+import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from itertools import zip_longest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unicodedata import combining, east_asian_width
 
 import typer
 
 from backend.sql.values import json_value
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-WIDEST = 60  # characters of a cell
+WIDEST = 60  # characters of a value in a table
+NARROWEST = 8  # a terminal in which no column may be wider is too narrow: its own wrapping has to do
+_GAP = "  "
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _CONTROLS = re.compile(r"[\x7f-\x9f]")  # control characters that `json` leaves as they are
 
 Document = dict[str, Any]
@@ -94,37 +98,30 @@ def _attribute(value: Any, path: str) -> Any:
     return value
 
 
-def console(*, to_stderr: bool = False) -> "Console":
-    """A terminal of its real width; a pipe or file gets lines that are never wrapped."""
-    from rich.console import Console
-
-    found = Console(highlight=False, emoji=False, stderr=to_stderr)
-    return found if found.is_terminal else Console(highlight=False, emoji=False, stderr=to_stderr, width=10_000)
-
-
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """A table without frames; the columns named in `right` are numbers. `rich`, which takes seconds for three thousand
-    rows, folds alone what is too wide for a terminal."""
-    lines = [tuple(one_line(text) for text in line) for line in (columns, *rows)]
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    screen = console()
-    if not screen.is_terminal or sum(widths) + 2 * len(widths) - 2 <= screen.width:
-        columns_of = [(width, name in right) for width, name in zip(widths, columns, strict=True)]
-        head, *body = (
-            "  ".join(_padded(*pair) for pair in zip(line, columns_of, strict=True)).rstrip() for line in lines
-        )
-        say(head, style="bold")
-        sys.stdout.write("".join(f"{line}\n" for line in body))  # typer takes a terminal without Unicode for broken
-        return
-    from rich.table import Table
-    from rich.text import Text
+    """A table without frames; the columns named in `right` are numbers."""
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal else None
+    heading, *body = table_lines((columns, *rows), [name in right for name in columns], width)
+    for line in heading:
+        say(line, style="bold")
+    sys.stdout.write("".join(f"{line}\n" for lines in body for line in lines))
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name, head in zip(columns, lines[0], strict=True):
-        table.add_column(Text(head), justify="right" if name in right else "left", overflow="fold")
-    for line in lines[1:]:
-        table.add_row(*map(Text, line))
-    screen.print(table, soft_wrap=False)
+
+def table_lines(rows: Iterable[Sequence[str]], are_numbers: Sequence[bool], width: int | None) -> list[list[str]]:
+    """The lines of each row, its cells one below the other; a cell is folded where the table is wider than `width`."""
+    cells = [tuple(one_line(text) for text in row) for row in rows]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    while width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    columns = list(zip(widths, are_numbers, strict=True))
+    return [
+        [
+            _GAP.join(_padded(text, *column) for text, column in zip(line, columns, strict=True)).rstrip()
+            for line in zip_longest(*map(_folded, row, widths), fillvalue="")
+        ]
+        for row in cells
+    ]
 
 
 def cell(value: object) -> str:
@@ -141,16 +138,46 @@ def _width(text: str) -> int:
     return sum(2 if east_asian_width(c) in "WF" else 0 if combining(c) else 1 for c in text)
 
 
-def _padded(text: str, column: tuple[int, bool]) -> str:
-    """`column`: its width, and whether it holds numbers."""
-    width, is_number = column
+def _folded(text: str, width: int) -> list[str]:
+    """A cell as lines of at most this width, broken between words where there are any."""
+    lines = [text]
+    while _width(lines[-1]) > width:
+        line = lines.pop()
+        end = next(end for end in range(len(line), 0, -1) if end == 1 or _width(line[:end]) <= width)
+        end = line.rfind(" ", 1, end + 1) if " " in line[1 : end + 1] else end
+        lines += [line[:end], line[end:].lstrip()]
+    return lines
+
+
+def _padded(text: str, width: int, is_number: bool) -> str:
     space = " " * (width - _width(text))
     return space + text if is_number else text + space
 
 
 def say(text: str = "", *, style: str = "", to_stderr: bool = False) -> None:
-    """One line for people, literally (no markup)."""
-    console(to_stderr=to_stderr).print(one_line(text), style=style or None, markup=False, soft_wrap=True)
+    """One line for people; a style is for terminals that know colours."""
+    stream, text = sys.stderr if to_stderr else sys.stdout, one_line(text)
+    if style and stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR"):
+        text = f"\x1b[{';'.join(_STYLES[word] for word in style.split())}m{text}\x1b[0m"
+    stream.write(f"{text}\n")
+
+
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None] | None]:
+    """What says how far something is: in one line of the terminal, gone at the end; None where stderr is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    def update(text: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\x1b[K{_folded(one_line(text), width)[0]}")
+        sys.stderr.flush()
+
+    try:
+        yield update
+    finally:
+        sys.stderr.write("\r\x1b[K")
 
 
 def fail(message: str, hint: str = "", code: int = 1) -> int:

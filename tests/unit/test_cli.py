@@ -20,6 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from app import services
 from app.cli import main
+from app.cli.output import NARROWEST, table_lines
 from backend.changes.model import DiffMethod
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.settings import load_settings
@@ -907,3 +908,18 @@ def test_tables_that_others_wrote(weir: Weir, monkeypatch: pytest.MonkeyPatch) -
     assert rows["covid_nyt"]["num_files"] == 8
     net = weir("diff", "cdf_table", "--from", "0", "--to", "3", "--json").document["net"]
     assert net == {"inserted": 0, "updated": 5, "deleted": 1, "unchanged": 4}
+
+
+def test_a_table_is_aligned_and_folded_where_the_terminal_is_narrow() -> None:
+    rows = [("table", "rows"), ("日本", "7"), ("a" * 30, "1,204")]
+    whole = table_lines(rows, [False, True], None)
+    assert whole == [
+        ["table".ljust(30) + "   rows"],
+        ["日本" + " " * 26 + "      7"],
+        ["a" * 30 + "  1,204"],
+    ]
+    assert table_lines(rows, [False, True], 22)[2] == ["a" * 15 + "  1,204", "a" * 15]
+    words = [("why",), ("stopped two minutes ago",)]
+    assert table_lines(words, [False], 12) == [["why"], ["stopped two", "minutes ago"]]
+    tiny = table_lines(rows, [False, True], 3)
+    assert max(len(line) for lines in tiny for line in lines) == NARROWEST + 2 + 5, "no column is folded to nothing"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from app.changes.view.progress import progress_text
-from app.cli.output import console
+from app.cli.output import status_line
 from backend.changes.cache import DiffProgress
 from backend.changes.model import VersionDiff
 from backend.sql.session import CancelToken
@@ -56,12 +56,9 @@ def _presses() -> Iterator[list[int]]:
 @contextmanager
 def _told(work: Work[VersionDiff], token: CancelToken) -> Iterator[Callable[[], None]]:
     """A function that says how far it is: one line of the terminal, gone at the end; nothing for a pipe."""
-    if not (terminal := console(to_stderr=True)).is_terminal:
-        yield lambda: None
-        return
 
     def words() -> str:
         return progress_text(DiffProgress(token.rows_so_far(), token.rows_total, work.elapsed_s))[1]
 
-    with terminal.status(words()) as line:
-        yield lambda: line.update(words())
+    with status_line() as update:
+        yield lambda: update(words()) if update else None
