@@ -55,7 +55,7 @@ def debezium(
 
 def flatten(rows: DataFrame, *, separator: str = "_") -> DataFrame:
     """Every column of a struct, however deep, as a column of its own: `address.city` becomes `address_city`."""
-    columns = [each for field in rows.schema for each in _leaves(field.dataType, (field.name,))]
+    columns = [path for field in rows.schema for path in _leaves(field.dataType, (field.name,))]
     return rows.select(*(F.col(".".join(f"`{part}`" for part in path)).alias(separator.join(path)) for path in columns))
 
 

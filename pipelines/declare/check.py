@@ -65,12 +65,12 @@ def refuse_problems(registry: Registry) -> None:
 def _repeated(registry: Registry) -> Iterator[Problem]:
     declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
     first: dict[str, Place] = {}
-    for each in declared:
-        if each.name in first:
-            yield Problem(each.declared_at, each.name, f"is declared twice, first at {first[each.name]}", "rename one")
-        first.setdefault(each.name, each.declared_at)
-        if not _NAME.fullmatch(each.name):
-            yield Problem(each.declared_at, repr(each.name), "is no name", "use a-z, 0-9 and _, at most 63 characters")
+    for spec in declared:
+        if spec.name in first:
+            yield Problem(spec.declared_at, spec.name, f"is declared twice, first at {first[spec.name]}", "rename one")
+        first.setdefault(spec.name, spec.declared_at)
+        if not _NAME.fullmatch(spec.name):
+            yield Problem(spec.declared_at, repr(spec.name), "is no name", "use a-z, 0-9 and _, at most 63 characters")
 
 
 def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
@@ -88,14 +88,14 @@ def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
 
 
 def _destination_problems(stream: StreamSpec) -> Iterator[Problem]:
-    for kind in dict.fromkeys([stream.sink.kind, *(each.sink.kind for each in stream.also)]):
+    for kind in dict.fromkeys([stream.sink.kind, *(destination.sink.kind for destination in stream.also)]):
         if stream.also and kind not in _ONE_OF_SEVERAL:
             message = f"{kind} cannot be one of several destinations"
             yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(_ONE_OF_SEVERAL)}")
     written = [name for table in stream.writes for name in (table.name, table.location) if name]
     for name in dict.fromkeys(name for name in written if written.count(name) > 1):
         yield Problem(stream.declared_at, stream.name, f"writes {name} twice in a batch", "rename one destination")
-    for name in (each.table.name for each in stream.also if not _NAME.fullmatch(each.table.name)):
+    for name in (destination.table.name for destination in stream.also if not _NAME.fullmatch(destination.table.name)):
         message = f"{name!r} is no name of a table"
         yield Problem(stream.declared_at, stream.name, message, "use a-z, 0-9 and _, at most 63 characters")
 
@@ -116,29 +116,33 @@ def _shared_tables(registry: Registry) -> Iterator[Problem]:
 def _unknown_inputs(registry: Registry) -> Iterator[Problem]:
     declared_names = {*registry.tables(), *(view.name for view in registry.views)}
     declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
-    for each in declared:
-        for name in dict.fromkeys(name for source in each.sources for name in source.tables):
+    for spec in declared:
+        for name in dict.fromkeys(name for source in spec.sources for name in source.tables):
             if name in declared_names or "/" in name:
                 continue
             near = difflib.get_close_matches(name, declared_names, n=1)
             hint = f"did you mean {near[0]}?" if near else "declare it, or name a table by its URI"
-            yield Problem(each.declared_at, each.name, f"reads {name}, which is not declared", hint)
+            yield Problem(spec.declared_at, spec.name, f"reads {name}, which is not declared", hint)
 
 
 def _expectations_problems(registry: Registry) -> Iterator[Problem]:
     tables, first = registry.tables(), dict[tuple[object, ...], Place]()
     is_view = StreamKind.MATERIALIZED_VIEW
-    anew = {each.table.name for each in registry.streams if each.kind is is_view or each.sink.kind == "complete"}
-    for each in registry.expected:
-        yield from each.problems(tables)
-        for rule in each.rules:
-            if rule.kind is ExpectationKind.ROWS_PER_DAY and each.table in anew:
+    anew = {
+        stream.table.name for stream in registry.streams if stream.kind is is_view or stream.sink.kind == "complete"
+    }
+    for expected in registry.expected:
+        yield from expected.problems(tables)
+        for rule in expected.rules:
+            if rule.kind is ExpectationKind.ROWS_PER_DAY and expected.table in anew:
                 message = "rows_per_day: it is written anew each time, so no rows are new"
-                yield Problem(each.declared_at, each.table, message, "expect it of a table that it reads")
-            key = each.table, rule.kind, rule.columns, rule.refers_to
+                yield Problem(expected.declared_at, expected.table, message, "expect it of a table that it reads")
+            key = expected.table, rule.kind, rule.columns, rule.refers_to
             if key in first:
-                yield Problem(each.declared_at, each.table, f"{rule.kind} is expected twice, first at {first[key]}")
-            first.setdefault(key, each.declared_at)
+                yield Problem(
+                    expected.declared_at, expected.table, f"{rule.kind} is expected twice, first at {first[key]}"
+                )
+            first.setdefault(key, expected.declared_at)
 
 
 def _cycles(registry: Registry) -> Iterator[Problem]:
@@ -147,12 +151,12 @@ def _cycles(registry: Registry) -> Iterator[Problem]:
     aliases = {table.name: stream.name for stream in registry.streams for table in stream.writes}
     try:
         TopologicalSorter(
-            {name: {aliases.get(each, each) for each in reads} for name, reads in graph.items()}
+            {name: {aliases.get(table, table) for table in reads} for name, reads in graph.items()}
         ).prepare()
     except CycleError as exc:
         around = list(reversed(exc.args[1]))
         declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
-        first = next(each for each in declared if each.name == around[0])
+        first = next(spec for spec in declared if spec.name == around[0])
         yield Problem(
             first.declared_at, first.name, f"reads what comes of itself: {' → '.join(around)}", "cut the cycle"
         )

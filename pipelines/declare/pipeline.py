@@ -82,7 +82,7 @@ class Pipeline:
                 tags=dict(tags or {}),
                 reset_allowed=reset_allowed,
                 declared_at=place,
-                also=tuple(self._also(each, name, place, function) for each in also),
+                also=tuple(self._also(destination, name, place, function) for destination in also),
             )
             self.streams.append(stream)
             if letters := _dead_letters_of(stream):
@@ -111,7 +111,7 @@ class Pipeline:
 
         def declare(function: _F) -> _F:
             place = _place(function)
-            named = [table(each) for each in inspect.signature(function).parameters]
+            named = [table(name) for name in inspect.signature(function).parameters]
             stream = StreamSpec(
                 name=name,
                 table=self._table(name, place, function, about_table),
@@ -138,7 +138,7 @@ class Pipeline:
             view = ViewSpec(name or function.__name__, _listed(source), function, _place(function))
             self.views.append(view)
             self._look_at(view.sources, view.name, view.declared_at)
-            if any(isinstance(each, KafkaSource) and each.is_parsed for each in view.sources):
+            if any(isinstance(source, KafkaSource) and source.is_parsed for source in view.sources):
                 message = "a view cannot keep records that cannot be parsed"
                 self.problems.append(Problem(view.declared_at, view.name, message, "read them by a streaming table"))
             return function
@@ -158,14 +158,14 @@ class Pipeline:
     def paced(self, pace: float) -> "Pipeline":
         """The same pipeline with every trigger that many times as frequent."""
         streams = [
-            replace(each, trigger_interval_s=each.trigger_interval_s and each.trigger_interval_s / pace)
-            for each in self.streams
+            replace(stream, trigger_interval_s=stream.trigger_interval_s and stream.trigger_interval_s / pace)
+            for stream in self.streams
         ]
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
     def _look_at(self, sources: Sequence[Source], name: str, place: Place) -> None:
-        judged = [each for each in sources if isinstance(each, KafkaSource | FileSource)]
-        self.problems += [Problem(place, name, *problem) for each in judged for problem in each.problems()]
+        judged = [source for source in sources if isinstance(source, KafkaSource | FileSource)]
+        self.problems += [Problem(place, name, *problem) for source in judged for problem in source.problems()]
 
     def _look_at_export(self, sink: ExportSink, about: Mapping[str, object], name: str, place: Place) -> None:
         self.problems += [Problem(place, name, *problem) for problem in sink.problems()]
@@ -252,7 +252,7 @@ def _dead_letters_of(stream: StreamSpec) -> StreamSpec | None:
     Delta's own sink writes both streams from checkpoints of their own, so each record is in one of them, exactly once.
     The function never sees such a record, so it may be any function: also one that joins or counts.
     """
-    parsed = [each for each in stream.sources if isinstance(each, KafkaSource) and each.is_parsed]
+    parsed = [source for source in stream.sources if isinstance(source, KafkaSource) and source.is_parsed]
     if not parsed:
         return None
     name = f"{stream.name}_dead_letters"
@@ -261,7 +261,7 @@ def _dead_letters_of(stream: StreamSpec) -> StreamSpec | None:
         stream,
         name=name,
         table=TableSpec(name, stream.table.layer, comment, properties=stream.table.owners),
-        sources=tuple(replace(each, keeps_dead_letters_of=stream.name) for each in parsed),
+        sources=tuple(replace(source, keeps_dead_letters_of=stream.name) for source in parsed),
         function=_united,
         sink=append(),
         expectations=(),

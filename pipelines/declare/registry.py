@@ -94,7 +94,7 @@ def declaration(registry: Registry, stream: StreamSpec, settings: Settings) -> S
         reset_allowed=stream.reset_allowed,
         sink=stream.sink.kind,
         outside=stream.outside,
-        also=tuple(Output(each.table.path, each.table.uri(settings), each.sink.kind) for each in stream.also),
+        also=tuple(Output(output.table.path, output.table.uri(settings), output.sink.kind) for output in stream.also),
     )
 
 

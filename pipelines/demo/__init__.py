@@ -36,9 +36,9 @@ def pipelines(settings: Settings) -> list[Pipeline]:
     from pipelines.demo.events import events  # here, because they import Spark
     from pipelines.demo.orders import orders
 
-    declared = [each.paced(settings.demo.pace) for each in (events, orders)]
+    declared = [pipeline.paced(settings.demo.pace) for pipeline in (events, orders)]
     if not settings.demo.kafka:
         return declared
     from pipelines.demo.from_topics import from_topics
 
-    return [from_topics(each, settings.demo.kafka) for each in declared]
+    return [from_topics(pipeline, settings.demo.kafka) for pipeline in declared]

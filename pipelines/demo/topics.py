@@ -60,7 +60,7 @@ def _send(producer: Producer, folder: Path, place: tuple[int, int]) -> tuple[int
 
 def _lines_after(path: Path, number: int) -> Iterator[tuple[int, bytes]]:
     lines = path.read_bytes().splitlines()
-    return ((each, line) for each, line in enumerate(lines, start=1) if each > number)
+    return ((place, line) for place, line in enumerate(lines, start=1) if place > number)
 
 
 def _end_of(servers: str, topic: str) -> tuple[int, int]:

@@ -46,7 +46,9 @@ class DrainWatch:
 
     def look(self) -> None:
         """One round over the streams that drain; raises `StoreError`."""
-        wanted = {name: each for name, each in self._store.desired().items() if each.state is DesiredState.DRAINED}
+        wanted = {
+            name: desired for name, desired in self._store.desired().items() if desired.state is DesiredState.DRAINED
+        }
         self._marks = {key: ends for key, ends in self._marks.items() if key[0] in wanted}
         if not wanted:
             return
@@ -70,8 +72,8 @@ class DrainWatch:
     def _marked(self, wanted: Desired, reported: Sequence[TopicEnds]) -> list[TopicEnds]:
         """The ends that the broker first reported after the request: a topic that goes on growing has newer ones.
         Before that, what it reported last."""
-        keys = {(wanted.name, each.source, wanted.requested_at): each for each in reported}
-        for key, each in keys.items():
-            if each.at > wanted.requested_at and not each.problem:
-                self._marks.setdefault(key, each)
-        return [self._marks.get(key, each) for key, each in keys.items()]
+        keys = {(wanted.name, ends.source, wanted.requested_at): ends for ends in reported}
+        for key, ends in keys.items():
+            if ends.at > wanted.requested_at and not ends.problem:
+                self._marks.setdefault(key, ends)
+        return [self._marks.get(key, ends) for key, ends in keys.items()]

@@ -98,7 +98,7 @@ class JobHost:
         self._old.stop(0)
         if self._thread.ident is not None:
             self._thread.join(limit_s)
-        left = [each for each in self._running.values() if not each.is_settled]
+        left = [running for running in self._running.values() if not running.is_settled]
         short = [self._runner.stops_short(running.job.job_id) for running in left]
         for running in compress(left, short):
             self._end(running.job.job_id)

@@ -61,9 +61,9 @@ class HostMetrics:
         self._input_rows.labels(batch.stream).inc(batch.num_input_rows)
         if batch.output_rows is not None:
             self._output_rows.labels(batch.stream).inc(batch.output_rows)
-        for each in batch.expectations:
-            if each.failed is not None:
-                self._failed_rows.labels(batch.stream, each.name).inc(each.failed)
+        for counts in batch.expectations:
+            if counts.failed is not None:
+                self._failed_rows.labels(batch.stream, counts.name).inc(counts.failed)
 
     def observed(self, before: Observed | None, seen: Observed) -> None:
         """A host has recorded what a stream does now. With its first start a stream has all its counters, at 0."""

@@ -103,7 +103,9 @@ class StreamHost:
         self._refresh_ownership(desired)
         owned = tuple(name for name in self._ownership.held if name != self._giving)
         host = Host(self.heartbeat.host_id, self._limits(), self.clock())
-        live = {name: replace(each, read_until=self.read_until(name)) for name, each in self._fleet.live(owned).items()}
+        live = {
+            name: replace(query, read_until=self.read_until(name)) for name, query in self._fleet.live(owned).items()
+        }
         self._carry_out(plan(desired, self._observed, live, host), desired)
 
     def shut_down(self, limit_s: float) -> None:
@@ -139,7 +141,11 @@ class StreamHost:
     def _able(self) -> tuple[str, ...]:
         """What it may run: it has the tags, and no former query of the stream is left here."""
         tags, busy = set(self.heartbeat.tags), self._fleet.occupied() - self._ownership.held.keys()
-        return tuple(each.name for each in self.declarations if each.host_tags <= tags and each.name not in busy)
+        return tuple(
+            declaration.name
+            for declaration in self.declarations
+            if declaration.host_tags <= tags and declaration.name not in busy
+        )
 
     def _give(self, move: Move | None) -> None:
         """One stream after the other: it is stopped after its batch, and then its lease is given back."""

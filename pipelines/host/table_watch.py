@@ -50,7 +50,7 @@ class TableWatch:
     def start(self) -> None:
         host = self._settings.host
         for is_quick, every_s in ((True, host.freshness_interval_s), (False, host.expectations_interval_s)):
-            ours = [each for each in self._expectations if each.kind.is_quick is is_quick]
+            ours = [expectation for expectation in self._expectations if expectation.kind.is_quick is is_quick]
             name = "table-freshness" if is_quick else "table-expectations"
             if ours:
                 self._rounds.append(
@@ -70,7 +70,7 @@ class TableWatch:
     def declare(self) -> None:
         """Makes known what is expected, before anything is judged."""
         early = Finding(State.UNKNOWN, "its host has just begun", is_early=True)
-        declared = [Judgement(each, early, self._host_id, self._clock()) for each in self._expectations]
+        declared = [Judgement(expectation, early, self._host_id, self._clock()) for expectation in self._expectations]
         try:
             self._store.expect(self._pipelines, declared)
         except LakehouseError as exc:
@@ -78,15 +78,17 @@ class TableWatch:
 
     def round(self, expectations: Sequence[TableExpectation]) -> None:
         """Judges each that no other living host judges; raises `StoreError`, and `Stopped` when told to end."""
-        former = {(each.expectation.uri, each.expectation.name): each for each in self._store.judgements()}
+        former = {
+            (judgement.expectation.uri, judgement.expectation.name): judgement for judgement in self._store.judgements()
+        }
         others = self._living_others()
-        for each in expectations:
-            before = former.get((each.uri, each.name))
+        for expectation in expectations:
+            before = former.get((expectation.uri, expectation.name))
             if before is not None and before.host_id in others:
                 continue
             if any(rounds.is_stopping for rounds in self._rounds):
                 raise Stopped
-            self._judge(each, before)
+            self._judge(expectation, before)
 
     def _judge(self, expectation: TableExpectation, before: Judgement | None) -> None:
         now = self._clock()

@@ -86,8 +86,8 @@ class TopicWatch:
         begun = self._position(stream, set(partitions))  # before the ends: a stream reads on
         firsts, ends = broker.firsts(partitions), broker.ends(partitions)
         starts = _starts(broker, source, partitions, firsts, ends)
-        waiting = {each: max(first, (begun or starts).get(each, first)) for each, first in firsts.items()}
-        unread = {each: offset for each, offset in waiting.items() if offset < ends[each]}
+        waiting = {place: max(first, (begun or starts).get(place, first)) for place, first in firsts.items()}
+        unread = {place: offset for place, offset in waiting.items() if offset < ends[place]}
         times = broker.times(dict(list(unread.items())[:MOST_TIMES]), wait_s=POLL_S)
         return TopicEnds(
             stream,
@@ -97,7 +97,7 @@ class TopicWatch:
             ends=by_topic(ends),
             starts=by_topic(starts),
             read=by_topic(begun),
-            unread=by_topic({each: (unread[each], time) for each, time in times.items()}),
+            unread=by_topic({place: (unread[place], time) for place, time in times.items()}),
             retention_ms=broker.retention_ms({topic for topic, _ in partitions}),
         )
 
@@ -109,7 +109,7 @@ class TopicWatch:
             positions = read_positions(folder, read_checkpoint(folder).processed_batch).values()
         except LakehouseError:
             return {}  # its own page says why
-        read = (each.offsets for each in positions if isinstance(each, KafkaPosition))
+        read = (position.offsets for position in positions if isinstance(position, KafkaPosition))
         return {place: offset for offsets in read for place, offset in places(offsets) if place in partitions}
 
 

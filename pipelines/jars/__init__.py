@@ -35,7 +35,7 @@ def pinned_files(jars: str = HOST) -> tuple[str, ...]:
     """File names that ivy.xml asks for in this set."""
     dependencies = ET.parse(HERE / "ivy.xml").getroot().iter("dependency")
     wanted = (d.attrib for d in dependencies if d.attrib["conf"] == f"{jars}->default")
-    return tuple(f"{each['name']}-{each['rev']}.jar" for each in wanted)
+    return tuple(f"{dependency['name']}-{dependency['rev']}.jar" for dependency in wanted)
 
 
 def missing_files(lib: Path = LIB, jars: str = HOST) -> tuple[str, ...]:

@@ -168,7 +168,7 @@ class _Work:
         return self.session.read.format("delta").load(folder)
 
     def answer(self, decided: DataFrame) -> RequeueAnswer:
-        rules = [(each.name, each.on_violation == OnViolation.WARN) for each in self.spec.expectations]
+        rules = [(rule.name, rule.on_violation == OnViolation.WARN) for rule in self.spec.expectations]
         counts = [F.count_if(F.array_contains(BROKEN, name) & (F.col(SENT) == warns)) for name, warns in rules]
         chosen, met, *broken_rows = decided.agg(F.count("*"), F.count_if(SENT), *counts).collect()[0]
         broken, warned = (
@@ -196,7 +196,9 @@ class _Work:
 
     def has_begun(self, writer: str) -> bool:
         """Whether one of the stream's tables has rows of this writer."""
-        uris = [table.spark_uri(self.settings) for each in self.spec.destinations for table in each.writes]
+        uris = [
+            table.spark_uri(self.settings) for destination in self.spec.destinations for table in destination.writes
+        ]
         return any(self.has_written(writer, uri) for uri in uris)
 
     def is_table(self, folder: str) -> bool:
@@ -222,7 +224,7 @@ class _Work:
         rows = rows.select(key.alias(ROW), _struct(was).alias(_WAS), _struct({**was, **now}).alias(_IS))
         as_was = marked(rows.select(ROW, _IS, f"{_WAS}.*"), self.spec.expectations).withColumnRenamed(BROKEN, NOW)
         judged = marked(as_was.select(ROW, NOW, f"{_IS}.*"), self.spec.expectations)
-        keeping = [each.name for each in self.spec.expectations if each.on_violation != OnViolation.WARN]
+        keeping = [rule.name for rule in self.spec.expectations if rule.on_violation != OnViolation.WARN]
         return judged.withColumn(SENT, ~breaks_any(keeping))
 
     def _require_only_more(self) -> None:

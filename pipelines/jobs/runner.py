@@ -147,7 +147,9 @@ class SparkJobs:
             return JobProgress()
         tracker = self._session().sparkContext.statusTracker()
         active = set(tracker.getActiveJobsIds())
-        jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(run.group) if each in active]
+        jobs = [
+            tracker.getJobInfo(spark_job) for spark_job in tracker.getJobIdsForGroup(run.group) if spark_job in active
+        ]
         stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
         seen = [stage for stage in stages if stage is not None]
         total = sum(stage.numTasks for stage in seen)

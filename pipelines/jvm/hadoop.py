@@ -39,9 +39,9 @@ class CheckpointFiles:
         if not self.exists(uri):
             return []
         if not is_remote(uri):
-            return sorted(each.name for each in Path(uri).iterdir())
+            return sorted(file.name for file in Path(uri).iterdir())
         system, path = self._remote(uri)
-        return sorted(each.getPath().getName() for each in system.listStatus(path))
+        return sorted(status.getPath().getName() for status in system.listStatus(path))
 
     def read(self, uri: str) -> str:
         if not is_remote(uri):

@@ -72,19 +72,19 @@ def differences(rows: Sequence[StructField], there: Mapping[str, PostgresColumn]
 
 
 def _differences(rows: Sequence[StructField], there: Mapping[str, PostgresColumn]) -> Iterator[str]:
-    for each in rows:
-        column = there.get(each.name)
+    for row_column in rows:
+        column = there.get(row_column.name)
         if column is None:
-            yield f"+ {each.name} {_new_type(each.dataType)}"
-        elif not _takes(column, each.dataType):
-            yield f"~ {each.name}: {column.shown} → {_new_type(each.dataType)}"
-    given = {each.name for each in rows}
+            yield f"+ {row_column.name} {_new_type(row_column.dataType)}"
+        elif not _takes(column, row_column.dataType):
+            yield f"~ {row_column.name}: {column.shown} → {_new_type(row_column.dataType)}"
+    given = {row_column.name for row_column in rows}
     needed = [name for name, column in there.items() if column.required and name not in given]
     yield from (f"- {name}: it needs a value" for name in needed)
 
 
 def create_statement(path: tuple[str, str], rows: Sequence[StructField], keys: Sequence[str]) -> str:
-    columns = ", ".join(f"{as_written(each.name)} {_new_type(each.dataType)}" for each in rows)
+    columns = ", ".join(f"{as_written(row_column.name)} {_new_type(row_column.dataType)}" for row_column in rows)
     return f"CREATE TABLE {as_written(*path)} ({columns}, {primary_key(keys)})"
 
 
@@ -94,8 +94,8 @@ def primary_key(keys: Sequence[str]) -> str:
 
 def as_written(*path: str) -> str:
     """A name as a person writes it in SQL: in quotes where it needs them."""
-    quoted = ['"' + each.replace('"', '""') + '"' for each in path]
-    return ".".join(each if _PLAIN.fullmatch(each) else in_quotes for each, in_quotes in zip(path, quoted, strict=True))
+    quoted = ['"' + part.replace('"', '""') + '"' for part in path]
+    return ".".join(part if _PLAIN.fullmatch(part) else in_quotes for part, in_quotes in zip(path, quoted, strict=True))
 
 
 def _takes(column: PostgresColumn, kind: DataType) -> bool:

@@ -59,7 +59,7 @@ class UpsertSink:
             raise SpecError(
                 f"upsert: {', '.join(sorted(left_out))} must be written", hint="keys and sequence order the changes"
             )
-        return StructType([each for each in rows if each.name not in self.except_columns])
+        return StructType([column for column in rows if column.name not in self.except_columns])
 
     def beside_schema(self, rows: StructType) -> StructType:
         return StructType([rows[name] for name in (*self.keys, self.sequence) if name])

@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
     """The same as JSON has it, in the forms that Spark's reader of JSON takes for the column's type."""
     match value:
         case Mapping():
-            return {str(key): _plain(each) for key, each in value.items()}
+            return {str(key): _plain(item) for key, item in value.items()}
         case str() | bool() | int() | float() | None:
             return value
         case bytes():
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
         case datetime() | date() | time_of_day():
             return value.isoformat()
         case Sequence():
-            return [_plain(each) for each in value]
+            return [_plain(item) for item in value]
     raise _BadRecordError(f"a value of type {type(value).__name__} is not known here")
 
 

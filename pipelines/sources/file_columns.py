@@ -53,7 +53,7 @@ class NotedColumns:
         if noted.get("type") == "struct":  # as it was noted while a stream had one folder
             return Columns(StructType.fromJson(noted))
         mine = noted.get(self._folder)
-        return Columns(*(StructType.fromJson(mine[each]) for each in ("known", "others"))) if mine else None
+        return Columns(*(StructType.fromJson(mine[part]) for part in ("known", "others"))) if mine else None
 
     def write(self, columns: Columns) -> None:
         noted = self._all()
@@ -67,7 +67,7 @@ class NotedColumns:
 
 def new_in(columns: StructType, known: StructType) -> StructType:
     """Those of the columns that `known` lacks; Spark's names know no case."""
-    names = {each.name.lower() for each in known}
+    names = {column.name.lower() for column in known}
     return StructType([column for column in columns if column.name.lower() not in names])
 
 
@@ -125,12 +125,12 @@ class BatchFiles:
 def _new_within(known: DataType, other: DataType, name: str = "") -> Iterator[str]:
     """Fields within columns of both that `known` lacks, at any depth of structs, arrays and maps."""
     if isinstance(known, StructType) and isinstance(other, StructType):
-        present = {each.name.lower(): each.dataType for each in known}
-        for each in other:
-            path = f"{name}.{each.name}" if name else each.name
-            old = present.get(each.name.lower())
+        present = {column.name.lower(): column.dataType for column in known}
+        for column in other:
+            path = f"{name}.{column.name}" if name else column.name
+            old = present.get(column.name.lower())
             if old is not None:
-                yield from _new_within(old, each.dataType, path)
+                yield from _new_within(old, column.dataType, path)
             elif name:
                 yield path
     for part in ("elementType", "keyType", "valueType"):

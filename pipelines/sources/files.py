@@ -128,9 +128,11 @@ class FileSource:
         objects = list(_objects(columns))
         is_corrupt, has_new = F.col(f"row.{_CORRUPT}").isNotNull(), F.size("new") > 0
         rescued = F.when(is_corrupt, whole)
-        parted = lines.where("value <> ''").withColumns({"row": row, "new": F.concat(*(each.new for each in objects))})
+        parted = lines.where("value <> ''").withColumns(
+            {"row": row, "new": F.concat(*(json_object.new for json_object in objects))}
+        )
         if self.new_columns == "rescue":
-            rescued = rescued.when(has_new, F.to_json(F.map_concat(*(each.others for each in objects))))
+            rescued = rescued.when(has_new, F.to_json(F.map_concat(*(json_object.others for json_object in objects))))
         elif self.new_columns != "ignore":  # a filter, since Spark prunes a column that nobody reads
             parted = parted.where(F.when(has_new & ~is_corrupt, self._refused(objects)).otherwise(F.lit(True)))
         return parted.select(*fields, rescued.alias(RESCUED), "_metadata")
@@ -235,9 +237,9 @@ class _Object:
 def _objects(columns: StructType, path: str = "$", prefix: str = "") -> Iterator[_Object]:
     """The record, and the objects in it that are columns; not those in lists."""
     yield _Object(F.get_json_object("value", path) if prefix else F.col("value"), columns.names, prefix)
-    for each in columns:
-        if isinstance(each.dataType, StructType) and "'" not in each.name:
-            yield from _objects(each.dataType, f"{path}['{each.name}']", f"{prefix}{each.name}.")
+    for column in columns:
+        if isinstance(column.dataType, StructType) and "'" not in column.name:
+            yield from _objects(column.dataType, f"{path}['{column.name}']", f"{prefix}{column.name}.")
 
 
 def _as_json(columns: StructType) -> Column:
@@ -245,4 +247,4 @@ def _as_json(columns: StructType) -> Column:
     there = [F.col(quoted(name)) for name in columns.names]
     if not there:
         return F.lit(None).cast("string")
-    return F.when(reduce(or_, (each.isNotNull() for each in there)), F.to_json(F.struct(*there)))
+    return F.when(reduce(or_, (value.isNotNull() for value in there)), F.to_json(F.struct(*there)))

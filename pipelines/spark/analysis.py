@@ -76,7 +76,9 @@ class Analysis:
             self.schemas[table.name] = schema
             return
         present = self.session.read.format("delta").load(uri).schema
-        new = [each for each in schema if each.name not in present.names and table.evolution is not Evolution.FAIL]
+        new = [
+            column for column in schema if column.name not in present.names and table.evolution is not Evolution.FAIL
+        ]
         self.schemas[table.name] = StructType([*present, *new])
         if refused := differences(present, schema, table.evolution):
             hint = "allow it by evolution='add columns' or 'widen types', or write another table"
@@ -92,15 +94,15 @@ def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -
 
 
 def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Iterator[StructType]:
-    plain = StructType([each for each in rows if each.name != BROKEN])
+    plain = StructType([column for column in rows if column.name != BROKEN])
     if isinstance(stream.sink, ExportSink):
         stream.sink.judge(session.createDataFrame([], plain))
-    for each in stream.destinations:
-        if each.where:  # planned, so that a column that is missing is reported
-            session.createDataFrame([], plain).where(each.where)
-        yield each.sink.table_schema(plain)
-        for _ in each.sink.beside(each.table):
-            yield each.sink.beside_schema(plain)
+    for destination in stream.destinations:
+        if destination.where:  # planned, so that a column that is missing is reported
+            session.createDataFrame([], plain).where(destination.where)
+        yield destination.sink.table_schema(plain)
+        for _ in destination.sink.beside(destination.table):
+            yield destination.sink.beside_schema(plain)
     if stream.quarantine:
         yield quarantine_schema(plain)
 

@@ -80,4 +80,4 @@ def recompute(stream: StreamSpec, target: Target, inputs: Inputs) -> Callable[[D
 
 
 def _types(schema: StructType) -> list[tuple[str, str]]:
-    return [(each.name, each.dataType.simpleString()) for each in schema]
+    return [(column.name, column.dataType.simpleString()) for column in schema]

@@ -41,7 +41,7 @@ def writes_s3(settings: Settings) -> bool:
 
 def s3_jars(settings: Settings, lib: Path = S3_LIB) -> tuple[Path, ...]:
     """The JARs that streams need for S3. Raises `JarError` where they write there and the JARs were not fetched."""
-    brings_own = any(each in settings.spark.conf for each in _BRINGS_JARS)
+    brings_own = any(setting in settings.spark.conf for setting in _BRINGS_JARS)
     may_lack = brings_own or not writes_s3(settings)
     if not uses_s3(settings) or (may_lack and missing_files(lib, S3)):
         return ()
@@ -90,8 +90,8 @@ def _written(settings: Settings) -> tuple[str, ...]:
 
 
 def _buckets(*addresses: str) -> set[str]:
-    remote = (normal_uri(each) for each in addresses)
-    return {each.removeprefix(_SCHEME).partition("/")[0] for each in remote if each.startswith(_SCHEME)}
+    remote = (normal_uri(address) for address in addresses)
+    return {address.removeprefix(_SCHEME).partition("/")[0] for address in remote if address.startswith(_SCHEME)}
 
 
 def _short(key: str) -> str:

@@ -45,12 +45,12 @@ def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: 
         )
     where = f"delta.{quoted(uri)}"
     if added:
-        columns = ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in added)
+        columns = ", ".join(f"{quoted(column.name)} {column.dataType.simpleString()}" for column in added)
         session.sql(f"ALTER TABLE {where} ADD COLUMNS ({columns})")
     if widened:
         session.sql(f"ALTER TABLE {where} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
-    for each in widened:
-        session.sql(f"ALTER TABLE {where} ALTER COLUMN {quoted(each.name)} TYPE {each.dataType.simpleString()}")
+    for column in widened:
+        session.sql(f"ALTER TABLE {where} ALTER COLUMN {quoted(column.name)} TYPE {column.dataType.simpleString()}")
 
 
 def differences(present: StructType, rows: StructType, evolution: Evolution) -> list[str]:
@@ -62,19 +62,19 @@ def _difference(
     present: StructType, rows: StructType, evolution: Evolution
 ) -> tuple[list[StructField], list[StructField], list[str]]:
     """Columns to add, columns to widen, and what cannot be done."""
-    columns = {each.name.lower(): each for each in present}
+    columns = {column.name.lower(): column for column in present}
     added, widened, refused = [], [], []
-    for each in rows:
-        old = columns.get(each.name.lower())
+    for column in rows:
+        old = columns.get(column.name.lower())
         if old is None and evolution is Evolution.FAIL:
-            refused.append(f"+ {each.name} {each.dataType.simpleString()}")
+            refused.append(f"+ {column.name} {column.dataType.simpleString()}")
         elif old is None:
-            added.append(each)
-        elif not _takes(old.dataType, each.dataType):
-            if evolution is Evolution.WIDEN and _takes(each.dataType, old.dataType):
-                widened.append(each)
+            added.append(column)
+        elif not _takes(old.dataType, column.dataType):
+            if evolution is Evolution.WIDEN and _takes(column.dataType, old.dataType):
+                widened.append(column)
             else:
-                refused.append(f"~ {each.name}: {old.dataType.simpleString()} → {each.dataType.simpleString()}")
+                refused.append(f"~ {column.name}: {old.dataType.simpleString()} → {column.dataType.simpleString()}")
     return added, widened, refused
 
 
@@ -93,5 +93,5 @@ def _takes(wide: DataType, narrow: DataType) -> bool:
 
 def _column_mapping(schema: StructType) -> dict[str, str]:
     """Delta refuses such names as `sum(amount)` in a table without column mapping."""
-    odd = any(set(" ,;{}()\n\t=") & set(each.name) for each in schema)
+    odd = any(set(" ,;{}()\n\t=") & set(column.name) for column in schema)
     return {"delta.columnMapping.mode": "name"} if odd else {}

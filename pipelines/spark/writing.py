@@ -63,10 +63,10 @@ def write_rows(rows: DataFrame, stream: StreamSpec, target: Target) -> None:
     if not stream.also:
         stream.sink.write(rows, target)
         return
-    for each in stream.destinations:
-        part = rows.where(each.where) if each.where else rows
+    for destination in stream.destinations:
+        part = rows.where(destination.where) if destination.where else rows
         if not part.isEmpty():
-            each.sink.write(part, replace(target, table=each.table))
+            destination.sink.write(part, replace(target, table=destination.table))
 
 
 def _write_parted(batch: DataFrame, stream: StreamSpec, target: Target) -> None:

@@ -48,18 +48,18 @@ def judge(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     if not expectations:
         return df
     judged = marked(df, expectations)
-    counted = judged.observe(OBSERVATION, *(count for each in expectations for count in _counts(each)))
+    counted = judged.observe(OBSERVATION, *(count for expectation in expectations for count in _counts(expectation)))
     return _without_dropped(_failing(counted, expectations), expectations)
 
 
 def marked(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     """Add `_broken_expectations`, nothing else."""
-    broken = [F.when(~each.met, F.lit(each.name)) for each in expectations]
+    broken = [F.when(~expectation.met, F.lit(expectation.name)) for expectation in expectations]
     return df.withColumn(BROKEN, F.array_compact(F.array(*broken)))
 
 
 def names(expectations: Sequence[Expectation], on_violation: OnViolation) -> list[str]:
-    return [each.name for each in expectations if each.on_violation == on_violation]
+    return [expectation.name for expectation in expectations if expectation.on_violation == on_violation]
 
 
 def breaks_any(broken_names: Sequence[str]) -> Column:

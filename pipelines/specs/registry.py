@@ -48,7 +48,7 @@ class Registry:
 
     def pipelines(self) -> frozenset[str]:
         """The names of those that declare a stream or expect something of a table."""
-        return frozenset({each.pipeline for each in self.streams} | {each.pipeline for each in self.expected})
+        return frozenset({stream.pipeline for stream in self.streams} | {stream.pipeline for stream in self.expected})
 
     def tables(self) -> dict[str, TableSpec]:
         """Every table that a stream writes, by name."""
@@ -57,7 +57,7 @@ class Registry:
     def table_expectations(self, settings: Settings) -> tuple[TableExpectation, ...]:
         """What is expected of tables, in the order of their declaration."""
         tables = self.tables()
-        return tuple(each for of_table in self.expected for each in of_table.declared(tables, settings))
+        return tuple(expectation for of_table in self.expected for expectation in of_table.declared(tables, settings))
 
     def through_views(self, names: Iterable[str]) -> tuple[str, ...]:
         """The tables behind these names: a view stands for what it reads."""

@@ -119,7 +119,7 @@ class StreamSpec:
     def writes(self) -> tuple[TableSpec, ...]:
         """Every table that it writes, its own first."""
         quarantine = (self.quarantine,) if self.quarantine else ()
-        return (*(table for each in self.destinations for table in each.writes), *quarantine)
+        return (*(table for destination in self.destinations for table in destination.writes), *quarantine)
 
     def rows(self, inputs: Inputs) -> DataFrame:
         """What the function returns, judged: with `_broken_expectations` where there are any."""
