@@ -20,13 +20,13 @@ from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.specs.expectations import Expectation
 from pipelines.specs.sinks import Destination, ExportSink, Into, Sink
-from pipelines.specs.sources import Source
+from pipelines.specs.sources import StreamSource
 from pipelines.specs.streams import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
 from pipelines.specs.table_expectations import TableExpectations, TableRule
 from pipelines.specs.tables import Evolution, TableSpec
 
 _F = TypeVar("_F", bound=Function)
-Sources = Source | Sequence[Source]
+Sources = StreamSource | Sequence[StreamSource]
 
 
 class TriggerError(ValueError):
@@ -163,7 +163,7 @@ class Pipeline:
         ]
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
-    def _look_at(self, sources: Sequence[Source], name: str, place: Place) -> None:
+    def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
         judged = [source for source in sources if isinstance(source, KafkaSource | FileSource)]
         self.problems += [Problem(place, name, *problem) for source in judged for problem in source.problems()]
 
@@ -237,7 +237,7 @@ def _table_spec(
     )
 
 
-def _listed(source: Sources) -> tuple[Source, ...]:
+def _listed(source: Sources) -> tuple[StreamSource, ...]:
     return tuple(source) if isinstance(source, Sequence) else (source,)
 
 

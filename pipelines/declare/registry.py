@@ -13,7 +13,7 @@ from pipelines.sources.delta import DeltaSource
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.specs.registry import Registry
-from pipelines.specs.sources import Source
+from pipelines.specs.sources import StreamSource
 from pipelines.specs.streams import StreamSpec
 
 # Options of a reader that decide what it reads. Others stay with the host: one of them may be a secret.
@@ -98,7 +98,7 @@ def declaration(registry: Registry, stream: StreamSpec, settings: Settings) -> S
     )
 
 
-def _input(registry: Registry, source: Source, settings: Settings) -> StreamInput:
+def _input(registry: Registry, source: StreamSource, settings: Settings) -> StreamInput:
     match source:
         case DeltaSource():
             table = registry.tables().get(source.table)

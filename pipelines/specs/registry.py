@@ -13,7 +13,7 @@ from backend.expectations.model import TableExpectation
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.streams.reset.starts import read_starts
-from pipelines.specs.sources import Inputs, Source
+from pipelines.specs.sources import Inputs, StreamSource
 from pipelines.specs.streams import Problem, StreamSpec, ViewSpec
 from pipelines.specs.table_expectations import TableExpectations
 from pipelines.specs.tables import TableSpec
@@ -73,7 +73,9 @@ class Registry:
                 tables[name] = None
         return tuple(tables)
 
-    def behind_views(self, sources: Iterable[Source], seen: frozenset[str] = frozenset()) -> Iterator[Source]:
+    def behind_views(
+        self, sources: Iterable[StreamSource], seen: frozenset[str] = frozenset()
+    ) -> Iterator[StreamSource]:
         """The sources themselves: a view stands for what it reads."""
         views = {view.name: view for view in self.views}
         for source in sources:

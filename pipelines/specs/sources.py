@@ -45,7 +45,7 @@ class Inputs:
         """Where a table lies: a declared one by name, any other by its URI or path."""
         return self.uris.get(table, table)
 
-    def limits(self, source: "Source") -> dict[str, str]:
+    def limits(self, source: "StreamSource") -> dict[str, str]:
         """Options that say how much a batch reads of the source, where a person set them."""
         return limits_of(source.kind, self.overrides)
 
@@ -71,7 +71,7 @@ class Inputs:
         return str(path)
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     @property
     def kind(self) -> str:
         """What it is, in a word: files, kafka, table, change feed, rate."""

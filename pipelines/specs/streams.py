@@ -14,7 +14,7 @@ from backend.settings import Settings
 from backend.stream_model.overrides import TRIGGER, spark_conf_of
 from pipelines.specs.expectations import Expectation, OnViolation, judge, names
 from pipelines.specs.sinks import Destination, ExportSink, Sink, Target
-from pipelines.specs.sources import Inputs, Source
+from pipelines.specs.sources import Inputs, StreamSource
 from pipelines.specs.tables import TableSpec
 
 Function = Callable[..., DataFrame]
@@ -54,7 +54,7 @@ class ViewSpec:
     """A named transformation that other streams read; it is computed within each of them."""
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[StreamSource, ...]
     function: Function
     declared_at: Place
 
@@ -72,7 +72,7 @@ class StreamSpec:
 
     name: str
     table: TableSpec
-    sources: tuple[Source, ...]
+    sources: tuple[StreamSource, ...]
     function: Function
     sink: Sink | ExportSink
     trigger_interval_s: float | None = 10.0
