@@ -30,23 +30,23 @@ PAGE = """
 ANY_PAGE = PAGE.replace('{"status": "ok"}', "<html>any path is the app</html>")
 # Ignores SIGTERM and has a child of its own that does too: only the end of the whole group ends them.
 STUBBORN_PAIR = """
-    import os, signal, subprocess, sys, time
+    import os, signal, subprocess, sys
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)  # " + os.environ["WEIR_HOME"]])
+    subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()  # " + os.environ["WEIR_HOME"]])
     print("two of us", os.getpid(), flush=True)
-    time.sleep(600)
+    signal.pause()
 """
 POLITE = """
-    import signal, sys, time
+    import signal, sys
     signal.signal(signal.SIGTERM, lambda *_: (print("goodbye", flush=True), sys.exit(0)))
     print("hello", flush=True)
-    time.sleep(600)
+    signal.pause()
 """
 DIES_TWICE = """
-    import os, pathlib, sys, time
+    import os, pathlib, signal, sys
     lives = pathlib.Path(os.environ["WEIR_HOME"], "lives")
     lives.write_text(lives.read_text() + "x" if lives.exists() else "x")
-    sys.exit(3) if len(lives.read_text()) < 3 else time.sleep(600)
+    sys.exit(3) if len(lives.read_text()) < 3 else signal.pause()
 """
 
 

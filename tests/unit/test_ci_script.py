@@ -1,5 +1,6 @@
 """`.ci/run`: what it looks for on a machine, and the second try that it gives to tests that failed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,15 +54,16 @@ def second_try(folder: Path, *names: str, workers: int = 0) -> tuple[int, list[s
     """The exit code, the tests under FLAKY, and the last line of a run over these tests."""
     for name in names:
         (folder / f"test_{name}.py").write_text(TESTS[name])
-    argv = [sys.executable, "-m", "tests.second_try", str(folder), "-q", "-ra", "-n", str(workers), "-x"]
-    run = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    argv = [sys.executable, "-m", "tests.second_try", str(folder), "-q", "-ra", "-p", "xdist", "-n", str(workers), "-x"]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they take longer than the tests
+    run = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     lines = run.stdout.splitlines()
     flaky = [line.rpartition("::")[2] for line in lines if line.startswith("FLAKY ")]
     return run.returncode, flaky, lines[-1]
 
 
 def test_what_passes_alone_is_flaky_and_does_not_fail_the_run(tmp_path: Path) -> None:
-    code, flaky, last_line = second_try(tmp_path, "errs", "flaky", "passes", workers=2)
+    code, flaky, last_line = second_try(tmp_path, "errs", "flaky", "passes", workers=1)
     assert (code, flaky) == (pytest.ExitCode.OK, ["test_errs", "test_flaky"])
     assert last_line.startswith("2 passed"), "the last word is pytest's"
 
