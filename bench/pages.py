@@ -59,6 +59,14 @@ def commands(bench: Bench) -> Iterator[Line]:
         for words in (["tables"], ["tables", "--json"], ["find", "customer_id", "--json"]):
             took_s = statistics.median(_command_s(bench, home, *words) for _ in range(bench.repeats))
             yield within(f"`weir {' '.join(words)}`, nothing changed since", took_s, 1.5)
+        starts_s = [_start_s(bench, Path(home)) for _ in range(bench.repeats)]
+        yield within("`weir ui`, until it answers", statistics.median(starts_s), 5)
+
+
+def _start_s(bench: Bench, home: Path) -> float:
+    started = time.perf_counter()
+    with browser.server(bench.tables, home):
+        return time.perf_counter() - started
 
 
 def pages(bench: Bench) -> Iterator[Line]:

@@ -6,7 +6,7 @@ Rule: a unit runs on one worker, in the order of its files. Units with a process
 import secrets
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 # What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server. Longest first.
@@ -76,7 +76,12 @@ def _turn(item: pytest.Item) -> tuple[int, bool]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for every drawn example, which the workers get with the other options."""
+    """One seed for every drawn example, which the workers get with the other options; and no example is too slow for a
+    machine that does something else as well."""
+    settings.register_profile(
+        "any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("any machine")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(secrets.randbits(32))
 

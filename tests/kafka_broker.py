@@ -75,20 +75,20 @@ class KafkaBroker:
         """Make a topic and wait until it can be written; its name."""
         wanted = {key.replace("_", "."): value for key, value in config.items()}
         admin = self.admin  # a client that nobody holds ends, and its requests with it
-        admin.create_topics([NewTopic(topic, partitions, 1, config=wanted)])[topic].result(30)
-        wait_until(lambda: len(self._partitions(topic)) == partitions, f"topic {topic}", limit_s=30)
+        admin.create_topics([NewTopic(topic, partitions, 1, config=wanted)])[topic].result(120)
+        wait_until(lambda: len(self._partitions(topic)) == partitions, f"topic {topic}")
         return topic
 
     def delete(self, topic: str) -> None:
         admin = self.admin
-        admin.delete_topics([topic])[topic].result(30)
-        wait_until(lambda: topic not in self.admin.list_topics(timeout=5).topics, f"{topic} is gone", limit_s=30)
+        admin.delete_topics([topic])[topic].result(120)
+        wait_until(lambda: topic not in self.admin.list_topics(timeout=5).topics, f"{topic} is gone")
 
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
         admin = self.admin
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-        wait_until(lambda: len(self._partitions(topic)) == partitions, f"topic {topic}", limit_s=30)
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(120)
+        wait_until(lambda: len(self._partitions(topic)) == partitions, f"topic {topic}")
 
     def produce(
         self, topic: str, records: Iterable[Record], *, partition: int = -1, timestamp: datetime | None = None
@@ -119,9 +119,7 @@ class KafkaBroker:
                 part.offset = 0
             consumer.assign(partitions)
             found: list[Message] = []
-            wait_until(
-                lambda: self._drained(consumer, partitions, ends, found), f"all of {topic}", limit_s=60, pause_s=0
-            )
+            wait_until(lambda: self._drained(consumer, partitions, ends, found), f"all of {topic}", pause_s=0)
             return sorted(found, key=lambda message: (message.partition(), message.offset()))
         finally:
             consumer.close()

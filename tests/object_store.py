@@ -57,7 +57,7 @@ def server_url() -> str:
     command = [sys.executable, "-c", f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     atexit.register(_stop, server)
-    wait_until(lambda: listens(port) or server.poll() is not None, "the S3 server listens", limit_s=60)
+    wait_until(lambda: listens(port) or server.poll() is not None, "the S3 server listens")
     assert server.poll() is None, "the S3 server did not start"
     return f"http://127.0.0.1:{port}"
 

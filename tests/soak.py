@@ -27,6 +27,6 @@ def drawn(examples: int) -> Callable[[Any], Any]:
     """A property test on so many drawn examples, in `make soak` on many more."""
 
     def decorate(test: Any) -> Any:
-        return pytest.mark.drawn(settings(max_examples=examples * MORE, deadline=None)(test))
+        return pytest.mark.drawn(settings(max_examples=examples * MORE)(test))
 
     return decorate

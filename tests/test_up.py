@@ -114,7 +114,7 @@ def orphaned(home: Path, start: str, *, host: str, grace_s: float = GRACE_S) -> 
     env = {**os.environ, "WEIR_HOME": str(home), "WEIR_PORT": str(free_port())}
     command = start.format(up=f"{sys.executable} {program}")
     nowhere = subprocess.DEVNULL
-    subprocess.run(["sh", "-c", command], env=env, stdout=nowhere, stderr=nowhere, timeout=30, check=True)
+    subprocess.run(["sh", "-c", command], env=env, stdout=nowhere, stderr=nowhere, timeout=120, check=True)
     log, lock = home / "logs" / "host.log", home / "up.lock"
     try:
         wait_until(lambda: log.exists() and log.read_text() != "", "the host's first words")

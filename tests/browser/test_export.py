@@ -89,7 +89,7 @@ def test_a_browser_that_leaves_ends_the_export(viewer: Viewer) -> None:
         assert answer.headers["Content-Disposition"].startswith("attachment")
         assert "Content-Length" not in answer.headers
         assert len(answer.read(1_000)) == 1_000
-    wait_until(lambda: len(ends(viewer.weir)) > len(ended), "the export ended", limit_s=60)
+    wait_until(lambda: len(ends(viewer.weir)) > len(ended), "the export ended")
     assert_ended(viewer.weir, "cancelled")
 
 
@@ -118,4 +118,4 @@ def ends(weir: Weir) -> list[str]:
 
 def assert_ended(weir: Weir, state: str) -> None:
     said = f'"state":"{state}"'
-    wait_until(lambda: said in "".join(ends(weir)[-1:]).replace(" ", ""), "the export ended", limit_s=60)
+    wait_until(lambda: said in "".join(ends(weir)[-1:]).replace(" ", ""), "the export ended")

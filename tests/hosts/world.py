@@ -25,6 +25,7 @@ from backend.store.store import ControlStore
 from tests.hosts.engine import STREAMS
 from tests.hosts.line import Line
 from tests.postgres import OwnPostgres
+from tests.processes import wait_until
 
 TTL_S = 4.0
 TAGS = (["gpu"], ["gpu", "eu"], [])
@@ -115,6 +116,23 @@ class World:
                 slot.process, slot.start_at = None, elapsed() + self.dice.uniform(0, 2)
             if slot.process is None and elapsed() >= slot.start_at:
                 self.spawn(slot)
+
+    def until(self, happens: Callable[[], object], *, limit_s: float = 240.0) -> float:
+        """Supervises until it happens; returns after how many seconds."""
+
+        def look() -> object:
+            self.supervise()
+            return happens()
+
+        return wait_until(look, self.describe, limit_s=limit_s, pause_s=0.05)
+
+    def until_as_desired(self) -> float:
+        return self.until(self.is_as_desired)
+
+    def let_be(self, least_s: float, most_s: float) -> None:
+        """The next fault comes at a drawn moment."""
+        moment = elapsed() + self.dice.uniform(least_s, most_s)
+        self.until(lambda: elapsed() >= moment)
 
     # faults ------------------------------------------------------------------------------------------------------
 

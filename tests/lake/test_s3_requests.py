@@ -131,7 +131,7 @@ def test_readers_of_their_own_run_side_by_side(folder):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert failed == []
     assert not any(thread.is_alive() for thread in threads)
 

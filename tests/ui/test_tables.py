@@ -128,7 +128,7 @@ class HeldLake:
     def read_cards(self, refs: Sequence[TableRef]) -> Iterator[TableCard]:
         for number, ref in enumerate(refs):
             if number == 40:
-                self.go_on.wait(30)
+                self.go_on.wait(120)
             yield TableCard(ref, 3, 2, 1_000, 7, 0, datetime.now(UTC), "WRITE")
 
 

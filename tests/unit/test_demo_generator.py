@@ -69,7 +69,7 @@ def running(home: Path) -> Iterator["subprocess.Popen[str]"]:
 
 def wait_for_files(home: Path, count: int) -> None:
     landed = home / "landing" / "orders"
-    wait_until(lambda: len(list(landed.glob("[!.]*"))) >= count, "files land", limit_s=30, pause_s=0.005)
+    wait_until(lambda: len(list(landed.glob("[!.]*"))) >= count, "files land", pause_s=0.005)
 
 
 def test_shares_of_events_are_as_promised() -> None:

@@ -66,12 +66,12 @@ def test_it_judges_until_it_is_told_to_stop(settings: Settings, store: ControlSt
     watching = watch(settings, store, orders)
     watching.start()
     met = {"fresh": "met", "rows_per_day": "unknown", "unique(id)": "met"}
-    wait_until(lambda: states(store) == met, lambda: str(states(store)), limit_s=30)
+    wait_until(lambda: states(store) == met, lambda: str(states(store)))
     builders.write(orders, {"id": [2]})
-    wait_until(lambda: states(store) == met | {"unique(id)": "broken"}, lambda: str(states(store)), limit_s=30)
+    wait_until(lambda: states(store) == met | {"unique(id)": "broken"}, lambda: str(states(store)))
     broken = found(store)["unique(id)"]
     assert broken.finding.examples == ("2",) and broken.host_id == "host-a"
-    wait_until(lambda: found(store)["unique(id)"].judged_at > broken.judged_at, "it looked again", limit_s=30)
+    wait_until(lambda: found(store)["unique(id)"].judged_at > broken.judged_at, "it looked again")
     assert found(store)["unique(id)"].broken_since == broken.broken_since
     watching.stop(10)
     last = store.judgements()
@@ -116,7 +116,7 @@ def test_a_silent_store_is_waited_for(settings: Settings, orders: Path) -> None:
     watching = watch(settings, store, orders)
     with capture_logs() as logs:
         watching.start()
-        wait_until(lambda: State.MET in {each.state for each in store.judgements()}, "it judged", limit_s=30)
+        wait_until(lambda: State.MET in {each.state for each in store.judgements()}, "it judged")
         watching.stop(10)
     store.close()
     assert "expectations_not_judged" in {each["event"] for each in logs}
