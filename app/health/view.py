@@ -19,7 +19,7 @@ from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, 
 from app.ui.view.words import KeyFigure
 from backend.format import age_s, ago, bytes_text, count_text, duration_text, percent, things, utc_text
 from backend.health.judge import JudgedTable
-from backend.health.model import MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
+from backend.health.model import HealthEvidence, LogHealth, MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
 from backend.health.rules import gain_text, merge_gain
 from backend.lake.model import TableCard, UnreadableTable
 
@@ -155,25 +155,25 @@ def with_names(text: str, streams: Mapping[str, str]) -> str:
     return text
 
 
-def key_figures(health: TableHealth, *, now: datetime) -> list[KeyFigure]:
+def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:
     """Small files, size, OPTIMIZE, VACUUM and log."""
-    log = health.log
+    log = evidence.log
     checkpoint = f"checkpoint v{log.checkpoint_version}" if log.checkpoint_version is not None else "no checkpoint"
     return [
         KeyFigure(
             "Small files",
-            count_text(health.small_files),
-            health.rule.text,
-            note=f"{percent(health.small_share)} of {things(health.num_files, 'file')}",
+            count_text(evidence.small_files),
+            evidence.rule.text,
+            note=f"{percent(evidence.small_share)} of {things(evidence.num_files, 'file')}",
         ),
         KeyFigure(
             "Average file",
-            bytes_text(health.size_bytes / health.num_files if health.num_files else None),
-            f"{bytes_text(health.size_bytes)} in {things(health.num_files, 'file')}.",
-            note=f"target {bytes_text(health.rule.target_bytes)}",
+            bytes_text(evidence.size_bytes / evidence.num_files if evidence.num_files else None),
+            f"{bytes_text(evidence.size_bytes)} in {things(evidence.num_files, 'file')}.",
+            note=f"target {bytes_text(evidence.rule.target_bytes)}",
         ),
-        _run_figure("Last OPTIMIZE", health.last_optimize, now),
-        _run_figure("Last VACUUM", health.last_vacuum, now),
+        _run_figure("Last OPTIMIZE", evidence.last_optimize, now),
+        _run_figure("Last VACUUM", evidence.last_vacuum, now),
         KeyFigure(
             "Since checkpoint",
             things(log.commits_since_checkpoint, "commit"),
@@ -184,9 +184,8 @@ def key_figures(health: TableHealth, *, now: datetime) -> list[KeyFigure]:
     ]
 
 
-def log_sentence(health: TableHealth, *, now: datetime) -> str:
+def log_sentence(log: LogHealth, *, now: datetime) -> str:
     """How far back the log goes and how old its checkpoint is."""
-    log = health.log
     commits = things(log.latest_version - log.first_version + 1, "version")
     if log.oldest_commit_at:
         age = f"{duration_text((now - log.oldest_commit_at).total_seconds())}, since {utc_text(log.oldest_commit_at)}"

@@ -18,7 +18,7 @@ from app.ui.live import reading_progress
 from app.ui.view.words import markdown_safe
 from app.ui.waiting import spinner
 from backend.format import count_text, things
-from backend.health.model import Recommendation, TableHealth
+from backend.health.model import Offender, Recommendation
 from backend.health.rules import URGENCY
 from backend.lake.model import TableCard
 
@@ -86,15 +86,15 @@ def table_health(opened: OpenTable) -> None:
     now = services.now()
     with spinner("Reading the history …", of=f"health {opened.ref.uri}"):
         health = cache.health(opened.ref, opened.latest_version)
-    streams = cache.stream_names()
+    streams, evidence = cache.stream_names(), health.evidence
     for number, item in enumerate(health.recommendations):
         _recommendation(item, streams, key=f"advice_{number}")
-    key_figures(view.key_figures(health, now=now), key="health_figures")
-    st.caption(f"{markdown_safe(health.rule.text)} {URGENCY} {view.log_sentence(health, now=now)}")
+    key_figures(view.key_figures(evidence, now=now), key="health_figures")
+    st.caption(f"{markdown_safe(evidence.rule.text)} {URGENCY} {view.log_sentence(evidence.log, now=now)}")
     chart(view.build_trend_figure(health, mode=viewer.mode()), key="trend", alt=view.trend_finding(health))
     if health.trend_truncated:
-        st.caption(f"Older versions than v{health.log.first_version} are no longer in the log.")
-    _offenders(health, streams)
+        st.caption(f"Older versions than v{evidence.log.first_version} are no longer in the log.")
+    _offenders(evidence.offenders, streams)
 
 
 def _recommendation(item: Recommendation, streams: Mapping[str, str], *, key: str) -> None:
@@ -104,12 +104,12 @@ def _recommendation(item: Recommendation, streams: Mapping[str, str], *, key: st
         st.markdown(f":material/arrow_forward: {next_step}")
 
 
-def _offenders(health: TableHealth, streams: Mapping[str, str]) -> None:
+def _offenders(offenders: Sequence[Offender], streams: Mapping[str, str]) -> None:
     st.subheader("Where small files come from", anchor=False)
-    if not health.offenders:
+    if not offenders:
         st.info(
             "**No writer or partition stands out.** No commit in the log wrote small files.", icon=":material/check:"
         )
         return
-    show(view.build_offender_frame(health.offenders, streams), OFFENDERS, key="offenders")
+    show(view.build_offender_frame(offenders, streams), OFFENDERS, key="offenders")
     st.caption("For a partition: its small files now. For a stream or engine: what its commits in the log wrote.")

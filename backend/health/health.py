@@ -11,8 +11,8 @@ from typing import Protocol
 
 import pyarrow.compute as pc
 
-from backend.health.model import LogHealth, Offender, SmallFileRule, TableHealth
-from backend.health.recommend import HealthEvidence, recommend
+from backend.health.model import HealthEvidence, LogHealth, Offender, SmallFileRule, TableHealth
+from backend.health.recommend import recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
 from backend.lake.files.file_sizes import FileDistribution, TargetSize, distribute
 from backend.lake.model import Commit, CommitReader, Snapshot, TableRef, Timeline
@@ -70,16 +70,9 @@ def table_health(
     return TableHealth(
         ref=ref,
         version=read.snapshot.version,
-        num_files=evidence.num_files,
-        size_bytes=evidence.size_bytes,
-        small_files=evidence.small_files,
-        rule=read.rule,
+        evidence=evidence,
         trend=trend(timeline),
         trend_truncated=timeline.truncated,
-        offenders=tuple(evidence.offenders),
-        last_optimize=evidence.last_optimize,
-        last_vacuum=evidence.last_vacuum,
-        log=read.log,
         recommendations=recommend(evidence),
     )
 
@@ -103,7 +96,7 @@ def _read(lake: HealthLake, ref: TableRef, settings: HealthSettings) -> _Reading
     )
 
 
-def _evidence(read: _Reading, now: datetime, offenders: Sequence[Offender]) -> HealthEvidence:
+def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) -> HealthEvidence:
     snapshot, files = read.snapshot, read.files
     rows = snapshot.columns(["deleted_rows", "num_records"])
     removed = _removed_since_vacuum(read.commits)

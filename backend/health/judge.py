@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backend.errors import LakehouseError
-from backend.health.model import Recommendation, Severity
-from backend.health.recommend import HealthEvidence, recommend
+from backend.health.model import HealthEvidence, Recommendation, Severity
+from backend.health.recommend import recommend
 from backend.health.rules import merge_gain
 from backend.lake.model import TableCard, TableRef
 

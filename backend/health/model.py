@@ -101,26 +101,44 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthEvidence:
+    """What recommendations are drawn from."""
+
+    now: datetime
+    num_files: int
+    size_bytes: int
+    small_files: int
+    small_bytes: int
+    files_after_optimize: int
+    rule: SmallFileRule
+    partition_columns: tuple[str, ...]
+    num_partitions: int
+    deleted_rows: int
+    physical_rows: int | None
+    files_without_stats: int
+    offenders: tuple[Offender, ...]
+    last_optimize: MaintenanceRun | None
+    last_vacuum: MaintenanceRun | None
+    files_removed: int  # by the commits looked at, so that VACUUM could free them
+    oldest_removal_at: datetime | None
+    retention_s: float
+    log: LogHealth
+
+    @property
+    def small_share(self) -> float | None:
+        return self.small_files / self.num_files if self.num_files else None
+
+
+@dataclass(frozen=True, slots=True)
 class TableHealth:
     """The health of one table at its latest version."""
 
     ref: TableRef
     version: int
-    num_files: int
-    size_bytes: int
-    small_files: int
-    rule: SmallFileRule
+    evidence: HealthEvidence
     trend: tuple[TrendPoint, ...]
     trend_truncated: bool
-    offenders: tuple[Offender, ...]
-    last_optimize: MaintenanceRun | None
-    last_vacuum: MaintenanceRun | None
-    log: LogHealth
     recommendations: tuple[Recommendation, ...]
-
-    @property
-    def small_share(self) -> float | None:
-        return self.small_files / self.num_files if self.num_files else None
 
     @property
     def severity(self) -> Severity:

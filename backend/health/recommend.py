@@ -3,43 +3,16 @@
 Rule: pure; a table in order says so in one sentence; nothing is recommended without the number behind it.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
 
 from backend.format import ago, bytes_text, count_text, duration_text, percent, things
-from backend.health.model import LogHealth, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
+from backend.health.model import HealthEvidence, Recommendation, Severity
 from backend.health.rules import MergeGain
 
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
 CHECKPOINT_LATE = 2  # times the interval
 PARTITION_BYTES = 1_000_000_000
 PARTITION_TABLE_BYTES = 1_000_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class HealthEvidence:
-    """All that recommendations are drawn from."""
-
-    now: datetime
-    num_files: int
-    size_bytes: int
-    small_files: int
-    small_bytes: int
-    files_after_optimize: int
-    rule: SmallFileRule
-    partition_columns: tuple[str, ...]
-    num_partitions: int
-    deleted_rows: int
-    physical_rows: int | None
-    files_without_stats: int
-    offenders: Sequence[Offender]
-    last_optimize: MaintenanceRun | None
-    last_vacuum: MaintenanceRun | None
-    files_removed: int  # by the commits looked at, so that VACUUM could free them
-    oldest_removal_at: datetime | None
-    retention_s: float
-    log: LogHealth
 
 
 def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:

@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.health.health import table_health
-from backend.health.model import LogHealth, MaintenanceRun, Offender, Recommendation, Severity
-from backend.health.recommend import HealthEvidence, recommend
+from backend.health.model import HealthEvidence, LogHealth, MaintenanceRun, Offender, Recommendation, Severity
+from backend.health.recommend import recommend
 from backend.health.rules import MergeGain, last_run, partition_offenders, small_file_rule, trend, writer_offenders
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.lake import Lake
@@ -232,23 +232,23 @@ def test_a_table_with_many_small_files_before_and_after_compaction(tmp_path: Pat
 
     before = table_health(lake, ref, now=datetime.now(UTC), settings=settings.health)
     (merge,) = (found for found in before.recommendations if found.subject == "small files")
-    assert (before.num_files, before.small_files, merge.severity) == (30, 30, Severity.NOTE)
-    assert (before.small_files, before.trend[-1].small_files) == (lake.card(ref).small_files, 30)
+    assert (before.evidence.num_files, before.evidence.small_files, merge.severity) == (30, 30, Severity.NOTE)
+    assert (before.evidence.small_files, before.trend[-1].small_files) == (lake.card(ref).small_files, 30)
     assert merge.next_step.startswith("OPTIMIZE would leave about 1 file of 30, rewriting ")
     assert lake.card(ref).files_after_merge == 1
     sizes = pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"]
-    assert before.trend[-1].size_bytes == before.size_bytes == sum(sizes.to_pylist())
-    (offender,) = before.offenders
+    assert before.trend[-1].size_bytes == before.evidence.size_bytes == sum(sizes.to_pylist())
+    (offender,) = before.evidence.offenders
     assert (offender.kind, offender.small_files) == ("engine", 30)
-    assert before.last_optimize is None
+    assert before.evidence.last_optimize is None
 
     DeltaTable(path).optimize.compact()
     DeltaTable(path).create_checkpoint()
     after = table_health(lake, ref, now=datetime.now(UTC), settings=settings.health)
-    assert (after.num_files, after.small_files, after.severity) == (1, 0, Severity.FINE)
-    assert after.last_optimize is not None
-    assert after.last_optimize.version == 30
-    assert (after.log.checkpoint_version, after.log.commits_since_checkpoint) == (30, 0)
+    assert (after.evidence.num_files, after.evidence.small_files, after.severity) == (1, 0, Severity.FINE)
+    assert after.evidence.last_optimize is not None
+    assert after.evidence.last_optimize.version == 30
+    assert (after.evidence.log.checkpoint_version, after.evidence.log.commits_since_checkpoint) == (30, 0)
 
     later = table_health(lake, ref, now=datetime.now(UTC) + 30 * DAY, settings=settings.health)
     assert [r.subject for r in later.recommendations] == ["vacuum"]

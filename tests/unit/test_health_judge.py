@@ -4,8 +4,7 @@ import threading
 
 from backend.errors import StorageError
 from backend.health.judge import SMALL_LAKE, LakeJudge
-from backend.health.model import Severity
-from backend.health.recommend import HealthEvidence
+from backend.health.model import HealthEvidence, Severity
 from backend.lake.model import TableCard, TableRef
 from tests.processes import wait_until
 from tests.unit.test_health import WELL

@@ -28,10 +28,18 @@ from backend.lake.model import TableCard
 from backend.streams.status import query_names
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
+_COUNTS = ("num_files", "size_bytes", "small_files", "small_share")
+_FACTS = ("rule", "offenders", "last_optimize", "last_vacuum", "log")
 _SHAPES: Shapes = {
     AttentionItem: shaped("kind"),
     AttentionGroup: only("severity", "cause", "what", "next_step", "subjects", kind="cause.kind"),
-    TableHealth: shaped("severity", "small_share", without=("ref",), name="ref.name", uri="ref.uri"),
+    TableHealth: shaped(
+        "severity",
+        without=("ref", "evidence"),
+        name="ref.name",
+        uri="ref.uri",
+        **{key: f"evidence.{key}" for key in (*_COUNTS, *_FACTS)},
+    ),
     TrendPoint: shaped("small_share"),
     LogHealth: shaped("commits_since_checkpoint"),
 }
@@ -45,15 +53,16 @@ def one(name: str, *, as_json: bool) -> int:
     if as_json:
         print_json(health, _SHAPES)
         return 0
+    evidence = health.evidence
     say(f"{health.ref.name} · v{health.version}", style="bold")
     say(
-        f"{count_text(health.num_files)} files · {bytes_text(health.size_bytes)} · "
-        f"{count_text(health.small_files)} small ({percent(health.small_share)})"
+        f"{count_text(evidence.num_files)} files · {bytes_text(evidence.size_bytes)} · "
+        f"{count_text(evidence.small_files)} small ({percent(evidence.small_share)})"
     )
-    say(f"{health.rule.text} {URGENCY}", style="dim")
-    say(f"last OPTIMIZE {_run_words(health.last_optimize)} · last VACUUM {_run_words(health.last_vacuum)}")
-    say(_log_words(health))
-    for offender in health.offenders:
+    say(f"{evidence.rule.text} {URGENCY}", style="dim")
+    say(f"last OPTIMIZE {_run_words(evidence.last_optimize)} · last VACUUM {_run_words(evidence.last_vacuum)}")
+    say(_log_words(evidence.log))
+    for offender in evidence.offenders:
         say(
             f"  {offender.kind} {offender.name}: {count_text(offender.small_files)} small of "
             f"{count_text(offender.files)} files, {bytes_text(offender.average_bytes)} on average"
@@ -115,14 +124,15 @@ def _print_attention(groups: tuple[AttentionGroup, ...]) -> None:
 
 
 def _row(health: TableHealth) -> tuple[str, ...]:
+    evidence = health.evidence
     return (
         health.ref.name,
-        count_text(health.num_files),
-        count_text(health.small_files),
-        percent(health.small_share),
-        bytes_text(health.size_bytes),
-        _run_words(health.last_optimize),
-        _run_words(health.last_vacuum),
+        count_text(evidence.num_files),
+        count_text(evidence.small_files),
+        percent(evidence.small_share),
+        bytes_text(evidence.size_bytes),
+        _run_words(evidence.last_optimize),
+        _run_words(evidence.last_vacuum),
         health.recommendations[0].finding,
     )
 
@@ -131,8 +141,7 @@ def _run_words(run: MaintenanceRun | None) -> str:
     return f"v{run.version}, {ago(run.at, services.now())}" if run else "not in the history"
 
 
-def _log_words(health: TableHealth) -> str:
-    log = health.log
+def _log_words(log: LogHealth) -> str:
     if log.checkpoint_version is None:
         last = "no checkpoint"
     else:

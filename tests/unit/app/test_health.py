@@ -43,16 +43,19 @@ def health(name: str, severity: Severity, *, files: int = 40, small: int = 30) -
     return TableHealth(
         ref=TableRef(f"/lake/{name}", name, "/lake"),
         version=4,
-        num_files=files,
-        size_bytes=10_000,
-        small_files=small,
-        rule=RULE,
+        evidence=replace(
+            WELL,
+            num_files=files,
+            size_bytes=10_000,
+            small_files=small,
+            rule=RULE,
+            offenders=(Offender("stream", "s", 3, 6, 600), Offender("engine", "e", 9, 9, 90)),
+            last_optimize=MaintenanceRun(3, NOW - timedelta(minutes=7)),
+            last_vacuum=None,
+            log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10),
+        ),
         trend=points,
         trend_truncated=False,
-        offenders=(Offender("stream", "s", 3, 6, 600), Offender("engine", "e", 9, 9, 90)),
-        last_optimize=MaintenanceRun(3, NOW - timedelta(minutes=7)),
-        last_vacuum=None,
-        log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10),
         recommendations=(Recommendation("small files", severity, "Too many.", "OPTIMIZE."),),
     )
 
@@ -143,13 +146,13 @@ def test_the_title_of_the_trend_is_its_finding() -> None:
 
 
 def test_offenders_are_listed_worst_first() -> None:
-    frame = build_offender_frame(health("a", Severity.FINE).offenders)
+    frame = build_offender_frame(health("a", Severity.FINE).evidence.offenders)
 
     assert list(frame["Name"]) == ["e", "s"]
     assert list(frame["Average file"]) == [10, 100]
 
 
 def test_the_log_sentence_says_reach_and_checkpoint() -> None:
-    said = log_sentence(health("a", Severity.FINE), now=NOW)
+    said = log_sentence(health("a", Severity.FINE).evidence.log, now=NOW)
 
     assert said == "The log holds 5 versions over 2 h, since 2026-11-20 10:00:00 UTC; it has no checkpoint."
