@@ -93,7 +93,7 @@ def test_a_batch_that_broke_off_halfway_is_sent_again(
     failure = lake.ended(NAME).failure
     assert failure is not None
     assert "the power went" in failure.message
-    wait_until(lambda: bool(kafka_broker.read(topic)), "a part of the batch was sent", limit_s=30)
+    wait_until(lambda: bool(kafka_broker.read(topic)), "a part of the batch was sent")
     sent = len(kafka_broker.read(topic))
     assert sent < 3_000
     lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, topic, key="id")).process(NAME)
