@@ -58,7 +58,7 @@ def requeue_dialog() -> None:
 
 def _dialog(name: str) -> None:
     with errors.boundary():
-        status = next(each for each in cache.streams_reading().streams if each.declaration.name == name)
+        status = next(stream for stream in cache.streams_reading().streams if stream.declaration.name == name)
         _choose(status.declaration)
         tried = st.session_state.get(_TRIED)
         if tried is not None:

@@ -57,7 +57,7 @@ def _dialog(name: str) -> None:
 
 def _starts(name: str) -> Starts | None:
     """Where each source begins; None, with the reason said, until that can be told."""
-    declared = next(each.declaration for each in cache.streams_reading().streams if each.declaration.name == name)
+    declared = next(stream.declaration for stream in cache.streams_reading().streams if stream.declaration.name == name)
     wheres = []
     for source in declared.inputs:
         example = "a version, 2026-01-31T10:00Z or latest" if source.is_table else "a time, latest or offsets as JSON"

@@ -72,7 +72,7 @@ _TROUBLED = (StreamState.FAILED, StreamState.BACKOFF)
 def stream_panel(name: str) -> None:
     """The whole live region of one stream."""
     reading = cache.streams_reading()
-    status = next((each for each in reading.streams if each.declaration.name == name), None)
+    status = next((stream for stream in reading.streams if stream.declaration.name == name), None)
     if status is None:
         st.warning(f"**{markdown_safe(name)}** is not declared any more.", icon=":material/help:")
         return

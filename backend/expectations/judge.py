@@ -118,13 +118,13 @@ def away(
 ) -> list[Judgement]:
     """Those that hold no longer by themselves: the host that judged them is silent."""
     alive = {host.host_id for host in hosts if is_alive(host, now=now, stale_s=stale_s)}
-    return [each for each in judgements if each.host_id not in alive]
+    return [judgement for judgement in judgements if judgement.host_id not in alive]
 
 
 def not_as_expected(judgements: Iterable[Judgement], silent: Sequence[Judgement]) -> frozenset[str]:
     """Addresses of tables that break an expectation, or of which it cannot be told; a young one is only young."""
     return frozenset(
-        each.expectation.uri
-        for each in judgements
-        if each in silent or not (each.state is State.MET or each.finding.is_early)
+        judgement.expectation.uri
+        for judgement in judgements
+        if judgement in silent or not (judgement.state is State.MET or judgement.finding.is_early)
     )

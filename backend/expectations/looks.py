@@ -86,7 +86,7 @@ class Looks:
         if before is not None and before.seen == seen:
             return before
         tables = [snapshot for snapshot, _, _ in snapshots]
-        size = sum(each.size_bytes for each in tables)
+        size = sum(table.size_bytes for table in tables)
         if size > self.max_bytes:
             reason = f"{bytes_text(size)}, limit {bytes_text(self.max_bytes)}"
             return Finding(State.UNKNOWN, reason, version=tables[0].version)

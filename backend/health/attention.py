@@ -58,7 +58,7 @@ def attention(
         *_expiring(streams, now, rules),
         *(_unwatched(streams) if alive else _host_items(beats, streams)),
     ]
-    fed = {_plain(each.uri): s for s in streams for each in s.declaration.outputs}
+    fed = {_plain(output.uri): s for s in streams for output in s.declaration.outputs}
     names: dict[str, str] = {}
     timed = {each.expectation.uri for each in judgements if each.expectation.kind is ExpectationKind.FRESH}
     for table in tables:
@@ -69,9 +69,9 @@ def attention(
             feeder = fed.get(_plain(table.ref.uri))
             items.extend(_table_items(table, feeder, now, rules, is_timed=table.ref.uri in timed))
     silent = away(judgements, beats, now=now, stale_s=rules.heartbeat_stale_s)
-    for each in judgements:
-        name = names.get(each.expectation.uri, each.expectation.table)
-        items.extend(_expectation_items(each, name, now, is_old=each in silent))
+    for judgement in judgements:
+        name = names.get(judgement.expectation.uri, judgement.expectation.table)
+        items.extend(_expectation_items(judgement, name, now, is_old=judgement in silent))
     return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 
@@ -107,7 +107,7 @@ def _stream_items(streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
             )
         elif status.state is StreamState.STOPPED and (wish := status.desired) and wish.wants_stop:
             by, why = f" by {wish.actor}" if wish.actor else "", f": {wish.reason}" if wish.reason else "."
-            starved = [each.declaration.name for each in streams if each.starved_by == name]
+            starved = [stream.declaration.name for stream in streams if stream.starved_by == name]
             why += f" It starves {', '.join(starved)}." if starved else ""
             yield AttentionItem(
                 Severity.NOTE,

@@ -105,7 +105,7 @@ def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) ->
         num_files=snapshot.num_files,
         size_bytes=snapshot.size_bytes,
         small_files=files.small_files,
-        small_bytes=sum(each.small_bytes for each in files.partitions),
+        small_bytes=sum(partition.small_bytes for partition in files.partitions),
         files_after_optimize=files.files_after_merge,
         rule=read.rule,
         partition_columns=snapshot.metadata.partition_columns,

@@ -184,7 +184,7 @@ def _with_ends(declared: StreamDeclaration, event: Mapping[str, Any], roots: Seq
         declared,
         source=", ".join(each.name for each in inputs) or declared.source,
         inputs=inputs,
-        source_tables=tuple(each.name for each in inputs if each.is_table),
+        source_tables=tuple(source.name for source in inputs if source.is_table),
         sink_uri=uri,
         sink_table=path,
         layer=path.partition("/")[0] if "/" in path and not path.startswith("/") and "://" not in path else None,

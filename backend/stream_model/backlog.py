@@ -120,32 +120,34 @@ class Backlog:
 
     @property
     def oldest_unread_at(self) -> datetime | None:
-        return min((each.oldest_unread_at for each in self.sources if each.oldest_unread_at), default=None)
+        return min((source.oldest_unread_at for source in self.sources if source.oldest_unread_at), default=None)
 
     @property
     def data_loss(self) -> DataLoss | None:
-        return min((each.data_loss for each in self.sources if each.data_loss), key=lambda loss: loss.at, default=None)
+        return min(
+            (source.data_loss for source in self.sources if source.data_loss), key=lambda loss: loss.at, default=None
+        )
 
     @property
     def lost(self) -> int:
-        return sum(each.lost for each in self.sources)
+        return sum(source.lost for source in self.sources)
 
     @property
     def is_caught_up(self) -> bool | None:
         """Whether nothing waits in any source; None where nobody knows."""
-        found = [each.is_caught_up for each in self.sources]
+        found = [source.is_caught_up for source in self.sources]
         return False if False in found else None if None in found or not found else True
 
     @property
     def read_until(self) -> datetime | None:
         """What its sources took in before this moment, by their own times, has been read; None where nobody knows."""
-        found = [each.read_until(self.seen_at) for each in self.sources]
+        found = [source.read_until(self.seen_at) for source in self.sources]
         known = [each for each in found if each is not None]
         return min(known, default=self.seen_at) if len(known) == len(found) else None
 
     @property
     def is_first_read(self) -> bool:
-        return any(each.is_first_read for each in self.sources)
+        return any(source.is_first_read for source in self.sources)
 
     @property
     def drain_s(self) -> float | None:
@@ -173,10 +175,10 @@ class Backlog:
     @property
     def unknown(self) -> str:
         """Why a figure is not known; empty where all are."""
-        return "; ".join(dict.fromkeys(each.unknown for each in self.sources if each.unknown))
+        return "; ".join(dict.fromkeys(source.unknown for source in self.sources if source.unknown))
 
     def _total(self, of: Callable[[SourceBacklog], int | None]) -> int | None:
-        return known_sum([of(each) for each in self.sources])
+        return known_sum([of(source) for source in self.sources])
 
 
 def waiting(value: Backlog | SourceBacklog) -> dict[str, int | None]:

@@ -66,7 +66,7 @@ def known_keys(declared: StreamDeclaration) -> tuple[str, ...]:
 def check_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -> None:
     """Raises `OverrideError` where one cannot be set on this stream, or has no such value."""
     known = known_keys(declared)
-    if any(each.kind == InputKind.FILES for each in declared.inputs) and overrides.keys() >= set(_TABLE_LIMITS):
+    if any(source.kind == InputKind.FILES for source in declared.inputs) and overrides.keys() >= set(_TABLE_LIMITS):
         raise OverrideError(f"{' and '.join(_TABLE_LIMITS)}: files take one of them", hint="leave one out")
     for key, value in overrides.items():
         if any(key == each or key.startswith(f"{each}.") for each in _GUARDED):
@@ -93,7 +93,7 @@ def with_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) ->
     if not overrides:
         return declared
     inputs = tuple(
-        replace(each, options={**each.options, **limits_of(each.kind, overrides)}) for each in declared.inputs
+        replace(source, options={**source.options, **limits_of(source.kind, overrides)}) for source in declared.inputs
     )
     interval_ms = declared.trigger_interval_ms
     if TRIGGER in overrides:
@@ -121,7 +121,7 @@ def compare(
 
 def declared_values(declared: StreamDeclaration) -> dict[str, str]:
     """The values of all that is declared and may be overridden."""
-    limits = (limits_of(each.kind, each.options).items() for each in declared.inputs)
+    limits = (limits_of(source.kind, source.options).items() for source in declared.inputs)
     return {
         TRIGGER: trigger_text(declared.trigger_interval_ms),
         **dict(pair for pairs in limits for pair in pairs),
@@ -139,12 +139,16 @@ def trigger_text(interval_ms: int) -> str:
 
 def changes_text(settings: Iterable[Setting]) -> str:
     """ "trigger: 5 seconds → 30 seconds, …"; empty where nothing changes."""
-    return ", ".join(f"{each.key}: {shown(each.now)} → {shown(each.after)}" for each in settings if each.changes)
+    return ", ".join(
+        f"{setting.key}: {shown(setting.now)} → {shown(setting.after)}" for setting in settings if setting.changes
+    )
 
 
 def overridden_text(settings: Iterable[Setting]) -> str:
     """ "trigger 30 seconds (declared: 5 seconds), …"; empty without any."""
-    return ", ".join(f"{each.key} {shown(each.now)} (declared: {shown(each.declared)})" for each in settings)
+    return ", ".join(
+        f"{setting.key} {shown(setting.now)} (declared: {shown(setting.declared)})" for setting in settings
+    )
 
 
 def shown(value: str | None) -> str:

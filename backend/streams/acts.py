@@ -98,7 +98,7 @@ def blocked(status: StreamStatus, action: Action) -> str | None:
 
 
 def _nothing_chosen(selection: Selection, statuses: Sequence[StreamStatus]) -> StreamNotFoundError:
-    declared = [each.declaration for each in statuses]
+    declared = [status.declaration for status in statuses]
     if name := selection.name or selection.below:
         return StreamNotFoundError(f"no stream {name!r}", hint=_known("streams", (each.name for each in declared)))
     if selection.layer:

@@ -86,7 +86,7 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
         kind, table = ("stream", None) if declared.outside else (declared.kind, declared.sink_table)
         own[declared.name] = Node(declared.name, kind, declared.layer, status.state, table, status.because)
         batches = recent.get(declared.name, ())
-        for each in (each for each in declared.inputs if not each.is_table):
+        for each in (source for source in declared.inputs if not source.is_table):
             sources[each.name] = Node(each.name, each.kind)
             edges.append(Edge(each.name, declared.name, _rows_per_min(status, each.name, batches, now)))
         for table in declared.source_tables:
@@ -136,7 +136,7 @@ def _rows_per_min(status: StreamStatus, read: str, batches: Iterable[Progress], 
 
 def reads_several(declared: StreamDeclaration) -> bool:
     """Whether only Spark's JSON says which rows of a batch came from which source."""
-    return sum(not each.is_table for each in declared.inputs) + len(declared.source_tables) > 1
+    return sum(not source.is_table for source in declared.inputs) + len(declared.source_tables) > 1
 
 
 def _rows_from(batch: Progress, read: str, declared: StreamDeclaration) -> int | None:

@@ -20,8 +20,8 @@ MEANING = "Age of the oldest data that has landed and is not in every {layer} ta
 def build_figures(layers: Sequence[LayerLatency]) -> list[KeyFigure]:
     """One a layer, in the order of the graph."""
     return [
-        KeyFigure(f"Landing to {markdown_safe(each.layer)}", _age(each), _help(each), note=_note(each))
-        for each in layers
+        KeyFigure(f"Landing to {markdown_safe(layer.layer)}", _age(layer), _help(layer), note=_note(layer))
+        for layer in layers
     ]
 
 
@@ -46,7 +46,7 @@ def _named(streams: Sequence[str]) -> str:
 
 def build_latency_figure(layers: Sequence[LayerLatency], look: FigureLook) -> FigureJson | None:
     """How old the oldest data is that a layer still lacks, over time, a line a layer; None where nothing is known."""
-    known = [each for each in layers if any(seconds is not None for _, seconds in each.past)]
+    known = [layer for layer in layers if any(seconds is not None for _, seconds in layer.past)]
     if not known:
         return None
     longest = max(seconds for each in known for _, seconds in each.past if seconds is not None)

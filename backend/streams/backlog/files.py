@@ -60,7 +60,7 @@ def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, p
 
 def files_backlog(source: StreamInput, position: FilesPosition | None, files: list[Arrival]) -> SourceBacklog:
     """Those that no finished batch read."""
-    left = [each for each in files if position is None or each.version > position.log_offset]
+    left = [file for file in files if position is None or file.version > position.log_offset]
     return SourceBacklog(
         source.name,
         source.kind,
@@ -104,15 +104,15 @@ def _files(folder: Folder) -> Iterator[tuple[str, Entry]]:
     while asked:
         below = asked.pop()
         names = [each for each in folder.list(below) if not each.name.startswith(_HIDDEN)]
-        paths = [f"{below}/{each.name}".lstrip("/") for each in names]
+        paths = [f"{below}/{name.name}".lstrip("/") for name in names]
         asked += [path for path, each in zip(paths, names, strict=True) if each.is_folder]
         files = {path: each for path, each in zip(paths, names, strict=True) if not each.is_folder}
         unsized = [path for path, each in files.items() if each.size_bytes is None]  # a disk lists names alone
         told = zip(unsized, folder.stat_many(unsized), strict=True)
         files |= {path: each for path, each in told if each}
-        for path, each in files.items():
+        for path, file in files.items():
             found += 1
-            yield f"{folder.uri.rstrip('/')}/{path}", each
+            yield f"{folder.uri.rstrip('/')}/{path}", file
             if found > MOST_FILES:
                 return
 

@@ -61,13 +61,13 @@ def lags_since(last: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]], now: d
 
 def _lag(end: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]]) -> Lag | None:
     """Of a topic no times are known, and its end only as the batch was planned."""
-    known = [place for place, each in enumerate(end.positions) if _has_times(each)]
+    known = [place for place, position in enumerate(end.positions) if _has_times(position)]
     topics = {place: each for place, each in enumerate(end.positions) if isinstance(each, KafkaPosition)}
     if not (known or topics) or known != sorted(arrivals) or topics.keys() - end.latest.keys():
         return None
     unread = [each for place in known for each in _unread(arrivals[place], end.positions[place], end.at)]
     oldest = min((each.committed_at for each in unread if each.committed_at), default=end.at)
-    records = [unread_records(each.offsets, end.latest[place].offsets) for place, each in topics.items()]
+    records = [unread_records(topic.offsets, end.latest[place].offsets) for place, topic in topics.items()]
     behind_s = None if any(records) else (end.at - oldest).total_seconds()
     return Lag(end.at, behind_s, known_sum([0, *records, *(each.rows for each in unread)]))
 
@@ -78,7 +78,7 @@ def _has_times(position: Position) -> bool:
 
 def _unread(arrivals: Sequence[Arrival], position: Position, at: datetime) -> list[Arrival]:
     """What was there at a moment and lay behind a position; a half-read commit counts whole."""
-    there = [each for each in arrivals if each.files and each.committed_at and each.committed_at <= at]
+    there = [arrival for arrival in arrivals if arrival.files and arrival.committed_at and arrival.committed_at <= at]
     match position:
         case DeltaPosition():
             began = position.version, position.files_read

@@ -68,18 +68,18 @@ class BacklogReader:
         with self._lock:
             known = self._known.get(declared.name)
             if known is None or self._clock() - known[0] >= self._keep_s:
-                ends = [batch_end(each) for each in recent]
+                ends = [batch_end(batch) for batch in recent]
                 known = self._known[declared.name] = self._clock(), self._look(declared, ends, now, topics)[0]
             return known[1]
 
     def from_start(self, declared: StreamDeclaration, topics: Sequence[TopicEnds] = (), *, now: datetime) -> Backlog:
         """What a first start would read: all that its sources hold. Not kept."""
-        inputs = [each for each in declared.inputs if each.has_place]
+        inputs = [source for source in declared.inputs if source.has_place]
         try:
             folder = declared_folder(self._settings, declared.checkpoint_location)
         except LakehouseError as exc:
             return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now)
-        look = _Look(self._lake, self._settings, folder, [], {each.source: each for each in topics}, now)
+        look = _Look(self._lake, self._settings, folder, [], {topic.source: topic for topic in topics}, now)
         return Backlog(tuple(look.source(each, _begins_at(each)) for each in inputs), now)
 
     def history(self, declared: StreamDeclaration, batches: Sequence[Progress], *, now: datetime) -> tuple[Lag, ...]:
@@ -87,7 +87,7 @@ class BacklogReader:
         () where its sources keep no times. Not kept."""
         if not batches:
             return ()
-        ends = [batch_end(each) for each in batches]
+        ends = [batch_end(batch) for batch in batches]
         _, arrivals = self._look(declared, ends, now)
         return (*lags(ends[:-1], arrivals), *lags_since(ends[-1], arrivals, now))
 
@@ -100,9 +100,9 @@ class BacklogReader:
         now: datetime,
     ) -> tuple[Trail, ...]:
         """How far each of its sources was read, over these batches (oldest first, with Spark's JSON). Not kept."""
-        inputs = [each for each in declared.inputs if each.has_place]
-        ends = [batch_end(each) for each in batches]
-        heard = {each.source: each for each in topics}
+        inputs = [source for source in declared.inputs if source.has_place]
+        ends = [batch_end(batch) for batch in batches]
+        heard = {topic.source: topic for topic in topics}
         look = _Look(self._lake, self._settings, self._checkpoint(declared), [e.positions for e in ends], heard, now)
         placed = list(enumerate(ends[-1].positions)) if ends else []
         found = matched(inputs, placed, [look.table_id(each) for each in inputs])
@@ -125,7 +125,7 @@ class BacklogReader:
         self, declared: StreamDeclaration, ends: Sequence[BatchEnd], now: datetime, topics: Sequence[TopicEnds] = ()
     ) -> tuple[Backlog, Mapping[int, Sequence[Arrival]]]:
         """With what came to each source since the oldest of these batches."""
-        inputs = [each for each in declared.inputs if each.has_place]
+        inputs = [source for source in declared.inputs if source.has_place]
         folder: Folder | None = None
         try:
             if declared.is_attached:  # its checkpoint may lie where nobody here may read
@@ -138,7 +138,7 @@ class BacklogReader:
             return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now), {}
         if declared.is_view:
             return Backlog(tuple(self._of_view(inputs, placed)), now), {}
-        heard = {each.source: each for each in topics}
+        heard = {topic.source: topic for topic in topics}
         look = _Look(self._lake, self._settings, folder, [end.positions for end in ends], heard, now)
         found = matched(inputs, placed, [look.table_id(each) for each in inputs])
         sources = tuple(look.source(each, found.get(number)) for number, each in enumerate(inputs))
@@ -148,11 +148,11 @@ class BacklogReader:
         versions: dict[str, int] = {}
         for _, position in placed:
             versions |= position.versions if isinstance(position, VersionsPosition) else {}
-        for each in inputs:
+        for source in inputs:
             try:
-                yield view_backlog(self._lake, each, versions.get(each.uri))
+                yield view_backlog(self._lake, source, versions.get(source.uri))
             except LakehouseError as exc:
-                yield _unknown(each, exc.message)
+                yield _unknown(source, exc.message)
 
 
 @dataclass(slots=True)
@@ -216,14 +216,14 @@ class _Look:
 
     def _commits(self, source: StreamInput, place: int) -> list[Arrival] | None:
         """Those of a table since the oldest of the recent batches; None where they are too many or it is not known."""
-        ends = [each[place] for each in self.recent if len(each) > place]
+        ends = [batch[place] for batch in self.recent if len(batch) > place]
         first = min((version for end in ends if (version := _version(end, source)) is not None), default=None)
         ref = self.lake.find(source.uri)
         latest = self.lake.latest_version(ref)
         if first is None or latest - first >= MOST_VERSIONS:
             return None
         arrivals = self.lake.arrivals(ref, first, latest, feed=source.kind == InputKind.CHANGE_FEED)
-        return [each for each in arrivals if not is_skipped(each, source)]
+        return [arrival for arrival in arrivals if not is_skipped(arrival, source)]
 
 
 def _version(position: Position, source: StreamInput) -> int | None:

@@ -117,7 +117,7 @@ def _with_files(found: SourceBacklog, files: pa.Table, *, at: datetime | None) -
 
 
 def _counted(blank: SourceBacklog, present: Snapshot, arrivals: Sequence[Arrival]) -> SourceBacklog:
-    holding = [each for each in arrivals if each.files]
+    holding = [arrival for arrival in arrivals if arrival.files]
     unknown = "" if all(each.rows is not None for each in holding) else "some files do not say how many rows they hold"
     return replace(
         blank,
@@ -150,13 +150,15 @@ def _data_loss(present: Snapshot, arrivals: Sequence[Arrival]) -> DataLoss | Non
         what = f"the log entry of v{oldest.version}"
         found.append(DataLoss(oldest.committed_at + _retention(present, LOG_RETENTION), what, LOG_RETENTION))
     waiting: dict[str, int] = {}
-    for each in arrivals:
-        gone = [path for path in each.removed if path in waiting]
-        if gone and each.committed_at:
-            what = f"files of v{min(waiting[path] for path in gone)} that v{each.version} replaced, at the next VACUUM"
-            found.append(DataLoss(each.committed_at + _retention(present, DELETED_FILES), what, DELETED_FILES))
+    for arrival in arrivals:
+        gone = [path for path in arrival.removed if path in waiting]
+        if gone and arrival.committed_at:
+            what = (
+                f"files of v{min(waiting[path] for path in gone)} that v{arrival.version} replaced, at the next VACUUM"
+            )
+            found.append(DataLoss(arrival.committed_at + _retention(present, DELETED_FILES), what, DELETED_FILES))
             break
-        waiting |= dict.fromkeys(each.paths, each.version)
+        waiting |= dict.fromkeys(arrival.paths, arrival.version)
     return min(found, key=lambda loss: loss.at, default=None)
 
 

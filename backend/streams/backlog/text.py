@@ -37,7 +37,7 @@ def source_sentence(source: SourceBacklog, *, now: datetime) -> str:
 
 def lost_text(backlog: Backlog) -> str:
     """ "2 versions", "4 records" of what was deleted before it was read."""
-    nouns = {each.name: "record" if each.kind == InputKind.KAFKA else "version" for each in backlog.sources}
+    nouns = {source.name: "record" if source.kind == InputKind.KAFKA else "version" for source in backlog.sources}
     return " and ".join(things(each.lost, nouns[each.name]) for each in backlog.sources if each.lost)
 
 

@@ -77,7 +77,7 @@ class _Oldest:
     """When the oldest input behind a position had come."""
 
     def __init__(self, arrivals: Sequence[Arrival]) -> None:
-        there = sorted((each for each in arrivals if each.files), key=lambda each: (each.version, each.files))
+        there = sorted((arrival for arrival in arrivals if arrival.files), key=lambda each: (each.version, each.files))
         self._places = [(each.version, each.files) for each in there]
         self._since: list[datetime] = [ALL]  # of this arrival and all that follow it
         for each in reversed(there):
@@ -123,7 +123,7 @@ class Trails:
             return read
         if below & set(writers):
             return None
-        return least_known(self.horizon(each, read, below=below) for each in writers)
+        return least_known(self.horizon(writer, read, below=below) for writer in writers)
 
 
 def least_known(moments: Iterable[datetime | None]) -> datetime | None:

@@ -105,7 +105,7 @@ def _batch(planned: tuple[int, ...]) -> str:
 
 def judge_definition(declared: StreamDeclaration, seen: CheckpointSeen) -> Iterator[Check]:
     """Whether it has as many sources as its checkpoint; nothing where Spark may count one that is read twice as one."""
-    read = [each.name for each in declared.inputs if each.kind != InputKind.PRESENT_ROWS]
+    read = [source.name for source in declared.inputs if source.kind != InputKind.PRESENT_ROWS]
     if seen.sources is None or not read or len(set(read)) < len(read):
         return
     now = 1 if declared.is_view else len(read)  # a view's versions are one source, however many tables
@@ -176,7 +176,7 @@ def _same_checkpoint(owners: Owners, declared: StreamDeclaration) -> Iterator[Ch
 
 
 def _same_sink(owners: Owners, declared: StreamDeclaration) -> Iterator[Check]:
-    own, uris = owners.leases.get(declared.name), {each.uri for each in declared.outputs} - {""}
+    own, uris = owners.leases.get(declared.name), {output.uri for output in declared.outputs} - {""}
     for other in owners.others:
         lease = owners.leases.get(other.name)
         shares = any(each.uri in uris for each in other.outputs)
@@ -268,7 +268,7 @@ def _of_schema(seen: TableSeen) -> Check:
         return Check(name, Outcome.UNKNOWN, "The columns at the stream's position are no longer in the log")
     try:
         diff = diff_schemas(seen.read_with, seen.present)
-        passing = [diff_schemas(each.commit.metadata, seen.present) for each in changes if each.commit.metadata]
+        passing = [diff_schemas(change.commit.metadata, seen.present) for change in changes if change.commit.metadata]
     except LakehouseError as exc:
         return Check(name, Outcome.UNKNOWN, exc.message)
     if diff.is_empty and not any(_breaks(step) for step in passing):

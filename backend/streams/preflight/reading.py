@@ -81,14 +81,14 @@ def load_evidence(
         raise StreamRefusedError(f"{name}: another Spark application runs it", hint=f"look into {declared.pipeline}")
     checkpoint, places = _checkpoint(settings, declared.checkpoint_location)
     progress = store.progress(name, limit=1, raw=False)
-    tables = [each for each in declared.inputs if each.is_table]
+    tables = [source for source in declared.inputs if source.is_table]
     files = [each for each in declared.inputs if each.kind == InputKind.FILES]
     topics = [each for each in declared.inputs if each.kind == InputKind.KAFKA]
     return PreflightEvidence(
         declaration=declared,
         checkpoint=checkpoint,
         tables=tuple(_tables(lake, declared, tables, places)),
-        folders=tuple(_folder(settings, each) for each in files),
+        folders=tuple(_folder(settings, file) for file in files),
         topics=tuple(_topics(topics, places, store.topic_ends().get(name, ()))),
         sink=_sink(lake, declared, checkpoint.query_id),
         owners=_owners(settings, store, declared, declarations),
@@ -205,7 +205,7 @@ def _ahead(lake: Lake, seen: TableSeen, ref: TableRef, position: DeltaPosition) 
             if each.version in commits
         )
         seen = replace(seen, unread=unread, read_with=_columns_at(lake, ref, position))
-        removed = {path for each in arrivals for path in each.removed}
+        removed = {path for arrival in arrivals for path in arrival.removed}
         paths = [path for each in arrivals for path in each.paths]
         if position.is_initial:
             initial, replaced = _initial_files(lake, ref, position)
@@ -267,7 +267,7 @@ def _folder(settings: Settings, source: StreamInput) -> FolderSeen:
 def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSeen:
     if declared.outside:
         return SinkSeen(None, problem=f"{declared.writes_to} is looked at by the host, when the stream starts")
-    seen = [_output(lake, each.uri, declared.name, query) for each in declared.outputs]
+    seen = [_output(lake, output.uri, declared.name, query) for output in declared.outputs]
     if bad := next((each for each in seen if each.problem or not each.exists), None):
         return bad
     batches = [each.last_batch for each in seen if each.last_batch is not None]
@@ -294,7 +294,7 @@ def _owners(
     return Owners(
         {name: leases[stream_resource(name)] for name in declarations if stream_resource(name) in leases},
         {host.host_id: host for host in store.hosts()},
-        [each for each in declarations.values() if each.name != declared.name],
+        [declaration for declaration in declarations.values() if declaration.name != declared.name],
         store.desired(),
         settings.host.heartbeat_stale_s,
     )

@@ -163,13 +163,13 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
         return [stays if declared.outside else "what the stream wrote since the reset leaves its tables"]
     twice = _TWICE.get(declared.sink, "nobody here knows what it does with rows that come twice")
     risks = [f"{declared.writes_to} keeps what it holds: {twice}"] if declared.outside else []
-    for table in (each.table for each in declared.outputs if level in AGAIN and each.sink == "append"):
+    for table in (output.table for output in declared.outputs if level in AGAIN and output.sink == "append"):
         risks.append(f"{table} keeps its rows: each row that is read again is there twice")
     if level is ResetLevel.FROM:
         risks.append("what lies before that place and was not read yet is never read")
     if declared.is_view:
         risks.append("none: a view is computed from all rows each time")
-    if any(each.kind == InputKind.KAFKA for each in declared.inputs):
+    if any(source.kind == InputKind.KAFKA for source in declared.inputs):
         risks.append("what its topics no longer hold is not read again")
     if any(each.is_table for each in declared.inputs) and not declared.is_view:
         risks.append("rows come as its sources hold them now: what they were before an update or a delete is not read")
@@ -178,9 +178,9 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
 
 def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence[StreamDeclaration]) -> list[str]:
     """What each stream that reads the table will see."""
-    said, sinks = [], {each.uri: each.sink for each in declared.outputs}
+    said, sinks = [], {output.uri: output.sink for output in declared.outputs}
     for other in others:
-        reads = [each for each in other.inputs if each.is_table and each.uri in sinks]
+        reads = [source for source in other.inputs if source.is_table and source.uri in sinks]
         if not reads or other.name == declared.name:
             continue
         read = reads[0]

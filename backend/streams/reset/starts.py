@@ -31,7 +31,7 @@ def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str])
 
     Raises `StreamRefusedError` for what cannot be, or a `LakehouseError` where a table cannot be read.
     """
-    named = {each.name: each for each in declared.inputs if each.has_place}
+    named = {source.name: source for source in declared.inputs if source.has_place}
     given: dict[str, str] = {}
     for where in wheres:
         name, equals, rest = where.partition("=")
@@ -48,8 +48,8 @@ def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str])
 def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
     """The declaration with the options of a first start from there."""
     inputs = (
-        replace(each, options=begun(each.options, starts.get(key_of(each), {}))) if each.has_place else each
-        for each in declared.inputs
+        replace(source, options=begun(source.options, starts.get(key_of(source), {}))) if source.has_place else source
+        for source in declared.inputs
     )
     return replace(declared, inputs=tuple(inputs))
 
