@@ -43,8 +43,8 @@ class LakeRow:
         """None: not known, or not yet. Small files are urgent by the card alone."""
         if self.judged is not None:
             return self.judged.severity if self.judged.evidence else None
-        found = merge_gain(self.table).severity if isinstance(self.table, TableCard) else None
-        return None if found is Severity.FINE else found
+        severity = merge_gain(self.table).severity if isinstance(self.table, TableCard) else None
+        return None if severity is Severity.FINE else severity
 
     @property
     def problem(self) -> str:
@@ -115,7 +115,7 @@ LAKE_COLUMNS = (
 
 
 def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
-    table, said = row.table, row.judged.recommendations(now) if row.judged else ()
+    table, recommendations = row.table, row.judged.recommendations(now) if row.judged else ()
     cells: dict[str, object] = {"Table": table.ref.name, "Layer": table.ref.layer, "Judgement": _judgement(row)}
     if isinstance(table, TableCard):
         gain = merge_gain(table)
@@ -129,8 +129,8 @@ def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
         )
     evidence = row.judged.evidence
     return cells | {
-        "Finding": said[0].finding,
-        "Next step": said[0].next_step,
+        "Finding": recommendations[0].finding,
+        "Next step": recommendations[0].next_step,
         "Last OPTIMIZE": age_s(_at(evidence.last_optimize), now),
         "Last VACUUM": age_s(_at(evidence.last_vacuum), now),
         "Since checkpoint": evidence.log.commits_since_checkpoint,

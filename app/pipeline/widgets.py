@@ -42,8 +42,8 @@ def pipeline_graph() -> None:
     """The whole live region."""
     reading = cache.streams_reading()
     if reading.problem:
-        said = markdown_safe(reading.problem)
-        st.error(f"**The control store does not answer.** {said}", icon=":material/error:")
+        problem = markdown_safe(reading.problem)
+        st.error(f"**The control store does not answer.** {problem}", icon=":material/error:")
     elif not reading.streams:
         st.info("**No streams: no host has declared any yet.**", icon=":material/account_tree:")
         st.markdown("Declare a pipeline as `docs/pipelines.md` shows, and start its host:")
@@ -74,13 +74,13 @@ def _graph(statuses: Sequence[StreamStatus]) -> None:
     recent = cache.recent_batches()
     graph = build_graph(statuses, recent, now=services.now())
     shown = view.boxes(graph, statuses, recent)
-    said = view.sentence(graph, shown)
-    st.markdown(said)
+    sentence = view.sentence(graph, shown)
+    st.markdown(sentence)
     st.caption("Click a node to open its stream or table. Rows per minute are of the last 5 minutes; “–” is unknown.")
     opened = graph_picture(
         view.build_layout(graph, shown),
         view.build_marks(graph, shown, mode=viewer.mode()),
-        alt=f"Graph: {said} The list below says the same.",
+        alt=f"Graph: {sentence} The list below says the same.",
         key="pipeline_picture",
     )
     opened = opened or _list(view.build_frame(graph, shown), shown)

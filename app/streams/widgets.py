@@ -117,8 +117,8 @@ def _state_row(status: StreamStatus) -> None:
             reset_button(status)
     st.markdown(f"**{markdown_safe(sentence(status.because))}**")
     if status.overrides:
-        said = f"Not as declared: {overridden_text(status.overrides)}."
-        st.caption(f":material/tune: {markdown_safe(said)}", help=markdown_safe(_wanted_help(status)))
+        difference = f"Not as declared: {overridden_text(status.overrides)}."
+        st.caption(f":material/tune: {markdown_safe(difference)}", help=markdown_safe(_wanted_help(status)))
     blocked_caption([status])
 
 

@@ -72,7 +72,7 @@ def judge_rows(days: Mapping[date, int | None], day: date) -> Finding:
     if not middle:
         reason = "rows come on fewer than half of the days, so no number is usual"
         return Finding(State.UNKNOWN, reason, day=said, rows=rows, days=len(usual))
-    spread = max(_SIGMA * median(abs(each - middle) for each in usual), LEAST_SPREAD * middle)
+    spread = max(_SIGMA * median(abs(rows_of_day - middle) for rows_of_day in usual), LEAST_SPREAD * middle)
     low, high = max(0, math.floor(middle - SPREADS * spread)), math.ceil(middle + SPREADS * spread)
     is_met = low <= rows <= high
     ended = datetime.combine(day + timedelta(days=1), time(), UTC)
@@ -90,9 +90,11 @@ def _days_alike(days: Mapping[date, int | None], day: date) -> list[int]:
     """Rows of the days before; those of weekends alone for one of a weekend, and the other way round, where enough are
     known."""
     before = {
-        each: rows for each, rows in days.items() if rows is not None and day - timedelta(days=MOST_DAYS) <= each < day
+        other: rows
+        for other, rows in days.items()
+        if rows is not None and day - timedelta(days=MOST_DAYS) <= other < day
     }
-    alike = [rows for each, rows in before.items() if _is_weekend(each) == _is_weekend(day)]
+    alike = [rows for other, rows in before.items() if _is_weekend(other) == _is_weekend(day)]
     return alike if len(alike) >= FEWEST_DAYS else list(before.values())
 
 

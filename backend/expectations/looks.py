@@ -69,13 +69,13 @@ class Looks:
         table_id = self.lake.snapshot(ref).metadata.id
         if before is not None and before.day == day.isoformat() and before.seen.get("table") == table_id:
             return before
-        known = _known_days(before, table_id)
+        read_days = _known_days(before, table_id)
         first = day - timedelta(days=MOST_DAYS)
-        missing_from = max(known, default=first - timedelta(days=1)) + timedelta(days=1)
+        missing_from = max(read_days, default=first - timedelta(days=1)) + timedelta(days=1)
         if missing_from <= day:
-            known |= rows_by_day(self.lake, ref, missing_from, day, is_stopped=lambda: token.is_stopped)
-        days = {each: rows for each, rows in known.items() if first <= each <= day}
-        seen = {"table": table_id, "days": {each.isoformat(): rows for each, rows in days.items()}}
+            read_days |= rows_by_day(self.lake, ref, missing_from, day, is_stopped=lambda: token.is_stopped)
+        days = {past: rows for past, rows in read_days.items() if first <= past <= day}
+        seen = {"table": table_id, "days": {past.isoformat(): rows for past, rows in days.items()}}
         return replace(judge_rows(days, day), seen=seen)
 
     def _keys(self, expected: TableExpectation, ref: TableRef, before: Finding | None, token: CancelToken) -> Finding:
@@ -92,19 +92,19 @@ class Looks:
             return Finding(State.UNKNOWN, reason, version=tables[0].version)
         version, other_version = tables[0].version, tables[1].version if expected.other else None
         try:
-            found = self._broken(expected, tables, token)
+            broken = self._broken(expected, tables, token)
         except DiffError as exc:  # the time or the memory was not enough, and will not be at the same versions
             late = token.seconds_left is not None and token.seconds_left <= 0
             reason = f"it took longer than {duration_text(token.time_limit_s)}" if late else exc.message
             return Finding(State.UNKNOWN, reason, version=version, other_version=other_version, seen=seen)
         return Finding(
-            State.BROKEN if found.keys else State.MET,
-            since=tables[0].committed_at if found.keys else None,
+            State.BROKEN if broken.keys else State.MET,
+            since=tables[0].committed_at if broken.keys else None,
             version=version,
             other_version=other_version,
-            broken_keys=found.keys,
-            broken_rows=found.rows,
-            examples=found.examples,
+            broken_keys=broken.keys,
+            broken_rows=broken.rows,
+            examples=broken.examples,
             seen=seen,
         )
 
@@ -131,7 +131,7 @@ def _ref(uri: str, name: str) -> TableRef:
 
 def _column(snapshot: Snapshot, name: str) -> str:
     """The column as the table spells it."""
-    names = {each.lower(): each for each in column_names(snapshot.metadata)}
+    names = {column.lower(): column for column in column_names(snapshot.metadata)}
     if name.lower() not in names:
         raise ColumnNotFoundError(f"{snapshot.ref.name} has no column {name}")
     return names[name.lower()]
@@ -150,11 +150,11 @@ def repeated(rows: pa.RecordBatchReader, columns: Sequence[str], token: CancelTo
     """Keys that are in several rows; raises `DiffError`, `Stopped`, and what reading the rows raises."""
     keys = [f"k{number}" for number in range(len(columns))]
     named = ", ".join(f"{quoted_name(column)} AS {key}" for column, key in zip(columns, keys, strict=True))
-    known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
+    no_null = " AND ".join(f"{key} IS NOT NULL" for key in keys)
     with session(token, memory_bytes=MEMORY_BYTES, what="the keys") as connection:
         connection.register("given", token.counted(rows))
-        found = f"SELECT {', '.join(keys)}, count(*) AS n FROM (SELECT {named} FROM given) WHERE {known}"
-        connection.execute(f"CREATE TEMP TABLE broken AS {found} GROUP BY {', '.join(keys)} HAVING count(*) > 1")
+        query = f"SELECT {', '.join(keys)}, count(*) AS n FROM (SELECT {named} FROM given) WHERE {no_null}"
+        connection.execute(f"CREATE TEMP TABLE broken AS {query} GROUP BY {', '.join(keys)} HAVING count(*) > 1")
         return _broken(connection, keys)
 
 
@@ -177,21 +177,21 @@ def missing(
 def _broken(connection: Connection, keys: Sequence[str]) -> BrokenKeys:
     (totals,) = connection.execute("SELECT count(*), coalesce(sum(n), 0) FROM broken").fetchall()
     order = ", ".join(["n DESC", *keys])
-    found = connection.execute(f"SELECT {', '.join(keys)} FROM broken ORDER BY {order} LIMIT {EXAMPLES}").fetchall()
-    return BrokenKeys(int(totals[0]), int(totals[1]), tuple(cut(", ".join(map(value_text, row))) for row in found))
+    examples = connection.execute(f"SELECT {', '.join(keys)} FROM broken ORDER BY {order} LIMIT {EXAMPLES}").fetchall()
+    return BrokenKeys(int(totals[0]), int(totals[1]), tuple(cut(", ".join(map(value_text, row))) for row in examples))
 
 
 def last_data(lake: Lake, ref: TableRef) -> LastData:
     """The newest commit that changed rows."""
     high, step, oldest = lake.latest_version(ref), FIRST_LOOK, None
     while high >= 0:
-        found = lake.arrivals(ref, max(0, high - step + 1), high, feed=False)
-        for each in reversed(found):
-            if each.files or each.removes_rows:
-                return LastData(each.version, each.committed_at)
-        if not found:
+        arrivals = lake.arrivals(ref, max(0, high - step + 1), high, feed=False)
+        for arrival in reversed(arrivals):
+            if arrival.files or arrival.removes_rows:
+                return LastData(arrival.version, arrival.committed_at)
+        if not arrivals:
             break
-        oldest = found[0].committed_at
+        oldest = arrivals[0].committed_at
         high, step = high - step, COMMITS_AT_ONCE
     return LastData(None, None, oldest)
 
@@ -210,15 +210,15 @@ def rows_by_day(
         if is_stopped():
             raise Stopped
         low = max(0, high - COMMITS_AT_ONCE + 1)
-        found = lake.arrivals(ref, low, high, feed=False)
-        if not found:
+        arrivals = lake.arrivals(ref, low, high, feed=False)
+        if not arrivals:
             break
-        added = _added(lake, ref, found)
-        for each in found:
-            if each.committed_at is None:
-                raise TableError(f"v{each.version} does not say when it was committed")
-            day = each.committed_at.date()
-            so_far, more = rows[day], added[each.version]
+        added = _added(lake, ref, arrivals)
+        for arrival in arrivals:
+            if arrival.committed_at is None:
+                raise TableError(f"v{arrival.version} does not say when it was committed")
+            day = arrival.committed_at.date()
+            so_far, more = rows[day], added[arrival.version]
             rows[day] = None if so_far is None or more is None else so_far + more
             oldest = min(oldest, day)
         high = low - 1
@@ -226,10 +226,14 @@ def rows_by_day(
     return {day: rows[day] for day in _days(whole, last)}
 
 
-def _added(lake: Lake, ref: TableRef, found: Sequence[Arrival]) -> dict[int, int | None]:
+def _added(lake: Lake, ref: TableRef, arrivals: Sequence[Arrival]) -> dict[int, int | None]:
     """New rows by version: those of the files of an append, which are exact, else what the writer says."""
-    added = {each.version: each.rows if each.files else 0 for each in found}
-    unsure = {each.version: each for each in found if each.files and (each.removes_rows or each.rows is None)}
+    added = {arrival.version: arrival.rows if arrival.files else 0 for arrival in arrivals}
+    unsure = {
+        arrival.version: arrival
+        for arrival in arrivals
+        if arrival.files and (arrival.removes_rows or arrival.rows is None)
+    }
     if unsure:
         for commit in lake.history(ref, starting_version=min(unsure), ending_version=max(unsure)):
             if commit.version in unsure:

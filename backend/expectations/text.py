@@ -24,24 +24,24 @@ def expected_text(expected: TableExpectation) -> str:
 
 def found_text(judgement: Judgement, now: datetime) -> str:
     """ "the last data came 4 min ago", "912 rows on 2026-11-22, usual are 1,100 to 1,400"."""
-    found = judgement.finding
-    if found.state is State.UNKNOWN:
-        return f"not judged: {found.reason}"
+    finding = judgement.finding
+    if finding.state is State.UNKNOWN:
+        return f"not judged: {finding.reason}"
     match judgement.expectation.kind:
-        case ExpectationKind.FRESH if found.last_data_at is None:
+        case ExpectationKind.FRESH if finding.last_data_at is None:
             return "none of its commits changed rows"
         case ExpectationKind.FRESH:
-            return f"the last came {ago(found.last_data_at, now)}"
+            return f"the last came {ago(finding.last_data_at, now)}"
         case ExpectationKind.ROWS_PER_DAY:
-            low, high = found.usual or (0, 0)
-            rows = f"{count_exact(found.rows)} {'row' if found.rows == 1 else 'rows'}"
-            return f"{rows} on {found.day}, usual are {low:,} to {high:,} (by {found.days} days before)"
-    if not found.broken_keys:
+            low, high = finding.usual or (0, 0)
+            rows = f"{count_exact(finding.rows)} {'row' if finding.rows == 1 else 'rows'}"
+            return f"{rows} on {finding.day}, usual are {low:,} to {high:,} (by {finding.days} days before)"
+    if not finding.broken_keys:
         return "no key breaks it"
-    rows = things(found.broken_rows, "row")
+    rows = things(finding.broken_rows, "row")
     wrong = "are repeated" if judgement.expectation.kind is ExpectationKind.UNIQUE else "are not there"
-    wrong = wrong.replace("are", "is") if found.broken_keys == 1 else wrong
-    return f"{things(found.broken_keys, 'key')} {wrong}, in {rows}: {_examples(judgement)}"
+    wrong = wrong.replace("are", "is") if finding.broken_keys == 1 else wrong
+    return f"{things(finding.broken_keys, 'key')} {wrong}, in {rows}: {_examples(judgement)}"
 
 
 def _examples(judgement: Judgement) -> str:

@@ -18,10 +18,10 @@ _Words = Callable[[Sequence[AttentionItem]], str]
 
 def grouped(items: Sequence[AttentionItem]) -> tuple[AttentionGroup, ...]:
     """The items by severity and cause, in the order in which they come (most urgent first)."""
-    found: dict[tuple[Severity, Cause], list[AttentionItem]] = {}
+    groups: dict[tuple[Severity, Cause], list[AttentionItem]] = {}
     for item in items:
-        found.setdefault((item.severity, item.cause), []).append(item)
-    return tuple(_group(severity, cause, tuple(of_it)) for (severity, cause), of_it in found.items())
+        groups.setdefault((item.severity, item.cause), []).append(item)
+    return tuple(_group(severity, cause, tuple(of_it)) for (severity, cause), of_it in groups.items())
 
 
 def _group(severity: Severity, cause: Cause, items: tuple[AttentionItem, ...]) -> AttentionGroup:
@@ -42,9 +42,9 @@ def _names(items: Sequence[AttentionItem]) -> str:
 def _details(items: Sequence[AttentionItem]) -> str:
     """ "reader feature catalogOwned (40), … (12) and 3 other reasons"."""
     counts = Counter(item.detail for item in items).most_common()
-    said = ", ".join(f"{detail} ({count:,})" for detail, count in counts[:MOST_DETAILS])
+    details = ", ".join(f"{detail} ({count:,})" for detail, count in counts[:MOST_DETAILS])
     rest = len(counts) - MOST_DETAILS
-    return said if rest <= 0 else f"{said} and {things(rest, 'other reason')}"
+    return details if rest <= 0 else f"{details} and {things(rest, 'other reason')}"
 
 
 def _spared(items: Sequence[AttentionItem]) -> str:
@@ -65,10 +65,10 @@ def _expectations(one: str, many: str, rest: str = "") -> _Words:
     """Of each table there may be several; those of one are told."""
 
     def words(items: Sequence[AttentionItem]) -> str:
-        said = f"{things(len(items), 'expectation')}{rest}"
+        broken = f"{things(len(items), 'expectation')}{rest}"
         if len({item.subject for item in items}) == 1:
-            return f"{one} {said}: {items[0].subject} ({'; '.join(item.detail for item in items[:MOST_NAMES])})"
-        return f"{many} {said}" if len(items) >= MANY else f"{many} {said}: {_names(items)}"
+            return f"{one} {broken}: {items[0].subject} ({'; '.join(item.detail for item in items[:MOST_NAMES])})"
+        return f"{many} {broken}" if len(items) >= MANY else f"{many} {broken}: {_names(items)}"
 
     return words
 

@@ -144,13 +144,13 @@ def _log_state(lake: HealthLake, snapshot: Snapshot, commits: Sequence[Commit]) 
 
 def _removed_since_vacuum(commits: Sequence[Commit]) -> list[Commit]:
     """The commits that removed files since the last VACUUM; commits come newest first."""
-    found = []
+    removed = []
     for commit in commits:
         if (commit.operation or "").upper().startswith("VACUUM"):
             break
         if commit.metrics.files_removed:
-            found.append(commit)
-    return found
+            removed.append(commit)
+    return removed
 
 
 def _retention_s(snapshot: Snapshot) -> float:

@@ -72,9 +72,9 @@ class LakeJudge:
     def _judge_all(self) -> None:
         while (card := self._next()) is not None:
             started_s = time.monotonic()
-            found = self._judge(card)
+            judged = self._judge(card)
             with self._changed:
-                self._judged[card.ref.uri] = found
+                self._judged[card.ref.uri] = judged
                 leave_room = len(self._wanted) > SMALL_LAKE
             if leave_room:
                 time.sleep(min(MOST_REST_S, time.monotonic() - started_s))  # pages need the interpreter too
@@ -92,7 +92,7 @@ class LakeJudge:
     def _judge(self, card: TableCard) -> JudgedTable:
         try:
             evidence = self._read(card.ref)
-            urgent = min((each.severity for each in recommend(evidence)), key=list(Severity).index)
+            urgent = min((recommendation.severity for recommendation in recommend(evidence)), key=list(Severity).index)
             return JudgedTable(card, evidence, urgent, judged_at_s=time.monotonic())
         except LakehouseError as exc:
             problem = exc.message

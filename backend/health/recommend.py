@@ -17,7 +17,7 @@ PARTITION_TABLE_BYTES = 1_000_000_000_000
 
 def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:
     """Most urgent first; never empty."""
-    found = [
+    recommendations = [
         *_small_files(evidence),
         *_partitioning(evidence),
         *_deleted_rows(evidence),
@@ -26,9 +26,9 @@ def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:
         *_log(evidence),
     ]
     order = list(Severity)
-    if not any(item.severity is not Severity.FINE for item in found):
+    if not any(item.severity is not Severity.FINE for item in recommendations):
         return (_fine(evidence),)
-    return tuple(sorted(found, key=lambda item: order.index(item.severity)))
+    return tuple(sorted(recommendations, key=lambda item: order.index(item.severity)))
 
 
 def _small_files(e: HealthEvidence) -> Iterator[Recommendation]:
@@ -61,10 +61,10 @@ def _cause(e: HealthEvidence) -> str:
         return ""
     top = max(writers, key=lambda o: o.small_files)
     average = f" of {bytes_text(top.average_bytes)} on average" if top.average_bytes is not None else ""
-    said = f" Most come from {'the stream ' if top.kind == 'stream' else ''}{top.name}{average}"
+    source = f" Most come from {'the stream ' if top.kind == 'stream' else ''}{top.name}{average}"
     if top.kind == "stream":
-        return f"{said}: a longer trigger interval, or delta.autoOptimize.autoCompact = true, would write fewer."
-    return f"{said}: larger batches, or delta.autoOptimize.autoCompact = true, would write fewer."
+        return f"{source}: a longer trigger interval, or delta.autoOptimize.autoCompact = true, would write fewer."
+    return f"{source}: larger batches, or delta.autoOptimize.autoCompact = true, would write fewer."
 
 
 def _partitioning(e: HealthEvidence) -> Iterator[Recommendation]:

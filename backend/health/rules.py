@@ -132,8 +132,8 @@ def writer_offenders(
         written = _written(commit, sizes)
         if written is not None:
             tallies.setdefault(_writer(commit, stream_names or {}), _Tally()).add(written, small_limit_bytes)
-    found = [Offender(kind, name, t.small_files, t.files, t.bytes) for (kind, name), t in tallies.items()]
-    worst = sorted((o for o in found if o.small_files), key=lambda o: (-o.small_files, o.name))
+    offenders = [Offender(kind, name, t.small_files, t.files, t.bytes) for (kind, name), t in tallies.items()]
+    worst = sorted((o for o in offenders if o.small_files), key=lambda o: (-o.small_files, o.name))
     return tuple(worst[:TOP])
 
 

@@ -43,5 +43,5 @@ class StoreClock:
     def look(self) -> None:
         """Asks the store; raises `StoreError`."""
         asked = self._elapsed()
-        told = self._look()
-        self._zero = told - timedelta(seconds=(asked + self._elapsed()) / 2)
+        store_time = self._look()
+        self._zero = store_time - timedelta(seconds=(asked + self._elapsed()) / 2)

@@ -42,13 +42,13 @@ def take(connection: Connection, roots: Sequence[str]) -> None:
 
 def _taken(connection: Connection, roots: Sequence[str], events: Sequence[AttachedEvent]) -> int:
     """All of them, or none where the database refuses one; how many could not be read."""
-    known = _known(connection, roots)
-    known.take(events)
+    attached = _known(connection, roots)
+    attached.take(events)
     with connection.begin_nested():
         for event in events[-1:]:
-            _keep(connection, known, event.at)
-            _forget(connection, known, before=event.at - FORGOTTEN_AFTER)
-    return known.unreadable
+            _keep(connection, attached, event.at)
+            _forget(connection, attached, before=event.at - FORGOTTEN_AFTER)
+    return attached.unreadable
 
 
 def _taken_alone(connection: Connection, roots: Sequence[str], event: AttachedEvent) -> int:
@@ -60,45 +60,45 @@ def _taken_alone(connection: Connection, roots: Sequence[str], event: AttachedEv
 
 def apps(connection: Connection) -> dict[str, AttachedApp]:
     """By id."""
-    found = connection.execute(sa.select(attached_app)).mappings()
-    return {row["host_id"]: _app_of(dict(row)) for row in found}
+    registered = connection.execute(sa.select(attached_app)).mappings()
+    return {row["host_id"]: _app_of(dict(row)) for row in registered}
 
 
 def _pop(connection: Connection) -> list[AttachedEvent]:
     oldest = sa.select(attached_event.c.id).order_by(attached_event.c.id).limit(MOST)
     taken = sa.delete(attached_event).where(attached_event.c.id.in_(oldest)).returning(*attached_event.c)
-    found = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
-    return [AttachedEvent(row["app_id"], at_of(row["at"]), row["body"]) for row in found]
+    popped = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
+    return [AttachedEvent(row["app_id"], at_of(row["at"]), row["body"]) for row in popped]
 
 
 def _known(connection: Connection, roots: Sequence[str]) -> Attached:
-    told = connection.execute(sa.select(declaration.c.name, declaration.c.body)).mappings()
-    every = {row["name"]: rows.value_of(StreamDeclaration, row["body"]) for row in told}
-    declared = {name: each for name, each in every.items() if each.is_attached}
+    described = connection.execute(sa.select(declaration.c.name, declaration.c.body)).mappings()
+    every = {row["name"]: rows.value_of(StreamDeclaration, row["body"]) for row in described}
+    declared = {name: stream for name, stream in every.items() if stream.is_attached}
     seen = connection.execute(sa.select(observed).where(observed.c.name.in_(declared))).mappings()
     observations = {row["name"]: rows.value_of(Observed, row) for row in seen}
     return Attached(roots, apps(connection), declared, observations, every.keys() - declared.keys())
 
 
-def _keep(connection: Connection, known: Attached, now: datetime) -> None:
-    for app in (known.apps[app_id] for app_id in sorted(known.heard)):
-        row = {each.name: getattr(app.host, each.name) for each in attached_app.c if each.name != "name"}
+def _keep(connection: Connection, attached: Attached, now: datetime) -> None:
+    for app in (attached.apps[app_id] for app_id in sorted(attached.heard)):
+        row = {column.name: getattr(app.host, column.name) for column in attached_app.c if column.name != "name"}
         upsert(connection, attached_app, {**row, "name": app.name})
-    for name in sorted(known.changed & known.declarations.keys()):
-        body = rows.json_of(known.declarations[name])
+    for name in sorted(attached.changed & attached.declarations.keys()):
+        body = rows.json_of(attached.declarations[name])
         upsert(connection, declaration, {"name": name, "body": body, "declared_at": now})
-        upsert(connection, observed, rows.observed_row(known.observed[name]))
-    if known.progress:
-        progress.add(connection, known.progress)
-    for name, at in known.signs.items():
+        upsert(connection, observed, rows.observed_row(attached.observed[name]))
+    if attached.progress:
+        progress.add(connection, attached.progress)
+    for name, at in attached.signs.items():
         progress.touch(connection, name, at)
 
 
-def _forget(connection: Connection, known: Attached, *, before: datetime) -> None:
+def _forget(connection: Connection, streams: Attached, *, before: datetime) -> None:
     """Applications that fell silent, and their streams: a query without a name is a new stream at each start."""
     connection.execute(sa.delete(attached_app).where(attached_app.c.beat_at < before))
     alive = sa.select(attached_app.c.host_id)
-    attached = observed.c.name.in_(known.declarations)
+    attached = observed.c.name.in_(streams.declarations)
     gone = attached, observed.c.observed_at < before, observed.c.host_id.not_in(alive)
     names = sa.delete(observed).where(*gone).returning(observed.c.name)
     for name in connection.execute(names).scalars().all():

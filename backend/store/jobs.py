@@ -39,9 +39,9 @@ class Jobs:
             raise StreamRefusedError(f"{wanted.kind} of {wanted.subject}: a reason is required", hint="say why")
         with self._database.writing() as connection:
             leases.lock(connection, _ASKING)
-            known = _newest(connection, wanted.fingerprint)
-            if known is not None and known.job_id != instead_of and _answers(known):
-                return known
+            before = _newest(connection, wanted.fingerprint)
+            if before is not None and before.job_id != instead_of and _answers(before):
+                return before
             _require_alone(connection, wanted)
             made = _new(wanted, now)
             _audit(connection, made, AuditEntry(now, wanted.actor, f"{wanted.kind} job", wanted.subject, made.reason))
@@ -51,12 +51,12 @@ class Jobs:
     def cancel(self, job_id: str, *, actor: str, reason: str, now: datetime) -> Job:
         """Ends a queued job, asks the host to end a running one; one that is over stays as it is."""
         with self._database.writing() as connection:
-            found = _locked(connection, job_id)
-            if found.state.is_over or found.cancel_requested:
-                return found
-            _audit(connection, found, AuditEntry(now, actor, f"cancel {found.kind} job", found.subject, reason))
+            asked = _locked(connection, job_id)
+            if asked.state.is_over or asked.cancel_requested:
+                return asked
+            _audit(connection, asked, AuditEntry(now, actor, f"cancel {asked.kind} job", asked.subject, reason))
             changes: dict[str, object] = {"cancel_requested": True}
-            if found.state is JobState.QUEUED:
+            if asked.state is JobState.QUEUED:
                 changes |= {"state": str(JobState.CANCELLED), "ended_at": now}
             return _change(connection, job_id, changes)
 
@@ -87,10 +87,10 @@ class Jobs:
     def begin(self, held: Lease, job_id: str, *, now: datetime) -> Job:
         """RUNNING on the lease's owner, once more."""
         with self._database.writing() as connection:
-            found = _owned(connection, held, job_id)
+            before = _owned(connection, held, job_id)
             changes = {
                 "state": str(JobState.RUNNING), "host_id": held.owner, "started_at": now,
-                "attempts": found.attempts + 1, **rows.job_progress_row(JobProgress()),
+                "attempts": before.attempts + 1, **rows.job_progress_row(JobProgress()),
             }  # fmt: skip
             return _change(connection, job_id, changes)
 
@@ -102,19 +102,21 @@ class Jobs:
     def requeue(self, held: Lease, job_id: str) -> Job:
         """A host that stops gives its job back: the attempt does not count."""
         with self._database.writing() as connection:
-            found = _owned(connection, held, job_id)
+            before = _owned(connection, held, job_id)
             changes = {"state": str(JobState.QUEUED), "host_id": None, "started_at": None}
-            attempts = max(0, found.attempts - 1)
+            attempts = max(0, before.attempts - 1)
             return _change(
                 connection, job_id, {**changes, "attempts": attempts, **rows.job_progress_row(JobProgress())}
             )
 
     def end(self, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
         with self._database.writing() as connection:
-            found = _owned(connection, held, job_id)
-            if said := end.said or (end.error if found.kind.is_act else ""):
-                entry = AuditEntry(now, found.actor, f"{found.kind} {end.state.lower()}", found.subject, found.reason)
-                _audit(connection, found, entry, said)
+            before = _owned(connection, held, job_id)
+            if detail := end.said or (end.error if before.kind.is_act else ""):
+                entry = AuditEntry(
+                    now, before.actor, f"{before.kind} {end.state.lower()}", before.subject, before.reason
+                )
+                _audit(connection, before, entry, detail)
             changes = {
                 "state": str(end.state), "ended_at": now, "host_id": held.owner, "result_uri": end.result_uri,
                 "error": end.error, "hint": end.hint,
@@ -125,15 +127,15 @@ class Jobs:
         """Forgets jobs that ended before; whoever calls it deletes their results."""
         old = sa.select(job).where(job.c.state.in_(list(map(str, _OVER))), job.c.ended_at < before)
         with self._database.writing() as connection:
-            found = [rows.job_of(row) for row in connection.execute(old.with_for_update()).mappings()]
-            names = [each.job_id for each in found]
+            pruned = [rows.job_of(row) for row in connection.execute(old.with_for_update()).mappings()]
+            names = [ended.job_id for ended in pruned]
             connection.execute(sa.delete(job).where(job.c.job_id.in_(names)))
             connection.execute(sa.delete(lease).where(lease.c.resource.in_([job_resource(name) for name in names])))
-            return found
+            return pruned
 
 
-def _answers(known: Job) -> bool:
-    return known.state in ANSWERS and not known.cancel_requested
+def _answers(asked: Job) -> bool:
+    return asked.state in ANSWERS and not asked.cancel_requested
 
 
 def _new(wanted: JobRequest, now: datetime) -> Job:

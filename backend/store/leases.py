@@ -54,8 +54,8 @@ def release(connection: Connection, held: Lease) -> None:
 def held(connection: Connection) -> dict[str, Lease]:
     """By resource, those that have not expired."""
     now = moment(connection)
-    found = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY, lease.c.expires_at > now)).mappings()
-    return {row["resource"]: rows.value_of(Lease, row) for row in found}
+    current = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY, lease.c.expires_at > now)).mappings()
+    return {row["resource"]: rows.value_of(Lease, row) for row in current}
 
 
 def is_current(connection: Connection, resource: str, token: int) -> bool:

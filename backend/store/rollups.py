@@ -32,28 +32,28 @@ _COLUMNS = [column for column in progress.c if column.name != "raw"]
 
 def waiting(connection: Connection, *, most: int) -> dict[int, Progress]:
     """Batches that are not added up yet, by the id of their row, with Spark's JSON."""
-    found = connection.execute(_waiting(progress.c, most)).mappings()
-    return {row["id"]: rows.progress_of(row) for row in found}
+    batches = connection.execute(_waiting(progress.c, most)).mappings()
+    return {row["id"]: rows.progress_of(row) for row in batches}
 
 
 def roll_up(connection: Connection, *, ids: Collection[int], lags: Lags) -> int:
     """Adds these up, but for those that are already; how many. Two hosts at once wait for one another."""
     query = _waiting(_COLUMNS, len(ids)).where(progress.c.id.in_(ids)).with_for_update()
-    found = connection.execute(query).mappings().all()
-    batches = [batch for batch in map(rows.progress_of, found) if is_batch(batch)]
+    taken = connection.execute(query).mappings().all()
+    batches = [batch for batch in map(rows.progress_of, taken) if is_batch(batch)]
     for grain_s in GRAINS_S:
         _add(connection, _parts(batches, grain_s, lags))
     mark = sa.update(progress).where(progress.c.id == sa.bindparam("marked")).values(counted=True)
-    if found:
-        connection.execute(mark, [{"marked": row["id"]} for row in found])
-    return len(found)
+    if taken:
+        connection.execute(mark, [{"marked": row["id"]} for row in taken])
+    return len(taken)
 
 
 def of_stream(connection: Connection, stream: str, *, grain_s: int, since: datetime) -> list[Rollup]:
     r = progress_rollup.c
     query = sa.select(progress_rollup).where(r.stream == stream, r.grain_s == grain_s, r.at >= since)
-    kept = [rows.rollup_of(row) for row in connection.execute(query).mappings()]
-    return kept + [part for key, part in _parts(_not_yet(connection, stream), grain_s) if key["at"] >= since]
+    sums = [rows.rollup_of(row) for row in connection.execute(query).mappings()]
+    return sums + [part for key, part in _parts(_not_yet(connection, stream), grain_s) if key["at"] >= since]
 
 
 def runs(connection: Connection, stream: str, *, limit: int) -> list[Run]:
@@ -69,10 +69,10 @@ def runs(connection: Connection, stream: str, *, limit: int) -> list[Run]:
         sa.func.sum(r.input_rows).label("input_rows"),
     )
     of_hours = query.where(r.stream == stream, r.grain_s == HOUR_S).group_by(r.run_id, r.query_id)
-    found = [Run(**row) for row in connection.execute(of_hours).mappings()]
-    found += [_run(part) for _, part in _parts(_not_yet(connection, stream), HOUR_S)]
+    parts = [Run(**row) for row in connection.execute(of_hours).mappings()]
+    parts += [_run(part) for _, part in _parts(_not_yet(connection, stream), HOUR_S)]
     by_run: dict[tuple[str, str], list[Run]] = {}
-    for run in found:
+    for run in parts:
         by_run.setdefault((run.run_id, run.query_id), []).append(run)
     return sorted(map(_joined, by_run.values()), key=lambda run: run.first_at, reverse=True)[:limit]
 
@@ -117,19 +117,19 @@ def _parts(batches: Iterable[Progress], grain_s: int, lags: Lags = NO_LAGS) -> l
         return batch.stream, datetime.fromtimestamp(began_s, UTC), batch.run_id
 
     grouped = groupby(sorted(batches, key=place), place)
-    found = []
+    sums = []
     for (stream, at, run_id), part in grouped:
         key = {"stream": stream, "grain_s": grain_s, "at": at, "run_id": run_id}
-        found.append((key, rollup_of(part, lags.get(stream, {}))))
-    return found
+        sums.append((key, rollup_of(part, lags.get(stream, {}))))
+    return sums
 
 
 def _add(connection: Connection, parts: Sequence[tuple[dict[str, Any], Rollup]]) -> None:
     """What is new is inserted and never upserted: where another host just did it, this transaction must fail."""
     r = progress_rollup.c
     near = [r[name].in_({key[name] for key, _ in parts}) for name in ("stream", "grain_s", "at")]
-    found = connection.execute(sa.select(progress_rollup).where(*near).with_for_update()).mappings()
-    there = {_place(row): rows.rollup_of(row) for row in found}
+    existing = connection.execute(sa.select(progress_rollup).where(*near).with_for_update()).mappings()
+    there = {_place(row): rows.rollup_of(row) for row in existing}
     whole = [(key, part, there.get(_place(key))) for key, part in parts]
     new = [rows.rollup_row(part) | key for key, part, before in whole if before is None]
     grown = [rows.rollup_row(merged([before, part])) | key for key, part, before in whole if before is not None]

@@ -118,8 +118,8 @@ class ControlStore:
 
     def desired(self) -> dict[str, Desired]:
         with self._database.reading() as connection:
-            found = connection.execute(sa.select(schema.desired).order_by(schema.desired.c.name)).mappings()
-            return {row["name"]: rows.desired_of(row) for row in found}
+            every = connection.execute(sa.select(schema.desired).order_by(schema.desired.c.name)).mappings()
+            return {row["name"]: rows.desired_of(row) for row in every}
 
     # declared and observed -------------------------------------------------------------------------------------
 
@@ -131,8 +131,8 @@ class ControlStore:
 
     def declarations(self) -> dict[str, StreamDeclaration]:
         with self._database.reading() as connection:
-            found = connection.execute(sa.select(schema.declaration).order_by(schema.declaration.c.name)).mappings()
-            return {row["name"]: rows.value_of(StreamDeclaration, row["body"]) for row in found}
+            every = connection.execute(sa.select(schema.declaration).order_by(schema.declaration.c.name)).mappings()
+            return {row["name"]: rows.value_of(StreamDeclaration, row["body"]) for row in every}
 
     def observe(self, observed: Observed, *, token: int) -> None:
         """Writes what the owning host saw; `StreamRefusedError` when the lease has gone to another host."""
@@ -146,8 +146,8 @@ class ControlStore:
 
     def observed(self) -> dict[str, Observed]:
         with self._database.reading() as connection:
-            found = connection.execute(sa.select(schema.observed).order_by(schema.observed.c.name)).mappings()
-            return {row["name"]: rows.value_of(Observed, row) for row in found}
+            every = connection.execute(sa.select(schema.observed).order_by(schema.observed.c.name)).mappings()
+            return {row["name"]: rows.value_of(Observed, row) for row in every}
 
     # progress --------------------------------------------------------------------------------------------------
 
@@ -231,13 +231,13 @@ class ControlStore:
     def expect(self, pipelines: Sequence[str], declared: Sequence[Judgement]) -> None:
         """Keeps what these pipelines expect: adds what nobody judged yet, and forgets what they expect no more."""
         table = schema.table_expectation
-        wanted = {(each.expectation.uri, each.expectation.name) for each in declared}
+        wanted = {(judgement.expectation.uri, judgement.expectation.name) for judgement in declared}
         with self._database.writing() as connection:
             there = connection.execute(sa.select(table.c.uri, table.c.name).where(table.c.pipeline.in_(pipelines)))
             for uri, name in {(row.uri, row.name) for row in there} - wanted:
                 connection.execute(sa.delete(table).where(table.c.uri == uri, table.c.name == name))
-            for each in declared:
-                row = rows.judgement_row(each)
+            for judgement in declared:
+                row = rows.judgement_row(judgement)
                 connection.execute(insert(connection, table).values(**row).on_conflict_do_nothing())
 
     def note_judgement(self, judgement: Judgement) -> None:
@@ -249,8 +249,8 @@ class ControlStore:
         """The last judgement of every expectation on a table."""
         table = schema.table_expectation
         with self._database.reading() as connection:
-            found = connection.execute(sa.select(table).order_by(table.c.uri, table.c.name)).mappings()
-            return [rows.value_of(Judgement, row) for row in found]
+            every = connection.execute(sa.select(table).order_by(table.c.uri, table.c.name)).mappings()
+            return [rows.value_of(Judgement, row) for row in every]
 
     def prune_judgements(self, *, before: datetime) -> int:
         """Forgets what no host has judged since."""
@@ -294,8 +294,8 @@ class ControlStore:
         """Those whose heartbeat is no older than that."""
         with self._database.reading() as connection:
             is_fresh = schema.host.c.beat_at > moment(connection, -within_s)
-            found = connection.execute(sa.select(schema.host).where(is_fresh).order_by(schema.host.c.host_id))
-            return [rows.host_of(row) for row in found.mappings()]
+            fresh = connection.execute(sa.select(schema.host).where(is_fresh).order_by(schema.host.c.host_id))
+            return [rows.host_of(row) for row in fresh.mappings()]
 
     def prune_hosts(self, *, before: datetime) -> int:
         with self._database.writing() as connection:
@@ -350,7 +350,7 @@ def _request(
     overrides: Mapping[str, str] | None,
 ) -> Desired:
     name = asked.name
-    kept = before.overrides if before else {}
+    overridden = before.overrides if before else {}
     if before is None:
         _check_declared(connection, name, action)
     if action not in ("stop", "drain") and (act := unfinished_act(connection, name)):
@@ -359,8 +359,10 @@ def _request(
     if overrides is not None:
         declared = _declared(connection, name)
         check_overrides(declared, overrides)
-        changes = changes_text(compare(declared, kept, overrides))
-    after = _wanted(connection, before, replace(asked, overrides=kept if overrides is None else overrides), action)
+        changes = changes_text(compare(declared, overridden, overrides))
+    after = _wanted(
+        connection, before, replace(asked, overrides=overridden if overrides is None else overrides), action
+    )
     detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
     if changes:
         detail += f"; {changes}"

@@ -115,9 +115,9 @@ class Attached:
             self._start(app, at, {"query": batch.stream, "id": batch.query_id, "run_id": batch.run_id})
         self.progress.append(replace(batch, stream=name))
         self.signs[name] = ended_at
-        told = _with_ends(self.declarations[name], json.loads(batch.raw_json), self.roots)
-        if told != self.declarations[name]:
-            self.declarations[name] = told
+        described = _with_ends(self.declarations[name], json.loads(batch.raw_json), self.roots)
+        if described != self.declarations[name]:
+            self.declarations[name] = described
             self.changed.add(name)
 
     def _end(self, name: str, at: datetime, problem: str | None) -> None:
@@ -144,12 +144,12 @@ class Attached:
         raise KeyError(run_id)
 
 
-def _app(event: AttachedEvent, body: Mapping[str, Any], known: AttachedApp | None) -> AttachedApp:
+def _app(event: AttachedEvent, body: Mapping[str, Any], before: AttachedApp | None) -> AttachedApp:
     host = HostHeartbeat(
         event.app_id,
         str(body["hostname"]),
         int(body["pid"]),
-        known.host.started_at if known else event.at,
+        before.host.started_at if before else event.at,
         event.at,
         str(body["spark_version"]),
         body.get("spark_ui_url"),
@@ -177,8 +177,8 @@ def _with_ends(declared: StreamDeclaration, event: Mapping[str, Any], roots: Seq
     """With what it reads and writes, as a batch's JSON describes that."""
     inputs = tuple(_input(str(each.get("description")), roots) for each in event.get("sources") or ())
     sink = str((event.get("sink") or {}).get("description"))
-    found = _SOURCE.fullmatch(sink)
-    uri = _uri(found["what"]) if found and found["kind"] == "Delta" else ""
+    delta = _SOURCE.fullmatch(sink)
+    uri = _uri(delta["what"]) if delta and delta["kind"] == "Delta" else ""
     path = _path(uri, roots) if uri else ""
     return replace(
         declared,
@@ -194,11 +194,11 @@ def _with_ends(declared: StreamDeclaration, event: Mapping[str, Any], roots: Seq
 
 
 def _input(description: str, roots: Sequence[str]) -> StreamInput:
-    found = _SOURCE.fullmatch(description)
-    if found is None:
+    match = _SOURCE.fullmatch(description)
+    if match is None:
         return StreamInput(InputKind.OTHER, description)
-    what = found["what"]
-    match found["kind"]:
+    what = match["what"]
+    match match["kind"]:
         case "Delta":
             uri = _uri(what)
             return StreamInput(InputKind.TABLE, _path(uri, roots), uri)

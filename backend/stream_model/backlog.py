@@ -67,7 +67,7 @@ class SourceBacklog:
     @property
     def is_caught_up(self) -> bool | None:
         """Whether nothing waits; None where nobody knows."""
-        counted = [each for each in (self.rows, self.files, self.versions) if each is not None]
+        counted = [count for count in (self.rows, self.files, self.versions) if count is not None]
         if not counted:
             return None
         return counted[0] == 0 if self.rows is not None or self.files is not None else not any(counted)
@@ -104,19 +104,19 @@ class Backlog:
 
     @property
     def versions(self) -> int | None:
-        return self._total(lambda each: each.versions)
+        return self._total(lambda source: source.versions)
 
     @property
     def files(self) -> int | None:
-        return self._total(lambda each: each.files)
+        return self._total(lambda source: source.files)
 
     @property
     def size_bytes(self) -> int | None:
-        return self._total(lambda each: each.size_bytes)
+        return self._total(lambda source: source.size_bytes)
 
     @property
     def rows(self) -> int | None:
-        return self._total(lambda each: each.rows)
+        return self._total(lambda source: source.rows)
 
     @property
     def oldest_unread_at(self) -> datetime | None:
@@ -135,15 +135,15 @@ class Backlog:
     @property
     def is_caught_up(self) -> bool | None:
         """Whether nothing waits in any source; None where nobody knows."""
-        found = [source.is_caught_up for source in self.sources]
-        return False if False in found else None if None in found or not found else True
+        answers = [source.is_caught_up for source in self.sources]
+        return False if False in answers else None if None in answers or not answers else True
 
     @property
     def read_until(self) -> datetime | None:
         """What its sources took in before this moment, by their own times, has been read; None where nobody knows."""
-        found = [source.read_until(self.seen_at) for source in self.sources]
-        known = [each for each in found if each is not None]
-        return min(known, default=self.seen_at) if len(known) == len(found) else None
+        moments = [source.read_until(self.seen_at) for source in self.sources]
+        known = [moment for moment in moments if moment is not None]
+        return min(known, default=self.seen_at) if len(known) == len(moments) else None
 
     @property
     def is_first_read(self) -> bool:

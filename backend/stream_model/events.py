@@ -49,12 +49,12 @@ def parse_progress(text: str) -> Progress:
 
 def _object(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text, parse_constant=lambda _: None)  # NaN, Infinity, -Infinity
+        event = json.loads(text, parse_constant=lambda _: None)  # NaN, Infinity, -Infinity
     except ValueError as exc:
         raise StreamError(f"a progress event is not JSON: {exc}") from exc
-    if not isinstance(found, dict):
+    if not isinstance(event, dict):
         raise StreamError("a progress event is not a JSON object")
-    return found
+    return event
 
 
 def _input_rows(event: Mapping[str, Any]) -> int:
@@ -65,8 +65,8 @@ def _input_rows(event: Mapping[str, Any]) -> int:
 
 
 def _durations(event: Mapping[str, Any]) -> dict[str, int]:
-    found = {phase: _count(value) for phase, value in _mapping(event.get("durationMs")).items()}
-    return {phase: value for phase, value in found.items() if value is not None}
+    durations = {phase: _count(value) for phase, value in _mapping(event.get("durationMs")).items()}
+    return {phase: value for phase, value in durations.items() if value is not None}
 
 
 def _batch_duration(event: Mapping[str, Any]) -> int | None:
@@ -77,18 +77,18 @@ def _batch_duration(event: Mapping[str, Any]) -> int | None:
 def _watermark(event: Mapping[str, Any]) -> datetime | None:
     """Spark says 1970-01-01 until it has seen an event time."""
     try:
-        found = parse_time(_mapping(event.get("eventTime")).get("watermark"))
+        watermark = parse_time(_mapping(event.get("eventTime")).get("watermark"))
     except (TypeError, ValueError):
         return None
-    return found if found.timestamp() > 0 else None
+    return watermark if watermark.timestamp() > 0 else None
 
 
 def _expectations(event: Mapping[str, Any]) -> tuple[ExpectationCount, ...]:
     metrics = _mapping(_mapping(event.get("observedMetrics")).get(OBSERVATION))
     counts: dict[str, dict[str, int | None]] = {}
     for key, value in metrics.items():
-        if found := _METRIC.fullmatch(key):
-            counts.setdefault(found["name"], {})[found["outcome"]] = _count(value)
+        if metric := _METRIC.fullmatch(key):
+            counts.setdefault(metric["name"], {})[metric["outcome"]] = _count(value)
     return tuple(ExpectationCount(name, of.get("passed"), of.get("failed")) for name, of in counts.items())
 
 
@@ -113,8 +113,8 @@ def _count(value: Any) -> int | None:
 
 def parse_time(value: Any) -> datetime:
     """Spark's timestamp, aware; raises `TypeError` or `ValueError`."""
-    found = datetime.fromisoformat(value)
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    moment = datetime.fromisoformat(value)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -48,13 +48,13 @@ class Setting:
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
     """`KEY=VALUE` texts; raises `OverrideError`."""
-    found = {}
+    overrides = {}
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key:
             raise OverrideError(f"{text!r} is no setting", hint='write KEY=VALUE, like "trigger=30 seconds"')
-        found[key] = value
-    return found
+        overrides[key] = value
+    return overrides
 
 
 def known_keys(declared: StreamDeclaration) -> tuple[str, ...]:
@@ -65,14 +65,14 @@ def known_keys(declared: StreamDeclaration) -> tuple[str, ...]:
 
 def check_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -> None:
     """Raises `OverrideError` where one cannot be set on this stream, or has no such value."""
-    known = known_keys(declared)
+    allowed = known_keys(declared)
     if any(source.kind == InputKind.FILES for source in declared.inputs) and overrides.keys() >= set(_TABLE_LIMITS):
         raise OverrideError(f"{' and '.join(_TABLE_LIMITS)}: files take one of them", hint="leave one out")
     for key, value in overrides.items():
-        if any(key == each or key.startswith(f"{each}.") for each in _GUARDED):
+        if any(key == guarded or key.startswith(f"{guarded}.") for guarded in _GUARDED):
             raise OverrideError(f"{key} is Weir's own: writing exactly once stands on it", hint="leave it out")
-        if not (key in known or _SPARK.fullmatch(key)):
-            hint = f"of {declared.name} one can set {', '.join(known)}, and settings that begin with spark.sql."
+        if not (key in allowed or _SPARK.fullmatch(key)):
+            hint = f"of {declared.name} one can set {', '.join(allowed)}, and settings that begin with spark.sql."
             raise OverrideError(f"{key} cannot be set on {declared.name}", hint=hint)
         is_right, example = _VALUES.get(key, (_is_text, "a text"))
         if not is_right(value):

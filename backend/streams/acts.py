@@ -59,14 +59,14 @@ def choose(selection: Selection, statuses: Sequence[StreamStatus], *, now: datet
     }
     tag, value = selection.tag
     chosen = [
-        each
-        for each in in_graph_order(statuses, now=now)
+        status
+        for status in in_graph_order(statuses, now=now)
         if selection.everything
-        or each.declaration.name in names
-        or (selection.layer and each.declaration.layer == selection.layer)
-        or (tag and each.declaration.tags.get(tag) == value)
+        or status.declaration.name in names
+        or (selection.layer and status.declaration.layer == selection.layer)
+        or (tag and status.declaration.tags.get(tag) == value)
     ]
-    if not chosen or not _named(selection) <= {each.declaration.name for each in chosen}:
+    if not chosen or not _named(selection) <= {status.declaration.name for status in chosen}:
         raise _nothing_chosen(selection, statuses)
     return chosen
 
@@ -78,10 +78,12 @@ def plan_acts(action: Action, selection: Selection, statuses: Sequence[StreamSta
 
 def plan_of(action: Action, chosen: Sequence[StreamStatus], *, named: Collection[str] = ()) -> ActPlan:
     """Of which of the chosen streams something is asked. Those that were `named` are asked in any case."""
-    why = {each.declaration.name: blocked(each, action) for each in chosen if each.declaration.name not in named}
+    why = {
+        status.declaration.name: blocked(status, action) for status in chosen if status.declaration.name not in named
+    }
     return ActPlan(
         action,
-        tuple(each for each in chosen if why.get(each.declaration.name) is None),
+        tuple(status for status in chosen if why.get(status.declaration.name) is None),
         tuple(LeftOut(name, text) for name, text in why.items() if text is not None),
     )
 
@@ -100,12 +102,12 @@ def blocked(status: StreamStatus, action: Action) -> str | None:
 def _nothing_chosen(selection: Selection, statuses: Sequence[StreamStatus]) -> StreamNotFoundError:
     declared = [status.declaration for status in statuses]
     if name := selection.name or selection.below:
-        return StreamNotFoundError(f"no stream {name!r}", hint=_known("streams", (each.name for each in declared)))
+        return StreamNotFoundError(f"no stream {name!r}", hint=_known("streams", (stream.name for stream in declared)))
     if selection.layer:
-        layers = (each.layer for each in declared if each.layer)
+        layers = (stream.layer for stream in declared if stream.layer)
         return StreamNotFoundError(f"no stream has the layer {selection.layer!r}", hint=_known("layers", layers))
     if selection.tag[0]:
-        tags = (f"{tag}={value}" for each in declared for tag, value in each.tags.items())
+        tags = (f"{tag}={value}" for stream in declared for tag, value in stream.tags.items())
         return StreamNotFoundError(f"no stream has the tag {'='.join(selection.tag)}", hint=_known("tags", tags))
     if end := selection.upstream_of or selection.downstream_of:
         words = "feeds" if selection.upstream_of else "reads what comes from"
@@ -114,8 +116,8 @@ def _nothing_chosen(selection: Selection, statuses: Sequence[StreamStatus]) -> S
 
 
 def _known(what: str, names: Iterable[str]) -> str:
-    found = ", ".join(sorted(set(names)))
-    return f"{what}: {found}" if found else f"there are no {what}"
+    listed = ", ".join(sorted(set(names)))
+    return f"{what}: {listed}" if listed else f"there are no {what}"
 
 
 def _wants(status: StreamStatus, state: DesiredState) -> bool:

@@ -37,7 +37,7 @@ def plan_shares(can: Mapping[str, Collection[str]], owners: Mapping[str, str], a
         stream: [host for host in sorted(can) if stream in can[host]] for streams in can.values() for stream in streams
     }
     placed: dict[str, str] = {}
-    for stream in sorted(able.keys() - owners.keys(), key=lambda each: (len(able[each]), each)):
+    for stream in sorted(able.keys() - owners.keys(), key=lambda name: (len(able[name]), name)):
         placed[stream] = min(able[stream], key=lambda host: loads[host])
         loads[placed[stream]] += stream not in at_rest
     is_under_way = bool(placed) or any(host not in can for host in owners.values())
@@ -49,12 +49,12 @@ def _move(
     able: Mapping[str, list[str]], owners: Mapping[str, str], loads: Mapping[str, int], at_rest: Collection[str]
 ) -> Move | None:
     """From the fullest host that can give to one with two fewer."""
-    found = [
-        Move(stream, host, min(able[stream], key=lambda each: loads[each]))
+    possible = [
+        Move(stream, host, min(able[stream], key=lambda other: loads[other]))
         for stream, host in sorted(owners.items())
         if stream in able and stream not in at_rest
     ]
-    uneven = [move for move in found if loads[move.host] - loads[move.to] >= 2]
+    uneven = [move for move in possible if loads[move.host] - loads[move.to] >= 2]
     return min(uneven, key=lambda move: (-loads[move.host], loads[move.to], move.host), default=None)
 
 

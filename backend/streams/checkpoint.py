@@ -66,10 +66,10 @@ def read_checkpoint(folder: Folder) -> StreamCheckpoint:
 
 def query_id(folder: Folder) -> str:
     """The query's id as `metadata` keeps it; raises `CheckpointError`, or `ObjectMissingError` without the file."""
-    found = _json(_text(folder, "metadata"), "metadata")
-    if not isinstance(found.get("id"), str):
+    metadata = _json(_text(folder, "metadata"), "metadata")
+    if not isinstance(metadata.get("id"), str):
         raise CheckpointError("metadata: it names no query id", file="metadata")
-    return str(found["id"])
+    return str(metadata["id"])
 
 
 def read_offsets(folder: Folder, batch_id: int) -> Offsets:
@@ -80,8 +80,8 @@ def read_offsets(folder: Folder, batch_id: int) -> Offsets:
     except ObjectMissingError as exc:
         raise CheckpointError(f"{name} is missing", file=name, hint="an older copy of the folder may hold it") from exc
     if not lines or not lines[0].startswith("v"):
-        said = "is empty" if not lines else f"begins with {lines[0][:20]!r} instead of a version"
-        raise CheckpointError(f"{name} {said}: its writer was cut off", file=name)
+        fault = "is empty" if not lines else f"begins with {lines[0][:20]!r} instead of a version"
+        raise CheckpointError(f"{name} {fault}: its writer was cut off", file=name)
     if lines[0] != "v1":
         raise CheckpointError(f"{name} has format {lines[0]}, which is not known here", file=name)
     if len(lines) < 3:
@@ -101,8 +101,8 @@ def check_commit(folder: Folder, batch_id: int) -> None:
     name = f"commits/{batch_id}"
     version, _, rest = _text(folder, name).partition("\n")
     if not version.startswith("v"):
-        said = "is empty" if not version else f"begins with {version[:20]!r} instead of a version"
-        raise CheckpointError(f"{name} {said}: its writer was cut off", file=name)
+        fault = "is empty" if not version else f"begins with {version[:20]!r} instead of a version"
+        raise CheckpointError(f"{name} {fault}: its writer was cut off", file=name)
     _json(rest.partition("\n")[0], name)
 
 
@@ -133,12 +133,12 @@ def _text(folder: Folder, name: str) -> str:
 
 def _json(text: str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        body = json.loads(text)
     except ValueError as exc:
         raise CheckpointError(f"{name} is not JSON: cut off or garbage", file=name) from exc
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise CheckpointError(f"{name} holds no JSON object", file=name)
-    return found
+    return body
 
 
 def _moment(millis: Any) -> datetime | None:

@@ -178,7 +178,7 @@ SOURCES_CHANGED = Fault(
 USER_CODE = Fault(
     "The stream's function raised an error",
     "A row came that the code did not expect.",
-    "Mend the code, or set such rows apart with an expectation. Then restart the stream.",
+    "Mend the code, or quarantine such rows with an expectation. Then restart the stream.",
     classes=("USER_RAISED_EXCEPTION", "PythonException"),
 )
 OUT_OF_MEMORY = Fault(
@@ -206,7 +206,7 @@ def docs_table() -> str:
 
 def _signs(fault: Fault) -> str:
     before = [f"preflight: {fault.check}"] if fault.check else []
-    raised = [f"`{each.strip()}`" for each in (*fault.classes[:1], *fault.words[:1])]
+    raised = [f"`{sign.strip()}`" for sign in (*fault.classes[:1], *fault.words[:1])]
     return "; ".join((*before, *raised, *filter(None, (fault.shown,))))
 
 

@@ -86,9 +86,9 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
         kind, table = ("stream", None) if declared.outside else (declared.kind, declared.sink_table)
         own[declared.name] = Node(declared.name, kind, declared.layer, status.state, table, status.because)
         batches = recent.get(declared.name, ())
-        for each in (source for source in declared.inputs if not source.is_table):
-            sources[each.name] = Node(each.name, each.kind)
-            edges.append(Edge(each.name, declared.name, _rows_per_min(status, each.name, batches, now)))
+        for outside in (source for source in declared.inputs if not source.is_table):
+            sources[outside.name] = Node(outside.name, outside.kind)
+            edges.append(Edge(outside.name, declared.name, _rows_per_min(status, outside.name, batches, now)))
         for table in declared.source_tables:
             name = names.get(table, table)
             if name == table:
@@ -109,7 +109,7 @@ def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[
 def streams_below(names: Collection[str], statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
     """The streams that read what these write, directly or not, those nearest to the sources first."""
     graph = build_graph(statuses, {}, now=now)
-    reached = {name for each in names for name in graph.downstream(each)} - set(names)
+    reached = {name for chosen in names for name in graph.downstream(chosen)} - set(names)
     return [status for status in in_graph_order(statuses, now=now) if status.declaration.name in reached]
 
 
@@ -145,10 +145,10 @@ def _rows_from(batch: Progress, read: str, declared: StreamDeclaration) -> int |
         return batch.num_input_rows
     try:
         sources = json.loads(batch.raw_json)["sources"]
-        found = [source["numInputRows"] for source in sources if _names(source["description"], read)]
+        counts = [source["numInputRows"] for source in sources if _names(source["description"], read)]
     except (ValueError, KeyError, TypeError):
         return None
-    return int(found[0]) if len(found) == 1 else None
+    return int(counts[0]) if len(counts) == 1 else None
 
 
 def _names(description: str, read: str) -> bool:
@@ -167,14 +167,14 @@ def _layer(table: str) -> str | None:
 def _reached(name: str, ways: dict[str, list[str]], steps: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     for start, end in steps:
         ways[start].append(end)
-    found: dict[str, None] = {}
+    reached: dict[str, None] = {}
     asked = list(ways.get(name, ()))
     while asked:
-        each = asked.pop(0)
-        if each not in found and each != name:
-            found[each] = None
-            asked.extend(ways.get(each, ()))
-    return tuple(found)
+        node = asked.pop(0)
+        if node not in reached and node != name:
+            reached[node] = None
+            asked.extend(ways.get(node, ()))
+    return tuple(reached)
 
 
 def with_causes(statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:

@@ -68,18 +68,18 @@ def pipeline_latencies(statuses: Sequence[StreamStatus], trails: Trails) -> list
     of: dict[str, list[StreamStatus]] = {}
     for status in statuses:
         of.setdefault(status.declaration.pipeline, []).append(status)
-    return [(pipeline, each) for pipeline, some in of.items() for each in layer_latencies(some, trails)]
+    return [(pipeline, layer) for pipeline, some in of.items() for layer in layer_latencies(some, trails)]
 
 
 def _of_layer(layer: str, streams: Sequence[str], trails: Trails) -> LayerLatency:
     now = trails.read_at
     reached = {name: trails.horizon(name, now) for name in streams}
-    known = {name: until for name, until in reached.items() if until is not None}
-    unknown = tuple(name for name in streams if name not in known)
-    slowest = None if unknown else min(known, key=lambda name: known[name])
+    complete = {name: until for name, until in reached.items() if until is not None}
+    unknown = tuple(name for name in streams if name not in complete)
+    slowest = None if unknown else min(complete, key=lambda name: complete[name])
     times = [now - WINDOW + WINDOW * step / POINTS for step in range(POINTS + 1)]
     past = tuple((at, _age_s(least_known(trails.horizon(name, at) for name in streams), at)) for at in times)
-    return LayerLatency(layer, slowest, known[slowest] if slowest else None, unknown, past, now)
+    return LayerLatency(layer, slowest, complete[slowest] if slowest else None, unknown, past, now)
 
 
 def _age_s(moment: datetime | None, at: datetime) -> float | None:
@@ -91,7 +91,7 @@ def _batches(store: ControlStore, status: StreamStatus, now: datetime) -> list[P
     declared, newest = status.declaration, status.progress
     triggers = WINDOW / timedelta(milliseconds=max(declared.trigger_interval_ms, 1_000))
     every = int(triggers // MOST_BATCHES) + 1
-    found = store.progress(declared.name, since=now - 2 * WINDOW, limit=2 * MOST_BATCHES, every=every)
-    if newest is not None and (not found or found[-1].batch_id < newest.batch_id):
-        found.append(newest)
-    return found
+    batches = store.progress(declared.name, since=now - 2 * WINDOW, limit=2 * MOST_BATCHES, every=every)
+    if newest is not None and (not batches or batches[-1].batch_id < newest.batch_id):
+        batches.append(newest)
+    return batches

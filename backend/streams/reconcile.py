@@ -215,8 +215,8 @@ def _unseen(want: Desired, host: Host) -> Observed:
 
 def _recent(seen: Observed, live: Live, host: Host) -> tuple[StreamFailure, ...]:
     oldest = host.now - timedelta(seconds=host.limits.restart_window_s)
-    kept = tuple(failure for failure in seen.failures if failure.failed_at > oldest)
-    return (*kept, live.failure or StreamFailure("Unknown", "the query ended with an error", None, host.now))
+    recent = tuple(failure for failure in seen.failures if failure.failed_at > oldest)
+    return (*recent, live.failure or StreamFailure("Unknown", "the query ended with an error", None, host.now))
 
 
 def backoff_s(failures: int, limits: RestartLimits) -> float:

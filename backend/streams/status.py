@@ -37,8 +37,8 @@ def statuses(
     store: ControlStore, backlogs: Backlogs | None = None, *, now: datetime, heartbeat_stale_s: float
 ) -> list[StreamStatus]:
     """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources."""
-    known = gather_evidence(store, backlogs, now=now, heartbeat_stale_s=heartbeat_stale_s)
-    return with_causes([_status(each, now, heartbeat_stale_s) for each in known], now=now)
+    evidence = gather_evidence(store, backlogs, now=now, heartbeat_stale_s=heartbeat_stale_s)
+    return with_causes([_status(of_stream, now, heartbeat_stale_s) for of_stream in evidence], now=now)
 
 
 def gather_evidence(
@@ -49,7 +49,7 @@ def gather_evidence(
     hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
     alive = [host for host in hosts.values() if (now - host.beat_at).total_seconds() <= heartbeat_stale_s]
     topics = store.topic_ends()
-    found = []
+    evidence = []
     for name, declared in store.declarations().items():
         seen = observed.get(name)
         wanted = desired.get(name)
@@ -60,8 +60,8 @@ def gather_evidence(
         backlog = backlogs.read(declaration, recent, topics.get(name, ()), now=now) if backlogs else None
         nobody_can = why_nobody_can(declaration, alive)
         host = hosts.get(seen.host_id) if seen else None
-        found.append(StreamEvidence(declaration, wanted, seen, host, recent, backlog, nobody_can, settings))
-    return found
+        evidence.append(StreamEvidence(declaration, wanted, seen, host, recent, backlog, nobody_can, settings))
+    return evidence
 
 
 def query_names(streams: Iterable[StreamStatus]) -> dict[str, str]:

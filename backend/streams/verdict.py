@@ -106,10 +106,10 @@ class StreamJudgement:
 
 def judge(evidence: StreamEvidence, *, now: datetime, heartbeat_stale_s: float) -> StreamJudgement:
     """The state shown and why; the sentence begins with the stream's name."""
-    found = _judge(evidence, now, heartbeat_stale_s)
+    judgement = _judge(evidence, now, heartbeat_stale_s)
     if evidence.nobody_can and _wanted(evidence):
-        return replace(found, because=f"{found.because}; {evidence.nobody_can}")
-    return found
+        return replace(judgement, because=f"{judgement.because}; {evidence.nobody_can}")
+    return judgement
 
 
 def _judge(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamJudgement:
@@ -187,11 +187,11 @@ def _of_backlog(
         return Verdict.CATCHING_UP, f"reads its sources for the first time: {waiting(backlog, now=backlog.seen_at)}"
     trigger_s = evidence.declaration.trigger_interval_ms / 1_000
     lags = [lag for lag in backlog.lags if lag.at > window[0].progressed_at]
-    known = [each for each in (_behind_s(lag, window) for lag in lags) if each is not None]
+    behind_by = [seconds for seconds in (_behind_s(lag, window) for lag in lags) if seconds is not None]
     behind = f"{span_text(behind_s) if backlog.behind_s is not None else things(backlog.rows or 0, 'row')} behind"
-    tendency = trend(known, tolerance=max(trigger_s, LEAST_GROWTH_S))
+    tendency = trend(behind_by, tolerance=max(trigger_s, LEAST_GROWTH_S))
     usual_s = trigger_s + _usual_s(window)  # what came since the last batch was planned
-    if tendency is Trend.GROWING and known[-1] > usual_s:
+    if tendency is Trend.GROWING and behind_by[-1] > usual_s:
         return Verdict.SLOW, f"falls behind: {_gains(lags, window)}{behind} and growing"
     if behind_s <= FAR * usual_s:
         return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")

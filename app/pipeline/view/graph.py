@@ -58,9 +58,9 @@ class Box:
 
 def boxes(graph: Graph, statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[Progress]]) -> list[Box]:
     """Every node with what is known of its stream. `recent`: the last batches of each stream."""
-    known = {status.declaration.name: status for status in statuses}
+    by_name = {status.declaration.name: status for status in statuses}
     nodes = sorted(graph.nodes, key=lambda node: len(graph.upstream(node.name)))  # what feeds a node comes before it
-    return [_box(node, known.get(node.name), recent.get(node.name, ())) for node in nodes]
+    return [_box(node, by_name.get(node.name), recent.get(node.name, ())) for node in nodes]
 
 
 def _box(node: Node, status: StreamStatus | None, batches: Sequence[Progress]) -> Box:
@@ -173,11 +173,11 @@ def _node_mark(box: Box, mode: Mode) -> dict[str, Any]:
     lines = [(short_name(box.node.name), surface.text), (box.node.kind, surface.muted)]
     lines += [(box.state_text, colour)] * bool(box.state)
     lines += [(box.rules, warning if box.is_broken else surface.muted)] * bool(box.rules)
-    said = [box.node.name, box.node.kind, box.state.lower(), box.rules, box.because]
+    parts = [box.node.name, box.node.kind, box.state.lower(), box.rules, box.because]
     return {
         "lines": [{"text": text, "colour": tint} for text, tint in lines],
         "colour": colour,
-        "title": ", ".join(word for word in said if word),
+        "title": ", ".join(word for word in parts if word),
         "page": box.page,
         "chosen": box.chosen,
     }

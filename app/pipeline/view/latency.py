@@ -46,15 +46,15 @@ def _named(streams: Sequence[str]) -> str:
 
 def build_latency_figure(layers: Sequence[LayerLatency], look: FigureLook) -> FigureJson | None:
     """How old the oldest data is that a layer still lacks, over time, a line a layer; None where nothing is known."""
-    known = [layer for layer in layers if any(seconds is not None for _, seconds in layer.past)]
-    if not known:
+    drawn = [layer for layer in layers if any(seconds is not None for _, seconds in layer.past)]
+    if not drawn:
         return None
-    longest = max(seconds for each in known for _, seconds in each.past if seconds is not None)
+    longest = max(seconds for each in drawn for _, seconds in each.past if seconds is not None)
     unit, unit_s = ("minutes", 60) if longest >= LONG_S else ("seconds", 1)
-    last = known[-1]
+    last = drawn[-1]
     figure = base_figure(f"From landing to {last.layer}: {duration_text(last.seconds)}", f"{unit} behind", look)
-    first = min(_first_known(each) for each in known)
-    for place, each in enumerate(known):
+    first = min(_first_known(each) for each in drawn)
+    for place, each in enumerate(drawn):
         colour = LAYER_TEXT[look.mode].get(each.layer) or categories(look.mode)[place % len(DASHES)]
         when = f"%{{x|{HOVER_MOMENT}}} {each.now.astimezone(zone_of(look.zone)).tzname()}"
         figure["data"].append(
@@ -69,7 +69,7 @@ def build_latency_figure(layers: Sequence[LayerLatency], look: FigureLook) -> Fi
                 "hovertemplate": f"{when}<br>%{{fullData.name}}: %{{y:,.4~g}} {unit}<extra></extra>",
             }
         )
-    figure["layout"]["showlegend"] = len(known) > 1
+    figure["layout"]["showlegend"] = len(drawn) > 1
     return figure
 
 

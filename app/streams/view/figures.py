@@ -82,10 +82,10 @@ def build_waited_figure(points: Points, look: FigureLook) -> FigureJson | None:
     minutes: Values = [None if point.batches.behind_s is None else point.batches.behind_s / 60 for point in points.bins]
     if not points.knows_backlog:
         return None
-    told = [count for count in rows if count is not None]
+    unread = [count for count in rows if count is not None]
     late = [minute for minute in minutes if minute is not None]
-    counted = len(told) >= len(late)
-    unit, values, most = ("rows", rows, max(told, default=0)) if counted else ("minutes", minutes, max(late))
+    counted = len(unread) >= len(late)
+    unit, values, most = ("rows", rows, max(unread, default=0)) if counted else ("minutes", minutes, max(late))
     waits = f"at most {count_text(most)} rows waited" if counted else f"at most {duration_text(60 * most)} behind"
     title = f"Backlog: {waits}" if most else "Backlog: caught up after each batch"
     figure = base_figure(title, f"{unit} unread", look)
@@ -98,7 +98,7 @@ def build_duration_figure(points: Points, look: FigureLook) -> FigureJson:
     figure = base_figure(_duration_title(points), "seconds", look)
     x, batches = [moment_json(point.at, look.zone) for point in points.bins], _batches(points)
     longest = [[*named, ms_text(point.batches.longest_ms)] for point, named in zip(points.bins, batches, strict=True)]
-    said = ", longest batch %{customdata[3]}" if points.width_s else ""
+    longest_batch = ", longest batch %{customdata[3]}" if points.width_s else ""
     figure["data"] = [
         {
             "type": "bar",
@@ -108,7 +108,7 @@ def build_duration_figure(points: Points, look: FigureLook) -> FigureJson:
             "customdata": longest if points.width_s else batches,
             "name": name,
             "marker": {"color": colour, "line": {"width": 0}},
-            "hovertemplate": _hover(points, look, f"%{{y:.2f}} s to {name}{said}"),
+            "hovertemplate": _hover(points, look, f"%{{y:.2f}} s to {name}{longest_batch}"),
         }
         for name, colour, seconds in _work(points.bins, look.mode)
     ]
@@ -167,8 +167,8 @@ def _add_lines(
     figure: FigureJson, points: Points, series: Series, look: FigureLook, *, unit: str, told: str = "mean"
 ) -> FigureJson:
     """One line for each of the series, whose values stand in the order of the bins; none for what nobody knows."""
-    known = {name: line for name, line in series.items() if any(value is not None for value in line[1])}
-    for name, (colour, values) in known.items():
+    drawn = {name: line for name, line in series.items() if any(value is not None for value in line[1])}
+    for name, (colour, values) in drawn.items():
         x, y, batches = _broken(points, values, look.zone)
         line = {
             "type": "scatter",
@@ -183,7 +183,7 @@ def _add_lines(
             "hovertemplate": _hover(points, look, f"{name} %{{y:,.4~g}} {unit}", told),
         }
         figure["data"].append(line)
-    figure["layout"]["showlegend"] = len(known) > 1
+    figure["layout"]["showlegend"] = len(drawn) > 1
     return figure
 
 
@@ -218,8 +218,8 @@ def _hover(points: Points, look: FigureLook, value: str, told: str = "mean") -> 
 
 def _work(bins: Sequence[ChartPoint], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:
     """Name, colour and seconds of each kind of work that took any time."""
-    known = {phase for _, phases in WORK.values() for phase in phases}
-    others = tuple({phase for point in bins for phase in point.batches.phases_ms} - known)
+    named = {phase for _, phases in WORK.values() for phase in phases}
+    others = tuple({phase for point in bins for phase in point.batches.phases_ms} - named)
     kinds = {name: (categories(mode)[place], phases) for name, (place, phases) in WORK.items()}
     for name, (colour, phases) in {**kinds, REST: (SURFACES[mode].muted, others)}.items():
         seconds = [sum(point.batches.mean_phases_ms.get(phase, 0.0) for phase in phases) / 1_000 for point in bins]
@@ -237,10 +237,10 @@ def _duration_title(points: Points) -> str:
     """How many took longer than the trigger is known of batches alone; of sums the longest."""
     if points.total is None or points.mean_ms is None:
         return "Batch duration by phase"
-    told = ""
+    more = ""
     if points.over_trigger is None:
-        told = f", up to {ms_text(points.total.longest_ms)}"
+        more = f", up to {ms_text(points.total.longest_ms)}"
     elif points.trigger_interval_ms:
         over = count_text(points.over_trigger) if points.over_trigger else "none"
-        told = f", {over} of {count_text(points.batches)} over the trigger"
-    return f"Batch: {ms_text(points.mean_ms)} on average{told}"
+        more = f", {over} of {count_text(points.batches)} over the trigger"
+    return f"Batch: {ms_text(points.mean_ms)} on average{more}"

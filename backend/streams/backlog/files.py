@@ -65,9 +65,9 @@ def files_backlog(source: StreamInput, position: FilesPosition | None, files: li
         source.name,
         source.kind,
         files=len(left),
-        size_bytes=known_sum([0, *(each.size_bytes for each in left)]),
+        size_bytes=known_sum([0, *(file.size_bytes for file in left)]),
         rows=None if left else 0,
-        oldest_unread_at=min((each.committed_at for each in left if each.committed_at), default=None),
+        oldest_unread_at=min((file.committed_at for file in left if file.committed_at), default=None),
         unknown="how many rows a file holds is known once it is read" if left else "",
     )
 
@@ -75,14 +75,14 @@ def files_backlog(source: StreamInput, position: FilesPosition | None, files: li
 def files_of_batch(checkpoint: Folder, batch_id: int) -> list[str]:
     """The files that a planned batch reads, of every folder among its sources; raises `LakehouseError`."""
     before = read_positions(checkpoint, batch_id - 1 if batch_id > 0 else None)
-    found: list[str] = []
+    paths: list[str] = []
     for place, position in read_positions(checkpoint, batch_id).items():
         if isinstance(position, FilesPosition):
             last = before.get(place)
             read = last.log_offset if isinstance(last, FilesPosition) else -1
             named = _named(checkpoint, place, after=read)
-            found += [path for path, entry in named.items() if read < entry.batch <= position.log_offset]
-    return found
+            paths += [path for path, entry in named.items() if read < entry.batch <= position.log_offset]
+    return paths
 
 
 def has_pattern(uri: str) -> bool:
@@ -100,20 +100,20 @@ def _uncounted(source: StreamInput) -> str:
 
 def _files(folder: Folder) -> Iterator[tuple[str, Entry]]:
     """Path and entry of each file that Spark would take, sub-folders too, one more than `MOST_FILES` at most."""
-    asked, found = [""], 0
+    asked, num_files = [""], 0
     while asked:
         below = asked.pop()
-        names = [each for each in folder.list(below) if not each.name.startswith(_HIDDEN)]
-        paths = [f"{below}/{name.name}".lstrip("/") for name in names]
-        asked += [path for path, each in zip(paths, names, strict=True) if each.is_folder]
-        files = {path: each for path, each in zip(paths, names, strict=True) if not each.is_folder}
+        entries = [each for each in folder.list(below) if not each.name.startswith(_HIDDEN)]
+        paths = [f"{below}/{entry.name}".lstrip("/") for entry in entries]
+        asked += [path for path, each in zip(paths, entries, strict=True) if each.is_folder]
+        files = {path: each for path, each in zip(paths, entries, strict=True) if not each.is_folder}
         unsized = [path for path, each in files.items() if each.size_bytes is None]  # a disk lists names alone
-        told = zip(unsized, folder.stat_many(unsized), strict=True)
-        files |= {path: each for path, each in told if each}
+        sized = zip(unsized, folder.stat_many(unsized), strict=True)
+        files |= {path: each for path, each in sized if each}
         for path, file in files.items():
-            found += 1
+            num_files += 1
             yield f"{folder.uri.rstrip('/')}/{path}", file
-            if found > MOST_FILES:
+            if num_files > MOST_FILES:
                 return
 
 

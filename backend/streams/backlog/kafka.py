@@ -40,11 +40,11 @@ def kafka_backlog(
     begun = {t: {p: max(first, _at(read, (t, p), first)) for p, first in of.items()} for t, of in heard.firsts.items()}
     lost = sum(max(0, first - _at(read, place, first)) for place, first in places(heard.firsts)) if position else 0
     rows = unread_records(begun, heard.ends)
-    found = replace(blank, rows=rows, lost=lost, oldest_unread_at=_oldest(heard, begun) if rows else None)
+    backlog = replace(blank, rows=rows, lost=lost, oldest_unread_at=_oldest(heard, begun) if rows else None)
     old_s = (now - heard.at).total_seconds()
     return replace(
-        found,
-        data_loss=_data_loss(heard, found) if rows else None,
+        backlog,
+        data_loss=_data_loss(heard, backlog) if rows else None,
         detail=f"{lost:,} records were deleted before they were read" if lost else "",
         unknown=f"a host last asked the broker {span_text(old_s)} ago" if old_s > STALE_S else "",
     )
@@ -73,12 +73,12 @@ def _oldest(heard: TopicEnds, begun: Offsets) -> datetime | None:
     return min(times, default=None)
 
 
-def _data_loss(heard: TopicEnds, found: SourceBacklog) -> DataLoss | None:
+def _data_loss(heard: TopicEnds, backlog: SourceBacklog) -> DataLoss | None:
     """The topic with the shortest retention decides: which one holds the oldest record is not told."""
-    if found.oldest_unread_at is None:
+    if backlog.oldest_unread_at is None:
         return None
-    kept = [(ms, topic) for topic, ms in heard.retention_ms.items() if ms is not None and ms >= 0]
-    if not kept:
+    retentions = [(ms, topic) for topic, ms in heard.retention_ms.items() if ms is not None and ms >= 0]
+    if not retentions:
         return None
-    ms, topic = min(kept)
-    return DataLoss(found.oldest_unread_at + timedelta(milliseconds=ms), f"records of {topic}", "retention.ms")
+    ms, topic = min(retentions)
+    return DataLoss(backlog.oldest_unread_at + timedelta(milliseconds=ms), f"records of {topic}", "retention.ms")

@@ -39,21 +39,23 @@ def batch_end(batch: Progress) -> BatchEnd:
         newest = [position_of(source.get("latestOffset")) for source in sources]
     except (ValueError, KeyError, TypeError, AttributeError):
         return BatchEnd(batch.ended_at)
-    latest = {place: each for place, each in enumerate(newest) if isinstance(each, KafkaPosition)}
+    latest = {place: position for place, position in enumerate(newest) if isinstance(position, KafkaPosition)}
     return BatchEnd(batch.ended_at, positions, latest, batch.progressed_at, batch.run_id)
 
 
 def lags(ends: Iterable[BatchEnd], arrivals: Mapping[int, Sequence[Arrival]]) -> tuple[Lag, ...]:
     """One a batch whose positions are known. `arrivals` by the source's number; a file's version is that of the entry
     in the source's log that names it, or `UNREAD`."""
-    found = (_lag(end, arrivals) for end in ends)
-    return tuple(lag for lag in found if lag is not None)
+    every = (_lag(end, arrivals) for end in ends)
+    return tuple(lag for lag in every if lag is not None)
 
 
 def lags_since(last: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]], now: datetime) -> tuple[Lag, ...]:
     """How what waits grew while nothing was read: at the end of the last batch, at arrivals since (at most `MOST`), and
     now. Of topics the first alone is known."""
-    times = sorted({each.committed_at for of in arrivals.values() for each in of if each.files and each.committed_at})
+    times = sorted(
+        {arrival.committed_at for of in arrivals.values() for arrival in of if arrival.files and arrival.committed_at}
+    )
     later = [at for at in times if last.at < at < now]
     thinned = later[:: len(later) // MOST + 1]
     return lags([last, *(BatchEnd(at, last.positions) for at in (*thinned, now))], arrivals)
@@ -61,15 +63,15 @@ def lags_since(last: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]], now: d
 
 def _lag(end: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]]) -> Lag | None:
     """Of a topic no times are known, and its end only as the batch was planned."""
-    known = [place for place, position in enumerate(end.positions) if _has_times(position)]
-    topics = {place: each for place, each in enumerate(end.positions) if isinstance(each, KafkaPosition)}
-    if not (known or topics) or known != sorted(arrivals) or topics.keys() - end.latest.keys():
+    timed = [place for place, position in enumerate(end.positions) if _has_times(position)]
+    topics = {place: arrival for place, arrival in enumerate(end.positions) if isinstance(arrival, KafkaPosition)}
+    if not (timed or topics) or timed != sorted(arrivals) or topics.keys() - end.latest.keys():
         return None
-    unread = [each for place in known for each in _unread(arrivals[place], end.positions[place], end.at)]
-    oldest = min((each.committed_at for each in unread if each.committed_at), default=end.at)
+    unread = [arrival for place in timed for arrival in _unread(arrivals[place], end.positions[place], end.at)]
+    oldest = min((arrival.committed_at for arrival in unread if arrival.committed_at), default=end.at)
     records = [unread_records(topic.offsets, end.latest[place].offsets) for place, topic in topics.items()]
     behind_s = None if any(records) else (end.at - oldest).total_seconds()
-    return Lag(end.at, behind_s, known_sum([0, *records, *(each.rows for each in unread)]))
+    return Lag(end.at, behind_s, known_sum([0, *records, *(arrival.rows for arrival in unread)]))
 
 
 def _has_times(position: Position) -> bool:
@@ -82,7 +84,7 @@ def _unread(arrivals: Sequence[Arrival], position: Position, at: datetime) -> li
     match position:
         case DeltaPosition():
             began = position.version, position.files_read
-            return [each for each in there if (each.version, each.files) > began]
+            return [arrival for arrival in there if (arrival.version, arrival.files) > began]
         case FilesPosition():
-            return [each for each in there if each.version > position.log_offset]
+            return [arrival for arrival in there if arrival.version > position.log_offset]
     return []

@@ -77,31 +77,31 @@ def parse_position(text: str) -> Position:
         return OtherPosition(text)
 
 
-def position_of(found: object) -> Position:
+def position_of(offset: object) -> Position:
     """The same of an offset that is read from JSON already."""
-    return _known(found) or OtherPosition(json.dumps(found))
+    return _known(offset) or OtherPosition(json.dumps(offset))
 
 
-def _known(found: object) -> Position | None:
-    if not isinstance(found, dict):
+def _known(offset: object) -> Position | None:
+    if not isinstance(offset, dict):
         return None
-    if "reservoirId" in found:
-        return _delta(found)
-    if found.keys() == {"logOffset"} and isinstance(found["logOffset"], int):
-        return FilesPosition(found["logOffset"])
-    if found and all(isinstance(each, dict) for each in found.values()):
-        return _kafka(found)
-    if found and all(type(each) is int for each in found.values()):
-        return VersionsPosition(found)
+    if "reservoirId" in offset:
+        return _delta(offset)
+    if offset.keys() == {"logOffset"} and isinstance(offset["logOffset"], int):
+        return FilesPosition(offset["logOffset"])
+    if offset and all(isinstance(value, dict) for value in offset.values()):
+        return _kafka(offset)
+    if offset and all(type(value) is int for value in offset.values()):
+        return VersionsPosition(offset)
     return None
 
 
-def _delta(found: Mapping[str, Any]) -> DeltaPosition | None:
-    table_id, version, index = found.get("reservoirId"), found.get("reservoirVersion"), found.get("index")
+def _delta(offset: Mapping[str, Any]) -> DeltaPosition | None:
+    table_id, version, index = offset.get("reservoirId"), offset.get("reservoirVersion"), offset.get("index")
     if not isinstance(table_id, str) or type(version) is not int or type(index) is not int:
         return None
-    by_event_time = found.get("eventTimeMillis") is not None
-    return DeltaPosition(table_id, version, index, found.get("isStartingVersion") is True, by_event_time)
+    by_event_time = offset.get("eventTimeMillis") is not None
+    return DeltaPosition(table_id, version, index, offset.get("isStartingVersion") is True, by_event_time)
 
 
 def _kafka(found: Mapping[str, Mapping[str, Any]]) -> KafkaPosition | None:

@@ -66,11 +66,11 @@ class BacklogReader:
         """What waits for one stream. `recent`: its newest batches, oldest first, with Spark's JSON; `topics`: what a
         host heard of its topics."""
         with self._lock:
-            known = self._known.get(declared.name)
-            if known is None or self._clock() - known[0] >= self._keep_s:
+            cached = self._known.get(declared.name)
+            if cached is None or self._clock() - cached[0] >= self._keep_s:
                 ends = [batch_end(batch) for batch in recent]
-                known = self._known[declared.name] = self._clock(), self._look(declared, ends, now, topics)[0]
-            return known[1]
+                cached = self._known[declared.name] = self._clock(), self._look(declared, ends, now, topics)[0]
+            return cached[1]
 
     def from_start(self, declared: StreamDeclaration, topics: Sequence[TopicEnds] = (), *, now: datetime) -> Backlog:
         """What a first start would read: all that its sources hold. Not kept."""
@@ -105,12 +105,12 @@ class BacklogReader:
         heard = {topic.source: topic for topic in topics}
         look = _Look(self._lake, self._settings, self._checkpoint(declared), [e.positions for e in ends], heard, now)
         placed = list(enumerate(ends[-1].positions)) if ends else []
-        found = matched(inputs, placed, [look.table_id(each) for each in inputs])
+        places = matched(inputs, placed, [look.table_id(each) for each in inputs])
         if declared.is_view:
-            found = {number: placed[0] for number in range(len(inputs)) if placed}
+            places = {number: placed[0] for number in range(len(inputs)) if placed}
         trigger = timedelta(milliseconds=declared.trigger_interval_ms)
         return tuple(
-            look.trail(each, found[number][0], ends, trigger) if number in found else Trail(each)
+            look.trail(each, places[number][0], ends, trigger) if number in places else Trail(each)
             for number, each in enumerate(inputs)
         )
 
@@ -140,8 +140,8 @@ class BacklogReader:
             return Backlog(tuple(self._of_view(inputs, placed)), now), {}
         heard = {topic.source: topic for topic in topics}
         look = _Look(self._lake, self._settings, folder, [end.positions for end in ends], heard, now)
-        found = matched(inputs, placed, [look.table_id(each) for each in inputs])
-        sources = tuple(look.source(each, found.get(number)) for number, each in enumerate(inputs))
+        places = matched(inputs, placed, [look.table_id(each) for each in inputs])
+        sources = tuple(look.source(each, places.get(number)) for number, each in enumerate(inputs))
         return Backlog(sources, now, lags(ends, look.arrivals)), look.arrivals
 
     def _of_view(self, inputs: Sequence[StreamInput], placed: Sequence[Placed]) -> Iterator[SourceBacklog]:
@@ -243,13 +243,13 @@ def _begins_at(source: StreamInput) -> Placed | None:
 
 def _told_by_spark(inputs: Sequence[StreamInput], ends: Sequence[BatchEnd]) -> list[TopicEnds]:
     """What the last batch says of its topics' ends, where no host asks the broker."""
-    found = []
+    reported = []
     for last in ends[-1:]:
         for source, position, place in zip(inputs, last.positions, count(), strict=False):
             if isinstance(position, KafkaPosition) and place in last.latest:
                 here = position.offsets
-                found.append(TopicEnds("", source.name, last.at, here, last.latest[place].offsets, here))
-    return found
+                reported.append(TopicEnds("", source.name, last.at, here, last.latest[place].offsets, here))
+    return reported
 
 
 def _unknown(source: StreamInput, why: str) -> SourceBacklog:
@@ -261,21 +261,26 @@ def matched(
 ) -> Mapping[int, Placed]:
     """Positions by the input's number: tables by their id, since Spark's plan orders the sources, what is left in the
     order of both."""
-    left, found = list(placed), dict[int, Placed]()
+    left, matches = list(placed), dict[int, Placed]()
     for number, table_id in enumerate(table_ids):
-        _take(left, found, number, [each for each in left if table_id and _table_of(each) == table_id])
+        _take(
+            left,
+            matches,
+            number,
+            [pair for pair in left if table_id and _table_of(pair) == table_id],
+        )
     for number, source in enumerate(inputs):
         kind = _OF_KIND.get(InputKind(source.kind))
-        if number not in found and kind is not None:
-            _take(left, found, number, [each for each in left if isinstance(each[1], kind)])
-    return found
+        if number not in matches and kind is not None:
+            _take(left, matches, number, [pair for pair in left if isinstance(pair[1], kind)])
+    return matches
 
 
 def _table_of(placed: Placed) -> str | None:
     return placed[1].table_id if isinstance(placed[1], DeltaPosition) else None
 
 
-def _take(left: list[Placed], found: dict[int, Placed], number: int, fitting: Sequence[Placed]) -> None:
+def _take(left: list[Placed], matches: dict[int, Placed], number: int, fitting: Sequence[Placed]) -> None:
     if fitting:
-        found[number] = fitting[0]
+        matches[number] = fitting[0]
         left.remove(fitting[0])

@@ -42,10 +42,10 @@ def table_backlog(lake: Lake, source: StreamInput, position: DeltaPosition | Non
     arrivals = lake.arrivals(ref, first, present.version, feed=source.kind == InputKind.CHANGE_FEED)
     lost = _lost(first, present.version, arrivals)
     left = without_read(lake, ref, source, position, arrivals)
-    found = _counted(blank, present, [each for each in left if not is_skipped(each, source)])
+    backlog = _counted(blank, present, [arrival for arrival in left if not is_skipped(arrival, source)])
     detail = f"{lost:,} unread versions are no longer in the log" if lost else ""
-    found = replace(found, versions=len(left) + lost, lost=lost, detail=detail)
-    return _with_snapshot(lake, found, ref, position) if position.is_initial else found
+    backlog = replace(backlog, versions=len(left) + lost, lost=lost, detail=detail)
+    return _with_snapshot(lake, backlog, ref, position) if position.is_initial else backlog
 
 
 def without_read(
@@ -64,14 +64,14 @@ def view_backlog(lake: Lake, source: StreamInput, version: int | None) -> Source
     ref = lake.find(source.uri)
     latest = lake.latest_version(ref)
     unread = latest - (-1 if version is None else version)
-    found = SourceBacklog(source.name, source.kind, versions=max(0, unread))
+    backlog = SourceBacklog(source.name, source.kind, versions=max(0, unread))
     if unread <= 0:
-        return replace(found, files=0, size_bytes=0, rows=0)
+        return replace(backlog, files=0, size_bytes=0, rows=0)
     why = "a refresh computes the view from all rows"
     if unread > MOST_VERSIONS or version is None:
-        return replace(found, unknown=why)
+        return replace(backlog, unknown=why)
     arrivals = lake.arrivals(ref, version + 1, latest, feed=False)
-    return replace(found, oldest_unread_at=arrivals[0].committed_at if arrivals else None, unknown=why)
+    return replace(backlog, oldest_unread_at=arrivals[0].committed_at if arrivals else None, unknown=why)
 
 
 def _begins_at(source: StreamInput, present: Snapshot) -> DeltaPosition | None:
@@ -84,35 +84,35 @@ def _not_begun(blank: SourceBacklog, source: StreamInput, present: Snapshot) -> 
     if set(_STARTS) & source.options.keys():
         return replace(blank, unknown="the stream has not begun, and its options say where it will")
     files = present.columns(["size_bytes", "num_records", "deleted_rows"])
-    found = _with_files(replace(blank, versions=0, files=0, size_bytes=0, rows=0), files, at=present.committed_at)
-    return replace(found, versions=1, detail=f"not begun: all of v{present.version}", is_first_read=True)
+    backlog = _with_files(replace(blank, versions=0, files=0, size_bytes=0, rows=0), files, at=present.committed_at)
+    return replace(backlog, versions=1, detail=f"not begun: all of v{present.version}", is_first_read=True)
 
 
-def _with_snapshot(lake: Lake, found: SourceBacklog, ref: TableRef, position: DeltaPosition) -> SourceBacklog:
+def _with_snapshot(lake: Lake, backlog: SourceBacklog, ref: TableRef, position: DeltaPosition) -> SourceBacklog:
     """With what is left of the snapshot that a stream reads first, ordered as Delta's source does."""
     if position.by_event_time:
         why = f"the snapshot of v{position.version} is read in order of event time"
-        return replace(found, files=None, size_bytes=None, rows=None, unknown=why)
+        return replace(backlog, files=None, size_bytes=None, rows=None, unknown=why)
     try:
         snapshot = lake.snapshot(ref, position.version)
     except LakehouseError as exc:
-        return replace(found, files=None, size_bytes=None, rows=None, unknown=exc.message)
+        return replace(backlog, files=None, size_bytes=None, rows=None, unknown=exc.message)
     files = snapshot.columns(["path", "size_bytes", "num_records", "deleted_rows", "modified_at"])
     left = rest_of_snapshot(files, position.files_read)
     done = f"the first read of v{position.version}: {position.files_read:,} of {files.num_rows:,} files done"
-    detail = "; ".join(filter(None, [found.detail, done]))
-    return replace(_with_files(found, left, at=snapshot.committed_at), detail=detail, is_first_read=left.num_rows > 0)
+    detail = "; ".join(filter(None, [backlog.detail, done]))
+    return replace(_with_files(backlog, left, at=snapshot.committed_at), detail=detail, is_first_read=left.num_rows > 0)
 
 
-def _with_files(found: SourceBacklog, files: pa.Table, *, at: datetime | None) -> SourceBacklog:
+def _with_files(backlog: SourceBacklog, files: pa.Table, *, at: datetime | None) -> SourceBacklog:
     rows = pc.subtract(files["num_records"], files["deleted_rows"])
     return replace(
-        found,
-        versions=known_sum([found.versions, 1 if files.num_rows else 0]),
-        files=known_sum([found.files, files.num_rows]),
-        size_bytes=known_sum([found.size_bytes, int(pc.sum(files["size_bytes"]).as_py() or 0)]),
-        rows=known_sum([found.rows, None if rows.null_count else int(pc.sum(rows).as_py() or 0)]),
-        oldest_unread_at=at if files.num_rows else found.oldest_unread_at,
+        backlog,
+        versions=known_sum([backlog.versions, 1 if files.num_rows else 0]),
+        files=known_sum([backlog.files, files.num_rows]),
+        size_bytes=known_sum([backlog.size_bytes, int(pc.sum(files["size_bytes"]).as_py() or 0)]),
+        rows=known_sum([backlog.rows, None if rows.null_count else int(pc.sum(rows).as_py() or 0)]),
+        oldest_unread_at=at if files.num_rows else backlog.oldest_unread_at,
     )
 
 
@@ -144,11 +144,11 @@ def _lost(first: int, latest: int, arrivals: Sequence[Arrival]) -> int:
 
 def _data_loss(present: Snapshot, arrivals: Sequence[Arrival]) -> DataLoss | None:
     """The log's cleaning takes the oldest unread commit; VACUUM takes files that later commits removed."""
-    found = []
+    losses = []
     oldest = next((each for each in arrivals if each.files and each.committed_at), None)
     if oldest and oldest.committed_at and _property(present, CLEANUP, "true") != "false":
         what = f"the log entry of v{oldest.version}"
-        found.append(DataLoss(oldest.committed_at + _retention(present, LOG_RETENTION), what, LOG_RETENTION))
+        losses.append(DataLoss(oldest.committed_at + _retention(present, LOG_RETENTION), what, LOG_RETENTION))
     waiting: dict[str, int] = {}
     for arrival in arrivals:
         gone = [path for path in arrival.removed if path in waiting]
@@ -156,16 +156,16 @@ def _data_loss(present: Snapshot, arrivals: Sequence[Arrival]) -> DataLoss | Non
             what = (
                 f"files of v{min(waiting[path] for path in gone)} that v{arrival.version} replaced, at the next VACUUM"
             )
-            found.append(DataLoss(arrival.committed_at + _retention(present, DELETED_FILES), what, DELETED_FILES))
+            losses.append(DataLoss(arrival.committed_at + _retention(present, DELETED_FILES), what, DELETED_FILES))
             break
         waiting |= dict.fromkeys(arrival.paths, arrival.version)
-    return min(found, key=lambda loss: loss.at, default=None)
+    return min(losses, key=lambda loss: loss.at, default=None)
 
 
 def _retention(present: Snapshot, name: str) -> timedelta:
-    found = parse_interval(_property(present, name, DEFAULTS[name])) or parse_interval(DEFAULTS[name])
-    assert found is not None
-    return found
+    retention = parse_interval(_property(present, name, DEFAULTS[name])) or parse_interval(DEFAULTS[name])
+    assert retention is not None
+    return retention
 
 
 def _property(present: Snapshot, name: str, default: str) -> str:

@@ -31,8 +31,8 @@ def waiting(backlog: Backlog | SourceBacklog, *, now: datetime) -> str:
 
 def source_sentence(source: SourceBacklog, *, now: datetime) -> str:
     """All that is known of one source: what waits, what was lost, and why a figure is missing."""
-    known = {True: "caught up", False: waiting(source, now=now), None: ""}[source.is_caught_up]
-    return "; ".join(part for part in (known, source.detail, source.unknown) if part)
+    waits = {True: "caught up", False: waiting(source, now=now), None: ""}[source.is_caught_up]
+    return "; ".join(part for part in (waits, source.detail, source.unknown) if part)
 
 
 def lost_text(backlog: Backlog) -> str:

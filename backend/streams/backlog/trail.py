@@ -42,10 +42,10 @@ class Trail:
 def trail_of(source: StreamInput, place: int, ends: Sequence[BatchEnd], arrivals: Sequence[Arrival] | None) -> Trail:
     """The trail of a table or folder that has this number in the checkpoint. `arrivals`: what came to it since the
     first of these batches; None where nobody can tell."""
-    known = [(end.at, end.positions[place]) for end in ends if len(end.positions) > place]
+    stood = [(end.at, end.positions[place]) for end in ends if len(end.positions) > place]
     oldest = _Oldest(arrivals or ())
-    marks = (oldest.after(position, source) if arrivals is not None else None for _, position in known)
-    return Trail(source, tuple(at for at, _ in known), tuple(marks))
+    marks = (oldest.after(position, source) if arrivals is not None else None for _, position in stood)
+    return Trail(source, tuple(at for at, _ in stood), tuple(marks))
 
 
 def topic_trail(
@@ -77,11 +77,13 @@ class _Oldest:
     """When the oldest input behind a position had come."""
 
     def __init__(self, arrivals: Sequence[Arrival]) -> None:
-        there = sorted((arrival for arrival in arrivals if arrival.files), key=lambda each: (each.version, each.files))
-        self._places = [(each.version, each.files) for each in there]
+        there = sorted(
+            (arrival for arrival in arrivals if arrival.files), key=lambda arrival: (arrival.version, arrival.files)
+        )
+        self._places = [(arrival.version, arrival.files) for arrival in there]
         self._since: list[datetime] = [ALL]  # of this arrival and all that follow it
-        for each in reversed(there):
-            self._since.append(min(self._since[-1], each.committed_at or ALL))
+        for arrival in reversed(there):
+            self._since.append(min(self._since[-1], arrival.committed_at or ALL))
         self._since.reverse()
 
     def after(self, position: Position, source: StreamInput) -> Mark:
@@ -114,7 +116,7 @@ class Trails:
 
         `below`: streams that were passed on the way up, so that a circle of foreign streams ends.
         """
-        return least_known(self._through(each, at, below | {stream}) for each in self.of.get(stream, ()))
+        return least_known(self._through(trail, at, below | {stream}) for trail in self.of.get(stream, ()))
 
     def _through(self, trail: Trail, at: datetime, below: frozenset[str]) -> datetime | None:
         read = trail.until(at)
@@ -128,6 +130,6 @@ class Trails:
 
 def least_known(moments: Iterable[datetime | None]) -> datetime | None:
     """The earliest; None as soon as one is not known, or where there is none."""
-    found = list(moments)
-    known = [each for each in found if each is not None]
-    return min(known) if known and len(known) == len(found) else None
+    every = list(moments)
+    known = [moment for moment in every if moment is not None]
+    return min(known) if known and len(known) == len(every) else None

@@ -66,9 +66,9 @@ def judge_checkpoint(seen: CheckpointSeen) -> Iterator[Check]:
     if seen.is_empty:
         yield Check(faults.CHECKPOINT, Outcome.OK, "It is empty: the stream begins as declared")
         return
-    found = tuple(_damage(seen))
-    yield from found
-    if found:
+    damage = tuple(_damage(seen))
+    yield from damage
+    if damage:
         return
     yield Check(faults.CHECKPOINT, Outcome.OK, f"Whole, up to {_batch(seen.planned)} of query {seen.query_id}")
     if seen.planned and not seen.finished:
@@ -123,9 +123,9 @@ def judge_owners(evidence: PreflightEvidence) -> Iterator[Check]:
     """Who holds the stream's lease, and which other streams would meet it."""
     owners, declared = evidence.owners, evidence.declaration
     yield _of_lease(evidence, owners.leases.get(declared.name))
-    found = [*_same_checkpoint(owners, declared), *_same_sink(owners, declared)]
-    yield from found
-    if not found:
+    conflicts = [*_same_checkpoint(owners, declared), *_same_sink(owners, declared)]
+    yield from conflicts
+    if not conflicts:
         yield Check(faults.OTHERS, Outcome.OK, "No other stream has this checkpoint, or runs on this sink")
 
 
@@ -261,7 +261,7 @@ def _of_files(seen: TableSeen, files: FilesLookedFor) -> Check:
 
 def _of_schema(seen: TableSeen) -> Check:
     name = _of(faults.SCHEMA, seen)
-    changes = [each for each in seen.unread if each.commit.metadata is not None]
+    changes = [unread for unread in seen.unread if unread.commit.metadata is not None]
     if not changes:
         return Check(name, Outcome.OK, f"No unread commit changes the columns{_looked(seen)}")
     if seen.read_with is None or seen.present is None:
@@ -274,11 +274,11 @@ def _of_schema(seen: TableSeen) -> Check:
     if diff.is_empty and not any(_breaks(step) for step in passing):
         return Check(name, Outcome.OK, f"No unread commit changes the columns{_looked(seen)}")
     breaking = _breaks(diff) or any(_breaks(step) for step in passing)
-    said = "; ".join(_words(diff)) or "columns change and change back"
+    changed = "; ".join(_words(diff)) or "columns change and change back"
     if not breaking and not diff.added:
-        return Check(name, Outcome.OK, f"Unread commits change what no row depends on: {said}")
+        return Check(name, Outcome.OK, f"Unread commits change what no row depends on: {changed}")
     where = ", ".join(map(_commit, changes[:EXAMPLES]))
-    ahead = f"{where} ahead: {said}"
+    ahead = f"{where} ahead: {changed}"
     if breaking:
         return _failed(faults.SCHEMA_CHANGED, ahead, name=name)
     detail = f"{ahead}. A start takes the new columns; a stream that runs stops there once"
@@ -292,10 +292,10 @@ def _breaks(diff: SchemaDiff) -> bool:
 
 
 def _words(diff: SchemaDiff) -> Iterator[str]:
-    yield from (f"adds {each.path} ({each.type})" for each in diff.added)
-    yield from (f"drops {each.path} ({each.type})" for each in diff.dropped)
+    yield from (f"adds {change.path} ({change.type})" for change in diff.added)
+    yield from (f"drops {change.path} ({change.type})" for change in diff.dropped)
     yield from (f"renames {old} to {new}" for old, new in diff.renamed)
-    yield from (f"{each.what} of {each.path}: {each.before} → {each.after}" for each in diff.changed)
+    yield from (f"{change.what} of {change.path}: {change.before} → {change.after}" for change in diff.changed)
 
 
 def _commit(unread: Unread) -> str:
@@ -310,11 +310,11 @@ def _looked(seen: TableSeen) -> str:
 
 def _of_rows(seen: TableSeen) -> Check:
     name = _of(faults.APPENDS, seen)
-    changing = [each for each in seen.unread if each.removed]
+    changing = [unread for unread in seen.unread if unread.removed]
     if not changing:
-        said = "Every unread commit appends" if seen.unread else "No commit is unread"
-        return Check(name, Outcome.OK, f"{said}{_looked(seen)}")
-    refused = [each for each in changing if not _passes(each, seen)]
+        appended = "Every unread commit appends" if seen.unread else "No commit is unread"
+        return Check(name, Outcome.OK, f"{appended}{_looked(seen)}")
+    refused = [unread for unread in changing if not _passes(unread, seen)]
     first = (refused or changing)[0]
     detail = f"{_commit(first)} takes out {things(first.removed, 'file')}"
     more = f", and {len(refused or changing) - 1} more such commits" if len(refused or changing) > 1 else ""
@@ -343,17 +343,17 @@ def judge_folder(seen: FolderSeen) -> Check:
 def judge_topics(seen: TopicsSeen, *, now: datetime) -> Check:
     """Whether the broker still has what is unread, as a host last heard from it."""
     name, heard = f"{faults.RECORDS} of {seen.source.name}", seen.heard
-    found = kafka_backlog(seen.source, seen.position, heard, now=now)
+    backlog = kafka_backlog(seen.source, seen.position, heard, now=now)
     if heard is None or heard.problem:
-        return Check(name, Outcome.UNKNOWN, f"Only a host can ask the broker: {found.unknown}")
-    if found.rows is None or found.lost:
+        return Check(name, Outcome.UNKNOWN, f"Only a host can ask the broker: {backlog.unknown}")
+    if backlog.rows is None or backlog.lost:
         goes_on = seen.source.options.get("failOnDataLoss", "").lower() == "false"
         outcome = Outcome.WARNING if goes_on else Outcome.FAILED
-        return _failed(faults.RECORDS_LOST, found.detail or found.unknown, name=name, outcome=outcome)
-    said = f"{things(found.rows, 'record')} unread, none of them deleted"
-    if found.unknown:
-        return Check(name, Outcome.UNKNOWN, f"{said}, but {found.unknown}")
-    return Check(name, Outcome.OK, said)
+        return _failed(faults.RECORDS_LOST, backlog.detail or backlog.unknown, name=name, outcome=outcome)
+    detail = f"{things(backlog.rows, 'record')} unread, none of them deleted"
+    if backlog.unknown:
+        return Check(name, Outcome.UNKNOWN, f"{detail}, but {backlog.unknown}")
+    return Check(name, Outcome.OK, detail)
 
 
 def judge_sink(sink: SinkSeen, checkpoint: CheckpointSeen) -> Check:

@@ -74,8 +74,8 @@ def load_evidence(
 ) -> PreflightEvidence:
     declarations = store.declarations()
     if name not in declarations:
-        known = ", ".join(declarations)
-        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {known}" if known else "no host declared any")
+        names = ", ".join(declarations)
+        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {names}" if names else "no host declared any")
     declared = declarations[name]
     if declared.is_attached:
         raise StreamRefusedError(f"{name}: another Spark application runs it", hint=f"look into {declared.pipeline}")
@@ -100,16 +100,18 @@ def load_evidence(
 def _checkpoint(settings: Settings, location: str) -> tuple[CheckpointSeen, _Places]:
     try:
         folder = declared_folder(settings, location)
-        found = read_checkpoint(folder)
-        id_, damage = _damage(folder, found.planned, found.finished)
+        checkpoint = read_checkpoint(folder)
+        id_, damage = _damage(folder, checkpoint.planned, checkpoint.finished)
     except LakehouseError as exc:
         return CheckpointSeen(location, problem=exc.message), _Places(unknown=exc.message)
-    seen = CheckpointSeen(location, found.has_metadata, found.planned, found.finished, damage, id_)
-    again = found.planned[-1] - 1 if found.planned and found.planned[-1] > 0 else found.processed_batch
+    seen = CheckpointSeen(location, checkpoint.has_metadata, checkpoint.planned, checkpoint.finished, damage, id_)
+    again = (
+        checkpoint.planned[-1] - 1 if checkpoint.planned and checkpoint.planned[-1] > 0 else checkpoint.processed_batch
+    )
     try:
-        if found.planned:
-            seen = replace(seen, sources=len(read_offsets(folder, found.planned[-1]).sources))
-        return seen, _Places(read_positions(folder, found.processed_batch), read_positions(folder, again))
+        if checkpoint.planned:
+            seen = replace(seen, sources=len(read_offsets(folder, checkpoint.planned[-1]).sources))
+        return seen, _Places(read_positions(folder, checkpoint.processed_batch), read_positions(folder, again))
     except LakehouseError as exc:
         return seen, _Places(unknown=f"where the stream stands is not known: {exc.message}")
 
@@ -118,22 +120,22 @@ def _damage(
     folder: Folder, planned: Sequence[int], finished: Sequence[int]
 ) -> tuple[str | None, tuple[tuple[str, str], ...]]:
     """The query's id, and what is wrong with each file that a start reads: Spark takes the last two offsets."""
-    found: list[tuple[str, str]] = []
+    damaged: list[tuple[str, str]] = []
     id_ = None
     try:
         id_ = query_id(folder)
     except ObjectMissingError:
         pass  # its absence is seen by name
     except CheckpointError as exc:
-        found.append((exc.file, exc.message))
+        damaged.append((exc.file, exc.message))
     reads = [(read_offsets, batch) for batch in planned[-1:]]
     reads += [(read_offsets, batch - 1) for batch in planned[-1:] if batch > 0]
     for read, batch in (*reads, *((check_commit, batch) for batch in finished[-1:])):
         try:
             read(folder, batch)
         except CheckpointError as exc:
-            found.append((exc.file, exc.message))
-    return id_, tuple(found)
+            damaged.append((exc.file, exc.message))
+    return id_, tuple(damaged)
 
 
 # sources -------------------------------------------------------------------------------------------------------------
@@ -144,25 +146,25 @@ def _tables(
 ) -> Iterable[TableSeen]:
     present = [_present(lake, each) for each in sources]
     read = [] if declared.is_view else [n for n, each in enumerate(sources) if each.kind != InputKind.PRESENT_ROWS]
-    ids = [found.metadata.id if isinstance(found := present[number], Snapshot) else None for number in read]
+    ids = [snapshot.metadata.id if isinstance(snapshot := present[number], Snapshot) else None for number in read]
     placed = matched([sources[number] for number in read], list(places.positions.items()), ids)
     at = {read[number]: place for number, place in placed.items()}
-    for number, (source, found) in enumerate(zip(sources, present, strict=True)):
-        if isinstance(found, TableSeen):
-            yield found
+    for number, (source, snapshot) in enumerate(zip(sources, present, strict=True)):
+        if isinstance(snapshot, TableSeen):
+            yield snapshot
             continue
-        seen = TableSeen(source, present_id=found.metadata.id, latest=found.version, present=found.metadata)
+        seen = TableSeen(source, present_id=snapshot.metadata.id, latest=snapshot.version, present=snapshot.metadata)
         place, position = at.get(number, (-1, None))
         if number in read and places.unknown:
             yield replace(seen, skipped=places.unknown)
         elif not isinstance(position, DeltaPosition):
             yield seen
-        elif position.table_id != found.metadata.id:
+        elif position.table_id != snapshot.metadata.id:
             yield replace(seen, table_id=position.table_id, first=position.version)
         else:
             again = places.planned_again.get(place)
             since = again if isinstance(again, DeltaPosition) and again.table_id == position.table_id else position
-            yield _with_log(lake, _ahead(lake, seen, found.ref, position), found.ref, since)
+            yield _with_log(lake, _ahead(lake, seen, snapshot.ref, position), snapshot.ref, since)
 
 
 def _present(lake: Lake, source: StreamInput) -> Snapshot | TableSeen:
@@ -182,10 +184,10 @@ def _with_log(lake: Lake, seen: TableSeen, ref: TableRef, since: DeltaPosition) 
         return replace(seen, first=None, skipped=exc.message)
     if since.is_initial and any(low <= since.version <= high for low, high in spans):
         return replace(seen, needed=since.version, first_kept=since.version)
-    kept = next((max(low, since.version) for low, high in runs if high >= since.version), None)
-    if since.is_initial and kept == since.version:
-        kept = None if kept == seen.latest else kept + 1
-    return replace(seen, needed=since.version, first_kept=kept)
+    first_kept = next((max(low, since.version) for low, high in runs if high >= since.version), None)
+    if since.is_initial and first_kept == since.version:
+        first_kept = None if first_kept == seen.latest else first_kept + 1
+    return replace(seen, needed=since.version, first_kept=first_kept)
 
 
 def _ahead(lake: Lake, seen: TableSeen, ref: TableRef, position: DeltaPosition) -> TableSeen:
@@ -197,16 +199,16 @@ def _ahead(lake: Lake, seen: TableSeen, ref: TableRef, position: DeltaPosition) 
     try:
         feed = seen.source.kind == InputKind.CHANGE_FEED
         arrivals = lake.arrivals(ref, first + position.is_initial, last, feed=feed)
-        commits = {each.version: each for each in lake.history(ref, starting_version=first, ending_version=last)}
+        commits = {commit.version: commit for commit in lake.history(ref, starting_version=first, ending_version=last)}
         arrivals = without_read(lake, ref, seen.source, position, arrivals)
         unread = tuple(
-            Unread(commits[each.version], each.files, len(each.removed) if each.removes_rows else 0)
-            for each in arrivals
-            if each.version in commits
+            Unread(commits[commit.version], commit.files, len(commit.removed) if commit.removes_rows else 0)
+            for commit in arrivals
+            if commit.version in commits
         )
         seen = replace(seen, unread=unread, read_with=_columns_at(lake, ref, position))
         removed = {path for arrival in arrivals for path in arrival.removed}
-        paths = [path for each in arrivals for path in each.paths]
+        paths = [path for commit in arrivals for path in commit.paths]
         if position.is_initial:
             initial, replaced = _initial_files(lake, ref, position)
             paths, removed = [*initial, *paths], removed | replaced
@@ -238,8 +240,8 @@ def _look(lake: Lake, ref: TableRef, paths: Sequence[str], removed: set[str]) ->
     return FilesLookedFor(len(paths), len(replaced), len(chosen), missing)
 
 
-def _topics(sources: Sequence[StreamInput], places: _Places, heard: Sequence[TopicEnds]) -> Iterable[TopicsSeen]:
-    by_name = {each.source: each for each in heard}
+def _topics(sources: Sequence[StreamInput], places: _Places, topics: Sequence[TopicEnds]) -> Iterable[TopicsSeen]:
+    by_name = {ends.source: ends for ends in topics}
     placed = matched(sources, list(places.positions.items()), [None] * len(sources))
     for number, source in enumerate(sources):
         _, position = placed.get(number, (-1, None))
@@ -276,15 +278,15 @@ def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSee
 
 def _output(lake: Lake, uri: str, stream: str, query: str | None) -> SinkSeen:
     try:
-        found = lake.snapshot(lake.find(uri))
-        wrote = [found.transactions.get(key) for key in (query, f"{stream}:{query}") if query and key]
+        snapshot = lake.snapshot(lake.find(uri))
+        wrote = [snapshot.transactions.get(key) for key in (query, f"{stream}:{query}") if query and key]
     except TableNotFoundError:
         return SinkSeen(exists=False)
     except (PathRefusedError, StorageError) as exc:
         return SinkSeen(None, problem=exc.message)
     except LakehouseError as exc:
         return SinkSeen(exists=True, problem=exc.message)
-    return SinkSeen(True, found.num_files, max((each for each in wrote if each is not None), default=None))
+    return SinkSeen(True, snapshot.num_files, max((batch for batch in wrote if batch is not None), default=None))
 
 
 def _owners(
@@ -305,7 +307,7 @@ def _room(location: str, state_bytes: int | None) -> RoomSeen:
         return RoomSeen(None)
     place = Path(normal_uri(location))
     try:
-        found = shutil.disk_usage(next(each for each in (place, *place.parents) if each.exists()))
+        usage = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists()))
     except OSError:
         return RoomSeen(None)
-    return RoomSeen(found.free, state_bytes)
+    return RoomSeen(usage.free, state_bytes)

@@ -58,8 +58,8 @@ class ResetRequest:
     def parse(cls, text: str) -> "ResetRequest":
         """Raises `StreamError` for what is no request."""
         try:
-            found = json.loads(text)
-            return cls(str(found["stream"]), ResetLevel(found["level"]), dict(found.get("starts") or {}))
+            body = json.loads(text)
+            return cls(str(body["stream"]), ResetLevel(body["level"]), dict(body.get("starts") or {}))
         except (ValueError, KeyError, TypeError) as exc:
             raise StreamError(f"a reset cannot be read: {exc}") from exc
 
@@ -178,20 +178,20 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
 
 def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence[StreamDeclaration]) -> list[str]:
     """What each stream that reads the table will see."""
-    said, sinks = [], {output.uri: output.sink for output in declared.outputs}
+    lines, sinks = [], {output.uri: output.sink for output in declared.outputs}
     for other in others:
         reads = [source for source in other.inputs if source.is_table and source.uri in sinks]
         if not reads or other.name == declared.name:
             continue
         read = reads[0]
         if other.is_view:
-            said.append(f"{other.name} is computed anew")
+            lines.append(f"{other.name} is computed anew")
         elif read.kind == InputKind.CHANGE_FEED:
-            said.append(f"{other.name} gets each change as a change: deletes, then inserts")
+            lines.append(f"{other.name} gets each change as a change: deletes, then inserts")
         elif level in AGAIN and sinks[read.uri] == "append":
-            said.append(f"{other.name} gets the doubled rows as new ones")
+            lines.append(f"{other.name} gets the doubled rows as new ones")
         elif read.options.get("skipChangeCommits", "").lower() == "true":
-            said.append(f"{other.name} passes over the commit that takes rows away, and gets the new rows as new ones")
+            lines.append(f"{other.name} passes over the commit that takes rows away, and gets the new rows as new ones")
         else:
-            said.append(f"{other.name} fails at the commit that takes rows away: reset it as well")
-    return said
+            lines.append(f"{other.name} fails at the commit that takes rows away: reset it as well")
+    return lines

@@ -56,8 +56,8 @@ def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
 
 def begun(declared: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:
     """A reader's options; a start takes the place of where it was declared to begin."""
-    kept = {key: value for key, value in declared.items() if not (start and key.lower().startswith("starting"))}
-    return {**kept, **start}
+    others = {key: value for key, value in declared.items() if not (start and key.lower().startswith("starting"))}
+    return {**others, **start}
 
 
 def read_starts(checkpoint: Folder) -> Starts:
@@ -67,8 +67,8 @@ def read_starts(checkpoint: Folder) -> Starts:
     planned = read_checkpoint(checkpoint).planned
     if planned and None not in read_offsets(checkpoint, planned[-1]).sources:
         return {}
-    found: Starts = json.loads(checkpoint.read(START))
-    return found
+    starts: Starts = json.loads(checkpoint.read(START))
+    return starts
 
 
 def _options(lake: Lake, source: StreamInput, where: str) -> Mapping[str, str]:
@@ -112,10 +112,10 @@ def _of_topics(source: StreamInput, where: str) -> Mapping[str, str]:
 
 def _time(where: str, source: StreamInput) -> datetime:
     try:
-        found = datetime.fromisoformat(where)
+        moment = datetime.fromisoformat(where)
     except ValueError:
         wanted = "a version" if source.is_table else "offsets as JSON, earliest, latest"
         raise StreamRefusedError(f"{where!r} is no place in {source.name}", hint=f"{wanted} or a time") from None
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         raise StreamRefusedError(f"{where} has no time zone", hint=f"write {where}Z for UTC")
-    return found
+    return moment
