@@ -91,14 +91,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     lake = Lake(settings)
     drains = DrainWatch(settings, lake, store, listener.idle_at, clock)
     host = StreamHost(
-        settings,
-        store,
-        runtime,
-        declared,
-        heartbeat,
-        clock,
-        read_until=drains.read_until,
-        recorded=metrics.observed,
+        settings, store, runtime, declared, heartbeat, clock, read_until=drains.read_until, recorded=metrics.observed
     )
     topics = TopicWatch(settings, store, registry, lambda: runtime.session, clock)
     expected = registry.table_expectations(settings)
