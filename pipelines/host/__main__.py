@@ -29,6 +29,7 @@ from pipelines.host.job_host import JobHost
 from pipelines.host.listener import ProgressListener, ProgressWriter
 from pipelines.host.metrics import HostMetrics, serving
 from pipelines.host.retention import Retention
+from pipelines.host.rounds import Rounds
 from pipelines.host.stream_host import Loop, StreamHost, beat_every_s, declare, new_heartbeat
 from pipelines.host.table_watch import TableWatch
 from pipelines.host.topic_watch import TopicWatch
@@ -100,7 +101,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     )
     writer.start()
     jobs.start()
-    with _watching(topics, drains, tables, Retention(settings, lake, store, clock)):
+    with _watching(topics.rounds, drains.rounds, tables, Retention(settings, lake, store, clock).rounds):
         stop = stop_signals()  # after Spark, which takes SIGINT for itself
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
         code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s, metrics=metrics).run()
@@ -116,7 +117,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
 
 
 @contextmanager
-def _watching(*watches: TopicWatch | DrainWatch | TableWatch | Retention) -> Iterator[None]:
+def _watching(*watches: Rounds | TableWatch) -> Iterator[None]:
     """They run beside the loop, and are asked to end all at once."""
     for watch in watches:
         watch.start()

@@ -32,13 +32,7 @@ class DrainWatch:
         self._backlogs = BacklogReader(settings, lake, keep_s=0)
         self._marks: dict[tuple[str, str, datetime], TopicEnds] = {}
         self._read: dict[str, datetime | None] = {}
-        self._rounds = Rounds("drain-watch", self.look, every_s=EVERY_S, failed="drain_not_judged")
-
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self, limit_s: float) -> None:
-        self._rounds.stop(limit_s)
+        self.rounds = Rounds("drain-watch", self.look, every_s=EVERY_S, failed="drain_not_judged")
 
     def read_until(self, name: str) -> datetime | None:
         """What the stream's sources took in before this moment has been read; None where nobody knows."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -36,7 +36,7 @@ class QueryRunner(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Operation:
     phase: Phase
-    done: Future[None]
+    done: Future[Any]  # nobody looks at its result
 
 
 def utc_now() -> datetime:
@@ -68,7 +68,7 @@ class Fleet:
         return live
 
     def start(self, name: str, overrides: Mapping[str, str]) -> None:
-        self._operations[name] = _Operation(Phase.STARTING, self._starters.submit(self._start, name, overrides))
+        self._operations[name] = _Operation(Phase.STARTING, self._starters.submit(self._runner.start, name, overrides))
 
     def stop(self, name: str, *, timeout_s: float | None = None) -> None:
         """Stops after the running micro-batch, or at the limit. A start that is under way is awaited first."""
@@ -145,10 +145,7 @@ class Fleet:
         error_class = getattr(problem, "error_class", None) or type(problem).__name__
         self._failures[name] = StreamFailure(str(error_class), message, None, self._clock())
 
-    def _start(self, name: str, overrides: Mapping[str, str]) -> None:
-        self._runner.start(name, overrides)
-
-    def _halt(self, name: str, starting: "Future[None] | None", timeout_s: float | None) -> None:
+    def _halt(self, name: str, starting: "Future[Any] | None", timeout_s: float | None) -> None:
         if starting is not None:
             wait([starting])
         if timeout_s is None:

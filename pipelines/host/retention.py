@@ -26,25 +26,19 @@ log = structlog.get_logger()
 
 
 class Retention:
-    """`start` it once the store is open; `stop` waits for the piece under way."""
+    """`rounds` begin once the store is open; their stop waits for the piece under way."""
 
     def __init__(self, settings: Settings, lake: Lake, store: ControlStore, clock: Callable[[], datetime]) -> None:
         self._settings, self._store, self._clock = settings.store, store, clock
         self._backlogs = BacklogReader(settings, lake, keep_s=0)
         self._pruned_at: datetime | None = None
-        self._rounds = Rounds("retention", self.once, every_s=EVERY_S, failed="retention_failed")
-
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self, limit_s: float) -> None:
-        self._rounds.stop(limit_s)
+        self.rounds = Rounds("retention", self.once, every_s=EVERY_S, failed="retention_failed")
 
     def once(self) -> None:
         """A round: adds up all that came, and deletes once an hour."""
         while waiting := self._store.not_rolled_up():
             self._store.roll_up(waiting.keys(), self._lags(waiting.values()))
-            if len(waiting) < CHUNK or self._rounds.pause(PAUSE_S):
+            if len(waiting) < CHUNK or self.rounds.pause(PAUSE_S):
                 break
         now = self._clock()
         if self._pruned_at is None or now - self._pruned_at > PRUNE_EVERY:

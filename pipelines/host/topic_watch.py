@@ -20,21 +20,20 @@ from backend.streams.backlog.positions import KafkaPosition, read_positions
 from backend.streams.checkpoint import read_checkpoint
 from pipelines.host.rounds import Rounds
 from pipelines.jvm.failures import describe
-from pipelines.jvm.kafka import KafkaClient, Offsets, Place
+from pipelines.jvm.kafka import PATIENCE, KafkaClient, Offsets, Place
 from pipelines.sources.kafka import KafkaSource, by_topic
 from pipelines.specs.registry import Registry
 
 EVERY_S = 10.0
 POLL_S = 0.5
 MOST_TIMES = 16  # partitions whose oldest unread record is looked up in one round
-_PATIENCE = {"default.api.timeout.ms": "8000", "request.timeout.ms": "7000", "max.poll.records": "1"}
 
 log = structlog.get_logger()
 Clock = Callable[[], datetime]
 
 
 class TopicWatch:
-    """`start` it once Spark is open; `stop` waits at most for one answer."""
+    """`rounds` begin once Spark is open; their stop waits at most for one answer."""
 
     def __init__(
         self,
@@ -46,18 +45,11 @@ class TopicWatch:
     ) -> None:
         self._settings, self._store, self._registry = settings, store, registry
         self._session, self._clock = session, clock
-        self._rounds = Rounds("topic-watch", self._ask_all, every_s=EVERY_S, failed="topics_not_noted")
-
-    def start(self) -> None:
-        if any(self._sources()):
-            self._rounds.start()
-
-    def stop(self, limit_s: float) -> None:
-        self._rounds.stop(limit_s)
+        self.rounds = Rounds("topic-watch", self._ask_all, every_s=EVERY_S, failed="topics_not_noted")
 
     def _ask_all(self) -> None:
         for stream, source in self._sources():
-            if self._rounds.is_stopping:
+            if self.rounds.is_stopping:
                 return
             try:
                 self._store.note_ends(self.ask(stream, source))
@@ -74,7 +66,7 @@ class TopicWatch:
         """What the broker holds now; an answer with its `problem` where it gives none."""
         name, at = source.describe(), self._clock()
         try:
-            with KafkaClient(self._session(), {**source.client(), **_PATIENCE}) as broker:
+            with KafkaClient(self._session(), {**source.client(), **PATIENCE, "max.poll.records": "1"}) as broker:
                 return self._ends_of(broker, stream, source, at)
         except LakehouseError as exc:
             return TopicEnds(stream, name, at, problem=exc.message)

@@ -16,6 +16,13 @@ from pipelines.jvm.failures import SpecError
 Topics = str | Sequence[str] | re.Pattern[str]
 Place = tuple[str, int]  # topic and partition
 Offsets = dict[Place, int]
+PATIENCE = {"default.api.timeout.ms": "8000", "request.timeout.ms": "7000"}  # for a broker that does not answer
+
+
+def client_settings(servers: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's own settings out of Spark's options."""
+    own = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+    return {**own, "bootstrap.servers": servers}
 
 
 class KafkaClient:

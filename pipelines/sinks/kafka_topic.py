@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.jvm.failures import DeliveryError, SpecError, describe, describe_traceback
-from pipelines.jvm.kafka import KafkaClient
+from pipelines.jvm.kafka import PATIENCE, KafkaClient, client_settings
 from pipelines.sinks.feed import CHANGE, DELETED, VERSION, by_version, check_feed, own_columns
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sinks import OutputMode, Target
@@ -23,7 +23,6 @@ from pipelines.specs.tables import quoted
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _KEY, _VALUE, _POSITION = "_weir_key", "_weir_value", "_weir_position"
 _NO_KEY = "kafka_topic: a row's key is null; drop or quarantine such rows by an expectation"
-_PATIENCE = {"default.api.timeout.ms": "8000", "request.timeout.ms": "7000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +65,9 @@ class KafkaTopicSink:
 
     def prepare(self, rows: DataFrame) -> None:
         """Raises `DeliveryError` where the broker does not answer or has no such topic."""
-        client = {name.removeprefix("kafka."): value for name, value in revealed(self.options).items()}
+        client = client_settings(self.servers, revealed(self.options))
         try:
-            with KafkaClient(rows.sparkSession, {**client, "bootstrap.servers": self.servers, **_PATIENCE}) as broker:
+            with KafkaClient(rows.sparkSession, {**client, **PATIENCE}) as broker:
                 broker.partitions(self.topic)
         except SpecError as exc:
             raise DeliveryError(f"Kafka at {self.servers} has no topic {self.topic}", hint="make it") from exc

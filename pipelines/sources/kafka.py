@@ -21,7 +21,7 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 from backend.settings import Settings
 from pipelines.jvm.failures import SpecError
 from pipelines.jvm.hadoop import CheckpointFiles
-from pipelines.jvm.kafka import KafkaClient, Place, Topics
+from pipelines.jvm.kafka import KafkaClient, Place, Topics, client_settings
 from pipelines.sources.avro import Avro
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sources import Inputs, option_texts
@@ -93,9 +93,7 @@ class KafkaSource:
 
     def client(self) -> dict[str, str]:
         """Kafka's own settings, with their secrets: for a client alone."""
-        options = revealed(self.options)
-        own = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
-        return {**own, "bootstrap.servers": self.servers}
+        return client_settings(self.servers, revealed(self.options))
 
     def read(self, inputs: Inputs) -> DataFrame:
         if inputs.versions is not None:
