@@ -12,6 +12,7 @@ from app.ui.figures import key_figures
 from app.ui.frame import empty_lake
 from app.ui.lake import Table, lake_totals
 from app.ui.live import live_lake, reading_progress
+from app.ui.states import summary_sentence
 from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.health.model import AttentionGroup
@@ -74,7 +75,7 @@ def stream_list(reading: cache.StreamsReading) -> None:
         what = "**The control store does not answer, so streams are not known.**"
         st.error(f"{what} {markdown_safe(reading.problem)}", icon=":material/error:")
     elif reading.streams:
-        st.caption(f"{view.streams_sentence(reading.streams)}. Click a row to open the stream.")
+        st.caption(f"{summary_sentence(reading.streams)}. Click a row to open the stream.")
         frame = view.streams_frame(reading.streams, services.now())
         names = [status.declaration.name for status in reading.streams]
         name = lists.choose(frame, overview.STREAMS, key="overview_streams", names=names)

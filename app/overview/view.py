@@ -21,7 +21,7 @@ from app.ui.lake import (
     Table,
     table_cells,
 )
-from app.ui.states import state_text, verdict_text, wanted_text, why_text
+from app.ui.states import stream_cells
 from app.ui.view.words import KeyFigure
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
@@ -83,37 +83,16 @@ def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
 TABLE_COLUMNS = ("Layer", "Table", "Rows", "Last commit", "Size", "Files", "Small files", "By", "State", "Committed at")
 
 
-STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch", "Why", "State", "Wanted", "Batch")
+STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch", "Why", "Observed", "Wanted", "Batch")
 
 
 def streams_frame(streams: Iterable[StreamStatus], now: datetime) -> pd.DataFrame:
-    """One row a stream: desired and observed apart, the verdict in a word and the sentence behind it."""
-    return pd.DataFrame([_stream_row(status, now) for status in streams], columns=list(STREAM_COLUMNS))
-
-
-def _stream_row(status: StreamStatus, now: datetime) -> dict[str, object]:
-    progress = status.progress
-    return {
-        "Stream": status.declaration.name,
-        "Verdict": verdict_text(status.verdict),
-        "State": state_text(status.state),
-        "Wanted": wanted_text(status.desired),
-        "Rows in": progress.input_rows_per_s if progress and status.state is StreamState.RUNNING else None,
-        "Last batch": _since_s(progress.progressed_at if progress else None, now),
-        "Batch": progress.batch_id if progress else None,
-        "Why": why_text(status),
-    }
-
-
-def streams_sentence(streams: Sequence[StreamStatus]) -> str:
-    """ "5 of 6 streams run · 1 failed"."""
-    running = sum(status.state is StreamState.RUNNING for status in streams)
-    parts = [f"{count_text(running)} of {things(len(streams), 'stream')} {'runs' if len(streams) == 1 else 'run'}"]
-    for state in (StreamState.FAILED, StreamState.BACKOFF, StreamState.STOPPED, StreamState.UNKNOWN):
-        count = sum(status.state is state for status in streams)
-        if count:
-            parts.append(f"{count_text(count)} {state.value.lower()}")
-    return " · ".join(parts)
+    """One row a stream, in the order given."""
+    rows = [
+        stream_cells(status, now) | {"Batch": status.progress.batch_id if status.progress else None}
+        for status in streams
+    ]
+    return pd.DataFrame(rows, columns=list(STREAM_COLUMNS))
 
 
 def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] = (), *, partial: bool = False) -> str:
@@ -196,8 +175,3 @@ def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
     if what.startswith(f"{item.subject} "):
         return item.subject, what.removeprefix(item.subject).strip()
     return item.subject, f"· {what}"
-
-
-def _since_s(moment: datetime | None, now: datetime) -> float | None:
-    """Seconds since a moment; one ahead of this clock is now."""
-    return max(0.0, (now - moment).total_seconds()) if moment else None

@@ -32,9 +32,10 @@ STREAMS = Look(
     config={
         "Stream": st.column_config.TextColumn(pinned=True),
         "Verdict": st.column_config.TextColumn(width=108),
-        "Wanted": st.column_config.TextColumn(help="What a person asked for. State is what a host observed."),
+        "Wanted": st.column_config.TextColumn(help="What a person asked for."),
+        "Observed": st.column_config.TextColumn(help="What the host last saw."),
     },
-    state_columns=("Verdict", "State", "Wanted"),
+    state_columns=("Verdict", "Observed", "Wanted"),
     alt="Every stream with its verdict, state and rate",
 )
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import cache, navigation, services, state
 from app.streams.controls import act_buttons, blocked_caption
-from app.streams.text import host_sentence, summary_sentence
+from app.streams.text import host_sentence
 from app.streams.view.streams import (
     TICKED,
     build_stream_frame,
@@ -19,6 +19,7 @@ from app.streams.view.streams import (
     scopes,
 )
 from app.ui.lists import Look, shape, styled
+from app.ui.states import summary_sentence
 from app.ui.view.words import markdown_safe
 from backend.format import UNKNOWN
 from backend.streams.acts import choose

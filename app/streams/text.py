@@ -4,14 +4,13 @@ Rule: pure, and free of pandas, which the terminal does without; what is said is
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from backend.format import ago, cut, duration_text, rate_text, things
+from backend.format import ago, cut, duration_text, things
 from backend.jobs.host_liveness import why_no_host
 from backend.stream_model.rollup import HOUR_S
-from backend.stream_model.stream import Action, HostHeartbeat, Progress, StreamDeclaration, StreamState
+from backend.stream_model.stream import Action, HostHeartbeat, Progress, StreamDeclaration
 from backend.streams.acts import LeftOut
 from backend.streams.points import Points
 from backend.streams.preflight.model import Check, Outcome, Preflight
@@ -36,14 +35,6 @@ _BY_WEIGHT = (Outcome.FAILED, Outcome.WARNING, Outcome.UNKNOWN, Outcome.OK)
 
 
 # streams and their batches ---------------------------------------------------------------------------------------
-
-
-def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
-    """ "6 streams: 5 running, 1 failed · 132 rows/s in"."""
-    states = Counter(status.state for status in statuses)
-    parts = ", ".join(f"{states[state]} {state.value.lower()}" for state in StreamState if states[state])
-    rate = sum(status.input_rows_per_s or 0.0 for status in statuses)
-    return f"{things(len(statuses), 'stream')}: {parts} · {rate_text(rate)} in"
 
 
 def host_sentence(hosts: Sequence[HostHeartbeat], *, now: datetime, stale_s: float) -> str | None:

@@ -1,10 +1,14 @@
-"""States and verdicts of streams in the cells of a list: a glyph and a word, so that they are never colour alone.
+"""Streams in lists: the cells that every list has, with a glyph and a word for a state, and the sentence above.
 
 Rule: pure; `app.ui.lists` colours such cells by their word.
 """
 
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
 from app.ui.view.theme import state_word
-from backend.format import UNKNOWN
+from backend.format import UNKNOWN, age_s, rate_text, things
 from backend.stream_model.stream import Desired, DesiredState, StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 
@@ -56,3 +60,25 @@ def own_words(because: str, name: str) -> str:
     """The same of a sentence that may begin with the stream's name."""
     text = because.removeprefix(name).strip()
     return text[:1].upper() + text[1:]
+
+
+def stream_cells(status: StreamStatus, now: datetime) -> dict[str, object]:
+    """The cells of one stream by column: desired and observed apart, the verdict in a word and the sentence behind it.
+    "Last batch" is the age of its end."""
+    return {
+        "Stream": status.declaration.name,
+        "Verdict": verdict_text(status.verdict),
+        "Why": why_text(status),
+        "Wanted": wanted_text(status.desired),
+        "Observed": state_text(status.state),
+        "Rows in": status.input_rows_per_s,
+        "Last batch": age_s(status.progress.ended_at if status.progress else None, now),
+    }
+
+
+def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
+    """ "6 streams: 5 running, 1 failed · 132 rows/s in"."""
+    states = Counter(status.state for status in statuses)
+    parts = ", ".join(f"{states[state]} {state.value.lower()}" for state in StreamState if states[state])
+    rate = sum(status.input_rows_per_s or 0.0 for status in statuses)
+    return f"{things(len(statuses), 'stream')}: {parts} · {rate_text(rate)} in"

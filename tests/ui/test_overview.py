@@ -82,7 +82,7 @@ def test_a_failed_stream_needs_attention_with_a_link_to_it(lake: Path, home: Pat
     text = words(app).replace("*", "")
     assert "silver_events failed" in text and "restart it" in text
     assert "Open stream" in [link.label for link in app.main.page_link]
-    assert app.dataframe(key="overview_streams").value["State"].tolist() == ["✕ Failed"]
+    assert app.dataframe(key="overview_streams").value["Observed"].tolist() == ["✕ Failed"]
 
 
 def test_a_dead_host_is_said_and_its_streams_are_unknown(lake: Path, home: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_dead_host_is_said_and_its_streams_are_unknown(lake: Path, home: Path)
     stream_store.beat(store, now - timedelta(minutes=10))
     store.close()
     text = words(open_page("overview"))
-    assert "is silent. 1 stream should run and nobody runs it · 10 min ago" in text and "0 of 1 stream runs" in text
+    assert "is silent. 1 stream should run and nobody runs it · 10 min ago" in text and "1 stream: 1 unknown" in text
 
 
 def test_a_row_opens_its_table(lake: Path) -> None:

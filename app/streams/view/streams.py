@@ -10,7 +10,7 @@ from datetime import datetime
 import pandas as pd
 
 from app.streams.text import effect_sentence
-from app.ui.states import state_text, verdict_text, wanted_text, why_text
+from app.ui.states import stream_cells
 from app.ui.view.frames import ages
 from backend.format import utc_text
 from backend.stream_model.stream import Action, AuditEntry
@@ -30,6 +30,10 @@ URGENCY = (
 )
 MESSAGE_LENGTH = 120
 TICKED = "Ticked rows"
+STREAM_COLUMNS = (
+    *("Stream", "Verdict", "Why", "Wanted", "Observed", "Behind", "Rows in", "Last 5 min", "Last batch"),
+    *("Last error", "Layer", "Last batch at"),
+)
 ICONS: dict[Action, str] = {
     "start": ":material/play_arrow:",
     "stop": ":material/stop:",
@@ -74,23 +78,19 @@ def build_stream_frame(
     statuses: Sequence[StreamStatus], *, now: datetime, recent_rows: Mapping[str, Sequence[int]] | None = None
 ) -> pd.DataFrame:
     """One row a stream, in the order given. `recent_rows` are rows per recent batch for the small chart."""
-    ended = [last_batch_at(status) for status in statuses]
-    return pd.DataFrame(
-        {
-            "Stream": [status.declaration.name for status in statuses],
-            "Verdict": [verdict_text(status.verdict) for status in statuses],
-            "Why": [why_text(status) for status in statuses],
-            "Wanted": [wanted_text(status.desired) for status in statuses],
-            "Observed": [state_text(status.state) for status in statuses],
-            "Behind": [behind_text(status.backlog) for status in statuses],
-            "Rows in": pd.array([status.input_rows_per_s for status in statuses], dtype="Float64"),
-            "Last 5 min": [list((recent_rows or {}).get(status.declaration.name, ())) for status in statuses],
-            "Last batch": ages(ended, now),
-            "Last error": [error_text(status) for status in statuses],
-            "Layer": [status.declaration.layer for status in statuses],
-            "Last batch at": [utc_text(moment) for moment in ended],
+    rows = [
+        stream_cells(status, now)
+        | {
+            "Behind": behind_text(status.backlog),
+            "Last 5 min": list((recent_rows or {}).get(status.declaration.name, ())),
+            "Last error": error_text(status),
+            "Layer": status.declaration.layer,
+            "Last batch at": utc_text(last_batch_at(status)),
         }
-    )
+        for status in statuses
+    ]
+    frame = pd.DataFrame(rows, columns=list(STREAM_COLUMNS))
+    return frame.astype({"Rows in": "Float64", "Last batch": "Float64"})
 
 
 def acts(status: StreamStatus, *, refused: str | None) -> tuple[ActButton, ...]:
