@@ -63,7 +63,7 @@ def stream_named(name: str, statuses: "list[StreamStatus]") -> "StreamStatus":
 
 def is_host_alive(hosts: list[HostHeartbeat]) -> bool:
     stale_s = services.settings().host.heartbeat_stale_s
-    return any((services.now() - host.beat_at).total_seconds() <= stale_s for host in hosts)
+    return any(host.silent_s(services.now()) <= stale_s for host in hosts)
 
 
 def require_host(store: "ControlStore") -> None:

@@ -217,4 +217,4 @@ def _family(metric: Described, values: Iterable[tuple[Sequence[str], Value]]) ->
 
 def _alive(streams: cache.StreamsReading, now: datetime) -> int:
     stale_after_s = services.settings().host.heartbeat_stale_s
-    return sum((now - host.beat_at).total_seconds() <= stale_after_s for host in streams.hosts)
+    return sum(host.silent_s(now) <= stale_after_s for host in streams.hosts)

@@ -52,7 +52,7 @@ def attention(
     """Failed and stopped streams, dead hosts, unreadable and stale tables, broken expectations, many small files; most
     urgent first."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
-    alive = any((now - host.beat_at).total_seconds() <= rules.heartbeat_stale_s for host in beats)
+    alive = any(host.silent_s(now) <= rules.heartbeat_stale_s for host in beats)
     items = [
         *_stream_items(streams),
         *_expiring(streams, now, rules),

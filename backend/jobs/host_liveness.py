@@ -12,7 +12,7 @@ from backend.stream_model.stream import HostHeartbeat
 
 
 def is_alive(host: HostHeartbeat, *, now: datetime, stale_s: float) -> bool:
-    return (now - host.beat_at).total_seconds() <= stale_s
+    return host.silent_s(now) <= stale_s
 
 
 def why_no_host(hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float) -> str | None:

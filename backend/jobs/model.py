@@ -58,13 +58,13 @@ class JobProgress:
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     """How a job ended: `result_uri` of the whole result when it is DONE, else of what it had found by then, None for
-    nothing; `error` and `hint` when it FAILED. `said`: what it did, for the operation log."""
+    nothing; `error` and `hint` when it FAILED. `detail`: what it did, for the operation log."""
 
     state: JobState
     result_uri: str | None = None
     error: str = ""
     hint: str = ""
-    said: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

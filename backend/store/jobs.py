@@ -112,7 +112,7 @@ class Jobs:
     def end(self, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
         with self._database.writing() as connection:
             before = _owned(connection, held, job_id)
-            if detail := end.said or (end.error if before.kind.is_act else ""):
+            if detail := end.detail or (end.error if before.kind.is_act else ""):
                 entry = AuditEntry(
                     now, before.actor, f"{before.kind} {end.state.lower()}", before.subject, before.reason
                 )

@@ -285,6 +285,10 @@ class HostHeartbeat:
     tags: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
 
+    def silent_s(self, now: datetime) -> float:
+        """Seconds since it was last seen."""
+        return (now - self.beat_at).total_seconds()
+
 
 @dataclass(frozen=True, slots=True)
 class AttachedApp:

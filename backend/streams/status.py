@@ -47,7 +47,7 @@ def gather_evidence(
     """What is known of each declared stream, by name; raises `StoreError`."""
     desired, observed = store.desired(), store.observed()
     hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
-    alive = [host for host in hosts.values() if (now - host.beat_at).total_seconds() <= heartbeat_stale_s]
+    alive = [host for host in hosts.values() if host.silent_s(now) <= heartbeat_stale_s]
     topics = store.topic_ends()
     evidence = []
     for name, declared in store.declarations().items():

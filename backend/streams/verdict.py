@@ -295,7 +295,7 @@ def _host_gone_s(host: HostHeartbeat | None, now: datetime, stale_s: float) -> f
     """Seconds since the host's last sign; None while it is alive."""
     if host is None:
         return float("inf")
-    silent_s = (now - host.beat_at).total_seconds()
+    silent_s = host.silent_s(now)
     return silent_s if silent_s > stale_s else None
 
 
@@ -303,7 +303,7 @@ def _silence(evidence: StreamEvidence, now: datetime) -> str:
     runner, host = "application" if evidence.declaration.is_attached else "host", evidence.host
     if host is None:
         return f"its {runner} is not known"
-    return f"its {runner} has been silent for {span_text((now - host.beat_at).total_seconds())}"
+    return f"its {runner} has been silent for {span_text(host.silent_s(now))}"
 
 
 def _wanted(evidence: StreamEvidence) -> bool:

@@ -185,7 +185,7 @@ class SparkJobs:
             return JobEnd(JobState.DONE, self.result_uri(job))
         answer = self._acts.requeues.run(job, self._begun(job, run), run)
         write_document(self._session(), self.result_uri(job), answer.text())
-        return JobEnd(JobState.DONE, self.result_uri(job), said=answer.sentence() if job.kind.is_act else "")
+        return JobEnd(JobState.DONE, self.result_uri(job), detail=answer.sentence() if job.kind.is_act else "")
 
     def _compare(self, job: Job, run: _Run) -> None:
         prepared = prepare_job(self._lake, job, self._storage.root_of)

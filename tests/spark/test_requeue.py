@@ -223,7 +223,7 @@ def test_the_preview_counts_what_is_then_done(shop: Callable[..., Shop]) -> None
     assert len(orders.table()) == 2 and len(orders.quarantined()) == 5, "nothing is done yet"
 
     ended = runner.run(a_job(request, "job-2"))
-    assert ended.said == "2 of 5 rows requeued; 3 stay: 3 break priced"
+    assert ended.detail == "2 of 5 rows requeued; 3 stay: 3 break priced"
     assert sorted(row.id for row in orders.table()) == ["a", "d", "xa", "xd"]
     (commit,) = [
         each for each in orders.lake.history("silver/silver_orders") if "requeue" in each.get("userMetadata", "")

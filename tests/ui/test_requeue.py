@@ -96,7 +96,7 @@ def test_rows_are_tried_then_requeued_as_they_were_tried(store) -> None:
     assert (act.kind, act.subject, act.reason) == (JobKind.REQUEUE, NAME, "prices had a sign")
     assert act.request == trial.request
     assert "its host does it next" in words(app)
-    answer(store, act, JobEnd(JobState.DONE, "/r", said=FOUND.sentence()))
+    answer(store, act, JobEnd(JobState.DONE, "/r", detail=FOUND.sentence()))
     log = open_page("stream", stream=NAME, view="Operation log").dataframe[-1].value
     assert log.iloc[0]["Act"] == "requeue done"
     assert log.iloc[0]["Detail"].endswith("12 of 15 rows requeued; 3 stay: 3 break priced")

@@ -63,7 +63,7 @@ class Runner:
                     raise JobCancelled
             if self.problem is not None:
                 raise self.problem
-            return JobEnd(JobState.DONE, self.result_uri(job), said=self.said)
+            return JobEnd(JobState.DONE, self.result_uri(job), detail=self.said)
         finally:
             self.at_work -= 1
 

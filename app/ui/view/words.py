@@ -152,7 +152,7 @@ def state_line(
 def _host_words(host: HostFreshness, now: datetime) -> tuple[str, str | None]:
     if host.problem:
         return "store silent", f"The control store does not answer: {host.problem}"
-    alive = [beat for beat in host.hosts if (now - beat.beat_at).total_seconds() <= host.stale_after_s]
+    alive = [beat for beat in host.hosts if beat.silent_s(now) <= host.stale_after_s]
     if len(alive) == 1:
         return f"host up {duration_text(_whole_seconds(alive[0].started_at, now))}", None
     if alive:

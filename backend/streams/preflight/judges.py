@@ -158,7 +158,7 @@ def _silent_s(evidence: PreflightEvidence, host_id: str) -> float | None:
     host = evidence.owners.hosts.get(host_id)
     if host is None:
         return float("inf")
-    silent_s = (evidence.seen_at - host.beat_at).total_seconds()
+    silent_s = host.silent_s(evidence.seen_at)
     return silent_s if silent_s > evidence.owners.heartbeat_stale_s else None
 
 
