@@ -46,6 +46,7 @@ def viewer(page: Page, server: Weir) -> Iterator[Viewer]:
 def offer(viewer: Viewer, table: str, form: str, **params: object) -> None:
     viewer.open("table", table=table, view="Data", **params)
     viewer.main.get_by_role("button", name="Export").click()
+    viewer.settle()
     viewer.page.get_by_role("dialog").get_by_role("radio", name=form).click()
     viewer.page.get_by_role("link", name=re.compile(rf"Download .*{form.lower()}")).wait_for()
     expect(viewer.page.get_by_role("link", name="Download")).to_have_count(1)  # the other form's link has gone
