@@ -16,7 +16,7 @@ from tests.processes import wait_until
 from tests.store.values import held, observed
 
 RESOURCE = stream_resource("silver_orders")
-A_MOMENT = timedelta(seconds=2)
+A_MOMENT = timedelta(minutes=5)  # on any machine
 
 
 def expired(store: ControlStore, *, owner: str = "host-a") -> Lease:
@@ -45,9 +45,9 @@ def test_the_end_of_a_lease_is_told_by_the_clock_of_the_store(store: ControlStor
     before = store.now()
     lease = held(store)
     assert before <= lease.expires_at - timedelta(seconds=15) <= store.now()
-    renewed = store.renew(lease, ttl_s=20)
+    renewed = store.renew(lease, ttl_s=7_200)
     assert renewed is not None
-    assert abs(renewed.expires_at - store.now() - timedelta(seconds=20)) < A_MOMENT
+    assert abs(renewed.expires_at - store.now() - timedelta(hours=2)) < A_MOMENT
     assert abs(store.now() - datetime.now(UTC)) < A_MOMENT, "one machine's here"
 
 
@@ -82,7 +82,7 @@ def test_a_process_that_froze_amid_a_transaction_holds_up_no_other(store: Contro
 def test_signs_of_life_are_told_by_the_readers_clock(store: ControlStore) -> None:
     at = store.now()
     store.beat(HostHeartbeat("a", "box", 1, at - timedelta(hours=1), at))
-    ahead = timedelta(seconds=30)
+    ahead = timedelta(hours=1)
     (told,) = store.hosts()
     (here,) = store.hosts(now=datetime.now(UTC) + ahead)
     assert told.beat_at == at
