@@ -25,7 +25,6 @@ ALONE = (
     "tests/spark/test_files_on_s3.py",
     "tests/spark/test_host_faults.py",
     "tests/spark/test_jars.py",
-    "tests/spark/test_kafka_declaring.py",
     "tests/spark/test_export_kill.py",
     "tests/spark/test_sample_project.py",
     "tests/browser/test_export.py",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ALONE, EARLY
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = (ROOT / ".ci" / "run").read_text()
 
@@ -30,6 +32,8 @@ def test_a_postgresql_is_the_newest_that_can_make_a_database(tmp_path: Path) -> 
 LIVED = """
 from pathlib import Path
 import pytest
+
+from tests.conftest import ALONE, EARLY
 
 mark = Path(__file__).with_suffix(".lived")
 
@@ -82,3 +86,7 @@ def test_the_run_is_green_only_when_every_test_passed(
     tmp_path: Path, names: tuple[str, ...], code: int, flaky: list[str]
 ) -> None:
     assert second_try(tmp_path, *names)[:2] == (code, flaky)
+
+
+def test_files_that_begin_early_or_run_alone_are_there() -> None:
+    assert [file for file in (*ALONE, EARLY) if not (ROOT / file).is_file()] == []
