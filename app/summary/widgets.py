@@ -14,7 +14,7 @@ from app.ui.frame import OpenTable
 from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
 from app.ui.waiting import spinner
 from backend.format import ago_short, moment_help
-from backend.lake.history.rhythm import rhythm
+from backend.lake.history.unusual import rhythm
 from backend.lake.table.properties import ownership
 from backend.streams.graph import Lineage
 

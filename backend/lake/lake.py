@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
 from backend.lake import catalog
-from backend.lake.card_store import CardStore, Table
-from backend.lake.cards import Cards
-from backend.lake.history.timeline import TableTimeline
-from backend.lake.history.timeline_store import TimelineStore
+from backend.lake.cards import Cards, CardStore, Table
+from backend.lake.history.timeline import TableTimeline, TimelineStore
 from backend.lake.log.checksum import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog

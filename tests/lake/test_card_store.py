@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from backend.lake.card_store import LEAST, MOST_FILES
+from backend.lake.cards import LEAST, MOST_FILES
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 from backend.settings import load_settings

@@ -3,7 +3,7 @@
 import random
 from datetime import UTC, datetime
 
-from backend.lake.history.jumps import MOST_JUMPS, unusual_jumps
+from backend.lake.history.unusual import MOST_JUMPS, unusual_jumps
 from backend.lake.model import VersionTotals
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

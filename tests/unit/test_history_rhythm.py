@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from backend.lake.history.rhythm import rhythm
+from backend.lake.history.unusual import rhythm
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

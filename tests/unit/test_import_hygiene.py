@@ -103,6 +103,20 @@ def test_history_loads_neither_databases_nor_arrays_nor_what_draws_tracebacks(
     assert found & {*SPARK, *SCREEN, *DOORS, *unneeded} == set()
 
 
+def test_no_import_builds_an_array_or_sets_a_log_level() -> None:
+    """Both are for a program to do, once it knows what it is."""
+    modules = [name for package in (app, backend) for name in modules_of(package) if name != "app.main"]
+    code = f"""
+import importlib, logging, pyarrow
+from streamlit import logger
+before = logging.getLogger().level, logger._global_log_level
+[importlib.import_module(name) for name in {modules!r}]
+assert pyarrow.total_allocated_bytes() == 0
+assert (logging.getLogger().level, logger._global_log_level) == before
+"""
+    assert "streamlit" in loaded_after(code)
+
+
 @pytest.mark.parametrize("module", ["app.cli", "app.run.up", "app.run.guard"])
 def test_what_a_terminal_starts_is_light(module: str) -> None:
     assert loaded_by([module]) & {*SPARK, *SCREEN, "pandas", "pyarrow", "duckdb", "sqlalchemy"} == set()

@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.lake.log.commit_info import committed_at, read_commit, stream_origin
-from backend.lake.log.commit_metrics import normalise_metrics
+from backend.lake.log.commit_info import committed_at, normalise_metrics, read_commit, stream_origin
 from backend.lake.log.commits import CommitRecord, FileCounts
 
 T = 1_700_000_000_000

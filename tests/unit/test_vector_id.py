@@ -2,7 +2,7 @@
 
 import pytest
 
-from backend.lake.log.vector_id import VectorId, read_vector_id
+from backend.lake.log.actions import VectorId, read_vector_id
 
 UUID = "d2c639aa-8816-431a-aaf6-d3fe2512ff61"  # the example of PROTOCOL.md
 

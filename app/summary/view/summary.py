@@ -23,7 +23,7 @@ from backend.format import (
     signed_bytes,
     things,
 )
-from backend.lake.history.rhythm import Rhythm
+from backend.lake.history.unusual import Rhythm
 from backend.lake.model import Commit, Snapshot, TableRef, Timeline, VersionTotals
 from backend.lake.table.property_values import is_on
 from backend.lake.table.schema import constraints

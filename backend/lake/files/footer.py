@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 
 from backend.errors import DataFileMissingError, TableCorruptError, TableError
 from backend.lake.model import Snapshot
-from backend.lake.storage.storage import Storage
-from backend.lake.storage.table_files import TableFiles
+from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.partitions import physical_names
 
 MOST_GROUPS = 500

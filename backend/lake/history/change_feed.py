@@ -24,8 +24,7 @@ from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Snapshot
 from backend.lake.storage.paths import is_remote
-from backend.lake.storage.storage import Storage
-from backend.lake.storage.table_files import TableFiles
+from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.property_values import is_on
 
 FEED = "delta.enableChangeDataFeed"

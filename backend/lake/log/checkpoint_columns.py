@@ -12,8 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.log.actions import NUM_RECORDS, stats_rows
-from backend.lake.log.vector_id import UUID_CHARS
+from backend.lake.log.actions import NUM_RECORDS, UUID_CHARS, stats_rows
 from backend.lake.storage.paths import holds
 from backend.lake.table.partition_columns import encode_partitions
 

@@ -4,15 +4,11 @@ Rule: one block of columns for many commits, no object per file.
 """
 
 from collections.abc import Sequence
+from functools import cache
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
-
-from backend.lake.log.commits import CommitSlice
-
-# The first conversion looks for pandas, and two threads that do so at once fail: it happens here, where the lock of the
-# import lets one in.
-pa.array([""])
 
 # A file as the reader keeps it: model.files_schema with the partition encoded, and the key that identifies it.
 FILE_FIELDS = (
@@ -40,8 +36,19 @@ ACTIONS = pa.schema(
 )
 
 
+_first = Lock()
+
+
+@cache
+def _look_for_pandas() -> None:
+    """Arrow does so at its first conversion, and two threads that do it at once fail: here one goes first."""
+    with _first:
+        pa.array([""])
+
+
 def action_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     """Rows of `file_action` as a table of `ACTIONS`."""
+    _look_for_pandas()
     if not rows:
         return ACTIONS.empty_table()
     columns = zip(*rows, strict=True)
@@ -49,7 +56,7 @@ def action_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=ACTIONS)
 
 
-def file_actions(commits: Sequence[CommitSlice]) -> pa.Table:
-    """The file actions of commits in their order, `ACTIONS`."""
-    parts = [commit.actions for commit in commits if commit.length]
-    return pa.concat_tables(parts).combine_chunks() if parts else ACTIONS.empty_table()
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of `ACTIONS`, one behind the other."""
+    _look_for_pandas()
+    return pa.concat_tables(tables).combine_chunks() if tables else ACTIONS.empty_table()

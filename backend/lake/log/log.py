@@ -239,9 +239,9 @@ class TableLog:
     def file_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
         """The file actions of commits (`file_columns.ACTIONS`); raises `PathRefusedError` for a file that the table may
         not name."""
-        from backend.lake.log.file_columns import file_actions
+        from backend.lake.log.file_columns import joined
 
-        actions = file_actions(commits)
+        actions = joined([commit.actions for commit in commits if commit.length])
         check_paths(actions["path"], self.ref.uri, self._allowed)
         check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
         return actions

@@ -12,14 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.log.actions import FileAction
+from backend.lake.log.actions import FileAction, read_vector_id
 from backend.lake.log.log import TableLog
-from backend.lake.log.vector_id import read_vector_id
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import FilesSeen
 from backend.lake.storage.paths import is_remote, is_within
-from backend.lake.storage.storage import Storage
-from backend.lake.storage.table_files import TableFile, TableFiles
+from backend.lake.storage.storage import Storage, TableFile, TableFiles
 
 SAMPLE = 200
 EXAMPLES = 5

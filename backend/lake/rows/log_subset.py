@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 
 from backend.errors import ObjectMissingError, TableCorruptError, UnsupportedFeatureError
 from backend.lake.files.footer import parquet_errors
-from backend.lake.log.vector_id import read_vector_id
+from backend.lake.log.actions import read_vector_id
 from backend.lake.model import Metadata, Protocol, Snapshot
 from backend.lake.storage.paths import is_remote
-from backend.lake.storage.storage import Storage
-from backend.lake.storage.table_files import TableFile, TableFiles
+from backend.lake.storage.storage import Storage, TableFile, TableFiles
 from backend.lake.table.partitions import partition_values, physical_names
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from backend.errors import DataFileMissingError, LakehouseError, StorageError, TableError, UnsupportedFeatureError
 from backend.errors import TableNotFoundError as NoTableError
 from backend.lake.storage.object_store import without_credentials
-from backend.lake.storage.table_files import MISSING_STEP
+from backend.lake.storage.storage import MISSING_STEP
 
 
 def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str | None = None) -> pa.RecordBatchReader:

@@ -5,13 +5,19 @@ here as `StorageError`, `ObjectMissingError` or `PathRefusedError`. Object store
 folders through the operating system: it sees a symlink, and a read costs a tenth.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from backend.errors import PathRefusedError
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from backend.errors import DataFileMissingError, ObjectMissingError, PathRefusedError
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.local_folder import LocalFolder, real
-from backend.lake.storage.paths import is_remote, is_within, normal_uri
+from backend.lake.storage.paths import is_remote, is_within, normal_uri, resolve_log_path
 from backend.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Storage:
@@ -60,3 +66,42 @@ def declared_folder(settings: Settings, uri: str) -> Folder:
 
 def _is_really_within(uri: str, root: str) -> bool:
     return not is_remote(uri) and not is_remote(root) and is_within(real(uri), real(root))
+
+
+# files of one table -----------------------------------------------------------------------------------------------
+
+MISSING_STEP = "open a version whose files are still there, or bring the file back"
+
+
+class TableFile(NamedTuple):
+    """A file's own address, the folder that reads it, and its path in there."""
+
+    uri: str
+    folder: Folder
+    path: str
+
+
+class TableFiles:
+    """The files of one table, by their decoded paths in its log."""
+
+    def __init__(self, storage: Storage, table: str) -> None:
+        self._storage, self._table = storage, table
+        self._folders: dict[str, Folder] = {}
+
+    def locate(self, path: str) -> TableFile:
+        """Where a file has to be; raises `PathRefusedError`."""
+        uri = resolve_log_path(path, self._table, self._storage.roots)
+        home = self._table if is_within(uri, self._table) else self._storage.root_of(uri)
+        folder = self._folders.get(home) or self._folders.setdefault(home, self._storage.folder(home))
+        return TableFile(uri, folder, uri.removeprefix(folder.uri).lstrip("/"))
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Raises `PathRefusedError`, `DataFileMissingError` or a `StorageError`."""
+        file = self.locate(path)
+        try:
+            return file.folder.open(file.path)
+        except ObjectMissingError as exc:
+            raise self.gone(path) from exc
+
+    def gone(self, path: str) -> DataFileMissingError:
+        return DataFileMissingError(f"{path} of {self._table} is gone", hint=MISSING_STEP)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from app.history.view import commits as history
 from app.history.view import figure as history_figure
 from app.ui.view import over_versions, theme
-from backend.lake.history.jumps import unusual_jumps
+from backend.lake.history.unusual import unusual_jumps
 from backend.lake.model import Commit, OperationMetrics, Timeline, VersionTotals
 from tests.unit.app.made import NOW, commit, totals
 

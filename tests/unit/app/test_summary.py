@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from app.summary.view import summary as table
 from backend.format import ago_short
-from backend.lake.history.rhythm import Rhythm
+from backend.lake.history.unusual import Rhythm
 from backend.lake.model import StreamOrigin, Timeline, VersionTotals
 from backend.streams.graph import Lineage
 from tests.unit.app.made import NOW, REF, commit, snapshot
