@@ -13,19 +13,19 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from app.health.text import judgement_text, trend_finding
 from app.ui.lake import Table
 from app.ui.view.axes import count_axis
 from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, operation_style, template_name
 from app.ui.view.words import KeyFigure
-from backend.format import age_s, ago, bytes_text, count_text, duration_text, percent, things, utc_text
+from backend.format import age_s, ago, bytes_text, count_text, percent, things, utc_text
 from backend.health.judge import JudgedTable
-from backend.health.model import HealthEvidence, LogHealth, MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
+from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
 from backend.health.rules import gain_text, merge_gain
 from backend.lake.model import TableCard, UnreadableTable
 
 BLUE, ORANGE = 0, 1  # places in the palette
 MOST_MARKS = 100
-GLYPHS = {Severity.CRITICAL: "✕", Severity.WARNING: "▲", Severity.NOTE: "●", Severity.FINE: "✓"}
 
 
 PENDING, UNKNOWN_STATE = "… being judged", "? unknown"
@@ -143,18 +143,6 @@ def _judgement(row: LakeRow) -> str:
     return PENDING if row.severity is None else judgement_text(row.severity)
 
 
-def judgement_text(severity: Severity) -> str:
-    """Glyph and word, so that the judgement is never colour alone."""
-    return f"{GLYPHS[severity]} {severity.value}"
-
-
-def with_names(text: str, streams: Mapping[str, str]) -> str:
-    """A sentence with the names of streams instead of their query ids."""
-    for query_id, name in streams.items():
-        text = text.replace(query_id, name)
-    return text
-
-
 def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:
     """Small files, size, OPTIMIZE, VACUUM and log."""
     log = evidence.log
@@ -182,20 +170,6 @@ def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:
             note=f"{checkpoint}, {ago(log.checkpoint_at, now)}" if log.checkpoint_at else checkpoint,
         ),
     ]
-
-
-def log_sentence(log: LogHealth, *, now: datetime) -> str:
-    """How far back the log goes and how old its checkpoint is."""
-    commits = things(log.latest_version - log.first_version + 1, "version")
-    if log.oldest_commit_at:
-        age = f"{duration_text((now - log.oldest_commit_at).total_seconds())}, since {utc_text(log.oldest_commit_at)}"
-        reach = f"The log holds {commits} over {age}"
-    else:
-        reach = f"The log holds {commits}"
-    if log.checkpoint_version is None:
-        return f"{reach}; it has no checkpoint."
-    at = f", {ago(log.checkpoint_at, now)}" if log.checkpoint_at else ""
-    return f"{reach}; the last checkpoint is v{log.checkpoint_version}{at}."
 
 
 def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figure:
@@ -230,24 +204,6 @@ def _trend_figure(points: tuple[TrendPoint, ...], title: str, mode: Mode) -> go.
     figure.update_layout(template=template_name(mode), height=380, title={"text": title})
     ticks = {"nticks": max(2, min(10, len(points)))}
     return figure.update_xaxes(title="version", tickformat="d", row=2, col=1, **ticks)
-
-
-def trend_finding(health: TableHealth) -> str:
-    """The chart's title: where files and bytes stand and where they came from."""
-    if not health.trend:
-        return "Files per version: the log holds no version"
-    first, last = health.trend[0], health.trend[-1]
-    if not last.num_files:
-        return f"No files at v{last.version}"
-    now_text = f"{things(last.num_files, 'file')} of {_average(last)} on average at v{last.version}"
-    if first is last:
-        return now_text
-    before = f"{things(first.num_files, 'file')} of {_average(first)}" if first.num_files else "none"
-    return f"{now_text}; {before} at v{first.version}"
-
-
-def _average(point: TrendPoint) -> str:
-    return bytes_text(point.size_bytes / point.num_files)
 
 
 def build_offender_frame(offenders: Sequence[Offender], streams: Mapping[str, str] | None = None) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import cache, navigation, services, state, viewer
 from app.health import view
+from app.health.text import log_sentence, trend_finding, with_names
 from app.ui.badges import state_mark
 from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable, empty_lake
@@ -90,15 +91,15 @@ def table_health(opened: OpenTable) -> None:
     for number, item in enumerate(health.recommendations):
         _recommendation(item, streams, key=f"advice_{number}")
     key_figures(view.key_figures(evidence, now=now), key="health_figures")
-    st.caption(f"{markdown_safe(evidence.rule.text)} {URGENCY} {view.log_sentence(evidence.log, now=now)}")
-    chart(view.build_trend_figure(health, mode=viewer.mode()), key="trend", alt=view.trend_finding(health))
+    st.caption(f"{markdown_safe(evidence.rule.text)} {URGENCY} {log_sentence(evidence.log, now=now)}")
+    chart(view.build_trend_figure(health, mode=viewer.mode()), key="trend", alt=trend_finding(health))
     if health.trend_truncated:
         st.caption(f"Older versions than v{evidence.log.first_version} are no longer in the log.")
     _offenders(evidence.offenders, streams)
 
 
 def _recommendation(item: Recommendation, streams: Mapping[str, str], *, key: str) -> None:
-    finding, next_step = (markdown_safe(view.with_names(text, streams)) for text in (item.finding, item.next_step))
+    finding, next_step = (markdown_safe(with_names(text, streams)) for text in (item.finding, item.next_step))
     with st.container(border=True, key=key, gap=None):
         st.markdown(f"{state_mark(item.severity.value)} **{item.subject.capitalize()}.** {finding}")
         st.markdown(f":material/arrow_forward: {next_step}")

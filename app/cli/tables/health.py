@@ -9,8 +9,9 @@ from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
 from app.cli.store import judgements_and_hosts, streams_and_hosts
 from app.cli.tables.lake import opened
+from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
-from backend.format import ago, bytes_text, count_text, percent
+from backend.format import bytes_text, count_text, percent
 from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.health import table_health
@@ -18,7 +19,6 @@ from backend.health.model import (
     AttentionGroup,
     AttentionItem,
     LogHealth,
-    MaintenanceRun,
     Severity,
     TableHealth,
     TrendPoint,
@@ -60,8 +60,9 @@ def one(name: str, *, as_json: bool) -> int:
         f"{count_text(evidence.small_files)} small ({percent(evidence.small_share)})"
     )
     say(f"{evidence.rule.text} {URGENCY}", style="dim")
-    say(f"last OPTIMIZE {_run_words(evidence.last_optimize)} · last VACUUM {_run_words(evidence.last_vacuum)}")
-    say(_log_words(evidence.log))
+    now = services.now()
+    say(f"last OPTIMIZE {run_text(evidence.last_optimize, now)} · last VACUUM {run_text(evidence.last_vacuum, now)}")
+    say(log_sentence(evidence.log, now=now))
     for offender in evidence.offenders:
         say(
             f"  {offender.kind} {offender.name}: {count_text(offender.small_files)} small of "
@@ -131,19 +132,7 @@ def _row(health: TableHealth) -> tuple[str, ...]:
         count_text(evidence.small_files),
         percent(evidence.small_share),
         bytes_text(evidence.size_bytes),
-        _run_words(evidence.last_optimize),
-        _run_words(evidence.last_vacuum),
+        run_text(evidence.last_optimize, services.now()),
+        run_text(evidence.last_vacuum, services.now()),
         health.recommendations[0].finding,
     )
-
-
-def _run_words(run: MaintenanceRun | None) -> str:
-    return f"v{run.version}, {ago(run.at, services.now())}" if run else "not in the history"
-
-
-def _log_words(log: LogHealth) -> str:
-    if log.checkpoint_version is None:
-        last = "no checkpoint"
-    else:
-        last = f"checkpoint at v{log.checkpoint_version}, {ago(log.checkpoint_at, services.now())}"
-    return f"log v{log.first_version}–v{log.latest_version} · {last} · {log.commits_since_checkpoint} commits after it"

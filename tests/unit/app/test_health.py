@@ -5,15 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.health.text import log_sentence, trend_finding
 from app.health.view import (
     build_lake_frame,
     build_offender_frame,
     build_trend_figure,
     lake_rows,
     lake_sentence,
-    log_sentence,
     num_pending,
-    trend_finding,
 )
 from backend.health.judge import JudgedTable
 from backend.health.model import (
