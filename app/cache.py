@@ -28,7 +28,8 @@ from backend.health.groups import grouped
 from backend.health.health import table_evidence, table_health
 from backend.health.judge import JudgedTable, LakeJudge
 from backend.health.model import AttentionGroup, TableHealth
-from backend.lake.files import file_sizes, stats
+from backend.lake.files import clustering, file_sizes, stats
+from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
 from backend.lake.files.stats import ColumnTotals
 from backend.lake.find import FoundTable, LakeFinder
@@ -355,6 +356,16 @@ def file_page(snapshot: Snapshot, choice: FileChoice, start: int, length: int) -
 @st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES)
 def _file_page(key: str, choice: FileChoice, start: int, length: int, _snapshot: Snapshot) -> FilePage:  # noqa: ARG001
     return file_sizes.file_page(_snapshot, choice, start=start, length=length)
+
+
+def overlap(snapshot: Snapshot, column: str) -> Overlap:
+    """How many files a look-up of one value of a column reads, at a fixed version."""
+    return _overlap(_key(snapshot), column, snapshot)
+
+
+@st.cache_data(show_spinner="Reading the column's statistics …", show_time=True, max_entries=FIXED_ENTRIES)
+def _overlap(key: str, column: str, _snapshot: Snapshot) -> Overlap:  # noqa: ARG001
+    return clustering.overlap(_snapshot, column)
 
 
 def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnTotals, ...]:

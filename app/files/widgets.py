@@ -1,20 +1,21 @@
 """Widgets of the files page: key figures, the distribution, and lists of files and partitions.
 
-Rule: never the whole list of files or partitions, one page of either. The writer's checksum and Weir's own count never
-stand beside each other; where they disagree the page says so.
+Rule: the browser never gets the whole list of files or partitions, but one page of either; page and file are in the
+URL. The writer's checksum and Weir's own count never stand beside each other; where they disagree the page says so.
 """
 
 import streamlit as st
 
 from app import cache, services, state, viewer
-from app.files import file_list
 from app.files.view import checksum
 from app.files.view import distribution as view
+from app.files.view import footer as footer_view
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
-from backend.lake.files.clustering import Overlap, clustering_columns, overlap, sorted_first
+from backend.lake.files.clustering import clustering_columns, sorted_first
 from backend.lake.files.file_sizes import FileChoice, FileDistribution
+from backend.lake.files.footer import FileFooter
 from backend.lake.log.checksum import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
@@ -27,11 +28,24 @@ ORDERS = {
     "deleted": "those with the largest share of deleted rows first",
 }
 CLUSTERING_COMMITS = 200
+PER_PAGE = 50  # files or partitions
 MANY_FILES = 100_000  # below, counting is as fast as drawing
 _CHART = "files_chart"
-_OVERLAP = "_files_overlap"
 _COUNTED = "_files_counted"  # what this viewer saw counted last: it comes at once, and needs no preview
 
+FILES = lists.Look(
+    formats={"Size": "bytes", "Rows": "count", "Deleted rows": "count"},
+    config={"Path": st.column_config.TextColumn(help="Relative to the table. A click opens the file's footer.")},
+    alt="Data files",
+)
+COLUMNS = lists.Look(
+    formats={"Compressed": "bytes", "Uncompressed": "bytes", "Share": "percent", "Nulls": "exact"},
+    config={"Column": st.column_config.TextColumn(pinned=True)},
+    alt="Columns of the file, the largest first",
+)
+GROUPS = lists.Look(
+    formats={"Rows": "exact", "Compressed": "bytes", "Uncompressed": "bytes"}, alt="Row groups of the file"
+)
 PARTITIONS = lists.Look(
     formats={
         "Files": "count",
@@ -144,12 +158,12 @@ def of_bucket(snapshot: Snapshot, bucket: Bucket, *, order: str) -> None:
         st.markdown(f"**{view.bucket_label(bucket)}**", width="content")
         st.button("All sizes", key="close_bucket", icon=":material/close:", type="tertiary", on_click=_close)
     choice = FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order=order)
-    file_list.show(snapshot, choice, ORDERS[order])
+    file_list(snapshot, choice, ORDERS[order])
 
 
 def extremes(snapshot: Snapshot, *, order: str) -> None:
     """All files, the largest or the smallest first, or those with deleted rows."""
-    file_list.show(snapshot, FileChoice(order=order), ORDERS[order])
+    file_list(snapshot, FileChoice(order=order), ORDERS[order])
 
 
 def partitions(snapshot: Snapshot, distribution: FileDistribution) -> None:
@@ -166,9 +180,9 @@ def partitions(snapshot: Snapshot, distribution: FileDistribution) -> None:
     else:
         text, by = "", next(iter(view.SORTS))
     ordered = view.ordered_partitions(distribution, text or "", by)
-    begin = min(file_list.start(), max(0, len(ordered) - 1) // file_list.PER_PAGE * file_list.PER_PAGE)
-    part = ordered[begin : begin + file_list.PER_PAGE]
-    file_list.pager(len(ordered), begin, f"{view.shown_range(begin, len(part), len(ordered), 'partition')}.")
+    begin = min(_start(), max(0, len(ordered) - 1) // PER_PAGE * PER_PAGE)
+    part = ordered[begin : begin + PER_PAGE]
+    _pager(len(ordered), begin, f"{view.shown_range(begin, len(part), len(ordered), 'partition')}.")
     names = [row.partition for row in part]
     frame = view.partitions_frame(part, with_vectors=bool(distribution.vectors.files))
     opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
@@ -182,7 +196,7 @@ def _of_partition(snapshot: Snapshot, partition: str) -> None:
         st.markdown(f"**{markdown_safe(partition)}**", width="content")
         none = {state.PARTITION: None, state.FILES_PAGE: None}
         st.button("All partitions", key="close_partition", icon=":material/close:", on_click=state.put, args=(none,))
-    file_list.show(snapshot, FileChoice(partition=partition, order="smallest"), ORDERS["smallest"])
+    file_list(snapshot, FileChoice(partition=partition, order="smallest"), ORDERS["smallest"])
 
 
 def _first_page() -> None:
@@ -206,18 +220,68 @@ def clustering(opened: OpenTable) -> None:
         st.caption("No column of this table can have statistics.")
         return
     column = st.selectbox("Column", columns, key=state.OVERLAP_COLUMN, bind="query-params")
-    overlap = _overlap(snapshot, column)
+    overlap = cache.overlap(snapshot, column)
     st.markdown(markdown_safe(view.overlap_sentence(overlap, is_chosen_by_table=column in preferred)))
     if overlap.profile:
         figures.chart(view.overlap_figure(overlap, mode=viewer.mode()), key="overlap_chart")
 
 
-def _overlap(snapshot: Snapshot, column: str) -> Overlap:
-    """The overlap last asked for stays with this viewer: it is fixed by the version and takes seconds to find."""
-    asked = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version, column)
-    last = st.session_state.get(_OVERLAP)
-    if last is None or last[0] != asked:
-        with st.spinner(f"Reading the statistics of {markdown_safe(column)} …", show_time=True):
-            last = (asked, overlap(snapshot, column))
-        st.session_state[_OVERLAP] = last
-    return last[1]
+# a page of files, and one of them -----------------------------------------------------------------------------
+
+
+def file_list(snapshot: Snapshot, choice: FileChoice, what: str) -> None:
+    """One page of the chosen files; a click opens a file below the list."""
+    page = cache.file_page(snapshot, choice, _start(), PER_PAGE)
+    _pager(
+        page.total,
+        page.start,
+        f"{view.shown_range(page.start, page.files.num_rows, page.total, 'file')}, {what}.",
+    )
+    opened = state.text(state.FILE)
+    paths = page.files["path"].to_pylist()
+    chosen = lists.choose(view.files_frame(page.files), FILES, key=f"files_{page.start}_{opened}", names=paths)
+    if chosen and chosen != opened:
+        state.put({state.FILE: chosen})
+        opened = chosen
+    if opened:
+        _one(snapshot, opened)
+
+
+def _start() -> int:
+    """Where the page in the URL begins, counted from 0."""
+    return (max(1, state.whole(state.FILES_PAGE) or 1) - 1) * PER_PAGE
+
+
+def _pager(total: int, begin: int, words: str) -> None:
+    """What part of a list this is, and buttons to the parts beside it."""
+    number = begin // PER_PAGE + 1
+    with st.container(horizontal=True, vertical_alignment="center", key="pager"):
+        st.caption(words, width="content")
+        if total > PER_PAGE:
+            for label, to, is_end in (
+                ("Previous", number - 1, number == 1),
+                ("Next", number + 1, begin + PER_PAGE >= total),
+            ):
+                st.button(
+                    label, key=f"page_{label}", disabled=is_end, on_click=state.put, args=({state.FILES_PAGE: to},)
+                )
+
+
+def _one(snapshot: Snapshot, path: str) -> None:
+    with st.container(border=True, key="one_file"):
+        with st.container(horizontal=True, vertical_alignment="center", key="one_file_head"):
+            st.markdown(f"**{markdown_safe(path)}**", width="stretch")
+            st.button(
+                "Close", key="close_file", icon=":material/close:", on_click=state.put, args=({state.FILE: None},)
+            )
+        _footer(services.lake().footer(snapshot, path))
+
+
+def _footer(footer: FileFooter) -> None:
+    figures.key_figures(footer_view.key_figures(footer), key="one_file_figures")
+    st.markdown(markdown_safe(footer_view.footer_sentence(footer)))
+    lists.show(footer_view.columns_frame(footer), COLUMNS, key="footer_columns")
+    with st.expander("Row groups"):
+        lists.show(footer_view.groups_frame(footer), GROUPS, key="footer_groups")
+    with st.expander("Statistics in the log"):
+        st.code(footer_view.statistics_text(footer.logged), language="json")
