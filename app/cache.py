@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 import streamlit as st
@@ -37,11 +38,12 @@ from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
 from backend.latest_answer import LatestAnswer
-from backend.search.cache import Bisects
+from backend.search.search import Bisects
+from backend.search.suggest import Held, held_numbers
+from backend.sql import numbers, profile
 from backend.sql.export_size import SizeEstimate, estimated
 from backend.sql.exports import Exports
-from backend.sql.numbers import Aggregates, ColumnNumbers
-from backend.sql.profile import Profiles
+from backend.sql.numbers import Numbers
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import versions_of
 from backend.stream_model.rollup import MINUTE_S
@@ -403,21 +405,21 @@ def _health(uri: str, version: int, _ref: TableRef) -> TableHealth:  # noqa: ARG
 
 
 @once
-def aggregates() -> Aggregates:
+def aggregates() -> Numbers[Any]:
     """What SQL aggregates came to."""
-    return Aggregates()
+    return numbers.aggregates()
 
 
 @once
-def column_numbers() -> ColumnNumbers:
+def column_numbers() -> Numbers[ColumnTotals]:
     """What columns came to by their statistics."""
-    return ColumnNumbers()
+    return numbers.column_numbers()
 
 
 @once
-def profiles() -> Profiles:
+def profiles() -> Numbers[profile.Profile]:
     """Profiles that were read from rows."""
-    return Profiles()
+    return profile.profiles()
 
 
 @once
@@ -430,6 +432,12 @@ def exports() -> Exports:
 def bisects() -> Bisects:
     """Searches for first bad versions that ended."""
     return Bisects()
+
+
+@once
+def held_columns() -> Numbers[Held]:
+    """What columns hold at versions, from which conditions are suggested."""
+    return held_numbers()
 
 
 @once

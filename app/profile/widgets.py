@@ -15,10 +15,9 @@ from app.ui import lists, work
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.changes.versions import resolve_version
-from backend.errors import TableError
 from backend.lake.model import Snapshot
-from backend.sql.over_versions import Progress
-from backend.sql.profile import Profile, from_log, profiled, with_statistics
+from backend.sql.numbers import Progress
+from backend.sql.profile import Profile, from_log, profiled, readable, with_statistics
 
 PROFILE = lists.Look(
     formats={"Null share": "percent", "Nulls": "count", "Distinct": "count"},
@@ -77,7 +76,9 @@ def _from_log(snapshot: Snapshot) -> Profile:
 def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
     """Profiles that were read from the rows, perhaps now; none before a person asked for all of them."""
     profiles, versions = cache.profiles(), [snapshot.version for snapshot in snapshots]
-    known = {value.version: value for snapshot in snapshots for value in profiles.known(snapshot, [snapshot.version])}
+    known = {
+        value.version: value for snapshot in snapshots for value in profiles.known(snapshot, "", [snapshot.version])
+    }
     missing = [snapshot for snapshot in snapshots if snapshot.version not in known]
     ref = snapshots[0].ref
     name = f"profile_{ref.uri}_{versions}"
@@ -89,18 +90,16 @@ def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
             st.caption(words.cost_sentence(size, files))
         return []
     if missing:
-        last = work.run(lambda: profiles.over(services.lake(), ref, versions), key="profile", tell=_tell(missing))
+        last = work.run(lambda: profiles.over(services.lake(), ref, "", versions), key="profile", tell=_tell(missing))
         known = {value.version: value for value in last.values} if last else {}
-    for value in known.values():
-        if value.problem:
-            raise TableError(f"v{value.version} could not be read: {value.problem}")
-    return [known[version].value for version in versions] if len(known) == len(versions) else []
+    by_version = readable(list(known.values()))
+    return [by_version[version] for version in versions] if len(known) == len(versions) else []
 
 
-def _tell(missing: list[Snapshot]) -> Callable[[Progress], tuple[float, str]]:
+def _tell(missing: list[Snapshot]) -> Callable[[Progress[Profile]], tuple[float, str]]:
     rows = {snapshot.version: snapshot.num_rows for snapshot in missing}
 
-    def tell(step: Progress) -> tuple[float, str]:
+    def tell(step: Progress[Profile]) -> tuple[float, str]:
         total = rows.get(step.version or -1)
         share = step.rows_read / (2 * total) if total else 0.0
         done = (len(step.values) + min(1.0, share)) / max(1, step.total)

@@ -1,10 +1,10 @@
-"""The search for the first bad version: its form, its probes as they run, and the answer.
+"""First bad version: the form, conditions to choose from, probes as they run, the answer and the commit behind it.
 
 Rule: everything asked is in the URL. A search runs after a click, or where the URL says that it ran: `run` holds the
-mark of what was asked, so a changed form or another table runs nothing. A finished search is shown at once.
+mark of what was asked, so a changed form or another table runs nothing. A finished search is shown at once. Rows of the
+commit are compared unasked where that is little work; else a link leads there.
 """
 
-import shlex
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,18 +13,20 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, errors, navigation, services, state, viewer
-from app.search.culprit import culprit
-from app.search.suggestions import suggestions
-from app.search.view import probes as view
-from app.search.view.words import commit_text, disagreement, headline, means_text, notes, one_line
+from app.search import text, view
 from app.ui import lists, work
 from app.ui.figures import chart
 from app.ui.frame import OpenTable
 from app.ui.version_range import CHOICES, picker
 from app.ui.view.conditions import example_condition
+from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe, sentence
-from backend.errors import NothingBrokenError, QueryError
+from backend.changes.key import key_memory
+from backend.changes.model import Question, VersionDiff
+from backend.errors import LakehouseError, NothingBrokenError, QueryError
+from backend.search.ends import named_version
 from backend.search.model import OLDEST, Bisection, BisectProgress, BisectRequest
+from backend.search.suggest import load_held, suggest
 
 MOST_CHECKS = 20
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
@@ -38,6 +40,16 @@ PROBES = lists.Look(
     alt="Probes in the order they ran",
 )
 _ROWS = lists.Look(alt="Rows that violate the condition")
+_WIDE_PX, _ENDS_PX = 140, 205  # "890.91 → 83,137.07", "2026-11-20 10:04:31.522 UTC"
+_HELD = lists.Look(
+    config={"Column": st.column_config.TextColumn(pinned=True)}
+    | {name: st.column_config.TextColumn(width=_WIDE_PX) for name in view.HEADS[1:-2]}
+    | {name: st.column_config.TextColumn(width=_ENDS_PX) for name in (view.HEADS[0], view.HEADS[-2])},
+    alt="What columns hold at the good and the bad end",
+)
+_COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
+_NARROWEST_PX = 280
+_PARTS = ("who", "changed", "back")
 
 
 def form(opened: OpenTable) -> BisectRequest:
@@ -79,28 +91,28 @@ def _mark(opened: OpenTable, asked: BisectRequest) -> str:
 def answer(opened: OpenTable, asked: BisectRequest) -> None:
     """What is known of this search; runs it when asked to."""
     if not asked.condition:
-        st.info(view.empty_text(example_condition(opened.snapshot.metadata, is_good=True)), icon=":material/search:")
-        suggestions(opened, asked)
+        st.info(text.empty_text(example_condition(opened.snapshot.metadata, is_good=True)), icon=":material/search:")
+        _suggestions(opened, asked)
         return
     mark = _mark(opened, asked)
-    found = cache.bisects().known(services.lake(), opened.snapshot, asked)
-    if state.text(state.RUN) == mark and found is None and not work.is_asked(mark):
+    result = cache.bisects().known(services.lake(), opened.snapshot, asked)
+    if state.text(state.RUN) == mark and result is None and not work.is_asked(mark):
         state.put({state.RUN: None})  # so that Cancel ends it
         work.ask(mark)
     if work.is_asked(mark):
         try:
-            found = _search(opened, asked) or found
+            result = _search(opened, asked) or result
         except NothingBrokenError as exc:
             errors.show(exc)
-            suggestions(opened, asked)
+            _suggestions(opened, asked)
             return
-    if found is None:
+    if result is None:
         st.caption(
             "Nothing was read yet. Among 1,000 commits a search judges about 15 versions. It reads only the columns "
             "that the condition names, and each data file once, unless the condition is an aggregate."
         )
     else:
-        result(opened, found)
+        _result(opened, result)
 
 
 def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
@@ -110,25 +122,25 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
         return _shown(cache.bisects().over(services.lake(), opened.ref, asked), st.empty())
 
     try:
-        last = work.run(begin, key="bisect", tell=view.progress_text)
+        last = work.run(begin, key="bisect", tell=text.progress_text)
     except QueryError as exc:
         if exc.position is not None:
             st.code(f"{asked.condition}\n{' ' * exc.position}^", language=None)
         raise
-    found = last.result if last else None
-    if found is None:
+    result = last.result if last else None
+    if result is None:
         return None
-    pinned = BisectRequest(asked.condition, str(found.good), str(found.bad), asked.check)
-    state.put({state.GOOD: found.good, state.BAD: found.bad, state.RUN: _mark(opened, pinned)})
+    pinned = BisectRequest(asked.condition, str(result.good), str(result.bad), asked.check)
+    state.put({state.GOOD: result.good, state.BAD: result.bad, state.RUN: _mark(opened, pinned)})
     st.rerun()
 
 
 def _shown(steps: Iterator[BisectProgress], slot: DeltaGenerator) -> Iterator[BisectProgress]:
     """The same steps, with the probes so far in their place, newest first."""
-    told = 0
+    shown = 0
     for step in steps:
-        if len(step.probes) > told:
-            told = len(step.probes)
+        if len(step.probes) > shown:
+            shown = len(step.probes)
             frame = view.probe_frame(step.probes[::-1], services.now())
             slot.dataframe(
                 lists.styled(frame, PROBES), column_config=dict(PROBES.config), hide_index=True,
@@ -140,53 +152,157 @@ def _shown(steps: Iterator[BisectProgress], slot: DeltaGenerator) -> Iterator[Bi
 # the answer ------------------------------------------------------------------------------------------------------
 
 
-def result(opened: OpenTable, found: Bisection) -> None:
+def _result(opened: OpenTable, result: Bisection) -> None:
     """One sentence, what stands beside it, where to go on, and every probe."""
     streams = cache.stream_names()
-    st.subheader(markdown_safe(f"{headline(found, streams)}."), anchor=False)
+    st.subheader(markdown_safe(f"{text.headline(result, streams)}."), anchor=False)
     with errors.boundary():
-        culprit(opened, found)
-        _links(opened, found)
-    warned = disagreement(found)
+        _culprit(opened, result)
+        _links(opened, result)
+    warned = text.disagreement(result)
     for warning in warned:
         st.warning(markdown_safe(sentence(warning)), icon=":material/warning:")
-    said = [sentence(note) for note in notes(found) if note not in warned]
-    st.markdown("\n".join(f"- {markdown_safe(each)}" for each in said))
-    st.caption(markdown_safe(sentence(f"`{one_line(found.condition)}`: {means_text(by_row=found.by_row)}")))
-    if found.culprit is None:
-        _candidates(found, streams)
-    if found.examples.rows:
-        st.markdown(f"**Rows of v{found.bad_seen} that violate it** · the first {len(found.examples.rows)}")
-        right = {name: st.column_config.Column(alignment="right") for name in view.number_columns(found.examples)}
-        lists.show(view.example_frame(found.examples), replace(_ROWS, config=right), key="bisect_rows")
-    figure = view.strip_figure(found, mode=viewer.mode())
-    chart(figure, key="bisect_strip", alt=f"{figure.layout.title.text} between v{found.good} and v{found.bad}")
-    lists.show(view.probe_frame(found.probes, services.now()), PROBES, key="bisect_probes")
+    lines = [sentence(note) for note in text.notes(result) if note not in warned]
+    st.markdown("\n".join(f"- {markdown_safe(each)}" for each in lines))
+    st.caption(markdown_safe(sentence(f"`{text.one_line(result.condition)}`: {text.means_text(by_row=result.by_row)}")))
+    if result.culprit is None:
+        _candidates(result, streams)
+    if result.examples.rows:
+        st.markdown(f"**Rows of v{result.bad_seen} that violate it** · the first {len(result.examples.rows)}")
+        right = {name: st.column_config.Column(alignment="right") for name in view.number_columns(result.examples)}
+        lists.show(view.example_frame(result.examples), replace(_ROWS, config=right), key="bisect_rows")
+    figure = view.strip_figure(result, mode=viewer.mode())
+    chart(figure, key="bisect_strip", alt=f"{figure.layout.title.text} between v{result.good} and v{result.bad}")
+    lists.show(view.probe_frame(result.probes, services.now()), PROBES, key="bisect_probes")
     with st.expander("The same in a terminal"):
-        st.code(_command(opened, found), language="bash", wrap_lines=True)
+        st.code(text.bisect_command(result), language="bash", wrap_lines=True)
 
 
-def _links(opened: OpenTable, found: Bisection) -> None:
-    name, to = opened.ref.name, found.first_seen if found.culprit is None else found.culprit
+def _links(opened: OpenTable, result: Bisection) -> None:
+    name, to = opened.ref.name, result.changed_at
     with st.container(horizontal=True, key="bisect_links"):
-        label = f"What v{to} changed" if to == found.last + 1 else f"What changed from v{found.last} to v{to}"
-        navigation.table_link(name, label, {state.FROM: found.last, state.TO: to}, page="changes")
-        navigation.table_link(name, f"Table at v{found.good_seen}", {state.VERSION: found.good_seen})
+        label = f"What v{to} changed" if to == result.last + 1 else f"What changed from v{result.last} to v{to}"
+        navigation.table_link(name, label, {state.FROM: result.last, state.TO: to}, page="changes")
+        navigation.table_link(name, f"Table at v{result.good_seen}", {state.VERSION: result.good_seen})
         navigation.table_link(
-            name, f"Can v{found.good_seen} be restored?", {state.AT: found.good_seen}, page="versions"
+            name, f"Can v{result.good_seen} be restored?", {state.AT: result.good_seen}, page="versions"
         )
 
 
-def _candidates(found: Bisection, streams: Mapping[str, str]) -> None:
+def _candidates(result: Bisection, streams: Mapping[str, str]) -> None:
     st.markdown("**Commits that may be it**, newest first")
     lines = [
-        f"- v{commit.version}: {markdown_safe(commit_text(commit, streams))}"
-        for commit in sorted(found.commits, key=lambda each: -each.version)[:20]
+        f"- v{commit.version}: {markdown_safe(text.commit_text(commit, streams))}"
+        for commit in sorted(result.commits, key=lambda each: -each.version)[:20]
     ]
-    more = len(found.candidates) - len(lines)
+    more = len(result.candidates) - len(lines)
     st.markdown("\n".join(lines + ([f"- and {more:,} more"] if more > 0 else [])))
 
 
-def _command(opened: OpenTable, found: Bisection) -> str:
-    condition = shlex.quote(found.condition)
-    return f"weir bisect {shlex.quote(opened.ref.name)} --assert {condition} --good {found.good} --bad {found.bad}"
+# the commit that was found --------------------------------------------------------------------------------------------
+
+
+def _culprit(opened: OpenTable, result: Bisection) -> None:
+    """Three parts side by side, where there is one commit."""
+    if result.culprit is None:
+        return
+    with st.grid(3, min_column_width=_NARROWEST_PX, key="culprit"):
+        who, changed, back = (st.container(border=True, height="stretch", key=f"culprit_{part}") for part in _PARTS)
+    with who:
+        st.markdown(f"**v{result.culprit}: who and how**")
+        if result.commit:
+            lists.facts(text.commit_facts(result.commit, cache.stream_names()))
+        else:
+            st.caption("Its commit is not in the log any more.")
+    with changed, st.spinner("Comparing rows …"):
+        _changed(opened, result)
+    with back, st.spinner("Comparing rows …"):
+        _way_back(opened, result)
+
+
+def _changed(opened: OpenTable, result: Bisection) -> None:
+    diff = _difference(opened, result.culprit - 1, result.culprit) if result.culprit else None
+    st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
+    if diff is not None:
+        st.markdown("\n".join(f"- {markdown_safe(each)}" for each in explained(diff.explanation)))
+
+
+def _way_back(opened: OpenTable, result: Bisection) -> None:
+    lake, ref, good = services.lake(), opened.ref, result.good_seen
+    st.markdown(f"**Back to v{good}**")
+    if result.is_mended or good >= opened.latest_version:
+        st.caption("The latest version satisfies the condition: nothing has to go back.")
+        return
+    commits = lake.history(ref, starting_version=good + 1, ending_version=opened.latest_version)
+    diff = _difference(opened, opened.latest_version, good)
+    losses = text.restore_texts(result, commits, diff)
+    st.markdown("\n".join(f"- {markdown_safe(sentence(each))}" for each in losses))
+    params: navigation.Params = {state.FROM: opened.latest_version, state.TO: good}
+    navigation.table_link(ref.name, f"What going back to v{good} changes", params, page="changes")
+
+
+def _difference(opened: OpenTable, first: int, second: int) -> VersionDiff | None:
+    """Two versions compared, where that is little work and soon done."""
+    limits = services.settings().lake
+    keys = key_memory(services.settings().home)
+    question = Question(
+        opened.ref,
+        first,
+        second,
+        remembered_key=keys.known(opened.ref),
+        row_limit=limits.diff_rows,
+        max_bytes=limits.diff_max_bytes,
+        table_ids=(opened.snapshot.metadata.id,),
+    )
+    lake, differences = services.lake(), cache.differences()
+    try:
+        if not differences.log_part(lake, question).is_small:
+            return None
+        return differences.soon(lake, question, _COMPARE_S)
+    except LakehouseError:
+        return None  # Changes says why, where the link leads
+
+
+# conditions to choose from --------------------------------------------------------------------------------------------
+
+
+def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
+    """What jumped between the two ends, as buttons; and what each column holds there."""
+    try:
+        with st.spinner("Looking for what jumped …"):
+            held = load_held(cache.held_columns(), services.lake(), opened.ref, _ends(opened, asked))
+    except LakehouseError:
+        return  # the search itself says what is wrong with an end
+    if len(held) < 2:
+        return
+    low, high = held[0].version, held[-1].version
+    suggested = suggest(held)
+    with st.container(key="suggestions"):
+        title = (
+            f"**What jumped between v{low} and v{high}**"
+            if suggested
+            else f"Nothing jumped between v{low} and v{high}."
+        )
+        st.markdown(title + (" · a click fills the condition" if suggested else ""))
+        for number, each in enumerate(suggested):
+            with st.container(horizontal=True, vertical_alignment="center", key=f"suggested_{number}"):
+                st.button(
+                    markdown_safe(f"`{each.condition}`"), key=f"suggestion_{number}", icon=":material/arrow_upward:",
+                    on_click=_fill, args=(each.condition,),
+                )  # fmt: skip
+                st.markdown(markdown_safe(text.suggestion_text(each)), width="content")
+        quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"
+        st.caption(f"What the columns hold, v{low} → v{high}, by the log's statistics{quantiles}")
+        lists.show(view.held_frame(held), _HELD, key="held")
+
+
+def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:
+    lake, ref = services.lake(), opened.ref
+    good, bad = (named_version(lake, ref, end) for end in (asked.good, asked.bad))
+    oldest = min((first for first, _ in lake.versions(ref)), default=0)
+    ends = (oldest if good is None else good, opened.latest_version if bad is None else bad)
+    return min(ends), max(ends)
+
+
+def _fill(condition: str) -> None:
+    st.session_state[state.CONDITION] = condition

@@ -22,7 +22,7 @@ from backend.format import things
 from backend.lake.files.stats import columns_with_stats
 from backend.lake.model import VersionTotals
 from backend.lake.retention.runs import RetentionRuns
-from backend.sql.over_versions import Progress, VersionValue, spread
+from backend.sql.numbers import Progress, VersionValue, spread
 
 COLUMN, SQL = "One column", "SQL aggregate"
 MEASURES = {"Nulls": "nulls", "Lowest": "lowest", "Highest": "highest"}

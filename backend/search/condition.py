@@ -6,10 +6,12 @@ where the log's row counts answer. A null is no violation, as in SQL's CHECK.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from backend.errors import QueryError
+from backend.format import cut
 from backend.lake.model import Snapshot
 from backend.lake.table.metadata_diff import column_names
 from backend.search.model import Verdict
@@ -17,6 +19,7 @@ from backend.sql.expression import read_expression, require_truth
 from backend.sql.quoting import quoted_name
 
 _MOST_AGGREGATES = 8
+_MOST_VALUE = 60  # characters of one value in a sentence
 _EMPTY_HINT = "such as amount >= 0, or count(*) = count(DISTINCT id)"
 
 
@@ -41,12 +44,13 @@ def check_condition(text: str, snapshot: Snapshot) -> Condition:
     """A condition against the columns of a version; raises `QueryError` with the position it is about."""
     if not text.strip():
         raise QueryError("there is no condition", hint=_EMPTY_HINT)
-    found = _read(text, column_names(snapshot.metadata))
-    by_row = not found.aggregates
-    if by_row and not found.columns:
+    expression = _read(text, column_names(snapshot.metadata))
+    by_row = not expression.aggregates
+    if by_row and not expression.columns:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)
-    aggregates = () if by_row or "" in found.aggregates else found.aggregates[:_MOST_AGGREGATES]
-    return Condition(found.text, by_row, found.columns, aggregates, _statement(found.text, aggregates, by_row=by_row))
+    aggregates = () if by_row or "" in expression.aggregates else expression.aggregates[:_MOST_AGGREGATES]
+    sql = _statement(expression.text, aggregates, by_row=by_row)
+    return Condition(expression.text, by_row, expression.columns, aggregates, sql)
 
 
 def _statement(text: str, aggregates: tuple[str, ...], *, by_row: bool) -> str:
@@ -86,10 +90,30 @@ def example_statement(condition: Condition, columns: Sequence[str], most: int) -
     )
 
 
-def read_verdict(condition: Condition, found: dict[str, Any]) -> Verdict:
-    require_truth(found["kind"])
+def read_verdict(condition: Condition, result: dict[str, Any]) -> Verdict:
+    """The verdict that the value of the condition's statement tells."""
+    require_truth(result["kind"])
     if condition.by_row:
-        broken = int(found["violations"])
-        return Verdict(broken == 0, None, broken, int(found["nulls"]), int(found["total"]))
-    aggregates = tuple((aggregate, found[f"p{number}"]) for number, aggregate in enumerate(condition.aggregates))
-    return Verdict(found["holds"] is not False, found["holds"], aggregates=aggregates)
+        violations = int(result["violations"])
+        return Verdict(violations == 0, None, violations, int(result["nulls"]), int(result["total"]))
+    aggregates = tuple((aggregate, result[f"p{number}"]) for number, aggregate in enumerate(condition.aggregates))
+    return Verdict(result["holds"] is not False, result["holds"], aggregates=aggregates)
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """ "3 of 10 rows violate it", "min(amount) is -4.0"."""
+    if verdict.violations is not None:
+        does = "violates" if verdict.violations == 1 else "violate"
+        rows = verdict.rows or 0
+        counts = f"{verdict.violations:,} of {rows:,} {'row' if rows == 1 else 'rows'} {does} it"
+        passing = "gives null and passes" if verdict.nulls == 1 else "give null and pass"
+        return f"{counts}, {verdict.nulls:,} {passing}" if verdict.nulls else counts
+    parts = [f"{text} is {'null' if value is None else _short(value)}" for text, value in verdict.aggregates]
+    if verdict.value is None:
+        parts.append("it gives null, which passes")
+    return ", ".join(parts) or f"it is {str(verdict.value).lower()}"
+
+
+def _short(value: object) -> str:
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return cut(f"{value:,}" if is_number else str(value), _MOST_VALUE)

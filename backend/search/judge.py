@@ -1,20 +1,26 @@
-"""One version judged by a condition, and rows of it that break one: tasks of `over_versions`.
+"""A condition as a number over versions, and rows of a version that break it.
 
-Rule: only the columns that the condition names are read, and none where the log's row counts answer; a condition on
-rows opens only the files that nobody judged yet.
+Rule: only the columns that the condition names are read, and none where the log's row counts answer. A condition on
+rows is judged file by file, as a file never changes: each is read once, and a version's counts are sums over its files.
+With 10,600 files and 12 probes that is six times as fast as a scan of every version.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from backend.errors import DataFileMissingError, LakehouseError, QueryError
-from backend.lake.files.file_difference import FileDifference
-from backend.lake.model import FILE_COLUMNS, FileReader, Snapshot, TableRef
+from backend.errors import QueryError
+from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
+from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import fields
+from backend.lru import Lru
 from backend.search.condition import (
     Condition,
     by_file_statement,
@@ -22,184 +28,116 @@ from backend.search.condition import (
     example_statement,
     read_verdict,
 )
-from backend.search.files import (
-    Counts,
-    JudgedFiles,
-    Question,
-    can_be_fetched,
-    file_keys,
-    free_name,
-    in_batches,
-    question_of,
-    tabled,
-    total,
-)
-from backend.search.model import Examples, Source, Verdict
+from backend.search.model import Examples, Verdict
 from backend.sql.expression import require_truth
-from backend.sql.numbers import narrowest, rows_of
-from backend.sql.over_versions import ScannedLake, VersionCache, VersionTask
-from backend.work import Stopped
+from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, Source, narrowest, rows_of
 
 EXAMPLES = 5
 EXAMPLE_COLUMNS = 8  # so many of the table's, if the condition itself does not name more
-_NEIGHBOURS = 2  # judged versions tried as a start
+MOST_FILES = 1_000_000  # of all conditions, the newest one whole: about 200 bytes each
+# Files of an object store are fetched whole: beyond this much, a scan that reads the columns alone is cheaper.
+REMOTE_FILES, REMOTE_BYTES = 64, 64 << 20
 _BATCH = 1 << 20
 
-
-class JudgedLake(FileReader, ScannedLake, Protocol):
-    """The batch of `backend.lake.lake.Lake` that judging needs."""
-
-    def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference: ...
+# Of each file: rows that break the condition, for which it gives null, and all.
+Counts = npt.NDArray[np.int64]
 
 
-class Judged:
-    """What was judged before: versions, and files by what they were asked. `fetchable` says whether files that nobody
-    judged may be read one by one."""
+class Judge:
+    """Verdicts on conditions at versions, rows that break one, and what was judged before. Thread-safe.
 
-    def __init__(self, fetchable: Callable[[Snapshot, pa.Table], bool] = can_be_fetched) -> None:
-        self.fetchable = fetchable
-        self.versions = VersionCache()
-        self.files = JudgedFiles()
+    `fetchable` says whether files that nobody judged may be read one by one.
+    """
 
+    def __init__(self, fetchable: Callable[[Snapshot, pa.Table], bool] | None = None) -> None:
+        self._fetchable = fetchable or can_be_fetched
+        self._files = JudgedFiles()
+        self.verdicts: Numbers[Verdict] = Numbers(self._verdict)
+        self.examples: Numbers[Examples] = Numbers(self._examples)
 
-class Judgement(VersionTask[Verdict]):
-    """A condition at one version. `neighbours` are versions judged before; `failure` is what it failed with, without
-    the frames of the original, which would keep a connection alive."""
+    def _verdict(self, reading: Reading, snapshot: Snapshot, text: str) -> Verdict:
+        condition = check_condition(text, snapshot)
+        reading.files = snapshot.num_files
+        counts = self._of_files(reading, condition, snapshot) if condition.by_row else None
+        if counts is None:
+            return read_verdict(condition, _of_version(reading, condition, snapshot))
+        violations, nulls, rows = (int(count) for count in counts.sum(axis=0))
+        return Verdict(violations == 0, None, violations, nulls, rows)
 
-    def __init__(
-        self,
-        lake: JudgedLake,
-        ref: TableRef,
-        version: int,
-        *,
-        text: str,
-        judged: Judged,
-        neighbours: Sequence[int] = (),
-    ) -> None:
-        super().__init__(lake, ref, version, cache=judged.versions, what=f"condition {text.strip()}")
-        self._judged_lake, self._text = lake, text
-        self._files = _FileJudge(lake, judged, self)
-        self._neighbours = sorted(neighbours, key=lambda other: abs(other - version))[:_NEIGHBOURS]
-        self.files: int | None = None
-        self.files_read = 0
-        self.bytes_read = 0
-        self.source = Source.ROWS
-        self.failure: LakehouseError | None = None
-
-    @property
-    def rows_read(self) -> int:
-        return 0 if self.source is Source.LOG else super().rows_read
-
-    def run(self) -> Verdict:
-        try:
-            return super().run()
-        except QueryError as exc:
-            self.failure = QueryError(exc.message, hint=exc.hint, position=exc.position)
-            raise
-        except LakehouseError as exc:
-            self.failure = LakehouseError(exc.message, hint=exc.hint)
-            raise
-
-    def recall(self, value: Verdict) -> Verdict:
-        self.source = Source.KEPT
-        return value
-
-    def compute(self, snapshot: Snapshot) -> Verdict:
-        condition = check_condition(self._text, snapshot)
-        self.files = snapshot.num_files
-        if condition.by_row:
-            counts = self._files.of_version(condition, snapshot) or self._beside(condition, snapshot)
-            if counts is not None:
-                return Verdict(counts.violations == 0, None, *counts)
-        return read_verdict(condition, self._compute(condition, snapshot))
-
-    def _beside(self, condition: Condition, snapshot: Snapshot) -> Counts | None:
-        """From a version that was judged, less the files that it alone has, and those that it lacks."""
-        for known in self._cache.known(snapshot, self._what, self._neighbours):
-            base = self._lake.snapshot(self._ref, known.version)
-            if not self._files.are_asked_alike(condition, base, snapshot):
-                continue
-            difference = self._judged_lake.file_difference(self._ref, base.version, snapshot.version)
-            try:
-                lost = self._files.of_files(condition, base, difference.only_first)
-                gained = self._files.of_files(condition, snapshot, difference.only_second) if lost else None
-            except DataFileMissingError:  # the scan says which one is missing, if it matters
-                continue
-            verdict: Verdict = known.value
-            if lost and gained:
-                start = Counts(verdict.violations or 0, verdict.nulls or 0, verdict.rows or 0)
-                return start.plus(lost, -1).plus(gained)
-        return None
-
-    def _compute(self, condition: Condition, snapshot: Snapshot) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = self.computation.run(condition.sql, self._rows(condition, snapshot))
-        except QueryError as exc:
-            if "GROUP BY" not in exc.message:
-                raise
-            raise QueryError(
-                "the condition mixes an aggregate with the column of a single row",
-                hint="make both aggregates, such as min(amount) >= 0 AND count(*) > 0",
-            ) from exc
-        return found
-
-    def _rows(self, condition: Condition, snapshot: Snapshot) -> pa.RecordBatchReader:
-        """The rows, or as many empty ones as the log counts where no column is needed."""
-        num_rows = None if condition.columns else snapshot.num_rows
-        if num_rows is not None:
-            self.source = Source.LOG
-            return _empty_rows(num_rows)
-        rows = rows_of(self._judged_lake, snapshot, condition.columns or narrowest(snapshot))
-        self.files_read = snapshot.num_files
-        return self.counted(rows)
-
-    def counted(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The same rows; their bytes are added up as they pass."""
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for batch in rows:
-                self.bytes_read += batch.nbytes
-                yield batch
-
-        return pa.RecordBatchReader.from_batches(rows.schema, batches())
-
-
-class _FileJudge:
-    """What files give, read where nobody did; the task is told what that cost."""
-
-    def __init__(self, lake: FileReader, judged: Judged, task: Judgement) -> None:
-        self._lake, self._judged, self._task = lake, judged.files, task
-        self._fetchable = judged.fetchable
-
-    def of_version(self, condition: Condition, snapshot: Snapshot) -> Counts | None:
-        """Of all its files; None where a scan of the version costs less than what is not known."""
-        return self.of_files(condition, snapshot, snapshot.columns(FILE_COLUMNS))
-
-    def of_files(self, condition: Condition, snapshot: Snapshot, files: pa.Table) -> Counts | None:
-        question = question_of(snapshot, condition.text, condition.columns)
-        keys = file_keys(snapshot, files, condition.columns)
-        unknown, given = self._judged.look_up(question, keys)
+    def _of_files(self, reading: Reading, condition: Condition, snapshot: Snapshot) -> Counts | None:
+        """What each file of a version gives; None where a scan costs less than to read those that nobody judged."""
+        question, files = _question(condition, snapshot), snapshot.columns(FILE_COLUMNS)
+        keys = _file_keys(condition, snapshot, files)
+        unknown, counts = self._files.look_up(question, keys)
         if not self._fetchable(snapshot, files.take(pa.array(unknown))):
             return None
-        for batch in in_batches(unknown) if len(unknown) or not snapshot.num_files else ():
-            if self._task.computation.is_stopped:
-                raise Stopped
-            given[batch] = tabled(self._ask(condition, snapshot, files.take(pa.array(batch))), len(batch))
-            self._judged.put(question, keys.take(pa.array(batch)), given[batch])
-            self._task.files_read += len(batch)
-        return total(given)
+        done = 0
+        try:
+            # of a table without files nothing is asked once: whether the condition can be computed at all
+            for batch in _batches(unknown) if len(unknown) or not len(files) else ():
+                reading.check()
+                counts[batch] = _count_files(reading, condition, snapshot, files.take(pa.array(batch)))
+                done += len(batch)
+        finally:
+            reading.files_read, judged = done, unknown[:done]
+            if done:
+                self._files.put(question, keys.take(pa.array(judged)), counts[judged])
+        return counts
 
-    def are_asked_alike(self, condition: Condition, *snapshots: Snapshot) -> bool:
-        """Whether a file gives the same in these versions."""
-        asked: set[Question] = {question_of(each, condition.text, condition.columns) for each in snapshots}
-        return len(asked) == 1
+    def _examples(self, reading: Reading, snapshot: Snapshot, text: str) -> Examples:
+        """The first few rows that break a condition, read from files that are known to have some."""
+        condition, files = check_condition(text, snapshot), snapshot.columns(FILE_COLUMNS)
+        names = _shown_columns(condition, snapshot)
+        _, counts = self._files.look_up(_question(condition, snapshot), _file_keys(condition, snapshot, files))
+        broken = np.flatnonzero(counts[:, 0])
+        if len(broken):
+            enough = int(np.searchsorted(np.cumsum(counts[broken, 0]), EXAMPLES)) + 1
+            rows = reading.lake.read_files(snapshot, files.take(pa.array(broken[:enough])), columns=names)
+        else:  # the version was scanned as a whole, or what its files gave is forgotten
+            rows = rows_of(reading.lake, snapshot, names)
+        return Examples(names, tuple(reading.run(example_statement(condition, names, EXAMPLES), rows) or ()))
 
-    def _ask(self, condition: Condition, snapshot: Snapshot, files: pa.Table) -> list[dict[str, int]]:
-        number = free_name(snapshot)
-        rows = self._lake.read_files(snapshot, files, columns=[*condition.columns, number], numbered=number)
-        found = self._task.computation.run(by_file_statement(condition, number), self._task.counted(rows))
-        require_truth(found["kind"])
-        return found["files"] or []
+
+def can_be_fetched(snapshot: Snapshot, files: pa.Table, *, most_files: int = REMOTE_FILES) -> bool:
+    """Whether reading these files, and not a word of others, costs less than a scan of the version."""
+    if not is_remote(snapshot.ref.uri):
+        return True
+    return len(files) <= most_files and int(pc.sum(files["size_bytes"]).as_py() or 0) <= REMOTE_BYTES
+
+
+def _shown_columns(condition: Condition, snapshot: Snapshot) -> tuple[str, ...]:
+    """The table's first plain columns, which name a row to people, and those of the condition."""
+    nested = ("struct", "array", "map", "binary", "variant")
+    flat = [f.path for f in fields(snapshot.metadata) if f.depth == 0 and not f.type.startswith(nested)]
+    wanted = [*condition.columns, *(name for name in flat if name not in condition.columns)]
+    wanted = wanted[: max(EXAMPLE_COLUMNS, len(condition.columns))]
+    return tuple(name for name in column_names(snapshot.metadata) if name in wanted)
+
+
+# a version as a whole ------------------------------------------------------------------------------------------------
+
+
+def _of_version(reading: Reading, condition: Condition, snapshot: Snapshot) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = reading.run(condition.sql, _rows(reading, condition, snapshot))
+    except QueryError as exc:
+        if "GROUP BY" not in exc.message:
+            raise
+        raise QueryError(
+            "the condition mixes an aggregate with the column of a single row",
+            hint="make both aggregates, such as min(amount) >= 0 AND count(*) > 0",
+        ) from exc
+    return result
+
+
+def _rows(reading: Reading, condition: Condition, snapshot: Snapshot) -> pa.RecordBatchReader:
+    """The rows, or as many empty ones as the log counts where no column is needed."""
+    num_rows = None if condition.columns else snapshot.num_rows
+    if num_rows is not None:
+        reading.source = Source.LOG
+        return _empty_rows(num_rows)
+    reading.files_read = snapshot.num_files
+    return rows_of(reading.lake, snapshot, condition.columns or narrowest(snapshot))
 
 
 def _empty_rows(count: int) -> pa.RecordBatchReader:
@@ -210,36 +148,81 @@ def _empty_rows(count: int) -> pa.RecordBatchReader:
     )
 
 
-class ExampleRows(VersionTask[Examples]):
-    """The first few rows of a version that break a condition, read from files that are known to have some."""
-
-    def __init__(self, lake: JudgedLake, ref: TableRef, version: int, *, text: str, judged: Judged) -> None:
-        super().__init__(lake, ref, version, cache=judged.versions, what=f"examples {text.strip()}")
-        self._judged_lake, self._judged, self._text = lake, judged.files, text
-
-    def compute(self, snapshot: Snapshot) -> Examples:
-        condition = check_condition(self._text, snapshot)
-        names = _shown_columns(condition, snapshot)
-        rows = self.computation.run(
-            example_statement(condition, names, EXAMPLES), self._broken(condition, snapshot, names)
-        )
-        return Examples(names, tuple(rows or ()))
-
-    def _broken(self, condition: Condition, snapshot: Snapshot, names: Sequence[str]) -> pa.RecordBatchReader:
-        question = question_of(snapshot, condition.text, condition.columns)
-        files = snapshot.columns(FILE_COLUMNS)
-        _, given = self._judged.look_up(question, file_keys(snapshot, files, condition.columns))
-        broken = np.flatnonzero(given[:, 0])
-        if not len(broken):  # the version was scanned as a whole, or what its files gave is forgotten
-            return rows_of(self._judged_lake, snapshot, names)
-        enough = int(np.searchsorted(np.cumsum(given[broken, 0]), EXAMPLES)) + 1
-        return self._judged_lake.read_files(snapshot, files.take(pa.array(broken[:enough])), columns=names)
+# file by file --------------------------------------------------------------------------------------------------------
 
 
-def _shown_columns(condition: Condition, snapshot: Snapshot) -> tuple[str, ...]:
-    """The table's first plain columns, which name a row to people, and those of the condition."""
-    nested = ("struct", "array", "map", "binary", "variant")
-    flat = [f.path for f in fields(snapshot.metadata) if f.depth == 0 and not f.type.startswith(nested)]
-    wanted = [*condition.columns, *(name for name in flat if name not in condition.columns)]
-    wanted = wanted[: max(EXAMPLE_COLUMNS, len(condition.columns))]
-    return tuple(name for name in column_names(snapshot.metadata) if name in wanted)
+class FileQuestion(NamedTuple):
+    """What a file is asked: a condition on columns that are defined so, of one table."""
+
+    uri: str
+    table_id: str
+    text: str
+    columns: str
+
+
+class JudgedFiles:
+    """What files gave, by question; the question that was asked longest ago is forgotten first. Thread-safe."""
+
+    def __init__(self, most: int = MOST_FILES) -> None:
+        self._lock = threading.Lock()  # of each question's files, which grow
+        self._judged: Lru[FileQuestion, tuple[pa.Array, Counts]] = Lru(most, lambda judged: len(judged[0]))
+
+    def look_up(self, question: FileQuestion, keys: pa.Array) -> tuple[FileNumbers, Counts]:
+        """The numbers of files that nobody judged, and what each file gave (zeros for those)."""
+        judged, known = self._judged.get(question) or _NO_FILES
+        at = pc.fill_null(pc.index_in(keys, value_set=judged), -1).to_numpy(zero_copy_only=False)
+        counts = np.zeros((len(keys), 3), np.int64)
+        counts[at >= 0] = known[at[at >= 0]]
+        return np.flatnonzero(at < 0).astype(np.int64), counts
+
+    def put(self, question: FileQuestion, keys: pa.Array, counts: Counts) -> None:
+        with self._lock:
+            judged, known = self._judged.get(question) or _NO_FILES
+            self._judged.put(question, (pa.concat_arrays([judged, keys]), np.concatenate([known, counts])))
+
+
+_NO_FILES = pa.array([], pa.string()), np.zeros((0, 3), np.int64)
+
+
+def _question(condition: Condition, snapshot: Snapshot) -> FileQuestion:
+    """A file never changes, but a column may be defined anew: then its files are asked again."""
+    metadata, columns = snapshot.metadata, condition.columns
+    defined = [field for field in orjson.loads(metadata.schema_json)["fields"] if field["name"] in columns]
+    mapping = metadata.configuration.get("delta.columnMapping.mode", "none").lower()
+    partitions = [name for name in metadata.partition_columns if name in columns]
+    definition = orjson.dumps([defined, mapping, partitions], option=orjson.OPT_SORT_KEYS).decode()
+    return FileQuestion(snapshot.ref.uri, metadata.id, condition.text, definition)
+
+
+def _file_keys(condition: Condition, snapshot: Snapshot, files: pa.Table) -> pa.Array:
+    """A text for each file: path and deletion vector, and its partition where the condition is about that."""
+    names = ["path", "dv_id"]
+    if set(condition.columns) & set(snapshot.metadata.partition_columns):
+        names.append("partition")
+    texts = [pc.fill_null(files[name], "") for name in names]
+    keys = pc.binary_join_element_wise(*texts, "\x00").combine_chunks()
+    return keys if isinstance(keys, pa.Array) else pa.concat_arrays(keys.chunks)
+
+
+def _batches(files: FileNumbers) -> Iterator[FileNumbers]:
+    for start in range(0, max(1, len(files)), FILES_AT_ONCE):
+        yield files[start : start + FILES_AT_ONCE]
+
+
+def _count_files(reading: Reading, condition: Condition, snapshot: Snapshot, files: pa.Table) -> Counts:
+    number = _free_name(column_names(snapshot.metadata))
+    rows = reading.lake.read_files(snapshot, files, columns=[*condition.columns, number], numbered=number)
+    result = reading.run(by_file_statement(condition, number), rows)
+    require_truth(result["kind"])
+    counts = np.zeros((len(files), 3), np.int64)  # a file without a row is not in the result
+    for row in result["files"] or ():
+        counts[row["file"]] = row["violations"], row["nulls"], row["total"]
+    return counts
+
+
+def _free_name(columns: Sequence[str]) -> str:
+    """A column that the table does not have."""
+    taken, name = {column.lower() for column in columns}, "file"
+    while name in taken:
+        name += "_"
+    return name

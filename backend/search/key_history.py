@@ -6,6 +6,7 @@ A version that cannot be read, or was not looked at, is said; nothing is taken f
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ from backend.lake.rows.filters import Node, parse_filter
 from backend.lake.rows.rows import FoundRows, RowQuery
 from backend.lake.table.schema import fields
 from backend.search.search import may_change_rows
-from backend.sql.over_versions import VersionValue, over_versions
+from backend.sql.numbers import Numbers, ScannedLake, VersionValue
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import CancelToken
 from backend.sql.values import same
@@ -36,10 +37,9 @@ Key = Mapping[str, str | int | float | bool]  # as JSON holds it: times and deci
 Row = dict[str, Any]
 
 
-class KeyLake(CommitReader, Protocol):
+class KeyLake(ScannedLake, CommitReader, Protocol):
     """The part of `backend.lake.lake.Lake` that a key's history needs."""
 
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
     def changes(
         self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
@@ -95,7 +95,7 @@ def whole_life(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key
             yield step
             continue
         snapshot = lake.snapshot(ref, low)
-        row = _RowAt(lake, snapshot, key_filter(snapshot, key)).run()
+        row = _row_at(lake, snapshot, key_filter(snapshot, key))
         steps, notes = step.result.steps, step.result.notes
         if row is not None and low == 0:
             steps = (_step(0, key, None, row), *steps)
@@ -181,23 +181,11 @@ def _plain(row: Row) -> Row:
 # state by state --------------------------------------------------------------------------------------------------
 
 
-class _RowAt:
-    """The key's row at one version, as a task of `over_versions`."""
-
-    rows_read = 0
-
-    def __init__(self, lake: KeyLake, snapshot: Snapshot, where: Node) -> None:
-        self._lake, self._snapshot, self._where = lake, snapshot, where
-
-    def run(self) -> Row | None:
-        query = RowQuery(None, self._where, 2, search_files=None)
-        rows = self._lake.find_rows(self._snapshot, query).page.rows.to_pylist()
-        if len(rows) > 1:
-            raise DiffError("more than one row has this key")
-        return rows[0] if rows else None
-
-    def stop(self) -> None:
-        """One version is left to end: nobody waits for it."""
+def _row_at(lake: KeyLake, snapshot: Snapshot, where: Node) -> Row | None:
+    rows = lake.find_rows(snapshot, RowQuery(None, where, 2, search_files=None)).page.rows.to_pylist()
+    if len(rows) > 1:
+        raise DiffError("more than one row has this key")
+    return rows[0] if rows else None
 
 
 def _by_states(
@@ -207,10 +195,12 @@ def _by_states(
     commits = lake.history(ref, starting_version=low + 1, ending_version=high)
     states = [low, *sorted(commit.version for commit in commits if may_change_rows(commit))]
     looked = states[-MOST_VERSIONS:]
-    values: tuple[VersionValue, ...] = ()
-    for step in over_versions(looked, lambda version: _RowAt(lake, lake.snapshot(ref, version), where)):
-        values = step.values
-        yield KeyProgress(0, len(values), len(looked))
+    values: tuple[VersionValue[Row | None], ...] = ()
+    rows = Numbers(lambda _, snapshot, __: _row_at(lake, snapshot, where))
+    with closing(rows.over(lake, ref, "", looked)) as steps:
+        for step in steps:
+            values = step.values
+            yield KeyProgress(0, len(values), len(looked))
     notes = [f"from the key's row at {len(looked):,} versions: no change feed covers v{low} to v{high}"]
     if len(looked) < len(states):
         notes.append(f"the {len(states) - len(looked):,} versions before v{looked[0]} were not looked at")
@@ -220,7 +210,7 @@ def _by_states(
     yield KeyProgress(0, len(values), len(looked), found)
 
 
-def _state_steps(values: Sequence[VersionValue], key: Key) -> Iterator[KeyStep]:
+def _state_steps(values: Sequence[VersionValue[Row | None]], key: Key) -> Iterator[KeyStep]:
     known = [each for each in values if each.problem is None]
     for earlier, later in itertools.pairwise(known):
         before, after = earlier.value, later.value

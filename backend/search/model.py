@@ -1,6 +1,6 @@
-"""What a search for the first bad version is asked, tells on its way, and finds.
+"""What a search for the first bad version is asked, tells on its way, and answers.
 
-Rule: a number is of what was read; `Bisection` claims no more than its probes saw.
+Rule: `Bisection` claims no more than its probes saw.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from backend.lake.model import Commit, TableRef
+from backend.sql.numbers import VersionValue
 
 OLDEST = "oldest"  # the good end that nobody named: the oldest version that can be judged
 
@@ -30,14 +31,6 @@ class Purpose(StrEnum):
     END = "end"  # it was said to be good or bad
     SEARCH = "search"
     CHECK = "check"  # beyond the search: is what was found true, does the condition change more than once
-
-
-class Source(StrEnum):
-    """What a verdict rests on."""
-
-    ROWS = "rows"
-    LOG = "log"  # the files' row counts in the log: the condition needs no column
-    KEPT = "kept"  # this version was judged by this condition before
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +65,32 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One version looked at. `reason` says why it was skipped; of its `files` (None where nobody counted) so many were
-    opened; `bytes_read` are values in memory, decompressed."""
+    """One version looked at: what the condition came to there, why it was asked, and whose commit it is."""
 
-    version: int
-    outcome: Outcome
+    number: VersionValue[Verdict]
     purpose: Purpose
-    verdict: Verdict | None = None
-    reason: str | None = None
     committed_at: datetime | None = None
     operation: str | None = None
-    source: Source = Source.ROWS
-    rows_read: int = 0
-    bytes_read: int = 0
     duration_s: float = 0.0
-    files: int | None = None
-    files_read: int = 0
+
+    @property
+    def version(self) -> int:
+        return self.number.version
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self.number.value
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was skipped."""
+        return self.number.problem
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.verdict is None:
+            return Outcome.SKIPPED
+        return Outcome.GOOD if self.verdict.holds else Outcome.BAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +103,13 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What was found. `last` is the newest version probed that is as the older end, `first_seen` the oldest probed
-    that is as the newer end: the change is one of `candidates`, the commits in between that may have made it.
+    """The answer of a search. The condition changes between two probed versions, the newest that is as the older end
+    (`last`) and the oldest after it that is as the newer end (`first_seen`).
 
-    `culprit` is the one candidate, None where several are left; `again` are versions probed after `first_seen` that
-    are as the older end; `unprobed` counts versions that changed rows and were not looked at. `older_id` is the table's
-    id at the older end where that was another table under the same path, else None.
+    `candidates`: the commits in between that may have changed it; `culprit` where only one is left.
+    `again`: versions probed after `first_seen` that are as the older end again.
+    `changing`: how many commits between the ends changed rows; `unprobed`: how many of these nobody looked at.
+    `older_id`: the table's id at the older end, where that was another table under the same path.
     """
 
     ref: TableRef
@@ -135,6 +139,11 @@ class Bisection:
         return self.candidates[0] if len(self.candidates) == 1 else None
 
     @property
+    def changed_at(self) -> int:
+        """The newer end of the difference that shows the change."""
+        return self.first_seen if self.culprit is None else self.culprit
+
+    @property
     def commit(self) -> Commit | None:
         """The culprit's commit; None where it is not in the log any more."""
         return next((commit for commit in self.commits if commit.version == self.culprit), None)
@@ -159,13 +168,14 @@ class Bisection:
 
 @dataclass(frozen=True, slots=True)
 class BisectProgress:
-    """How far it is: probes in the order they ran, and the version in work. `at_most_left`: how many more there may be,
-    unless some have to be skipped. The last one has the `result`."""
+    """How far it is: probes in the order they ran, what is done now and at which version, and the rows read there.
+
+    `at_most_left`: how many more probes there may be, unless some have to be skipped. The last step has the `result`.
+    """
 
     probes: tuple[Probe, ...]
     doing: str
     version: int | None = None
     rows_read: int = 0
-    bytes_read: int = 0
     at_most_left: int | None = None
     result: Bisection | None = None

@@ -1,21 +1,26 @@
-"""The first version that breaks a condition (or mends it): a binary search over the commits that changed rows.
+"""The first version that breaks a condition (or mends it): a search over the condition's numbers over versions.
 
-Rule: a version that cannot be judged is skipped and said, and the answer is then a range. A commit that says it moved
-no row is believed until a probe beside the answer disagrees. Nothing is claimed beyond what was probed.
+Rule: the commits that changed rows are halved. A version that cannot be judged is skipped and said, and the answer is
+then a range. A commit that says it moved no row is believed until a probe beside the answer disagrees. Nothing is
+claimed beyond what was probed.
 """
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeVar
 
-from backend.errors import BisectError, LakehouseError
-from backend.lake.model import Commit, TableRef
+from backend.errors import BisectError
+from backend.lake.model import Commit, Snapshot, TableRef
+from backend.lru import Lru
 from backend.search.condition import check_condition
-from backend.search.ends import BisectLake, find_ends, require_judged, require_opposite
-from backend.search.judge import ExampleRows, Judged, Judgement
+from backend.search.ends import BisectLake, find_ends, named_version, require_judged, require_opposite
+from backend.search.judge import Judge
 from backend.search.model import (
+    OLDEST,
     Bisection,
     BisectProgress,
     BisectRequest,
@@ -23,10 +28,10 @@ from backend.search.model import (
     Outcome,
     Probe,
     Purpose,
-    Verdict,
 )
-from backend.sql.over_versions import begin, still_runs
+from backend.sql.numbers import Numbers, VersionValue
 
+MOST_RESULTS = 256
 MOST_SKIPPED = 64  # then the answer is the range that is left
 _PAGE = 500  # commits read at once
 # Operations that rewrite files, or none, and leave every row as it was.
@@ -42,28 +47,50 @@ _SAME_ROWS = (
 )
 
 Steps = Generator[BisectProgress, None, None]
+Value = TypeVar("Value")
 
 
-def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judged: Judged | None = None) -> Steps:
+def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judge: Judge | None = None) -> Steps:
     """Search, telling each step; the last one has the result. Close the iterator to cancel: it ends within a second.
 
     Raises `QueryError` for a condition that is refused, and `VersionNotFoundError` for an end that is not there. Raises
     `BisectError` for one that is not as it was said to be.
     """
     yield BisectProgress((), "looking for the two ends")
-    good, bad = yield from _ends(lake, ref, request)
-    yield from _Search(lake, ref, request, ends=(good, bad), judged=judged or Judged()).run()
+    good, bad = yield from find_ends(lake, ref, request)
+    yield from _Search(lake, ref, request, ends=(good, bad), judge=judge or Judge()).run()
 
 
-def _ends(lake: BisectLake, ref: TableRef, request: BisectRequest) -> Generator[BisectProgress, None, tuple[int, int]]:
-    ends = find_ends(lake, ref, request.condition, (request.good, request.bad))
-    while True:
-        try:
-            doing, version = next(ends)
-        except StopIteration as found:
-            good, bad = found.value
-            return good, bad
-        yield BisectProgress((), doing, version)
+class Bisects:
+    """Searches with what they judged and answered before, shared by all viewers; thread-safe.
+
+    A result is found again by table id, ends, condition and checks: what was not asked for is not in it.
+    """
+
+    def __init__(self) -> None:
+        self._judge = Judge()
+        self._results: Lru[tuple[str, str, str, int | None, int, int], Bisection] = Lru(MOST_RESULTS)
+
+    def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
+        """As `bisect`."""
+        with closing(bisect(lake, ref, request, judge=self._judge)) as steps:
+            for step in steps:
+                if step.result is not None:
+                    self._keep(request, step.result)
+                yield step
+
+    def known(self, lake: BisectLake, snapshot: Snapshot, request: BisectRequest) -> Bisection | None:
+        """The finished result of this search, None when there is none; raises what `resolve_version` raises."""
+        good, bad = (named_version(lake, snapshot.ref, end) for end in (request.good, request.bad))
+        latest = lake.latest_version(snapshot.ref) if bad is None else bad
+        return self._results.get(
+            (snapshot.ref.uri, snapshot.metadata.id, request.condition.strip(), good, latest, request.check)
+        )
+
+    def _keep(self, request: BisectRequest, result: Bisection) -> None:
+        for good in {result.good} | ({None} if request.good in (None, OLDEST) else set()):
+            key = result.ref.uri, result.table_id, request.condition.strip(), good, result.bad, request.check
+            self._results.put(key, result)
 
 
 class _Search:
@@ -71,9 +98,9 @@ class _Search:
     opposite."""
 
     def __init__(
-        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], judged: Judged
+        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], judge: Judge
     ) -> None:
-        self._lake, self._ref, self._request, self._judged = lake, ref, request, judged
+        self._lake, self._ref, self._request, self._judge = lake, ref, request, judge
         self._good, self._bad = ends
         self._low, self._high = min(ends), max(ends)
         self._before = Outcome.GOOD if self._good < self._bad else Outcome.BAD
@@ -84,14 +111,13 @@ class _Search:
         self._probes: list[Probe] = []
         self._outcomes: dict[int, Outcome] = {}
         self._skipped: set[int] = set()
-        self._failure: LakehouseError | None = None
         self._budget = [request.check, request.check]  # checks below and above the change
 
     def run(self) -> Steps:
         ends = []
         for version, name in ((self._good, Outcome.GOOD), (self._bad, Outcome.BAD)):
             probe = yield from self._probe(version, Purpose.END)
-            require_judged(probe, name, self._failure)
+            require_judged(probe, name)
             ends.append(probe)
         require_opposite(*ends)
         yield from self._read_commits()
@@ -165,9 +191,9 @@ class _Search:
         for version in self._beside():
             if low < version < high and self._is_open(version):
                 return version
-        seen = sorted(self._outcomes)
-        for side, known in enumerate(([v for v in seen if v <= low], [v for v in seen if v >= high])):
-            middle = self._middle_of_widest(known) if self._budget[side] else None
+        judged = sorted(self._outcomes)
+        for side, versions in enumerate(([v for v in judged if v <= low], [v for v in judged if v >= high])):
+            middle = self._middle_of_widest(versions) if self._budget[side] else None
             if middle is not None:
                 self._budget[side] -= 1
                 return middle
@@ -175,67 +201,52 @@ class _Search:
 
     def _beside(self) -> tuple[int, ...]:
         """The culprit and the version before it, once there is one."""
-        found = self._candidates()
-        return (found[0] - 1, found[0]) if len(found) == 1 else ()
+        candidates = self._candidates()
+        return (candidates[0] - 1, candidates[0]) if len(candidates) == 1 else ()
 
-    def _middle_of_widest(self, known: Sequence[int]) -> int | None:
+    def _middle_of_widest(self, judged: Sequence[int]) -> int | None:
         stretches = [
-            [v for v in self._changed_between(older, newer - 1) if self._is_open(v)] for older, newer in pairwise(known)
+            [v for v in self._changed_between(older, newer - 1) if self._is_open(v)]
+            for older, newer in pairwise(judged)
         ]
         widest = max(stretches, key=len, default=[])
         return widest[len(widest) // 2] if widest else None
 
     def _probe(self, version: int, purpose: Purpose) -> Generator[BisectProgress, None, Probe]:
-        task = self._judgement(version)
         commit, started_s = self._commit(version), time.monotonic()
-        left = self._at_most_left(purpose)
-        with begin(version, task) as work:
-            yield self._told(f"judging v{version}", version, left, task)
-            while still_runs(work, version):
-                yield self._told(f"judging v{version}", version, left, task)
-        found = work.result()
+        number = yield from self._number(
+            self._judge.verdicts, version, f"judging v{version}", self._at_most_left(purpose)
+        )
         probe = Probe(
-            version,
-            _outcome(found.value),
+            number,
             purpose,
-            found.value,
-            found.problem,
             committed_at=commit.committed_at if commit else None,
             operation=commit.operation if commit else None,
-            source=task.source,
-            files=task.files,
-            files_read=task.files_read,
-            rows_read=task.rows_read,
-            bytes_read=task.bytes_read,
             duration_s=time.monotonic() - started_s,
         )
-        self._take(probe, task.failure)
-        yield self._told(f"judged v{version}", None, self._at_most_left())
+        self._probes.append(probe)
+        if probe.outcome is Outcome.SKIPPED:
+            self._skipped.add(version)
+        else:
+            self._outcomes[version] = probe.outcome
+        yield self._step(f"judged v{version}", None, self._at_most_left())
         return probe
 
-    def _judgement(self, version: int) -> Judgement:
-        return Judgement(
-            self._lake,
-            self._ref,
-            version,
-            text=self._request.condition,
-            judged=self._judged,
-            neighbours=tuple(self._outcomes),
-        )
+    def _number(
+        self, numbers: Numbers[Value], version: int, doing: str, at_most_left: int
+    ) -> Generator[BisectProgress, None, VersionValue[Value]]:
+        """The condition's number at one version."""
+        values: tuple[VersionValue[Value], ...] = ()
+        with closing(numbers.over(self._lake, self._ref, self._request.condition, [version])) as steps:
+            for step in steps:
+                values = step.values
+                yield self._step(doing, version, at_most_left, step.rows_read)
+        return values[0]
 
-    def _take(self, probe: Probe, failure: LakehouseError | None) -> None:
-        self._probes.append(probe)
-        self._failure = failure
-        if probe.outcome is Outcome.SKIPPED:
-            self._skipped.add(probe.version)
-        else:
-            self._outcomes[probe.version] = probe.outcome
-
-    def _told(
-        self, doing: str, version: int | None, left: int | None = None, task: Judgement | None = None
+    def _step(
+        self, doing: str, version: int | None, at_most_left: int | None = None, rows_read: int = 0
     ) -> BisectProgress:
-        read = (task.rows_read, task.bytes_read) if task else (0, 0)
-        return BisectProgress(tuple(self._probes), doing, version, *read, at_most_left=left)
+        return BisectProgress(tuple(self._probes), doing, version, rows_read, at_most_left)
 
     def _at_most_left(self, running: Purpose | None = None) -> int:
         """Probes after the one that runs, unless some have to be skipped or disagree."""
@@ -253,37 +264,38 @@ class _Search:
     def _read_commits(self) -> Steps:
         for newest in range(self._high, self._low, -_PAGE):
             oldest = max(self._low + 1, newest - _PAGE + 1)
-            yield self._told(f"reading the commits v{oldest} to v{newest}", None, self._at_most_left())
-            found = self._lake.history(self._ref, starting_version=oldest, ending_version=newest)
-            self._commits |= {commit.version: commit for commit in found}
+            yield self._step(f"reading the commits v{oldest} to v{newest}", None, self._at_most_left())
+            page = self._lake.history(self._ref, starting_version=oldest, ending_version=newest)
+            self._commits |= {commit.version: commit for commit in page}
         between = range(self._low + 1, self._high + 1)
         self._changing = [v for v in between if may_change_rows(self._commits.get(v))]
 
     def _commit(self, version: int) -> Commit | None:
         if version not in self._commits:
-            found = self._lake.history(self._ref, limit=1, starting_version=version, ending_version=version)
-            self._commits |= {commit.version: commit for commit in found}
+            commits = self._lake.history(self._ref, limit=1, starting_version=version, ending_version=version)
+            self._commits |= {commit.version: commit for commit in commits}
         return self._commits.get(version)
 
     # the answer -------------------------------------------------------------------------------------------------
 
     def _finish(self) -> Steps:
-        latest = self._lake.snapshot(self._ref, self._high)
-        if latest.metadata.id != self._table_id:
+        newest = self._lake.snapshot(self._ref, self._high)
+        if newest.metadata.id != self._table_id:
             raise BisectError(
                 f"{self._ref.name} was made anew during the search: its id was {self._table_id} and is "
-                f"{latest.metadata.id}",
+                f"{newest.metadata.id}",
                 hint="search again",
             )
-        older = self._lake.snapshot(self._ref, self._low).metadata.id
-        by_row = check_condition(self._request.condition, latest).by_row
-        found = self._found(by_row=by_row, older_id=None if older == self._table_id else older)
-        if found.by_row:
-            examples = yield from self._examples(found.bad_seen)
-            found = replace(found, examples=examples)
-        yield BisectProgress(found.probes, "done", None, at_most_left=0, result=found)
+        older_id = self._lake.snapshot(self._ref, self._low).metadata.id
+        by_row = check_condition(self._request.condition, newest).by_row
+        result = self._result(by_row=by_row, older_id=None if older_id == self._table_id else older_id)
+        if by_row:
+            doing = f"reading rows of v{result.bad_seen} that break it"
+            number = yield from self._number(self._judge.examples, result.bad_seen, doing, 0)
+            result = replace(result, examples=number.value or Examples())
+        yield BisectProgress(result.probes, "done", None, at_most_left=0, result=result)
 
-    def _found(self, *, by_row: bool, older_id: str | None) -> Bisection:
+    def _result(self, *, by_row: bool, older_id: str | None) -> Bisection:
         (last, first_seen), candidates = self._change(), self._candidates()
         return Bisection(
             ref=self._ref,
@@ -303,14 +315,6 @@ class _Search:
             older_id=older_id,
         )
 
-    def _examples(self, version: int) -> Generator[BisectProgress, None, Examples]:
-        task = ExampleRows(self._lake, self._ref, version, text=self._request.condition, judged=self._judged)
-        with begin(version, task) as work:
-            yield self._told(f"reading rows of v{version} that break it", version, 0)
-            while still_runs(work, version):
-                yield self._told(f"reading rows of v{version} that break it", version, 0)
-        return work.result().value or Examples()
-
 
 def may_change_rows(commit: Commit | None) -> bool:
     """Whether a commit may have changed rows. What is not known, or cannot be read, may."""
@@ -319,12 +323,6 @@ def may_change_rows(commit: Commit | None) -> bool:
     if (commit.operation or "").upper().startswith(_SAME_ROWS):
         return False
     return (commit.metrics.files_added, commit.metrics.files_removed) != (0, 0)
-
-
-def _outcome(verdict: Verdict | None) -> Outcome:
-    if verdict is None:
-        return Outcome.SKIPPED
-    return Outcome.GOOD if verdict.holds else Outcome.BAD
 
 
 def _fraction(tried: int) -> float:

@@ -6,23 +6,22 @@ times) is no finding: a condition is suggested where one step is far larger than
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
-from backend.errors import LakehouseError, QueryError
+from backend.errors import QueryError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef
 from backend.sql.expression import read_expression
-from backend.sql.numbers import rows_of
-from backend.sql.over_versions import ScannedLake, spread
+from backend.sql.numbers import Numbers, Reading, ScannedLake, rows_of, spread
 from backend.sql.quoting import quoted_name
-from backend.sql.session import Computation
 
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
+MOST_HELD = 1_000  # versions kept
 MOST_BYTES = 50_000_000  # of a version whose quantiles are read
 QUANTILES = (0.01, 0.5, 0.99)
 MOST_SUGGESTED = 4
@@ -75,44 +74,50 @@ class Held:
 
 # reading -------------------------------------------------------------------------------------------------------------
 
+_BY_LOG, _BY_ROWS = "log", "rows"
 
-def load_held(lake: HeldLake, ref: TableRef, ends: tuple[int, int]) -> tuple[Held, ...]:
-    """What columns hold at versions between the ends, oldest first; fewer versions of a table of many files, none of
-    one with more than `MOST_FILES`."""
+
+def held_numbers() -> Numbers[Held]:
+    """What columns hold at versions, each read once."""
+    return Numbers(_held, most=MOST_HELD)
+
+
+def load_held(numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple[int, int]) -> tuple[Held, ...]:
+    """What columns hold at versions between the ends, oldest first; quantiles at the two ends where both are small.
+
+    Fewer versions of a table of many files, none of one with more than `MOST_FILES`.
+    """
     low, high = sorted(ends)
-    newest = lake.snapshot(ref, high)
-    most = min(MOST_VERSIONS, MOST_FILES // max(1, newest.num_files))
+    most = min(MOST_VERSIONS, MOST_FILES // max(1, lake.snapshot(ref, high).num_files))
     if most < 2:
         return ()
-    versions = spread(lake.versions(ref), most, within=(low, high))
-    return tuple(_held(lake.snapshot(ref, version)) for version in versions)
+    *_, last = numbers.over(lake, ref, _BY_LOG, spread(lake.versions(ref), most, within=(low, high)))
+    held = {value.version: value.value for value in last.values if value.value is not None}
+    outer = [lake.snapshot(ref, version) for version in (min(held, default=low), max(held, default=low))]
+    if len(held) > 1 and all(snapshot.size_bytes <= MOST_BYTES for snapshot in outer):
+        *_, last = numbers.over(lake, ref, _BY_ROWS, [snapshot.version for snapshot in outer])
+        # a file is gone, a reader refuses: bounds are known all the same
+        held |= {value.version: value.value for value in last.values if value.value is not None}
+    return tuple(held.values())
 
 
-def _held(snapshot: Snapshot) -> Held:
+def _held(reading: Reading, snapshot: Snapshot, source: str) -> Held:
     names = [name for name in columns_with_stats(snapshot.metadata) if "." not in name][:MOST_COLUMNS]
-    totals = column_totals(snapshot, names) if names else ()
-    return Held(snapshot.version, snapshot.num_rows, {each.column: each for each in totals})
+    totals = {each.column: each for each in column_totals(snapshot, names)} if names else {}
+    quantiles = _quantiles(reading, snapshot, totals) if source == _BY_ROWS else {}
+    return Held(snapshot.version, snapshot.num_rows, totals, quantiles)
 
 
-def with_quantiles(lake: HeldLake, ref: TableRef, held: Sequence[Held]) -> tuple[Held, ...]:
-    """The same, with the quantiles of number columns at the two ends where both are small."""
-    ends = [lake.snapshot(ref, each.version) for each in (held[0], held[-1])] if len(held) > 1 else []
-    if not ends or any(each.size_bytes > MOST_BYTES for each in ends):
-        return tuple(held)
-    try:
-        found = [_quantiles(lake, at, each) for at, each in zip(ends, (held[0], held[-1]), strict=True)]
-    except LakehouseError:  # a file is gone, a reader refuses: bounds are known all the same
-        return tuple(held)
-    return replace(held[0], quantiles=found[0]), *held[1:-1], replace(held[-1], quantiles=found[1])
-
-
-def _quantiles(lake: ScannedLake, snapshot: Snapshot, held: Held) -> dict[str, tuple[Any, ...]]:
-    names = [name for name, each in held.columns.items() if each.kind in _NUMBERS]
+def _quantiles(
+    reading: Reading, snapshot: Snapshot, totals: Mapping[str, ColumnTotals]
+) -> dict[str, tuple[float, ...]]:
+    names = [name for name, column in totals.items() if column.kind in _NUMBERS]
     if not names:
         return {}
-    each = (f"q{i} := quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(names))
-    found = Computation().run(f"SELECT struct_pack({', '.join(each)}) FROM rows", rows_of(lake, snapshot, names))
-    return {name: tuple(float(value) for value in found[f"q{i}"] or ()) for i, name in enumerate(names)}
+    parts = (f"q{i} := quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(names))
+    rows = rows_of(reading.lake, snapshot, names)
+    values = reading.run(f"SELECT struct_pack({', '.join(parts)}) FROM rows", rows)
+    return {name: tuple(float(value) for value in values[f"q{i}"] or ()) for i, name in enumerate(names)}
 
 
 # deciding ------------------------------------------------------------------------------------------------------------

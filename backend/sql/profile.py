@@ -5,24 +5,24 @@ they know: a figure that nobody counted is None.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from backend.errors import TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import SchemaField, Snapshot, TableRef
+from backend.lake.model import SchemaField, Snapshot
 from backend.lake.table.schema import fields
-from backend.sql.numbers import rows_of
-from backend.sql.over_versions import Progress, ScannedLake, VersionCache, VersionTask, VersionValue, over_versions
+from backend.sql.numbers import Numbers, Reading, VersionValue, rows_of
 from backend.sql.quoting import quoted_name, quoted_text
 
 MOST_COLUMNS = 200  # at once
+MOST_PROFILES = 1_000  # kept
 MOST_CHARS = 200  # longer texts are not ranked
 TOP, FEW = 5, 20
 BINS = 12
-_WHAT = "profile"
 _CANDIDATES = 4 * TOP  # an approximate ranking knows more than it ranks well
 _NESTED = ("struct", "array", "map", "variant")
 _MEASURED = (StatKind.INTEGER, StatKind.FLOAT, StatKind.DECIMAL, StatKind.DATE, StatKind.TIMESTAMP,
@@ -103,49 +103,42 @@ def _from_totals(field: SchemaField, said: ColumnTotals | None) -> ColumnProfile
     )  # fmt: skip
 
 
-class Profiles:
+def profiles() -> Numbers[Profile]:
     """Profiles by version, each read once."""
-
-    def __init__(self) -> None:
-        self._cache = VersionCache(most=1_000)
-
-    def over(self, lake: ScannedLake, ref: TableRef, versions: Sequence[int]) -> Iterator[Progress]:
-        """Read the rows of each version; close the iterator to cancel."""
-        return over_versions(sorted(set(versions)), lambda version: _Read(self._cache, lake, ref, version))
-
-    def known(self, snapshot: Snapshot, versions: Sequence[int]) -> tuple[VersionValue, ...]:
-        """What was read before, without reading anything."""
-        return self._cache.known(snapshot, _WHAT, versions)
+    return Numbers(_profile, most=MOST_PROFILES)
 
 
-class _Read(VersionTask[Profile]):
+def readable(values: Sequence[VersionValue[Profile]]) -> dict[int, Profile]:
+    """The profiles by version; raises `TableError` for the first that could not be read."""
+    for value in values:
+        if value.problem:
+            raise TableError(f"v{value.version} could not be read: {value.problem}")
+    return {value.version: value.value for value in values if value.value is not None}
+
+
+def _profile(reading: Reading, snapshot: Snapshot, _asked: str) -> Profile:
     """One version's rows, read twice: what there is, then how often the commonest values are there."""
+    columns = profiled(snapshot)
+    if not columns or not snapshot.num_files:
+        empty = tuple(ColumnProfile(c.path, c.type, 0, 0, is_exact=True) for c in columns)
+        return Profile(snapshot.version, 0, is_read=True, columns=empty)
 
-    def __init__(self, cache: VersionCache, lake: ScannedLake, ref: TableRef, version: int) -> None:
-        super().__init__(lake, ref, version, cache=cache, what=_WHAT)
-        self._rows = lake
+    def read(names: Sequence[str], sql: str) -> Mapping[str, Any]:
+        values: Mapping[str, Any] = reading.run(sql, rows_of(reading.lake, snapshot, names))
+        return values
 
-    def compute(self, snapshot: Snapshot) -> Profile:
-        columns = profiled(snapshot)
-        if not columns or not snapshot.num_files:
-            empty = tuple(ColumnProfile(c.path, c.type, 0, 0, is_exact=True) for c in columns)
-            return Profile(snapshot.version, 0, is_read=True, columns=empty)
-        edges = {said.column: bin_edges(said) for said in column_totals(snapshot, with_statistics(snapshot))}
-        asked = [(column, edges.get(column.path, ())) for column in columns]
-        found = self._run(snapshot, [column.path for column in columns], measures_sql(asked))
-        profiles = [_measured(*asked[i], found["all_rows"], found[f"c{i}"]) for i in range(len(columns))]
-        texts = {each.column: found[f"c{i}"]["texts"] for i, each in enumerate(profiles) if _is_ranked(each)}
-        if texts:
-            counts = self._run(snapshot, list(texts), counts_sql(texts))
-            for number, name in enumerate(texts):
-                at = next(i for i, each in enumerate(profiles) if each.column == name)
-                values = dict(zip(found[f"c{at}"]["texts"], found[f"c{at}"]["vals"], strict=True))
-                profiles[at] = replace(profiles[at], top=_top(values, counts[f"c{number}"]))
-        return Profile(snapshot.version, found["all_rows"], is_read=True, columns=tuple(profiles))
-
-    def _run(self, snapshot: Snapshot, names: Sequence[str], sql: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.computation.run(sql, rows_of(self._rows, snapshot, names))
-        return found
+    edges = {totals.column: bin_edges(totals) for totals in column_totals(snapshot, with_statistics(snapshot))}
+    asked = [(column, edges.get(column.path, ())) for column in columns]
+    measures = read([column.path for column in columns], measures_sql(asked))
+    profiles = [_measured(*asked[i], measures["all_rows"], measures[f"c{i}"]) for i in range(len(columns))]
+    texts = {each.column: measures[f"c{i}"]["texts"] for i, each in enumerate(profiles) if _is_ranked(each)}
+    if texts:
+        counts = read(list(texts), counts_sql(texts))
+        for number, name in enumerate(texts):
+            at = next(i for i, each in enumerate(profiles) if each.column == name)
+            values = dict(zip(measures[f"c{at}"]["texts"], measures[f"c{at}"]["vals"], strict=True))
+            profiles[at] = replace(profiles[at], top=_top(values, counts[f"c{number}"]))
+    return Profile(snapshot.version, measures["all_rows"], is_read=True, columns=tuple(profiles))
 
 
 def with_statistics(snapshot: Snapshot) -> list[str]:

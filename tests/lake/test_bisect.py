@@ -21,10 +21,10 @@ from backend.errors import BisectError, DataFileMissingError, LakehouseError, Qu
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
 from backend.search import search
-from backend.search.cache import Bisects
-from backend.search.judge import Judged
-from backend.search.model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Source, Verdict
-from backend.search.search import bisect, may_change_rows
+from backend.search.judge import Judge
+from backend.search.model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Verdict
+from backend.search.search import Bisects, bisect, may_change_rows
+from backend.sql.numbers import Numbers, Reading, Source
 from tests import builders
 
 CONDITION = "min(amount) >= 0"
@@ -63,15 +63,15 @@ class Story:
 
 
 class StoryLake:
-    """Answers from a `Story`; every verdict is known beforehand, so that only the search itself works."""
+    """Answers from a `Story`; its judge knows every verdict, so that only the search itself works."""
 
     def __init__(self, story: Story, snapshot: Snapshot) -> None:
-        self.story, self._snapshot, self.judged = story, snapshot, Judged()
-        for version, is_good in enumerate(story.good):
-            if version not in story.gone:
-                self.judged.versions.put(
-                    replace(snapshot, version=version), f"condition {CONDITION}", Verdict(is_good, is_good)
-                )
+        self.story, self._snapshot, self.judge = story, snapshot, Judge()
+        self.judge.verdicts = Numbers(self._verdict)
+
+    def _verdict(self, _: Reading, snapshot: Snapshot, __: str) -> Verdict:
+        is_good = self.story.good[snapshot.version]
+        return Verdict(is_good, is_good)
 
     def latest_version(self, ref: TableRef) -> int:
         return len(self.story.good) - 1
@@ -98,9 +98,9 @@ class StoryLake:
         return iter(())
 
     def _never(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError("every verdict was known")
+        raise AssertionError("every verdict is known")
 
-    scan = read_files = file_difference = _never
+    scan = read_files = _never
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def told(story: Story, blank: Snapshot, **named: Any) -> tuple[list[BisectProgre
     ends = {"good": story.good.index(True, 0) if story.good[0] else len(story.good) - 1}
     ends["bad"] = len(story.good) - 1 if story.good[0] else 0
     request = BisectRequest(CONDITION, **{**ends, **named})
-    steps = list(bisect(lake, blank.ref, request, judged=lake.judged))  # type: ignore[arg-type]
+    steps = list(bisect(lake, blank.ref, request, judge=lake.judge))  # type: ignore[arg-type]
     result = steps[-1].result
     assert result is not None
     return steps, result
@@ -451,8 +451,8 @@ def test_vacuumed_versions_are_skipped_or_not_chosen(root: Path, open_lake: Call
     with pytest.raises(BisectError, match=f"v{oldest}, the good end, breaks the condition"):
         steps_of(lake, lake.find("t"), CONDITION)
     counted = found_by(lake, lake.find("t"), "count(*) < 5")  # the log alone answers, whatever was vacuumed
-    assert counted.good == 0 and {probe.source for probe in counted.probes} == {Source.LOG}
-    assert counted.commit is not None and sum(probe.bytes_read for probe in counted.probes) == 0
+    assert counted.good == 0 and {probe.number.source for probe in counted.probes} == {Source.LOG}
+    assert counted.commit is not None and sum(probe.number.bytes_read for probe in counted.probes) == 0
     assert counted.culprit == max(v for v in range(lake.latest_version(counted.ref) + 1) if counted.probe_of(v))
 
 
@@ -504,7 +504,7 @@ def test_only_the_columns_of_the_condition_are_read(root: Path, open_lake: Calla
     *probes, examples = asked
     assert {frozenset(columns) for columns in probes} == {frozenset({"c7", "c8", "c2999", "file"})}
     assert len(examples) == 8 and {"c7", "c8", "c2999"} < set(examples)
-    assert all(probe.bytes_read < 1_000 for probe in found.probes)
+    assert all(probe.number.bytes_read < 1_000 for probe in found.probes)
 
 
 def test_what_was_judged_once_is_not_read_again(orders: Path, open_lake: Callable[..., Lake]) -> None:
@@ -518,8 +518,8 @@ def test_what_was_judged_once_is_not_read_again(orders: Path, open_lake: Callabl
     assert bisects.known(lake, lake.snapshot(ref), BisectRequest(CONDITION, 1, 8)) is None
     again = list(bisects.over(lake, ref, replace(request, good=1)))[-1].result
     assert again is not None and again.culprit == 6
-    kept = {probe.version for probe in again.probes if probe.source is Source.KEPT}
-    assert {6, 8} <= kept and all(again.probe_of(v).rows_read == 0 for v in kept)  # type: ignore[union-attr]
+    kept = {probe.version for probe in again.probes if probe.number.source is Source.KEPT}
+    assert {6, 8} <= kept and all(again.probe_of(v).number.rows_read == 0 for v in kept)  # type: ignore[union-attr]
 
 
 def test_a_table_made_anew_during_the_search_is_said(orders: Path, open_lake: Callable[..., Lake]) -> None:
@@ -604,11 +604,12 @@ def test_probes_say_what_they_cost_and_why(orders: Path, open_lake: Callable[...
     assert found is not None and steps[-1].at_most_left == 0
     assert [probe.purpose for probe in found.probes[:3]] == [Purpose.END, Purpose.END, Purpose.SEARCH]
     assert all(probe.committed_at and probe.operation and probe.duration_s > 0 for probe in found.probes)
-    assert [(p.version, p.files_read, p.files, p.rows_read) for p in found.probes[:2]] == [(0, 1, 1, 1), (8, 4, 4, 9)]
+    ends = [(probe.version, probe.number) for probe in found.probes[:2]]
+    assert [(v, n.files_read, n.files, n.rows_read) for v, n in ends] == [(0, 1, 1, 1), (8, 4, 4, 9)]
     seen = {path for v in (0, 8) for path in files_of(lake, found.ref, v)}
     for probe in found.probes[2:]:
-        new = files_of(lake, found.ref, probe.version) - seen
+        number, new = probe.number, files_of(lake, found.ref, probe.version) - seen
         seen |= new
-        assert (probe.files_read, probe.files) == (len(new), lake.snapshot(found.ref, probe.version).num_files)
-        assert (probe.rows_read > 0) is (probe.bytes_read > 0) is bool(new)
+        assert (number.files_read, number.files) == (len(new), lake.snapshot(found.ref, probe.version).num_files)
+        assert (number.rows_read > 0) is (number.bytes_read > 0) is bool(new)
     assert found.changing == 7 and found.unprobed == 7 - len({p.version for p in found.probes} & {1, 2, 3, 4, 6, 7, 8})

@@ -16,19 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from app.search.view.words import notes
-from backend.errors import QueryError
+from app.search.text import notes
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.search.files import JudgedFiles, Question, can_be_fetched
-from backend.search.judge import Judged, Judgement
-from backend.search.model import Bisection, BisectRequest, Outcome, Source, Verdict
+from backend.search.judge import FileQuestion, Judge, JudgedFiles, can_be_fetched
+from backend.search.model import Bisection, BisectRequest, Outcome, Verdict
 from backend.search.search import bisect
 from backend.settings import load_settings
-from backend.sql.numbers import Aggregates
+from backend.sql.numbers import Source, VersionValue, aggregates
 from tests import builders, vectors
-from tests.object_store import delete_objects, list_keys, make_bucket, server_url, storage_options
-from tests.soak import few, soak
+from tests.object_store import make_bucket, server_url, storage_options
+from tests.soak import few
 
 Rows = list[dict[str, Any]]
 
@@ -55,6 +53,12 @@ class CountingLake:
     def keys(self, ref: TableRef, version: int) -> set[tuple[str, str | None]]:
         files = self._lake.snapshot(ref, version).columns(["path", "dv_id"]).to_pylist()
         return {(file["path"], file["dv_id"]) for file in files}
+
+
+def judged(judge: Judge, lake: Any, version: int, text: str = "amount >= 0") -> VersionValue[Verdict]:
+    *_, last = judge.verdicts.over(lake, lake.find("t"), text, [version])
+    value: VersionValue[Verdict] = last.values[0]
+    return value
 
 
 # random histories of a table with column mapping, deletion vectors, partitions and a schema that changes -------------
@@ -240,17 +244,17 @@ def test_every_version_of_a_random_history_is_judged_as_a_recount_judges_it(
 ) -> None:
     writer = random_table(root / "t", seed)
     lake = CountingLake(open_lake())
-    ref, judged = lake.find("t"), Judged()
+    ref, judge = lake.find("t"), Judge()
     for text, holds in CONDITIONS.items():
         versions = [v for v, rows in enumerate(writer.states) if "extra" not in text or _has_extra(lake, ref, v)]
         Random(seed).shuffle(versions)
         lake.opened.clear()
         for version in versions:
             seen = len(lake.opened)
-            task = Judgement(lake, ref, version, text=text, judged=judged)
-            assert task.run() == recounted(writer.states[version], holds), (text, version)
+            number = judged(judge, lake, version, text)
+            assert number.value == recounted(writer.states[version], holds), (text, version)
             new = lake.opened[seen:]
-            assert set(new) <= lake.keys(ref, version) and len(set(new)) == len(new) == task.files_read
+            assert set(new) <= lake.keys(ref, version) and len(set(new)) == len(new) == number.files_read
         defined = [_definition(lake, ref, version, text) for version in versions]
         most = max(Counter(lake.opened).values(), default=0)
         assert most <= len(set(defined)) and lake.scans == 0  # once for each shape of the columns
@@ -259,26 +263,13 @@ def test_every_version_of_a_random_history_is_judged_as_a_recount_judges_it(
     for version, rows in enumerate(writer.states):  # an aggregate reads the version as a whole
         below = sum(row["amount"] is not None and row["amount"] < 0 for row in rows)
         text = "count(*) FILTER (WHERE amount < 0) = 0"
-        verdict = Judgement(lake, ref, version, text=text, judged=judged).run()
-        assert (verdict.holds, verdict.aggregates[0][1]) == (not below, below), version
-
-
-@pytest.mark.parametrize(("seed", "most"), [(2, 0), (3, 1), *soak((3, 0), (2, 1))])
-def test_a_version_judged_from_its_neighbours_is_as_a_recount_judges_it(
-    root: Path, open_lake: Callable[..., Lake], seed: int, most: int
-) -> None:
-    judged = Judged(lambda _, files: len(files) <= most)
-    writer, lake, text = random_table(root / "t", seed), open_lake(), "amount >= 0"
-    done: list[int] = []
-    for version in Random(seed).sample(range(len(writer.states)), len(writer.states)):
-        task = Judgement(lake, lake.find("t"), version, text=text, judged=judged, neighbours=done)
-        assert task.run() == recounted(writer.states[version], CONDITIONS[text]), version
-        done.append(version)
+        verdict = judged(judge, lake, version, text).value
+        assert verdict is not None and (verdict.holds, verdict.aggregates[0][1]) == (not below, below), version
 
 
 def test_numbers_over_versions_of_a_table_with_widened_types(root: Path, open_lake: Callable[..., Lake]) -> None:
     writer, lake = random_table(root / "t", 7), open_lake()
-    steps = Aggregates().over(lake, lake.find("t"), "sum(amount)", range(len(writer.states)))
+    steps = aggregates().over(lake, lake.find("t"), "sum(amount)", range(len(writer.states)))
     *_, last = steps
     amounts = [[row["amount"] for row in rows if row["amount"] is not None] for rows in writer.states]
     assert [each.value for each in last.values] == [sum(some) if some else None for some in amounts]
@@ -296,8 +287,8 @@ def _definition(lake: Any, ref: TableRef, version: int, text: str) -> str:
 # a search ------------------------------------------------------------------------------------------------------------
 
 
-def found_by(lake: Any, ref: TableRef, text: str = "amount >= 0", *, judged: Judged | None = None) -> Bisection:
-    *_, last = bisect(lake, ref, BisectRequest(text), judged=judged)
+def found_by(lake: Any, ref: TableRef, text: str = "amount >= 0", *, judge: Judge | None = None) -> Bisection:
+    *_, last = bisect(lake, ref, BisectRequest(text), judge=judge)
     assert last.result is not None
     return last.result
 
@@ -329,10 +320,10 @@ def test_a_search_opens_each_file_once(root: Path, open_lake: Callable[..., Lake
     *judged, example = lake.opened
     assert len(set(judged)) == len(judged) == 52 and lake.scans == 0  # every file is in the newest version
     assert example == ("42.parquet", None)  # of the only file that breaks it
-    ends, others = found.probes[:2], found.probes[2:]
-    assert [(p.files_read, p.files, p.rows_read) for p in ends] == [(20, 20, 2_000), (32, 52, 3_200)]
-    assert len(others) >= 5 and all((p.files_read, p.rows_read, p.bytes_read) == (0, 0, 0) for p in others)
-    assert all(p.source is Source.ROWS and p.files == 20 + p.version for p in others)
+    ends, others = ([probe.number for probe in probes] for probes in (found.probes[:2], found.probes[2:]))
+    assert [(n.files_read, n.files, n.rows_read) for n in ends] == [(20, 20, 2_000), (32, 52, 3_200)]
+    assert len(others) >= 5 and all((n.files_read, n.rows_read, n.bytes_read) == (0, 0, 0) for n in others)
+    assert all(number.source is Source.ROWS and number.files == 20 + number.version for number in others)
 
 
 def test_a_file_that_was_judged_may_go(root: Path, open_lake: Callable[..., Lake]) -> None:
@@ -340,16 +331,16 @@ def test_a_file_that_was_judged_may_go(root: Path, open_lake: Callable[..., Lake
     for number in range(9):
         rows = pa.table({"id": [number], "amount": [1.0 if number < 5 else -1.0]})
         write_deltalake(str(path), rows, mode="overwrite")
-    lake, judged = CountingLake(open_lake()), Judged()
+    lake, judge = CountingLake(open_lake()), Judge()
     ref = lake.find("t")
     for version in (3, 4, 5):
-        Judgement(lake, ref, version, text="amount >= 0", judged=judged).run()
+        judged(judge, lake, version)
     whole = shutil.copytree(path, root.parent / "whole")
     DeltaTable(str(path)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     for version in (0, 8):  # the ends were kept, the middle was vacuumed
         (name,) = DeltaTable(str(whole), version=version).file_uris()
         shutil.copy(whole / Path(name).name, path / Path(name).name)
-    found = found_by(lake, ref, judged=judged)
+    found = found_by(lake, ref, judge=judge)
     assert (found.culprit, found.last, found.is_monotonic) == (5, 4, True)
     again = found_by(lake, ref)  # nobody judged them before they went
     assert (again.last, again.first_seen, again.candidates) == (0, 8, tuple(range(1, 9)))
@@ -375,22 +366,21 @@ def test_a_table_that_was_replaced_in_between_is_said_with_both_ids(root: Path, 
 def test_a_condition_of_no_truth_is_refused_on_a_table_without_rows(root: Path, open_lake: Callable[..., Lake]) -> None:
     builders.HandLog(root / "t").start(columns={"id": "long", "amount": "double"})
     lake = open_lake()
-    with pytest.raises(QueryError, match="gives DOUBLE"):
-        Judgement(lake, lake.find("t"), 0, text="amount", judged=Judged()).run()
-    assert Judgement(lake, lake.find("t"), 0, text="amount > 0", judged=Judged()).run() == Verdict(True, None, 0, 0, 0)
+    assert "gives DOUBLE" in str(judged(Judge(), lake, 0, "amount").problem)
+    assert judged(Judge(), lake, 0, "amount > 0").value == Verdict(True, None, 0, 0, 0)
 
 
 def test_a_column_called_as_the_number_of_a_file(root: Path, open_lake: Callable[..., Lake]) -> None:
     builders.write(root / "t", {"file": [1, 2], "file_": [3, 4], "total": [5, -6], "rows": [0, 0]})
     builders.write(root / "t", {"file": [1], "file_": [-3], "total": [5], "rows": [0]})
     lake = open_lake()
-    task = Judgement(lake, lake.find("t"), 1, text="total > 0 AND file > 0 AND file_ > 0", judged=Judged())
-    assert task.run() == Verdict(False, None, 2, 0, 3)
+    number = judged(Judge(), lake, 1, "total > 0 AND file > 0 AND file_ > 0")
+    assert number.value == Verdict(False, None, 2, 0, 3)
 
 
 def test_the_question_that_was_asked_longest_ago_is_forgotten_first() -> None:
     judged = JudgedFiles(most=5)
-    first, second = (Question("t", "id", text, "") for text in ("a", "b"))
+    first, second = (FileQuestion("t", "id", text, "") for text in ("a", "b"))
     for question, names in ((first, ["x", "y"]), (second, ["x", "y"]), (second, ["z", "w"])):
         judged.put(question, pa.array(names), np.full((len(names), 3), 7))
     keys = pa.array(["z", "n", "x"])
@@ -417,31 +407,17 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return Lake(load_settings(home=tmp_path_factory.mktemp("home"), lake=settings))
 
 
-@pytest.mark.parametrize("most", [64, 2, 0])
-def test_on_an_object_store_few_files_are_fetched_else_a_judged_neighbour_or_a_scan_answers(
-    remote: Lake, most: int
-) -> None:
+@pytest.mark.parametrize("most", [64, 0])
+def test_on_an_object_store_few_files_are_fetched_else_each_version_is_scanned(remote: Lake, most: int) -> None:
     lake = CountingLake(remote)
-    ref, judged = lake.find("t"), Judged(partial(can_be_fetched, most_files=most))
-    found = found_by(lake, ref, judged=judged)
+    ref, judge = lake.find("t"), Judge(partial(can_be_fetched, most_files=most))
+    found = found_by(lake, ref, judge=judge)
     assert (found.culprit, found.last) == (5, 4) and found.examples.rows[0]["amount"] < 0
     for version in (9, 8, 7, 4, 0):
-        task = Judgement(lake, ref, version, text="amount >= 0", judged=judged, neighbours=range(10))
         bad = int(version >= 5)
-        assert task.run() == Verdict(not bad, None, bad, 0, version + 1 - (version >= 8))
-    if most == 64:
+        verdict = judged(judge, lake, version).value
+        assert verdict == Verdict(not bad, None, bad, 0, version + 1 - (version >= 8))
+    if most:
         assert lake.scans == 0 and len(lake.opened) == len(set(lake.opened)) + 1  # an example
     else:
-        assert lake.scans == 2 if most == 2 else lake.scans > len(found.probes)
-
-
-def test_a_neighbour_whose_files_are_gone_is_not_used(remote: Lake) -> None:
-    lake, judged = CountingLake(remote), Judged(partial(can_be_fetched, most_files=2))
-    ref = lake.find("t")
-    Judgement(lake, ref, 7, text="amount >= 0", judged=judged).run()
-    (lost,) = lake.keys(ref, 7) - lake.keys(ref, 8)
-    key = f"root/t/{lost[0]}"
-    assert key in list_keys("bisect")
-    delete_objects("bisect", [key])
-    task = Judgement(lake, ref, 8, text="amount >= 0", judged=judged, neighbours=[7])
-    assert task.run() == Verdict(False, None, 1, 0, 8) and lake.scans == 2
+        assert lake.scans > len(found.probes) and not lake.opened

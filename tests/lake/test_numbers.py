@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.sql.numbers import Aggregates, ColumnNumbers
+from backend.sql.numbers import aggregates, column_numbers
 from tests import builders
 
 OpenLake = Callable[..., Lake]
@@ -35,7 +35,7 @@ def values(progress: Iterator[object]) -> list[object]:
 
 def test_an_aggregate_is_that_of_the_rows_at_each_version(orders: Path, open_lake: OpenLake) -> None:
     lake = open_lake()
-    ref, found = lake.find("orders"), Aggregates()
+    ref, found = lake.find("orders"), aggregates()
     rows = [at(orders, version) for version in range(4)]
     assert values(found.over(lake, ref, "sum(amount)", range(4))) == [pc.sum(r["amount"]).as_py() for r in rows]
     assert values(found.over(lake, ref, "count(*)", range(4))) == [r.num_rows for r in rows]
@@ -49,8 +49,8 @@ def test_mapped_columns_deletion_vectors_and_partitions_are_read_as_rows(root: P
     DeltaTable(str(path)).delete("id = 1")
     lake = open_lake()
     ref = lake.find("events")
-    assert values(Aggregates().over(lake, ref, "count(*)", [5, 6])) == [12, 11]
-    assert values(Aggregates().over(lake, ref, "count(DISTINCT day) || ' days'", [6])) == ["3 days"]
+    assert values(aggregates().over(lake, ref, "count(*)", [5, 6])) == [12, 11]
+    assert values(aggregates().over(lake, ref, "count(DISTINCT day) || ' days'", [6])) == ["3 days"]
 
 
 class CountedLake:
@@ -79,7 +79,7 @@ class CountedLake:
 
 
 def test_a_value_is_computed_once(orders: Path, open_lake: OpenLake) -> None:
-    lake, found = CountedLake(open_lake()), Aggregates()
+    lake, found = CountedLake(open_lake()), aggregates()
     ref = lake.lake.find("orders")
     first = values(found.over(lake, ref, "sum(amount)", range(4)))
     assert lake.scans == 4
@@ -89,7 +89,7 @@ def test_a_value_is_computed_once(orders: Path, open_lake: OpenLake) -> None:
 
 
 def test_whoever_stops_asking_ends_the_work(orders: Path, open_lake: OpenLake) -> None:
-    lake, found = CountedLake(open_lake(), endless=True), Aggregates()
+    lake, found = CountedLake(open_lake(), endless=True), aggregates()
     progress = found.over(lake, lake.lake.find("orders"), "sum(amount)", range(4))
     for step in progress:
         if step.rows_read:
@@ -104,16 +104,16 @@ def test_a_version_that_cannot_be_computed_hides_no_other(orders: Path, open_lak
     gone = DeltaTable(str(orders), version=1).file_uris()
     Path(next(iter(set(gone) - set(DeltaTable(str(orders)).file_uris())))).unlink()
     lake = open_lake()
-    *_, last = Aggregates().over(lake, lake.find("orders"), "sum(tip)", [3, 4])
+    *_, last = aggregates().over(lake, lake.find("orders"), "sum(tip)", [3, 4])
     assert [value.value for value in last.values] == [None, 2] and "no column 'tip'" in str(last.values[0].problem)
-    *_, last = Aggregates().over(lake, lake.find("orders"), "sum(amount)", [1, 4])
+    *_, last = aggregates().over(lake, lake.find("orders"), "sum(amount)", [1, 4])
     assert "is gone" in str(last.values[0].problem) and last.values[1].value is not None
 
 
 def test_a_wrong_expression_is_said_before_anything_is_read(orders: Path, open_lake: OpenLake) -> None:
     lake = CountedLake(open_lake())
     with pytest.raises(QueryError, match="no column"):
-        Aggregates().over(lake, lake.lake.find("orders"), "sum(nothing)", range(4))
+        aggregates().over(lake, lake.lake.find("orders"), "sum(nothing)", range(4))
     assert lake.scans == 0
 
 
@@ -122,5 +122,5 @@ def test_a_columns_numbers_come_from_statistics_alone(orders: Path, open_lake: O
     lake = open_lake()
     for file in orders.rglob("*.parquet"):
         file.unlink()
-    totals = values(ColumnNumbers().over(lake, lake.find("orders"), "amount", range(4)))
+    totals = values(column_numbers().over(lake, lake.find("orders"), "amount", range(4)))
     assert [(t.lowest, t.highest, t.nulls) for t in totals] == [(min(e), max(e), 0) for e in expected]  # type: ignore[attr-defined]

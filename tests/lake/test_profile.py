@@ -17,7 +17,7 @@ from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import load_settings
-from backend.sql.profile import Profile, Profiles, from_log, with_statistics
+from backend.sql.profile import Profile, from_log, profiles, readable, with_statistics
 from tests import builders
 
 ROWS = 4_000
@@ -64,9 +64,8 @@ def table(lake: Lake, tmp_path: Path) -> TableRef:
 
 
 def read(lake: Lake, ref: TableRef, *versions: int) -> list[Profile]:
-    *_, last = Profiles().over(lake, ref, versions)
-    assert [value.problem for value in last.values] == [None] * len(versions)
-    return [value.value for value in last.values]
+    *_, last = profiles().over(lake, ref, "", versions)
+    return list(readable(last.values).values())
 
 
 def peer(lake: Lake, version: int) -> pd.DataFrame:
@@ -152,8 +151,8 @@ def test_numbers_that_are_none_and_empty_tables(lake: Lake, tmp_path: Path) -> N
 
 
 def test_a_profile_is_read_once_and_two_versions_differ(lake: Lake, table: TableRef) -> None:
-    profiles = Profiles()
-    *_, last = profiles.over(lake, table, [0, 3])
-    assert last.is_done and len(profiles.known(lake.snapshot(table), [0, 1, 3])) == 2
-    *_, again = profiles.over(lake, table, [3])
-    assert again.values[0].value is profiles.known(lake.snapshot(table), [3])[0].value
+    numbers = profiles()
+    *_, last = numbers.over(lake, table, "", [0, 3])
+    assert last.is_done and len(numbers.known(lake.snapshot(table), "", [0, 1, 3])) == 2
+    *_, again = numbers.over(lake, table, "", [3])
+    assert again.values[0].value is last.values[1].value

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import cache, services
 from backend.lake.lake import Lake
-from backend.search import cache as bisect_cache
+from backend.search import search
 from backend.search.model import BisectProgress
 from tests import builders
 from tests.planted import METADATA, Planted, plant
@@ -173,7 +173,7 @@ def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monk
         seen.append(True)
         yield BisectProgress((), "judging v0", 0)
 
-    monkeypatch.setattr(bisect_cache, "bisect", slow)
+    monkeypatch.setattr(search, "bisect", slow)
     stopped = open_page("bisect", **link)
     assert seen and param(stopped, "run") is None
     again(stopped)

@@ -13,7 +13,7 @@ import pytest
 from backend.errors import DataFileMissingError, QueryError
 from backend.sql import session as duckdb_session
 from backend.sql.expression import check_expression
-from backend.sql.over_versions import spread
+from backend.sql.numbers import spread
 from backend.sql.session import Computation
 from backend.work import Stopped
 from tests.processes import wait_until

@@ -1,18 +1,16 @@
 """`weir bisect T --assert CONDITION`: the first version that breaks a condition, or mends it.
 
-Rule: each probe is told on stderr as it ends, the result alone goes to stdout; a range of commits is an answer too.
+Rule: each probe is shown on stderr as it ends, the result alone goes to stdout; a range of commits is an answer too.
 """
 
-import shlex
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from app.cli.output import Document, cell, print_json, print_table, say
+from app.cli.output import Document, cell, only, print_json, print_table, say
 from app.cli.tables import documents
 from app.cli.tables.history import commit_document
 from app.cli.tables.lake import opened
-from app.search.view.culprit import changed_text, restore_texts
-from app.search.view.words import commit_text, headline, left_text, means_text, notes, probe_line
+from app.search import text
 from app.ui.view.explanation import explained
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
@@ -21,7 +19,7 @@ from backend.errors import BisectError, LakehouseError
 from backend.format import utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit
-from backend.search.model import Bisection, BisectRequest, Probe
+from backend.search.model import Bisection, BisectRequest
 from backend.search.search import bisect as search
 
 SHOWN = 20  # commits of a range on a terminal
@@ -41,21 +39,21 @@ class Request:
 def bisect(request: Request, *, as_json: bool) -> int:
     lake, ref = opened(request.table)
     asked = BisectRequest(request.condition, request.good, request.bad, request.check)
-    found: Bisection | None = None
-    told = 0
+    result: Bisection | None = None
+    shown = 0
     with closing(search(lake, ref, asked)) as steps:
         for step in steps:
-            for probe in step.probes[told:]:
-                left = left_text(step)
-                say(f"{probe_line(probe)}{f' · {left}' if left else ''}", style="dim", to_stderr=True)
-            told, found = len(step.probes), step.result
-    if found is None:
+            for probe in step.probes[shown:]:
+                left = text.left_text(step)
+                say(f"{text.probe_line(probe)}{f' · {left}' if left else ''}", style="dim", to_stderr=True)
+            shown, result = len(step.probes), step.result
+    if result is None:
         raise BisectError("the search ended without an answer")
-    about = _about(lake, found)
+    about = _about(lake, result)
     if as_json:
-        print_json(document(found) | about.document())
+        print_json(document(result) | about.document())
     else:
-        _print(found, about)
+        _print(result, about)
     return 0
 
 
@@ -64,7 +62,7 @@ class _About:
     """What the commit that was found changed, and what going back before it would change; None where comparing is more
     than a little work, or there is nothing to go back from."""
 
-    found: Bisection
+    result: Bisection
     commits: tuple[Commit, ...]
     changed: VersionDiff | None
     way_back: VersionDiff | None
@@ -74,7 +72,7 @@ class _About:
         return {
             "changed": changed and {"net": asdict(changed.net), "explanation": documents.explanation(changed)},
             "way_back": {
-                "version": self.found.good_seen,
+                "version": self.result.good_seen,
                 "commits": [commit.version for commit in self.commits],
                 "net": back and asdict(back.net),
             }
@@ -83,27 +81,27 @@ class _About:
         }
 
     def lines(self) -> list[str]:
-        if self.found.culprit is None:
+        if self.result.culprit is None:
             return []
-        said = [f"What it changed: {changed_text(self.found, self.changed)}"]
-        said += explained(self.changed.explanation) if self.changed else ()
-        texts = restore_texts(self.found, self.commits, self.way_back) if self.commits else []
-        return [*said, *(f"{text[:1].upper()}{text[1:]}." for text in texts)]
+        lines = [f"What it changed: {text.changed_text(self.result, self.changed)}"]
+        lines += explained(self.changed.explanation) if self.changed else ()
+        losses = text.restore_texts(self.result, self.commits, self.way_back) if self.commits else []
+        return [*lines, *(f"{loss[:1].upper()}{loss[1:]}." for loss in losses)]
 
 
-def _about(lake: Lake, found: Bisection) -> _About:
-    good, latest = found.good_seen, lake.latest_version(found.ref)
-    if found.culprit is None:
-        return _About(found, (), None, None)
-    changed = _compared(lake, found, found.culprit - 1, found.culprit)
-    if found.is_mended or good >= latest:
-        return _About(found, (), changed, None)
-    commits = lake.history(found.ref, starting_version=good + 1, ending_version=latest)
-    return _About(found, tuple(commits), changed, _compared(lake, found, latest, good))
+def _about(lake: Lake, result: Bisection) -> _About:
+    good, latest = result.good_seen, lake.latest_version(result.ref)
+    if result.culprit is None:
+        return _About(result, (), None, None)
+    changed = _compared(lake, result, result.culprit - 1, result.culprit)
+    if result.is_mended or good >= latest:
+        return _About(result, (), changed, None)
+    commits = lake.history(result.ref, starting_version=good + 1, ending_version=latest)
+    return _About(result, tuple(commits), changed, _compared(lake, result, latest, good))
 
 
-def _compared(lake: Lake, found: Bisection, first: int, second: int) -> VersionDiff | None:
-    question = Question(found.ref, first, second, row_limit=0)
+def _compared(lake: Lake, result: Bisection, first: int, second: int) -> VersionDiff | None:
+    question = Question(result.ref, first, second, row_limit=0)
     try:
         if Differences().log_part(lake, question).is_small:
             return compare(lake, question)
@@ -115,97 +113,91 @@ def _compared(lake: Lake, found: Bisection, first: int, second: int) -> VersionD
 # JSON ------------------------------------------------------------------------------------------------------------
 
 
-def document(found: Bisection) -> Document:
-    broke = not found.is_mended
+def document(result: Bisection) -> Document:
+    broke = not result.is_mended
     return {
-        "name": found.ref.name,
-        "uri": found.ref.uri,
-        "condition": found.condition,
-        "means": means_text(by_row=found.by_row),
-        "good": found.good,
-        "bad": found.bad,
+        "name": result.ref.name,
+        "uri": result.ref.uri,
+        "condition": result.condition,
+        "means": text.means_text(by_row=result.by_row),
+        "good": result.good,
+        "bad": result.bad,
         "direction": "broke" if broke else "mended",
-        "first_bad_version": found.culprit if broke else None,
-        "last_good_version": found.last if broke else None,
-        "first_good_version": None if broke else found.culprit,
-        "last_bad_version": None if broke else found.last,
-        "candidates": list(found.candidates),
-        "commit": commit_document(found.commit) if found.commit else None,
-        "monotonic": found.is_monotonic,
-        "again": list(found.again),
-        "commits_that_changed_rows": found.changing,
-        "not_judged": found.unprobed,
-        "probes": [_probe(probe) for probe in found.probes],
-        "examples": [dict(row) for row in found.examples.rows],
-        "notes": notes(found),
-        "diff": {"from_version": found.last, "to_version": to_version(found), "command": diff_command(found)},
+        "first_bad_version": result.culprit if broke else None,
+        "last_good_version": result.last if broke else None,
+        "first_good_version": None if broke else result.culprit,
+        "last_bad_version": None if broke else result.last,
+        "candidates": list(result.candidates),
+        "commit": commit_document(result.commit) if result.commit else None,
+        "monotonic": result.is_monotonic,
+        "again": list(result.again),
+        "commits_that_changed_rows": result.changing,
+        "not_judged": result.unprobed,
+        "probes": [
+            _probe(probe)
+            | {
+                "parts": dict(probe.verdict.aggregates) if probe.verdict else {},
+                "duration_s": round(probe.duration_s, 3),
+            }
+            for probe in result.probes
+        ],
+        "examples": [dict(row) for row in result.examples.rows],
+        "notes": text.notes(result),
+        "diff": {"from_version": result.last, "to_version": result.changed_at, "command": text.diff_command(result)},
     }
 
 
-def _probe(probe: Probe) -> Document:
-    verdict = probe.verdict
-    return {
-        "version": probe.version,
-        "committed_at": probe.committed_at,
-        "operation": probe.operation,
-        "outcome": probe.outcome.value,
-        "purpose": probe.purpose.value,
-        "reason": probe.reason,
-        "value": verdict.value if verdict else None,
-        "parts": dict(verdict.aggregates) if verdict else {},
-        "violations": verdict.violations if verdict else None,
-        "nulls": verdict.nulls if verdict else None,
-        "rows": verdict.rows if verdict else None,
-        "source": probe.source.value,
-        "files": probe.files,
-        "files_read": probe.files_read,
-        "rows_read": probe.rows_read,
-        "bytes_read": probe.bytes_read,
-        "duration_s": round(probe.duration_s, 3),
-    }
-
-
-def to_version(found: Bisection) -> int:
-    """The newer end of the difference that shows the change."""
-    return found.first_seen if found.culprit is None else found.culprit
-
-
-def diff_command(found: Bisection) -> str:
-    """What shows the change itself."""
-    return f"weir diff {shlex.quote(found.ref.name)} --from {found.last} --to {to_version(found)}"
+_probe = only(
+    "version",
+    "committed_at",
+    "operation",
+    "outcome",
+    "purpose",
+    "reason",
+    value="verdict.value",
+    violations="verdict.violations",
+    nulls="verdict.nulls",
+    rows="verdict.rows",
+    source="number.source",
+    files="number.files",
+    files_read="number.files_read",
+    rows_read="number.rows_read",
+    bytes_read="number.bytes_read",
+)
 
 
 # for people ------------------------------------------------------------------------------------------------------
 
 
-def _print(found: Bisection, about: _About) -> None:
-    say(f"{headline(found)}.", style="bold")
-    say(means_text(by_row=found.by_row)[:1].upper() + means_text(by_row=found.by_row)[1:], style="dim")
-    for note in notes(found):
+def _print(result: Bisection, about: _About) -> None:
+    say(f"{text.headline(result)}.", style="bold")
+    means = text.means_text(by_row=result.by_row)
+    say(f"{means[:1].upper()}{means[1:]}", style="dim")
+    for note in text.notes(result):
         say(f"  {note}")
     for line in about.lines():
         say(f"  {line}")
-    if found.culprit is None:
+    if result.culprit is None:
         say()
-        _print_candidates(found)
-    if found.examples.rows:
+        _print_candidates(result)
+    if result.examples.rows:
         say()
-        say(f"Rows of v{found.bad_seen} that violate it:")
-        _print_examples(found)
+        say(f"Rows of v{result.bad_seen} that violate it:")
+        _print_examples(result)
     say()
-    say(f"What it changed: {diff_command(found)}")
+    say(f"What it changed: {text.diff_command(result)}")
 
 
-def _print_candidates(found: Bisection) -> None:
+def _print_candidates(result: Bisection) -> None:
     print_table(
         ("version", "when", "commit"),
-        ((f"v{c.version}", utc_text(c.committed_at), commit_text(c, {})) for c in found.commits[:SHOWN]),
+        ((f"v{c.version}", utc_text(c.committed_at), text.commit_text(c, {})) for c in result.commits[:SHOWN]),
         right=("version",),
     )
-    if len(found.candidates) > SHOWN:
+    if len(result.candidates) > SHOWN:
         say("More commits may be it: --json lists all.", style="dim")
 
 
-def _print_examples(found: Bisection) -> None:
-    columns = found.examples.columns
-    print_table(columns, ([cell(row.get(name)) for name in columns] for row in found.examples.rows))
+def _print_examples(result: Bisection) -> None:
+    columns = result.examples.columns
+    print_table(columns, ([cell(row.get(name)) for name in columns] for row in result.examples.rows))

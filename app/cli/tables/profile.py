@@ -10,12 +10,11 @@ from app.cli.output import Document, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.profile import text as words
 from backend.changes.versions import resolve_version
-from backend.errors import TableError
 from backend.format import count_text
 from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.sql.profile import ColumnProfile, Profile, Profiles, from_log, with_statistics
+from backend.sql.profile import ColumnProfile, Profile, from_log, profiles, readable, with_statistics
 
 
 def profile(name: str, at: str | None, against: str | None, *, from_statistics: bool, as_json: bool) -> int:
@@ -37,13 +36,10 @@ def profile(name: str, at: str | None, against: str | None, *, from_statistics: 
 def _read(lake: Lake, ref: TableRef, snapshots: Sequence[Snapshot]) -> list[Profile]:
     size, files = sum(each.size_bytes for each in snapshots), sum(each.num_files for each in snapshots)
     say(words.cost_sentence(size, files), style="dim", to_stderr=True)
-    with closing(Profiles().over(lake, ref, [each.version for each in snapshots])) as steps:  # type: ignore[type-var]
+    with closing(profiles().over(lake, ref, "", [each.version for each in snapshots])) as steps:
         *_, last = steps
-    by_version = {value.version: value for value in last.values}
-    for value in by_version.values():
-        if value.problem:
-            raise TableError(f"v{value.version} could not be read: {value.problem}")
-    return [by_version[each.version].value for each in snapshots]
+    by_version = readable(last.values)
+    return [by_version[each.version] for each in snapshots]
 
 
 # JSON ------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from app.ui.view.over_versions import (
 from app.ui.view.theme import FIGURES_KEPT, Mode
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_text, datetime_text, things, utc_text
 from backend.lake.model import VersionTotals
-from backend.sql.over_versions import VersionValue
+from backend.sql.numbers import VersionValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def table_points(totals: Sequence[VersionTotals], name: str) -> list[Point]:
     ]
 
 
-def value_points(values: Sequence[VersionValue], totals: Sequence[VersionTotals]) -> list[Point]:
+def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTotals]) -> list[Point]:
     """Computed values with the times and operations of their commits."""
     commits = {t.version: t for t in totals}
     points = []

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from app.search.view import probes as view
-from app.search.view import words
+from app.search import text as words
+from app.search import view
 from app.ui.view.theme import MAX_POINTS
+from backend.errors import LakehouseError
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
-from backend.search.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Source, Verdict
+from backend.search.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Verdict
+from backend.sql.numbers import Source, VersionValue
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CHECK = Purpose.CHECK
@@ -24,7 +26,13 @@ def commit(version: int, operation: str | None = "MERGE", origin: StreamOrigin |
 def probe(version: int, outcome: Outcome, purpose: Purpose = Purpose.SEARCH, reason: str | None = None) -> Probe:
     broken = 0 if outcome is Outcome.GOOD else 3
     verdict = None if outcome is Outcome.SKIPPED else Verdict(broken == 0, None, broken, 1, 10)
-    return Probe(version, outcome, purpose, verdict, reason, NOW, "MERGE", Source.ROWS, 10, 2_000, 0.1234, 412, 3)
+    error = LakehouseError(reason) if reason else None
+    number = VersionValue(version, verdict, error, Source.ROWS, files=412, files_read=3, rows_read=10, bytes_read=2_000)
+    return Probe(number, purpose, NOW, "MERGE", 0.1234)
+
+
+def read_as(probe: Probe, **more: Any) -> Probe:
+    return replace(probe, number=replace(probe.number, **more))
 
 
 GOOD, BAD = Outcome.GOOD, Outcome.BAD
@@ -104,7 +112,7 @@ def test_what_was_skipped_and_what_was_inferred() -> None:
 def test_the_log_alone_is_said_only_where_it_was_alone() -> None:
     text = "the log's row counts answered: no data file was opened"
     assert text not in words.notes(FOUND)
-    logged = tuple(replace(each, source=Source.LOG) for each in FOUND.probes)
+    logged = tuple(read_as(each, source=Source.LOG) for each in FOUND.probes)
     assert text in words.notes(replace(FOUND, probes=logged))
     assert text not in words.notes(replace(FOUND, probes=(*logged[:1], *FOUND.probes[1:])))
 
@@ -129,11 +137,11 @@ def test_the_list_of_probes() -> None:
         ({"files": None}, "nothing read"),
         ({"source": Source.LOG}, "from the log"),
         ({"source": Source.KEPT}, "judged before"),
-        ({"outcome": Outcome.SKIPPED, "files_read": 0}, "nothing read"),
+        ({"value": None, "files_read": 0}, "nothing read"),
     ],
 )
 def test_what_a_probe_read(more: dict[str, Any], said: str) -> None:
-    assert words.read_text(replace(FOUND.probes[0], **more)) == said
+    assert words.read_text(read_as(FOUND.probes[0], **more)) == said
 
 
 def test_the_strip_marks_the_change_and_every_probe_once() -> None:
@@ -143,17 +151,17 @@ def test_the_strip_marks_the_change_and_every_probe_once() -> None:
     (band,) = figure.layout.shapes
     assert (band.x0, band.x1) == (117.5, 118.5)
     assert sum(len(trace.x) for trace in figure.data) < MAX_POINTS
-    again = view.strip_title(replace(FOUND, again=(125, 126)))
+    again = words.strip_title(replace(FOUND, again=(125, 126)))
     assert again == "Good to v117, bad from v118, good again at v125 (5 probes)"
 
 
 def test_progress_in_words() -> None:
     step = BisectProgress(FOUND.probes[:2], "judging v67", 67, rows_read=1_204, at_most_left=7)
-    share, text = view.progress_text(step)
+    share, text = words.progress_text(step)
     assert share == pytest.approx(2 / 10) and text == (
         "Judging v67 · 1,204 rows read · 2 versions judged · at most 7 more"
     )
-    assert view.progress_text(BisectProgress((), "looking for the two ends"))[0] == 0.0
+    assert words.progress_text(BisectProgress((), "looking for the two ends"))[0] == 0.0
 
 
 def test_rows_that_break_it_are_text() -> None:

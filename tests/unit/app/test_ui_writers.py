@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.history.view.commits import Known, commits_frame
-from app.search.view.culprit import commit_facts
-from app.search.view.words import commit_text
+from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
 from app.ui.view.writers import writer_text
 from backend.lake.model import StreamOrigin

@@ -9,7 +9,7 @@ import pytest
 from app.ui.view.theme import MAX_POINTS
 from app.versions.view import numbers as view
 from backend.lake.model import VersionTotals
-from backend.sql.over_versions import VersionValue
+from backend.sql.numbers import VersionValue
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = view.TABLE_NUMBERS["Rows"][1]

@@ -1,0 +1,320 @@
+"""First bad version in words, for the page and the terminal: the answer, its commit, its probes, what a way back loses.
+
+Rule: pure, and free of pandas, which the terminal does without. A sentence claims no more than the probes saw; a count
+that nobody gives is not made up.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from app.ui.view.conditions import predicate_text
+from app.ui.view.words import markdown_safe
+from app.ui.view.writers import stream_text
+from backend.changes.model import CommitChanges, VersionDiff
+from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, percent, things, utc_text, value_text
+from backend.lake.model import Commit
+from backend.search.ends import gave_text
+from backend.search.model import Bisection, BisectProgress, Outcome, Probe
+from backend.search.search import may_change_rows
+from backend.search.suggest import Measure, Suggestion
+from backend.sql.numbers import Source
+
+MOST_TEXT = 200  # characters of what a writer noted
+MOST_PAIRS = 6
+MOST_NAMED = 8  # versions in one sentence
+MOST_CONDITION = 80  # characters of a condition in one sentence
+NULLS_PASS = "null passes, as in a CHECK constraint"
+
+
+def means_text(*, by_row: bool) -> str:
+    """What it means that a version satisfies the condition."""
+    if by_row:
+        return f"every row has to satisfy it; a row for which it gives {NULLS_PASS}"
+    return f"the version as a whole has to satisfy it; {NULLS_PASS}"
+
+
+def headline(result: Bisection, streams: Mapping[str, str] | None = None) -> str:
+    """The answer in one sentence: "v118 (MERGE by stream silver_orders, …) is the first version that breaks …"."""
+    text = one_line(result.condition)
+    does = f"satisfies `{text}` again" if result.is_mended else f"breaks `{text}`"
+    if result.culprit is None:
+        return (
+            f"The first version that {does} is one of {things(len(result.candidates), 'commit')}: "
+            f"{versions_text(result.candidates)}"
+        )
+    by = commit_text(result.commit, streams or {}) if result.commit else "its commit is not in the log any more"
+    return f"v{result.culprit} ({by}) is the first version that {does}"
+
+
+def notes(result: Bisection) -> list[str]:
+    """What stands beside the answer: the values on both sides, what disagrees, what was not looked at."""
+    sentences = [*_values(result), *disagreement(result), *_skipped(result)]
+    if result.older_id is not None:
+        low, high = sorted((result.good, result.bad))
+        sentences.append(
+            f"the table was replaced by another one in between: its id is {result.older_id} at v{low} and "
+            f"{result.table_id} at v{high}"
+        )
+    sentences.append(_looked(result))
+    judged = [probe for probe in result.probes if probe.outcome is not Outcome.SKIPPED]
+    if judged and all(probe.number.source is Source.LOG for probe in judged):
+        sentences.append("the log's row counts answered: no data file was opened")
+    return sentences
+
+
+def commit_text(commit: Commit, streams: Mapping[str, str]) -> str:
+    """ "MERGE by stream silver_orders, batch 41, 2026-11-20 14:05:00 UTC"."""
+    stream = stream_text(commit, streams)
+    who = f"stream {stream}" if stream else commit.user
+    by = f" by {who}" if who else ""
+    return f"{commit.operation or 'operation not named'}{by}, {_at(commit.committed_at)}"
+
+
+def versions_text(versions: Sequence[int]) -> str:
+    """ "v4, v5, v6", long lists with their ends."""
+    if len(versions) <= MOST_NAMED:
+        return ", ".join(f"v{version}" for version in versions) or UNKNOWN
+    first = ", ".join(f"v{version}" for version in versions[: MOST_NAMED - 2])
+    return f"{first} … v{versions[-1]}"
+
+
+def one_line(condition: str) -> str:
+    """A condition short enough for a sentence."""
+    return cut(" ".join(condition.split()), MOST_CONDITION)
+
+
+def read_text(probe: Probe) -> str:
+    """What judging it cost."""
+    number = probe.number
+    match number.source:
+        case Source.LOG:
+            return "from the log"
+        case Source.KEPT:
+            return "judged before"
+    if number.files is None or (probe.outcome is Outcome.SKIPPED and not number.files_read):
+        return "nothing read"
+    if not number.files_read:
+        return f"nothing: {things(number.files, 'file')} judged before" if number.files else "nothing: it has no file"
+    files = f"{count_text(number.files_read)} of {things(number.files, 'file')}"
+    return f"{files}, {things(number.rows_read, 'row')}, {bytes_text(number.bytes_read)} read"
+
+
+def probe_line(probe: Probe) -> str:
+    """One probe for a terminal."""
+    took = duration_text(round(probe.duration_s, 2))
+    return f"v{probe.version}  {probe.outcome.value}  {gave_text(probe)} · {read_text(probe)} · {took}"
+
+
+def left_text(step: BisectProgress) -> str:
+    return "" if step.at_most_left is None else f"at most {step.at_most_left} more"
+
+
+def _at(moment: datetime | None) -> str:
+    return "at an unknown time" if moment is None else utc_text(moment)
+
+
+def _values(result: Bisection) -> list[str]:
+    """The condition on both sides of the change, as probed."""
+    words = ("bad", "good") if result.is_mended else ("good", "bad")
+    sentences = []
+    for version, word, end in ((result.last, words[0], "last"), (result.first_seen, words[1], "first")):
+        probe = result.probe_of(version)
+        if probe is None:
+            continue
+        which = f"the {end} {word} version" if result.culprit is not None else f"{word}"
+        is_that = end == "last" or version == result.culprit
+        sentences.append(f"v{version} is {which if is_that else word}: {gave_text(probe)}")
+    return sentences
+
+
+def disagreement(result: Bisection) -> list[str]:
+    """What probes saw beside one change."""
+    if not result.again:
+        return []
+    word, opposite = ("bad", "good") if result.is_mended else ("good", "bad")
+    verb = "is" if len(result.again) == 1 else "are"
+    first = f"v{result.culprit}" if result.culprit is not None else f"among {versions_text(result.candidates)}"
+    return [
+        f"{versions_text(result.again)} {verb} {word} again: the condition changes more than once; "
+        f"the first {opposite} version after {word} v{result.last} is {first}"
+    ]
+
+
+def _skipped(result: Bisection) -> list[str]:
+    gone = [probe for probe in result.probes if probe.outcome is Outcome.SKIPPED]
+    sentences = []
+    if gone:
+        versions = versions_text(sorted(probe.version for probe in gone))
+        why = f": {gone[0].reason}" if len(gone) == 1 else f"; of v{gone[0].version}, {gone[0].reason}"
+        sentences.append(f"{versions} could not be judged{why}")
+    if result.culprit is not None and result.culprit != result.first_seen:
+        sentences.append(
+            f"v{result.culprit} itself was not judged; v{result.first_seen} was, and no commit in between changed rows"
+        )
+    return sentences
+
+
+def _looked(result: Bisection) -> str:
+    """How much was looked at of what could have been."""
+    judged = sum(probe.outcome is not Outcome.SKIPPED for probe in result.probes)
+    text = f"{things(judged, 'version')} judged"
+    if result.is_monotonic:
+        text += ", and they agree with one change"
+    if result.unprobed:
+        text += (
+            f"; of {things(result.changing, 'commit')} that changed rows {count_text(result.unprobed)} were not judged"
+        )
+    return text
+
+
+# before and while it runs ---------------------------------------------------------------------------------------------
+
+
+def suggestion_text(suggestion: Suggestion) -> str:
+    """ "highest `amount` 1,998.4 up to v36, 1,284,900 from v38"."""
+    before, after = (measure_text(suggestion, value) for value in (suggestion.before, suggestion.after))
+    what = f"{suggestion.measure.value} of `{suggestion.column}`" if suggestion.column else suggestion.measure.value
+    return f"{what}: {before} up to v{suggestion.last}, {after} at v{suggestion.first}"
+
+
+def measure_text(suggestion: Suggestion, value: Any) -> str:
+    if suggestion.measure is Measure.NULLS:
+        return percent(value)
+    return count_text(value) if suggestion.measure is Measure.ROWS else bound_text(value)
+
+
+def bound_text(value: Any) -> str:
+    """A value of a column; numbers with two decimals, small ones with four digits."""
+    if isinstance(value, float | Decimal):
+        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(float(value)) >= 1 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value_text(value)
+
+
+def progress_text(step: BisectProgress) -> tuple[float, str]:
+    """How far a search is: share done, and words."""
+    done, left = len(step.probes), step.at_most_left
+    words = [f"{step.doing[:1].upper()}{step.doing[1:]}"]
+    if step.rows_read:
+        words.append(f"{things(step.rows_read, 'row')} read")
+    words.append(f"{things(done, 'version')} judged")
+    if left is not None:
+        words.append(f"at most {left} more")
+    return (done / max(1, done + left + (step.version is not None)) if left is not None else 0.0), " · ".join(words)
+
+
+def strip_title(result: Bisection) -> str:
+    """What the strip shows: "Good to v37, bad from v38 (20 probes)"."""
+    before, after = ("Bad", "good") if result.is_mended else ("Good", "bad")
+    again = f", {before.lower()} again at v{result.again[0]}" if result.again else ""
+    return (
+        f"{before} to v{result.last}, {after} from v{result.first_seen}{again} ({things(len(result.probes), 'probe')})"
+    )
+
+
+def empty_text(example: str) -> str:
+    """What the condition is for, where there is none yet; `example` is one on this table's rows."""
+    return (
+        f"**Write what a good version satisfies**, for instance {markdown_safe(f'`{example}`')} (every row) or "
+        "`count(*) > 0` (the version as a whole). Versions between a good and a bad one are then "
+        "judged, half of what is left each time, until the commit is found that broke it."
+    )
+
+
+# the commit that was found --------------------------------------------------------------------------------------------
+
+
+def commit_facts(commit: Commit, streams: Mapping[str, str]) -> dict[str, str]:
+    """Who made it, when, with what and why, as far as the writer says."""
+    stream = stream_text(commit, streams)
+    facts = {
+        "Operation": commit.operation or "not named",
+        "Condition": cut(predicate_text(commit), MOST_TEXT),
+        "When": utc_text(commit.committed_at),
+        "User": commit.user or UNKNOWN,
+        "Engine": commit.engine or UNKNOWN,
+        "Job": commit.job or "",
+        "Stream": stream,
+        **({} if stream else _metadata_pairs(commit.user_metadata)),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _metadata_pairs(text: str | None) -> dict[str, str]:
+    """What the writer noted: its own pairs, or the note as it is."""
+    if not text:
+        return {}
+    try:
+        noted = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        noted = None
+    if not isinstance(noted, dict):
+        return {"Note": cut(text, MOST_TEXT)}
+    pairs = {str(name)[:40]: cut(str(value), MOST_TEXT) for name, value in list(noted.items())[:MOST_PAIRS]}
+    return {name[:1].upper() + name[1:]: value for name, value in pairs.items()}
+
+
+def changed_text(result: Bisection, diff: VersionDiff | None) -> str:
+    """The rows that the commit changed as a whole, beside those that break the condition."""
+    broken = result.probe_of(result.bad_seen)
+    verdict = broken.verdict if broken else None
+    broken_rows = verdict.violations if verdict else None
+    breaks = f"; {things(broken_rows, 'row')} of v{result.bad_seen} break the condition" if broken_rows else ""
+    if diff is not None and diff.is_available and diff.net.total is not None:
+        net = diff.net
+        updated = "" if net.updated is None else f", {count_text(net.updated)} updated"
+        counts = f"{count_text(net.inserted)} inserted{updated}, {count_text(net.deleted)} deleted"
+        return f"{things(net.total, 'row')} ({counts}){breaks}."
+    reported = CommitChanges.reported(result.commit) if result.commit else None
+    return f"{_counts([reported])}, as its writer reports{breaks}." if reported else "not known."
+
+
+def restore_texts(result: Bisection, commits: Sequence[Commit], diff: VersionDiff | None) -> list[str]:
+    """What going back to the last good version would undo: `commits` after it; `diff` is from the latest to it."""
+    good = result.good_seen
+    later = [commit for commit in commits if commit.version != result.culprit and may_change_rows(commit)]
+    undone = f"a restore of v{good} undoes {things(len(commits), 'commit')}"
+    if later:
+        lost = _counts([CommitChanges.reported(commit) for commit in later])
+        sentences = [
+            undone,
+            f"beside this one, {things(len(later), 'commit')} changed rows: {lost}, as their writers report",
+        ]
+    else:
+        sentences = [f"{undone}; no other one wrote rows"]
+    if diff is not None and diff.is_available and diff.net.total is not None:
+        net = diff.net
+        back = "" if net.updated is None else f", {things(net.updated, 'row')} get older values"
+        sentences.append(f"in all, {things(net.deleted, 'row')} go, {count_text(net.inserted)} come back{back}")
+    return sentences
+
+
+def _counts(changes: Sequence[CommitChanges]) -> str:
+    """ "2,200 inserted, 40 updated, 0 deleted"; what a writer left out is said."""
+    words, is_silent = [], False
+    for name in ("inserted", "updated", "deleted"):
+        known = [count for each in changes if (count := getattr(each, name)) is not None]
+        is_silent = is_silent or len(known) < len(changes)
+        if known:
+            words.append(f"{count_text(sum(known))} {name}")
+    if not words:
+        return "how many rows is not said"
+    return f"at least {', '.join(words)}" if is_silent else ", ".join(words)
+
+
+# where to look next --------------------------------------------------------------------------------------------------
+
+
+def diff_command(result: Bisection) -> str:
+    """What shows the change itself in a terminal."""
+    return f"weir diff {shlex.quote(result.ref.name)} --from {result.last} --to {result.changed_at}"
+
+
+def bisect_command(result: Bisection) -> str:
+    """The same search in a terminal."""
+    condition = shlex.quote(result.condition)
+    return f"weir bisect {shlex.quote(result.ref.name)} --assert {condition} --good {result.good} --bad {result.bad}"
