@@ -16,7 +16,7 @@ from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.changes.versions import resolve_version
 from backend.lake.model import Snapshot
-from backend.sql.numbers import Progress
+from backend.sql.numbers import NumbersProgress
 from backend.sql.profile import Profile, from_log, profiled, readable, with_statistics
 
 PROFILE = lists.Look(
@@ -96,10 +96,10 @@ def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
     return [by_version[version] for version in versions] if len(known) == len(versions) else []
 
 
-def _tell(missing: list[Snapshot]) -> Callable[[Progress[Profile]], tuple[float, str]]:
+def _tell(missing: list[Snapshot]) -> Callable[[NumbersProgress[Profile]], tuple[float, str]]:
     rows = {snapshot.version: snapshot.num_rows for snapshot in missing}
 
-    def tell(step: Progress[Profile]) -> tuple[float, str]:
+    def tell(step: NumbersProgress[Profile]) -> tuple[float, str]:
         total = rows.get(step.version or -1)
         share = step.rows_read / (2 * total) if total else 0.0
         done = (len(step.values) + min(1.0, share)) / max(1, step.total)

@@ -19,10 +19,10 @@ from backend.changes.model import CommitChanges, VersionDiff
 from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, percent, things, utc_text, value_text
 from backend.lake.model import Commit
 from backend.search.ends import gave_text
-from backend.search.model import Bisection, BisectProgress, Outcome, Probe
+from backend.search.model import Bisection, BisectProgress, Probe, ProbeOutcome
 from backend.search.search import may_change_rows
 from backend.search.suggest import Measure, Suggestion
-from backend.sql.numbers import Source
+from backend.sql.numbers import ValueSource
 
 MOST_TEXT = 200  # characters of what a writer noted
 MOST_PAIRS = 6
@@ -61,8 +61,8 @@ def notes(result: Bisection) -> list[str]:
             f"{result.table_id} at v{high}"
         )
     sentences.append(_looked(result))
-    judged = [probe for probe in result.probes if probe.outcome is not Outcome.SKIPPED]
-    if judged and all(probe.number.source is Source.LOG for probe in judged):
+    judged = [probe for probe in result.probes if probe.outcome is not ProbeOutcome.SKIPPED]
+    if judged and all(probe.number.source is ValueSource.LOG for probe in judged):
         sentences.append("the log's row counts answered: no data file was opened")
     return sentences
 
@@ -92,11 +92,11 @@ def read_text(probe: Probe) -> str:
     """What judging it cost."""
     number = probe.number
     match number.source:
-        case Source.LOG:
+        case ValueSource.LOG:
             return "from the log"
-        case Source.KEPT:
+        case ValueSource.KEPT:
             return "judged before"
-    if number.files is None or (probe.outcome is Outcome.SKIPPED and not number.files_read):
+    if number.files is None or (probe.outcome is ProbeOutcome.SKIPPED and not number.files_read):
         return "nothing read"
     if not number.files_read:
         return f"nothing: {things(number.files, 'file')} judged before" if number.files else "nothing: it has no file"
@@ -146,7 +146,7 @@ def disagreement(result: Bisection) -> list[str]:
 
 
 def _skipped(result: Bisection) -> list[str]:
-    gone = [probe for probe in result.probes if probe.outcome is Outcome.SKIPPED]
+    gone = [probe for probe in result.probes if probe.outcome is ProbeOutcome.SKIPPED]
     sentences = []
     if gone:
         versions = versions_text(sorted(probe.version for probe in gone))
@@ -161,7 +161,7 @@ def _skipped(result: Bisection) -> list[str]:
 
 def _looked(result: Bisection) -> str:
     """How much was looked at of what could have been."""
-    judged = sum(probe.outcome is not Outcome.SKIPPED for probe in result.probes)
+    judged = sum(probe.outcome is not ProbeOutcome.SKIPPED for probe in result.probes)
     text = f"{things(judged, 'version')} judged"
     if result.is_monotonic:
         text += ", and they agree with one change"

@@ -15,13 +15,17 @@ from app.ui.view.frames import ages
 from app.ui.view.theme import SURFACES, Mode, operation_style, state_style, template_name
 from backend.format import UNKNOWN, cut, percent, utc_text
 from backend.search.ends import gave_text
-from backend.search.model import Bisection, Examples, Outcome, Probe, Purpose
+from backend.search.model import Bisection, Examples, Probe, ProbeOutcome, Purpose
 from backend.search.suggest import QUANTILES, Held
 from backend.sql.values import json_value
 
-SIGNS = {Outcome.GOOD: "✓ good", Outcome.BAD: "✕ bad", Outcome.SKIPPED: "○ skipped"}
+SIGNS = {ProbeOutcome.GOOD: "✓ good", ProbeOutcome.BAD: "✕ bad", ProbeOutcome.SKIPPED: "○ skipped"}
 _PURPOSES = {Purpose.END: "an end", Purpose.SEARCH: "search", Purpose.CHECK: "check"}
-_MARKS = {Outcome.GOOD: ("OK", "circle"), Outcome.BAD: ("FAILED", "x"), Outcome.SKIPPED: ("UNKNOWN", "circle-open")}
+_MARKS = {
+    ProbeOutcome.GOOD: ("OK", "circle"),
+    ProbeOutcome.BAD: ("FAILED", "x"),
+    ProbeOutcome.SKIPPED: ("UNKNOWN", "circle-open"),
+}
 _MOST_CELL = 200
 MOST_COLUMNS = 40
 HEADS = ("Lowest", *(("1 %", "Median", "99 %")[: len(QUANTILES)]), "Highest", "Null")

@@ -6,6 +6,7 @@ and can be cancelled. A number once computed is shown at once.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -22,7 +23,7 @@ from backend.format import things
 from backend.lake.files.stats import columns_with_stats
 from backend.lake.model import VersionTotals
 from backend.lake.retention.runs import RetentionRuns
-from backend.sql.numbers import Progress, VersionValue, spread
+from backend.sql.numbers import NumbersProgress, VersionValue, spread
 
 COLUMN, SQL = "One column", "SQL aggregate"
 MEASURES = {"Nulls": "nulls", "Lowest": "lowest", "Highest": "highest"}
@@ -141,7 +142,7 @@ def _sql(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTotals
         said = "**Write an aggregate**, for instance `count(*)`. Each version's rows are read once, the result is kept."
         st.info(said, icon=":material/functions:")
         return
-    known: Sequence[VersionValue] = cache.aggregates().known(opened.snapshot, text, wanted)
+    known: Sequence[VersionValue[Any]] = cache.aggregates().known(opened.snapshot, text, wanted)
     if work.is_asked(name):
         known = _compute(opened, text, wanted) or known
     if known:
@@ -154,7 +155,7 @@ def _within(found: RetentionRuns, low: int, high: int) -> int:
     return sum(max(0, min(last, high) - max(first, low) + 1) for first, last in found.facts.spans)
 
 
-def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[VersionValue] | None:
+def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[VersionValue[Any]] | None:
     try:
         return _run(lambda: cache.aggregates().over(services.lake(), opened.ref, text, wanted), "sql")
     except QueryError as exc:
@@ -165,8 +166,8 @@ def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[Ve
     return None
 
 
-def _run(begin: Callable[[], Iterator[Progress]], key: str) -> Sequence[VersionValue]:
-    def tell(step: Progress) -> tuple[float, str]:
+def _run(begin: Callable[[], Iterator[NumbersProgress[Any]]], key: str) -> Sequence[VersionValue[Any]]:
+    def tell(step: NumbersProgress[Any]) -> tuple[float, str]:
         rows = f" · {step.rows_read:,} rows read" if step.rows_read else ""
         at = "" if step.version is None else f" · now v{step.version}"
         return len(step.values) / max(1, step.total), f"{len(step.values)} of {things(step.total, 'version')}{at}{rows}"

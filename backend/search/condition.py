@@ -14,7 +14,7 @@ from backend.errors import QueryError
 from backend.format import cut
 from backend.lake.model import Snapshot
 from backend.lake.table.metadata_diff import column_names
-from backend.search.model import Verdict
+from backend.search.model import VersionVerdict
 from backend.sql.expression import read_expression, require_truth
 from backend.sql.quoting import quoted_name
 
@@ -27,7 +27,7 @@ _read = lru_cache(maxsize=256)(read_expression)  # each probe of a search asks f
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class VersionCondition:
     """A checked condition. `by_row`: every row has to satisfy it; else it is about the version as a whole.
 
     `aggregates` are its aggregates as written.
@@ -40,7 +40,7 @@ class Condition:
     sql: str
 
 
-def check_condition(text: str, snapshot: Snapshot) -> Condition:
+def check_condition(text: str, snapshot: Snapshot) -> VersionCondition:
     """A condition against the columns of a version; raises `QueryError` with the position it is about."""
     if not text.strip():
         raise QueryError("there is no condition", hint=_EMPTY_HINT)
@@ -50,7 +50,7 @@ def check_condition(text: str, snapshot: Snapshot) -> Condition:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)
     aggregates = () if by_row or "" in expression.aggregates else expression.aggregates[:_MOST_AGGREGATES]
     sql = _statement(expression.text, aggregates, by_row=by_row)
-    return Condition(expression.text, by_row, expression.columns, aggregates, sql)
+    return VersionCondition(expression.text, by_row, expression.columns, aggregates, sql)
 
 
 def _statement(text: str, aggregates: tuple[str, ...], *, by_row: bool) -> str:
@@ -67,7 +67,7 @@ def _statement(text: str, aggregates: tuple[str, ...], *, by_row: bool) -> str:
     return f"SELECT struct_pack(holds := {wrapped}, {kind}{values}) AS value FROM rows"
 
 
-def by_file_statement(condition: Condition, number: str) -> str:
+def by_file_statement(condition: VersionCondition, number: str) -> str:
     """The same for a condition on rows, file by file; the column `number` says which."""
     wrapped = f"((\n{condition.text}\n))"
     counts = (
@@ -81,7 +81,7 @@ def by_file_statement(condition: Condition, number: str) -> str:
     )
 
 
-def example_statement(condition: Condition, columns: Sequence[str], most: int) -> str:
+def example_statement(condition: VersionCondition, columns: Sequence[str], most: int) -> str:
     """A list of rows that break a condition on rows."""
     packed = ", ".join(f"{quoted_name(name)} := {quoted_name(name)}" for name in columns)
     return (
@@ -90,17 +90,17 @@ def example_statement(condition: Condition, columns: Sequence[str], most: int) -
     )
 
 
-def read_verdict(condition: Condition, result: dict[str, Any]) -> Verdict:
+def read_verdict(condition: VersionCondition, result: dict[str, Any]) -> VersionVerdict:
     """The verdict that the value of the condition's statement tells."""
     require_truth(result["kind"])
     if condition.by_row:
         violations = int(result["violations"])
-        return Verdict(violations == 0, None, violations, int(result["nulls"]), int(result["total"]))
+        return VersionVerdict(violations == 0, None, violations, int(result["nulls"]), int(result["total"]))
     aggregates = tuple((aggregate, result[f"p{number}"]) for number, aggregate in enumerate(condition.aggregates))
-    return Verdict(result["holds"] is not False, result["holds"], aggregates=aggregates)
+    return VersionVerdict(result["holds"] is not False, result["holds"], aggregates=aggregates)
 
 
-def verdict_text(verdict: Verdict) -> str:
+def verdict_text(verdict: VersionVerdict) -> str:
     """ "3 of 10 rows violate it", "min(amount) is -4.0"."""
     if verdict.violations is not None:
         does = "violates" if verdict.violations == 1 else "violate"

@@ -12,7 +12,7 @@ from backend.errors import BisectError, LakehouseError, NothingBrokenError, Quer
 from backend.lake.model import TableRef
 from backend.lake.retention.runs import FilesSeen
 from backend.search.condition import check_condition, verdict_text
-from backend.search.model import OLDEST, BisectProgress, BisectRequest, Outcome, Probe
+from backend.search.model import OLDEST, BisectProgress, BisectRequest, Probe, ProbeOutcome
 from backend.sql.numbers import ScannedLake, still_runs
 from backend.work import Work
 
@@ -97,7 +97,7 @@ def _can_be_judged(lake: BisectLake, ref: TableRef, text: str, version: int) -> 
         return False
 
 
-def require_judged(probe: Probe, name: Outcome) -> None:
+def require_judged(probe: Probe, name: ProbeOutcome) -> None:
     """Raise when an end could not be judged."""
     error = probe.number.error
     if error is None:
@@ -110,7 +110,7 @@ def require_judged(probe: Probe, name: Outcome) -> None:
 
 def require_opposite(good: Probe, bad: Probe) -> None:
     """Raise when the good end breaks the condition, or the bad one satisfies it; says what each gave."""
-    wrong_good, wrong_bad = good.outcome is Outcome.BAD, bad.outcome is Outcome.GOOD
+    wrong_good, wrong_bad = good.outcome is ProbeOutcome.BAD, bad.outcome is ProbeOutcome.GOOD
     if wrong_good and wrong_bad:
         raise BisectError(
             f"it is the other way round: v{good.version}, given as good, breaks the condition ({gave_text(good)}), and "

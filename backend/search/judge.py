@@ -22,15 +22,15 @@ from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import fields
 from backend.lru import Lru
 from backend.search.condition import (
-    Condition,
+    VersionCondition,
     by_file_statement,
     check_condition,
     example_statement,
     read_verdict,
 )
-from backend.search.model import Examples, Verdict
+from backend.search.model import Examples, VersionVerdict
 from backend.sql.expression import require_truth
-from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, Source, narrowest, rows_of
+from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, ValueSource, narrowest, rows_of
 
 EXAMPLES = 5
 EXAMPLE_COLUMNS = 8  # so many of the table's, if the condition itself does not name more
@@ -52,19 +52,19 @@ class Judge:
     def __init__(self, fetchable: Callable[[Snapshot, pa.Table], bool] | None = None) -> None:
         self._fetchable = fetchable or can_be_fetched
         self._files = JudgedFiles()
-        self.verdicts: Numbers[Verdict] = Numbers(self._verdict)
+        self.verdicts: Numbers[VersionVerdict] = Numbers(self._verdict)
         self.examples: Numbers[Examples] = Numbers(self._examples)
 
-    def _verdict(self, reading: Reading, snapshot: Snapshot, text: str) -> Verdict:
+    def _verdict(self, reading: Reading, snapshot: Snapshot, text: str) -> VersionVerdict:
         condition = check_condition(text, snapshot)
         reading.files = snapshot.num_files
         counts = self._of_files(reading, condition, snapshot) if condition.by_row else None
         if counts is None:
             return read_verdict(condition, _of_version(reading, condition, snapshot))
         violations, nulls, rows = (int(count) for count in counts.sum(axis=0))
-        return Verdict(violations == 0, None, violations, nulls, rows)
+        return VersionVerdict(violations == 0, None, violations, nulls, rows)
 
-    def _of_files(self, reading: Reading, condition: Condition, snapshot: Snapshot) -> Counts | None:
+    def _of_files(self, reading: Reading, condition: VersionCondition, snapshot: Snapshot) -> Counts | None:
         """What each file of a version gives; None where a scan costs less than to read those that nobody judged."""
         question, files = _question(condition, snapshot), snapshot.columns(FILE_COLUMNS)
         keys = _file_keys(condition, snapshot, files)
@@ -105,7 +105,7 @@ def can_be_fetched(snapshot: Snapshot, files: pa.Table, *, most_files: int = REM
     return len(files) <= most_files and int(pc.sum(files["size_bytes"]).as_py() or 0) <= REMOTE_BYTES
 
 
-def _shown_columns(condition: Condition, snapshot: Snapshot) -> tuple[str, ...]:
+def _shown_columns(condition: VersionCondition, snapshot: Snapshot) -> tuple[str, ...]:
     """The table's first plain columns, which name a row to people, and those of the condition."""
     nested = ("struct", "array", "map", "binary", "variant")
     flat = [f.path for f in fields(snapshot.metadata) if f.depth == 0 and not f.type.startswith(nested)]
@@ -117,7 +117,7 @@ def _shown_columns(condition: Condition, snapshot: Snapshot) -> tuple[str, ...]:
 # a version as a whole ------------------------------------------------------------------------------------------------
 
 
-def _of_version(reading: Reading, condition: Condition, snapshot: Snapshot) -> dict[str, Any]:
+def _of_version(reading: Reading, condition: VersionCondition, snapshot: Snapshot) -> dict[str, Any]:
     try:
         result: dict[str, Any] = reading.run(condition.sql, _rows(reading, condition, snapshot))
     except QueryError as exc:
@@ -130,11 +130,11 @@ def _of_version(reading: Reading, condition: Condition, snapshot: Snapshot) -> d
     return result
 
 
-def _rows(reading: Reading, condition: Condition, snapshot: Snapshot) -> pa.RecordBatchReader:
+def _rows(reading: Reading, condition: VersionCondition, snapshot: Snapshot) -> pa.RecordBatchReader:
     """The rows, or as many empty ones as the log counts where no column is needed."""
     num_rows = None if condition.columns else snapshot.num_rows
     if num_rows is not None:
-        reading.source = Source.LOG
+        reading.source = ValueSource.LOG
         return _empty_rows(num_rows)
     reading.files_read = snapshot.num_files
     return rows_of(reading.lake, snapshot, condition.columns or narrowest(snapshot))
@@ -184,7 +184,7 @@ class JudgedFiles:
 _NO_FILES = pa.array([], pa.string()), np.zeros((0, 3), np.int64)
 
 
-def _question(condition: Condition, snapshot: Snapshot) -> FileQuestion:
+def _question(condition: VersionCondition, snapshot: Snapshot) -> FileQuestion:
     """A file never changes, but a column may be defined anew: then its files are asked again."""
     metadata, columns = snapshot.metadata, condition.columns
     defined = [field for field in orjson.loads(metadata.schema_json)["fields"] if field["name"] in columns]
@@ -194,7 +194,7 @@ def _question(condition: Condition, snapshot: Snapshot) -> FileQuestion:
     return FileQuestion(snapshot.ref.uri, metadata.id, condition.text, definition)
 
 
-def _file_keys(condition: Condition, snapshot: Snapshot, files: pa.Table) -> pa.Array:
+def _file_keys(condition: VersionCondition, snapshot: Snapshot, files: pa.Table) -> pa.Array:
     """A text for each file: path and deletion vector, and its partition where the condition is about that."""
     names = ["path", "dv_id"]
     if set(condition.columns) & set(snapshot.metadata.partition_columns):
@@ -209,7 +209,7 @@ def _batches(files: FileNumbers) -> Iterator[FileNumbers]:
         yield files[start : start + FILES_AT_ONCE]
 
 
-def _count_files(reading: Reading, condition: Condition, snapshot: Snapshot, files: pa.Table) -> Counts:
+def _count_files(reading: Reading, condition: VersionCondition, snapshot: Snapshot, files: pa.Table) -> Counts:
     number = _free_name(column_names(snapshot.metadata))
     rows = reading.lake.read_files(snapshot, files, columns=[*condition.columns, number], numbered=number)
     result = reading.run(by_file_statement(condition, number), rows)

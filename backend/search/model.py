@@ -15,14 +15,10 @@ from backend.sql.numbers import VersionValue
 OLDEST = "oldest"  # the good end that nobody named: the oldest version that can be judged
 
 
-class Outcome(StrEnum):
+class ProbeOutcome(StrEnum):
     GOOD = "good"
     BAD = "bad"
     SKIPPED = "skipped"  # the version cannot be read, or the condition cannot be computed there
-
-    @property
-    def opposite(self) -> "Outcome":
-        return Outcome.BAD if self is Outcome.GOOD else Outcome.GOOD
 
 
 class Purpose(StrEnum):
@@ -48,7 +44,7 @@ class BisectRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VersionVerdict:
     """What a condition comes to at one version. A null counts as satisfied, as in SQL's CHECK.
 
     Of a condition on rows: how many rows violate it, how many give null, how many there are. Of one on the whole
@@ -67,7 +63,7 @@ class Verdict:
 class Probe:
     """One version looked at: what the condition came to there, why it was asked, and whose commit it is."""
 
-    number: VersionValue[Verdict]
+    number: VersionValue[VersionVerdict]
     purpose: Purpose
     committed_at: datetime | None = None
     operation: str | None = None
@@ -78,7 +74,7 @@ class Probe:
         return self.number.version
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> VersionVerdict | None:
         return self.number.value
 
     @property
@@ -87,10 +83,10 @@ class Probe:
         return self.number.problem
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ProbeOutcome:
         if self.verdict is None:
-            return Outcome.SKIPPED
-        return Outcome.GOOD if self.verdict.holds else Outcome.BAD
+            return ProbeOutcome.SKIPPED
+        return ProbeOutcome.GOOD if self.verdict.holds else ProbeOutcome.BAD
 
 
 @dataclass(frozen=True, slots=True)

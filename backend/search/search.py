@@ -25,8 +25,8 @@ from backend.search.model import (
     BisectProgress,
     BisectRequest,
     Examples,
-    Outcome,
     Probe,
+    ProbeOutcome,
     Purpose,
 )
 from backend.sql.numbers import Numbers, VersionValue
@@ -103,19 +103,19 @@ class _Search:
         self._lake, self._ref, self._request, self._judge = lake, ref, request, judge
         self._good, self._bad = ends
         self._low, self._high = min(ends), max(ends)
-        self._before = Outcome.GOOD if self._good < self._bad else Outcome.BAD
+        self._before = ProbeOutcome.GOOD if self._good < self._bad else ProbeOutcome.BAD
         self._table_id = lake.snapshot(ref, self._high).metadata.id
         self._spans = lake.versions(ref)
         self._commits: dict[int, Commit] = {}
         self._changing: Sequence[int] = range(self._low + 1, self._high + 1)  # until the commits are read
         self._probes: list[Probe] = []
-        self._outcomes: dict[int, Outcome] = {}
+        self._outcomes: dict[int, ProbeOutcome] = {}
         self._skipped: set[int] = set()
         self._budget = [request.check, request.check]  # checks below and above the change
 
     def run(self) -> Steps:
         ends = []
-        for version, name in ((self._good, Outcome.GOOD), (self._bad, Outcome.BAD)):
+        for version, name in ((self._good, ProbeOutcome.GOOD), (self._bad, ProbeOutcome.BAD)):
             probe = yield from self._probe(version, Purpose.END)
             require_judged(probe, name)
             ends.append(probe)
@@ -181,7 +181,7 @@ class _Search:
             if not inside:
                 return
             probe = yield from self._probe(inside[int(_fraction(tried) * len(inside))], Purpose.SEARCH)
-            tried = tried + 1 if probe.outcome is Outcome.SKIPPED else 0
+            tried = tried + 1 if probe.outcome is ProbeOutcome.SKIPPED else 0
 
     def _next_check(self) -> int | None:
         """Beside the culprit first; then the middle of the widest stretches that nobody looked into, on both sides."""
@@ -225,7 +225,7 @@ class _Search:
             duration_s=time.monotonic() - started_s,
         )
         self._probes.append(probe)
-        if probe.outcome is Outcome.SKIPPED:
+        if probe.outcome is ProbeOutcome.SKIPPED:
             self._skipped.add(version)
         else:
             self._outcomes[version] = probe.outcome

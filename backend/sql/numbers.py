@@ -38,7 +38,7 @@ class ScannedLake(SnapshotReader, FileReader, Protocol):
     def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader: ...
 
 
-class Source(StrEnum):
+class ValueSource(StrEnum):
     """What a value rests on."""
 
     ROWS = "rows"
@@ -52,7 +52,7 @@ class Reading:
 
     def __init__(self, lake: ScannedLake) -> None:
         self.lake = lake
-        self.source = Source.ROWS
+        self.source = ValueSource.ROWS
         self.files: int | None = None
         self.files_read = 0
         self.bytes_read = 0
@@ -60,7 +60,7 @@ class Reading:
 
     @property
     def rows_read(self) -> int:
-        return 0 if self.source is Source.LOG else self._computation.rows_read
+        return 0 if self.source is ValueSource.LOG else self._computation.rows_read
 
     def stop(self) -> None:
         """Ends a computation; a log is read to its end, with nobody waiting."""
@@ -89,7 +89,7 @@ class VersionValue(Generic[Value]):
     version: int
     value: Value | None = None
     error: LakehouseError | None = None
-    source: Source = Source.ROWS
+    source: ValueSource = ValueSource.ROWS
     files: int | None = None
     files_read: int = 0
     rows_read: int = 0
@@ -101,7 +101,7 @@ class VersionValue(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress(Generic[Value]):
+class NumbersProgress(Generic[Value]):
     """How far it is: `values` oldest first, the version in work and the rows read of it."""
 
     values: tuple[VersionValue[Value], ...]
@@ -132,7 +132,7 @@ class Numbers(Generic[Value]):
 
     def over(
         self, lake: ScannedLake, ref: TableRef, asked: str, versions: Sequence[int]
-    ) -> Generator[Progress[Value], None, None]:
+    ) -> Generator[NumbersProgress[Value], None, None]:
         """Compute what is asked at each version, oldest first; close the iterator to cancel.
 
         Raises at once what `check` raises of the newest of the versions, and later as `still_runs` does.
@@ -145,20 +145,20 @@ class Numbers(Generic[Value]):
     def known(self, snapshot: Snapshot, asked: str, versions: Sequence[int]) -> tuple[VersionValue[Value], ...]:
         """What was computed before of these versions of the snapshot's table, in their order."""
         values = self._values.find(_key(snapshot, version, asked.strip()) for version in versions)
-        return tuple(VersionValue(key[2], value, source=Source.KEPT) for key, value in values.items())
+        return tuple(VersionValue(key[2], value, source=ValueSource.KEPT) for key, value in values.items())
 
     def _each(
         self, lake: ScannedLake, ref: TableRef, asked: str, versions: Sequence[int]
-    ) -> Generator[Progress[Value], None, None]:
+    ) -> Generator[NumbersProgress[Value], None, None]:
         values: tuple[VersionValue[Value], ...] = ()
         for version in versions:
-            yield Progress(values, len(versions), version)
+            yield NumbersProgress(values, len(versions), version)
             reading = Reading(lake)
             with Work(partial(self._value, reading, ref, version, asked), reading.stop) as work:
                 while still_runs(work, version):
-                    yield Progress(values, len(versions), version, reading.rows_read)
+                    yield NumbersProgress(values, len(versions), version, reading.rows_read)
             values = (*values, work.result())
-        yield Progress(values, len(versions))
+        yield NumbersProgress(values, len(versions))
 
     def _value(self, reading: Reading, ref: TableRef, version: int, asked: str) -> VersionValue[Value]:
         value, error = None, None

@@ -22,9 +22,9 @@ from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
 from backend.search import search
 from backend.search.judge import Judge
-from backend.search.model import Bisection, BisectProgress, BisectRequest, Outcome, Purpose, Verdict
+from backend.search.model import Bisection, BisectProgress, BisectRequest, ProbeOutcome, Purpose, VersionVerdict
 from backend.search.search import Bisects, bisect, may_change_rows
-from backend.sql.numbers import Numbers, Reading, Source
+from backend.sql.numbers import Numbers, Reading, ValueSource
 from tests import builders
 
 CONDITION = "min(amount) >= 0"
@@ -69,9 +69,9 @@ class StoryLake:
         self.story, self._snapshot, self.judge = story, snapshot, Judge()
         self.judge.verdicts = Numbers(self._verdict)
 
-    def _verdict(self, _: Reading, snapshot: Snapshot, __: str) -> Verdict:
+    def _verdict(self, _: Reading, snapshot: Snapshot, __: str) -> VersionVerdict:
         is_good = self.story.good[snapshot.version]
-        return Verdict(is_good, is_good)
+        return VersionVerdict(is_good, is_good)
 
     def latest_version(self, ref: TableRef) -> int:
         return len(self.story.good) - 1
@@ -175,7 +175,7 @@ def test_what_cannot_be_read_leaves_exactly_the_commits_that_may_be_it(
     before = max(v for v in readable if story.good[v] is story.good[0])
     after = min(v for v in readable if story.good[v] is not story.good[0])
     assert list(found.candidates) == [v for v in story.changing if before < v <= after]
-    skipped = {probe.version for probe in found.probes if probe.outcome is Outcome.SKIPPED}
+    skipped = {probe.version for probe in found.probes if probe.outcome is ProbeOutcome.SKIPPED}
     assert skipped <= story.gone - story.unlisted
     assert (
         not check
@@ -191,7 +191,7 @@ def test_a_condition_that_changes_often_is_never_claimed_to_change_once_against_
     blank: Snapshot, story: Story, check: int
 ) -> None:
     _, found = told(story, blank, check=check)
-    judged = {p.version: p.outcome is Outcome.GOOD for p in found.probes if p.outcome is not Outcome.SKIPPED}
+    judged = {p.version: p.outcome is ProbeOutcome.GOOD for p in found.probes if p.outcome is not ProbeOutcome.SKIPPED}
     assert all(judged[v] is story.good[v] for v in judged)
     assert all(is_first is story.good[0] for v, is_first in judged.items() if v <= found.last)
     assert judged[found.first_seen] is not story.good[0]
@@ -229,7 +229,7 @@ def test_a_later_compaction_stands_in_for_a_version_that_is_gone(blank: Snapshot
 def test_very_many_unreadable_versions_end_the_search_with_a_range(blank: Snapshot) -> None:
     good = [v < 100 for v in range(200)]
     _, found = told(Story(good, gone=frozenset(range(1, 199))), blank)
-    skipped = sum(probe.outcome is Outcome.SKIPPED for probe in found.probes)
+    skipped = sum(probe.outcome is ProbeOutcome.SKIPPED for probe in found.probes)
     assert skipped <= search.MOST_SKIPPED + 1 and len(found.candidates) == 199 and found.culprit is None
 
 
@@ -288,7 +288,7 @@ def test_random_histories_against_a_look_at_every_version(
         *_, last = bisects.over(lake, ref, BisectRequest(text, good, bad))
         found = last.result
         assert found is not None and found.culprit is not None
-        assert all((probe.outcome is Outcome.GOOD) is truth[probe.version] for probe in found.probes)
+        assert all((probe.outcome is ProbeOutcome.GOOD) is truth[probe.version] for probe in found.probes)
         assert truth[found.culprit] is not truth[0] and truth[found.culprit - 1] is truth[0]
         flips = [v for v in range(1, len(truth)) if truth[v] is not truth[v - 1]]
         assert len(flips) > 1 or (found.culprit, found.last) == (flips[0], flips[0] - 1)
@@ -328,7 +328,7 @@ def test_the_culprit_its_commit_and_what_the_condition_gave(orders: Path, open_l
     assert values == [(("min(amount)", 1.0),), (("min(amount)", -4.0),)]
     by_row = found_by(lake, lake.find("orders"), "amount >= 0")
     verdict = by_row.probe_of(6).verdict  # type: ignore[union-attr]
-    assert verdict == Verdict(False, None, 1, 1, 7) and by_row.by_row
+    assert verdict == VersionVerdict(False, None, 1, 1, 7) and by_row.by_row
     assert by_row.examples.rows == ({"id": 6, "amount": -4.0},)
 
 
@@ -420,7 +420,7 @@ def test_a_null_passes_as_in_a_check(root: Path, open_lake: Callable[..., Lake])
     for text in ("amount >= 0", CONDITION):
         found = found_by(lake, lake.find("t"), text)
         first = found.probe_of(0)
-        assert first is not None and first.outcome is Outcome.GOOD and first.verdict is not None
+        assert first is not None and first.outcome is ProbeOutcome.GOOD and first.verdict is not None
         assert (first.verdict.nulls, first.verdict.value) == ((1, None) if found.by_row else (None, None))
 
 
@@ -451,7 +451,7 @@ def test_vacuumed_versions_are_skipped_or_not_chosen(root: Path, open_lake: Call
     with pytest.raises(BisectError, match=f"v{oldest}, the good end, breaks the condition"):
         steps_of(lake, lake.find("t"), CONDITION)
     counted = found_by(lake, lake.find("t"), "count(*) < 5")  # the log alone answers, whatever was vacuumed
-    assert counted.good == 0 and {probe.number.source for probe in counted.probes} == {Source.LOG}
+    assert counted.good == 0 and {probe.number.source for probe in counted.probes} == {ValueSource.LOG}
     assert counted.commit is not None and sum(probe.number.bytes_read for probe in counted.probes) == 0
     assert counted.culprit == max(v for v in range(lake.latest_version(counted.ref) + 1) if counted.probe_of(v))
 
@@ -475,7 +475,7 @@ def test_files_that_are_gone_in_the_middle_leave_a_range(root: Path, open_lake: 
         (path / lake.snapshot(ref, version).columns(["path"])["path"][0].as_py()).unlink()
     found = found_by(lake, ref)
     assert (found.last, found.first_seen, found.candidates, found.culprit) == (3, 6, (4, 5, 6), None)
-    skipped = [probe for probe in found.probes if probe.outcome is Outcome.SKIPPED]
+    skipped = [probe for probe in found.probes if probe.outcome is ProbeOutcome.SKIPPED]
     assert {probe.version for probe in skipped} == {4, 5} and all("is gone" in str(p.reason) for p in skipped)
     assert [commit.version for commit in found.commits] == [4, 5, 6] and found.commit is None
 
@@ -518,7 +518,7 @@ def test_what_was_judged_once_is_not_read_again(orders: Path, open_lake: Callabl
     assert bisects.known(lake, lake.snapshot(ref), BisectRequest(CONDITION, 1, 8)) is None
     again = list(bisects.over(lake, ref, replace(request, good=1)))[-1].result
     assert again is not None and again.culprit == 6
-    kept = {probe.version for probe in again.probes if probe.number.source is Source.KEPT}
+    kept = {probe.version for probe in again.probes if probe.number.source is ValueSource.KEPT}
     assert {6, 8} <= kept and all(again.probe_of(v).number.rows_read == 0 for v in kept)  # type: ignore[union-attr]
 
 

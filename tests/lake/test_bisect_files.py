@@ -20,10 +20,10 @@ from app.search.text import notes
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.search.judge import FileQuestion, Judge, JudgedFiles, can_be_fetched
-from backend.search.model import Bisection, BisectRequest, Outcome, Verdict
+from backend.search.model import Bisection, BisectRequest, ProbeOutcome, VersionVerdict
 from backend.search.search import bisect
 from backend.settings import load_settings
-from backend.sql.numbers import Source, VersionValue, aggregates
+from backend.sql.numbers import ValueSource, VersionValue, aggregates
 from tests import builders, vectors
 from tests.object_store import make_bucket, server_url, storage_options
 from tests.soak import few
@@ -55,9 +55,9 @@ class CountingLake:
         return {(file["path"], file["dv_id"]) for file in files}
 
 
-def judged(judge: Judge, lake: Any, version: int, text: str = "amount >= 0") -> VersionValue[Verdict]:
+def judged(judge: Judge, lake: Any, version: int, text: str = "amount >= 0") -> VersionValue[VersionVerdict]:
     *_, last = judge.verdicts.over(lake, lake.find("t"), text, [version])
-    value: VersionValue[Verdict] = last.values[0]
+    value: VersionValue[VersionVerdict] = last.values[0]
     return value
 
 
@@ -233,9 +233,9 @@ CONDITIONS: dict[str, Callable[[dict[str, Any]], bool | None]] = {
 }
 
 
-def recounted(rows: Rows, holds: Callable[[dict[str, Any]], bool | None]) -> Verdict:
+def recounted(rows: Rows, holds: Callable[[dict[str, Any]], bool | None]) -> VersionVerdict:
     said = [holds(row) for row in rows]
-    return Verdict(False not in said, None, said.count(False), said.count(None), len(said))
+    return VersionVerdict(False not in said, None, said.count(False), said.count(None), len(said))
 
 
 @pytest.mark.parametrize("seed", few(2, range(4)))
@@ -323,7 +323,7 @@ def test_a_search_opens_each_file_once(root: Path, open_lake: Callable[..., Lake
     ends, others = ([probe.number for probe in probes] for probes in (found.probes[:2], found.probes[2:]))
     assert [(n.files_read, n.files, n.rows_read) for n in ends] == [(20, 20, 2_000), (32, 52, 3_200)]
     assert len(others) >= 5 and all((n.files_read, n.rows_read, n.bytes_read) == (0, 0, 0) for n in others)
-    assert all(number.source is Source.ROWS and number.files == 20 + number.version for number in others)
+    assert all(number.source is ValueSource.ROWS and number.files == 20 + number.version for number in others)
 
 
 def test_a_file_that_was_judged_may_go(root: Path, open_lake: Callable[..., Lake]) -> None:
@@ -344,7 +344,7 @@ def test_a_file_that_was_judged_may_go(root: Path, open_lake: Callable[..., Lake
     assert (found.culprit, found.last, found.is_monotonic) == (5, 4, True)
     again = found_by(lake, ref)  # nobody judged them before they went
     assert (again.last, again.first_seen, again.candidates) == (0, 8, tuple(range(1, 9)))
-    gone = [probe for probe in again.probes if probe.outcome is Outcome.SKIPPED]
+    gone = [probe for probe in again.probes if probe.outcome is ProbeOutcome.SKIPPED]
     assert {probe.version for probe in gone} == set(range(1, 8)) and "is gone" in str(gone[0].reason)
 
 
@@ -367,7 +367,7 @@ def test_a_condition_of_no_truth_is_refused_on_a_table_without_rows(root: Path, 
     builders.HandLog(root / "t").start(columns={"id": "long", "amount": "double"})
     lake = open_lake()
     assert "gives DOUBLE" in str(judged(Judge(), lake, 0, "amount").problem)
-    assert judged(Judge(), lake, 0, "amount > 0").value == Verdict(True, None, 0, 0, 0)
+    assert judged(Judge(), lake, 0, "amount > 0").value == VersionVerdict(True, None, 0, 0, 0)
 
 
 def test_a_column_called_as_the_number_of_a_file(root: Path, open_lake: Callable[..., Lake]) -> None:
@@ -375,7 +375,7 @@ def test_a_column_called_as_the_number_of_a_file(root: Path, open_lake: Callable
     builders.write(root / "t", {"file": [1], "file_": [-3], "total": [5], "rows": [0]})
     lake = open_lake()
     number = judged(Judge(), lake, 1, "total > 0 AND file > 0 AND file_ > 0")
-    assert number.value == Verdict(False, None, 2, 0, 3)
+    assert number.value == VersionVerdict(False, None, 2, 0, 3)
 
 
 def test_the_question_that_was_asked_longest_ago_is_forgotten_first() -> None:
@@ -416,7 +416,7 @@ def test_on_an_object_store_few_files_are_fetched_else_each_version_is_scanned(r
     for version in (9, 8, 7, 4, 0):
         bad = int(version >= 5)
         verdict = judged(judge, lake, version).value
-        assert verdict == Verdict(not bad, None, bad, 0, version + 1 - (version >= 8))
+        assert verdict == VersionVerdict(not bad, None, bad, 0, version + 1 - (version >= 8))
     if most:
         assert lake.scans == 0 and len(lake.opened) == len(set(lake.opened)) + 1  # an example
     else:

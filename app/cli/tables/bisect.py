@@ -25,23 +25,11 @@ from backend.search.search import bisect as search
 SHOWN = 20  # commits of a range on a terminal
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """`weir bisect` as typed."""
-
-    table: str
-    condition: str
-    good: str | None
-    bad: str | None
-    check: int
-
-
-def bisect(request: Request, *, as_json: bool) -> int:
-    lake, ref = opened(request.table)
-    asked = BisectRequest(request.condition, request.good, request.bad, request.check)
+def bisect(name: str, request: BisectRequest, *, as_json: bool) -> int:
+    lake, ref = opened(name)
     result: Bisection | None = None
     shown = 0
-    with closing(search(lake, ref, asked)) as steps:
+    with closing(search(lake, ref, request)) as steps:
         for step in steps:
             for probe in step.probes[shown:]:
                 left = text.left_text(step)

@@ -190,8 +190,9 @@ def bisect(
 ) -> int:
     """The first version that breaks a condition, by binary search; a condition on rows means every row."""
     from app.cli.tables import bisect
+    from backend.search.model import BisectRequest
 
-    return bisect.bisect(bisect.Request(name, condition, good, bad, check), as_json=as_json)
+    return bisect.bisect(name, BisectRequest(condition, good, bad, check), as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)

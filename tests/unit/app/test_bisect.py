@@ -11,8 +11,8 @@ from app.search import view
 from app.ui.view.theme import MAX_POINTS
 from backend.errors import LakehouseError
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
-from backend.search.model import Bisection, BisectProgress, Examples, Outcome, Probe, Purpose, Verdict
-from backend.sql.numbers import Source, VersionValue
+from backend.search.model import Bisection, BisectProgress, Examples, Probe, ProbeOutcome, Purpose, VersionVerdict
+from backend.sql.numbers import ValueSource, VersionValue
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CHECK = Purpose.CHECK
@@ -23,11 +23,13 @@ def commit(version: int, operation: str | None = "MERGE", origin: StreamOrigin |
     return Commit(version, at, operation, {}, OperationMetrics(), {}, "maria", None, None, origin)
 
 
-def probe(version: int, outcome: Outcome, purpose: Purpose = Purpose.SEARCH, reason: str | None = None) -> Probe:
-    broken = 0 if outcome is Outcome.GOOD else 3
-    verdict = None if outcome is Outcome.SKIPPED else Verdict(broken == 0, None, broken, 1, 10)
+def probe(version: int, outcome: ProbeOutcome, purpose: Purpose = Purpose.SEARCH, reason: str | None = None) -> Probe:
+    broken = 0 if outcome is ProbeOutcome.GOOD else 3
+    verdict = None if outcome is ProbeOutcome.SKIPPED else VersionVerdict(broken == 0, None, broken, 1, 10)
     error = LakehouseError(reason) if reason else None
-    number = VersionValue(version, verdict, error, Source.ROWS, files=412, files_read=3, rows_read=10, bytes_read=2_000)
+    number = VersionValue(
+        version, verdict, error, ValueSource.ROWS, files=412, files_read=3, rows_read=10, bytes_read=2_000
+    )
     return Probe(number, purpose, NOW, "MERGE", 0.1234)
 
 
@@ -35,7 +37,7 @@ def read_as(probe: Probe, **more: Any) -> Probe:
     return replace(probe, number=replace(probe.number, **more))
 
 
-GOOD, BAD = Outcome.GOOD, Outcome.BAD
+GOOD, BAD = ProbeOutcome.GOOD, ProbeOutcome.BAD
 FOUND = Bisection(
     ref=TableRef("/lake/orders", "orders", "/lake"),
     table_id="id",
@@ -100,7 +102,7 @@ def test_what_disagrees_is_said_and_no_agreement_is_claimed() -> None:
 
 
 def test_what_was_skipped_and_what_was_inferred() -> None:
-    gone = probe(116, Outcome.SKIPPED, reason="a.parquet is gone")
+    gone = probe(116, ProbeOutcome.SKIPPED, reason="a.parquet is gone")
     found = replace(FOUND, probes=(*FOUND.probes[:4], gone), last=115, candidates=(116, 117, 118))
     said = " / ".join(words.notes(found))
     assert "v116 could not be judged: a.parquet is gone" in said and "first bad version" not in said
@@ -112,7 +114,7 @@ def test_what_was_skipped_and_what_was_inferred() -> None:
 def test_the_log_alone_is_said_only_where_it_was_alone() -> None:
     text = "the log's row counts answered: no data file was opened"
     assert text not in words.notes(FOUND)
-    logged = tuple(read_as(each, source=Source.LOG) for each in FOUND.probes)
+    logged = tuple(read_as(each, source=ValueSource.LOG) for each in FOUND.probes)
     assert text in words.notes(replace(FOUND, probes=logged))
     assert text not in words.notes(replace(FOUND, probes=(*logged[:1], *FOUND.probes[1:])))
 
@@ -123,7 +125,7 @@ def test_a_long_condition_is_cut_to_a_line(text: str) -> None:
 
 
 def test_the_list_of_probes() -> None:
-    frame = view.probe_frame((*FOUND.probes, probe(90, Outcome.SKIPPED, reason="gone")), NOW)
+    frame = view.probe_frame((*FOUND.probes, probe(90, ProbeOutcome.SKIPPED, reason="gone")), NOW)
     assert frame["Version"].tolist() == [3, 131, 67, 118, 117, 90]
     assert frame["Outcome"].tolist() == ["✓ good", "✕ bad", "✓ good", "✕ bad", "✓ good", "○ skipped"]
     assert frame["It gave"].tolist()[-1] == "gone" and frame["Read"].tolist()[0] == "3 of 412 files, 10 rows, 2 kB read"
@@ -135,8 +137,8 @@ def test_the_list_of_probes() -> None:
         ({"files_read": 0}, "nothing: 412 files judged before"),
         ({"files_read": 0, "files": 0}, "nothing: it has no file"),
         ({"files": None}, "nothing read"),
-        ({"source": Source.LOG}, "from the log"),
-        ({"source": Source.KEPT}, "judged before"),
+        ({"source": ValueSource.LOG}, "from the log"),
+        ({"source": ValueSource.KEPT}, "judged before"),
         ({"value": None, "files_read": 0}, "nothing read"),
     ],
 )
