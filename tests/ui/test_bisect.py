@@ -17,7 +17,7 @@ from backend.search.model import BisectProgress
 from tests import builders
 from tests.planted import METADATA, Planted, plant
 from tests.ui.frames import frame_with, titles
-from tests.ui.opened import again, home, open_page, words
+from tests.ui.opened import again, home, open_page, press, words
 
 __all__ = ["home"]
 
@@ -148,8 +148,7 @@ def test_a_range_is_told_with_its_commits(home: Path) -> None:
 )
 def test_what_cannot_be_searched_says_why(orders: Path, condition: str, said: str) -> None:
     app = open_page("bisect", table="orders", condition=condition)
-    app.button(key="find").click()
-    again(app)
+    press(app, "find")
     assert said in words(app)
     again(app)
     assert said not in words(app)  # it was asked once
@@ -194,8 +193,7 @@ def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(pay
     middle = " → ".join(f"{amounts(app, version).median():,.2f}".rstrip("0").rstrip(".") for version in (0, 6))
     assert held.loc["amount", "Median"] == middle
 
-    app.button(key="suggestion_0").click()
-    again(app)
+    press(app, "suggestion_0")
     condition = app.text_input(key="condition").value
     assert condition.startswith("amount <= ") and "Nothing was read yet" in words(app)
     find(app)

@@ -20,7 +20,7 @@ from backend.work import Stopped
 from tests import builders
 from tests.planted import plant
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.opened import again, home, metrics, open_page, press, words
 
 __all__ = ["home"]
 TABLE = "silver/orders"
@@ -90,8 +90,7 @@ def test_without_a_key_updates_are_said_to_be_among_the_others(home: Path) -> No
 def test_swapped_versions_tell_what_going_back_changes(orders: Path) -> None:
     app = open_page("changes", table=TABLE, from_=1, to=4)
 
-    app.button(key="swap").click()
-    again(app)
+    press(app, "swap")
 
     assert "Going back from v4 to v1 undoes 3 commits" in words(app)
     assert metrics(app)["Inserted (net)"] == "+1"
@@ -136,8 +135,7 @@ def test_where_the_data_is_gone_the_page_shows_commits_and_from_where_the_feed_c
     assert "rows cannot be compared" in text
     assert "is gone" in text
     assert list(frame_with(app, "Version")["Version"]) == [5, 4, 3, 2, 1]
-    app.button(key="first_covered").click()
-    again(app)
+    press(app, "first_covered")
     assert metrics(app)["Inserted (net)"] == "+1", words(app)
 
 
@@ -213,8 +211,7 @@ def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, 
 
     assert "v1 → v4" in words(app)
     assert len(computed) == 1
-    app.button(key="pin").click()
-    again(app)
+    press(app, "pin")
     assert app.query_params["to"] in ("4", ["4"])
     assert not [button for button in app.button if button.key == "pin"]
     assert len(computed) == 1
@@ -240,8 +237,7 @@ def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
     read = int(app.button(key="start").label.split("read ")[1].split()[0].split(".")[0])
     assert 0 < read * 1000 <= sizes
 
-    app.button(key="start").click()
-    again(app)
+    press(app, "start")
     again(app)
 
     assert len(computed) == 1
@@ -256,8 +252,7 @@ def test_a_cancelled_comparison_says_so_and_begins_again_at_a_click(orders: Path
 
     assert "Stopped before rows were counted" in words(app)
     assert len(computed) == 1
-    app.button(key="start").click()
-    again(app)
+    press(app, "start")
     assert "2 rows inserted" in words(again(app))
 
 
@@ -291,8 +286,7 @@ def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 def test_a_comparison_that_was_ended_shows_what_it_had_found_and_says_so(ends_early: threading.Event) -> None:
     app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
-    app.button(key="start").click()
-    again(app)
+    press(app, "start")
     text, shown = words(again(app)), metrics(app)
 
     ended = "stopped at the time limit of 0 s when 40 of 60 rows were compared"
@@ -302,8 +296,7 @@ def test_a_comparison_that_was_ended_shows_what_it_had_found_and_says_so(ends_ea
     assert len(frame_with(app, "Change")) == 20
 
     ends_early.set()
-    app.button(key="start").click()
-    again(app)
+    press(app, "start")
     text = words(again(app))
     assert "30 updated" in text and "so far" not in text
     assert not [button for button in app.button if button.key == "start"]
@@ -326,8 +319,7 @@ def test_above_the_limit_the_log_answers_and_a_click_reads_all_the_same(
     app = open_page("changes", table=TABLE, from_=0, to=3)
     assert "rows cannot be compared, their number by statistics: +1" in words(app)
 
-    app.button(key="anyway").click()
-    again(app)
+    press(app, "anyway")
 
     assert app.query_params["method"] in ("multiset", ["multiset"])
     assert "3 rows inserted and 2 deleted, updates among them" in words(again(app))
@@ -339,8 +331,7 @@ def test_a_file_that_goes_during_the_run_leaves_what_the_log_tells(home: Path, a
     for file in path.glob("*.parquet"):
         file.unlink()
 
-    app.button(key="start").click()
-    again(app)
+    press(app, "start")
 
     text = words(again(app))
     assert "rows cannot be compared" in text
@@ -480,8 +471,7 @@ def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.
     assert list(steps["Change"]) == ["≠ update"]
     assert (steps["status · before"][0], steps["status · after"][0]) == ("new", "paid")
     assert "From the change feed of v1 to v4" in words(app)
-    app.button(key="key_close").click()
-    again(app)
+    press(app, "key_close")
     assert "key_of" not in app.query_params
 
 
@@ -489,8 +479,7 @@ def test_a_key_has_its_whole_life_beyond_the_range(orders: Path) -> None:
     app = open_page("changes", table=TABLE, from_=3, to=4, key_of='{"order_id":2}')
     assert "No commit of this range touched it" in words(app)
 
-    app.button(key="key_life").click()
-    again(app)
+    press(app, "key_life")
 
     assert "History of order_id = 2, v0 → v4" in words(app).replace("**", "")
     steps = frame_with(app, "Version", "At", "Change")
@@ -527,8 +516,7 @@ def test_a_way_to_another_comparison_forgets_the_filter(home: Path) -> None:
         file.unlink()
     app = open_page("changes", table=TABLE, from_=0, to=5, rows_where="amount > 5")
 
-    app.button(key="first_covered").click()
-    again(app)
+    press(app, "first_covered")
 
     assert "v3 → v5" in words(app)
     assert "rows_where" not in app.query_params and app.text_input(key="rows_where").value == ""
@@ -565,13 +553,11 @@ def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(ends
     compute = differences.compute
     differences.compute = lambda *asked: diff(*asked[:2], CancelToken(0.0))
     app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
-    app.button(key="start").click()
-    again(app)
+    press(app, "start")
     app = again(app)
     differences.compute = compute
     said = "Comparing rows took longer than 0 s and was stopped."
     assert said in words(app) and "rows read" not in words(app)
-    app.button(key="start").click()
-    again(app)
+    press(app, "start")
     text = words(again(app))
     assert "30 updated" in text and said not in text

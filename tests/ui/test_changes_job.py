@@ -16,7 +16,7 @@ from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from tests import builders
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.opened import again, home, metrics, open_page, press, words
 from tests.ui.stream_store import HOST, beat, open_store
 
 __all__ = ["home"]
@@ -153,8 +153,7 @@ def test_a_job_without_an_answer_says_why_and_may_be_asked_again(world: World, e
     again(app)
     assert said.lower() in words(app).lower()
     assert end.hint in words(app)
-    app.button(key="start_job").click()
-    again(app)
+    press(app, "start_job")
     assert world.job().job_id != first.job_id
 
 
@@ -212,8 +211,7 @@ def test_a_result_that_is_gone_is_computed_again(world: World) -> None:
     world.run(first, replace(done, result_uri=f"{done.result_uri}-elsewhere"))
     app = open_page("changes", **LINK, on="host")
     assert f"The result of job {first.job_id} is gone" in words(app)
-    app.button(key="start_job").click()
-    again(app)
+    press(app, "start_job")
     assert world.job().job_id != first.job_id
 
 

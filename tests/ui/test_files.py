@@ -13,7 +13,7 @@ from backend.errors import StorageError
 from backend.lake.model import Snapshot
 from tests import builders
 from tests.ui.frames import frame_with, titles
-from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.opened import again, home, metrics, open_page, press, words
 from tests.vectors import write_vector
 
 __all__ = ["home"]
@@ -50,8 +50,7 @@ def test_a_link_opens_the_files_of_one_bar(events: Path) -> None:
     app = open_page("files", table="events", bucket=edge)
     frame = frame_with(app, "Path")
     assert len(frame) == sum(edge <= size < 2 * edge for size in sizes)
-    app.button(key="close_bucket").click()
-    again(app)
+    press(app, "close_bucket")
     assert "bucket" not in app.query_params and "All sizes" not in [button.label for button in app.button]
 
 
@@ -118,8 +117,7 @@ def test_long_lists_come_in_pages(home: Path) -> None:
     app = open_page("files", table="many", view="Smallest", files_page=3)
     assert frame_with(app, "Path")["Size"].tolist() == list(range(101, 121))
     assert "101 to 120 of 120 files, the smallest first." in words(app)
-    app.button(key="page_Previous").click()
-    again(app)
+    press(app, "page_Previous")
     assert frame_with(app, "Path")["Size"].tolist() == list(range(51, 101))
     app = open_page("files", table="many", view="By partition", find="=11", sort="Largest")
     assert frame_with(app, "Small share")["Partition"].tolist() == [f"p={n}" for n in range(119, 109, -1)] + ["p=11"]
@@ -168,8 +166,7 @@ def test_a_link_opens_one_file(events: Path) -> None:
     columns = frame_with(app, "Encodings")
     assert columns["Column"].tolist() == ["id"] and metrics(app)["Row groups"] == "1" and metrics(app)["Rows"] == "2"
     assert '"numRecords": 2' in words(app)
-    app.button(key="close_file").click()
-    again(app)
+    press(app, "close_file")
     assert "file" not in app.query_params and "Row groups" not in metrics(app)
 
 

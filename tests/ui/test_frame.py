@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests import builders
 from tests.ui import stream_store
-from tests.ui.opened import again, home, open_page, plain, words
+from tests.ui.opened import again, home, open_page, plain, press, words
 
 __all__ = ["home"]
 
@@ -58,8 +58,7 @@ def test_an_unreadable_table_says_why_and_shows_no_figure(lake: Path, name: str)
 def test_a_link_pins_a_version_and_the_band_leads_back(lake: Path, name: str) -> None:
     app = open_page(name, table="silver/orders", version=1)
     assert "You look at v1" in words(app).replace("*", "")
-    app.button(key="back_to_latest").click()
-    again(app)
+    press(app, "back_to_latest")
     assert "You look at" not in words(app)
     assert "version" not in app.query_params and app.query_params["table"] == "silver/orders"
 

@@ -8,7 +8,7 @@ from streamlit.testing.v1.element_tree import Block, Dataframe, Table
 
 from tests import builders
 from tests.ui.frames import titles
-from tests.ui.opened import again, home, open_page, words
+from tests.ui.opened import again, home, open_page, press, words
 
 __all__ = ["home"]
 
@@ -72,8 +72,7 @@ def test_an_unusual_jump_leads_to_its_changes_and_the_search(home: Path) -> None
 
 def test_closing_the_detail_clears_the_link(orders: Path) -> None:
     app = open_page("history", table="silver/orders", commit=2)
-    app.button(key="clear_commits").click()
-    again(app)
+    press(app, "clear_commits")
     assert "commit" not in app.query_params and "v2 · UPDATE" not in words(app)
 
 

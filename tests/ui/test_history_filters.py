@@ -15,7 +15,7 @@ from app.history.view import filters as history_filter
 from tests import builders
 from tests.ui import stream_store
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, open_page, plain, words
+from tests.ui.opened import again, home, open_page, plain, press, words
 
 __all__ = ["home"]
 
@@ -51,8 +51,7 @@ def test_a_filter_keeps_what_fits_and_says_how_far_it_looked(mixed: Path) -> Non
     app = open_page("history", table="mixed", operation="OPTIMIZE")
     assert listed(app)["Version"].tolist() == list(range(240, 40, -20))
     assert "10 commits fit. The newest 200 of 251 were looked at." in words(app)
-    app.button(key="look_further").click()
-    again(app)
+    press(app, "look_further")
     assert listed(app)["Version"].tolist() == list(range(240, 0, -20))
     assert "12 commits fit. Every commit in the log was looked at." in words(app)
 
@@ -84,8 +83,7 @@ def test_what_nobody_did_is_an_answer_and_can_be_cleared(mixed: Path) -> None:
     app = open_page("history", table="mixed", user="bob", look=200)
     assert "No commit that was looked at fits" in words(app)
     assert app.multiselect(key="pick_user").value == ["bob"]
-    app.button(key="clear_filters").click()
-    again(app)
+    press(app, "clear_filters")
     assert "user" not in app.query_params and len(listed(app)) == 100
 
 

@@ -12,7 +12,7 @@ from tests import builders
 from tests.builders import HandLog
 from tests.processes import wait_until
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, open_page
+from tests.ui.opened import again, home, open_page, press
 
 __all__ = ["home"]
 
@@ -77,8 +77,7 @@ def test_a_row_of_the_lakes_health_opens_its_table_and_the_way_back_is_the_first
     open_first_row(app)
     again(app)
     assert app.title[0].value == second and app.query_params == {"table": second}
-    app.button(key="whole_lake").click()
-    again(app)
+    press(app, "whole_lake")
     assert app.query_params == {} and len(frame_with(app, "Judgement")) == PAGE_ROWS
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests import builders
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, open_page, words
+from tests.ui.opened import home, open_page, press, words
 
 __all__ = ["home"]
 
@@ -34,8 +34,7 @@ def test_the_log_is_there_at_once_and_the_cost_of_more_is_said(people: Path) -> 
 
 def test_rows_are_read_after_a_click_and_kept(people: Path) -> None:
     app = open_page(**{"page": "table", **VIEW})
-    app.button(key="read_profile").click()
-    again(app)
+    press(app, "read_profile")
     frame = frame_with(app, "Distinct")
     assert "counted over 300 rows" in words(app) and frame["Nulls"].tolist() == [0, 100, 0]
     assert frame["Commonest"].tolist()[2] == "nl 83 %, de 17 %"
@@ -48,8 +47,7 @@ def test_two_versions_are_compared_from_the_log_and_from_the_rows(people: Path) 
     frame = frame_with(app, "Against")
     assert frame["Column"].tolist() == ["id", "email", "land"] and "2 columns differ from v0." in words(app)
     assert frame["Against"].tolist() == ["highest 199 → 299", "null share 0 % → 33 %", ""]
-    app.button(key="read_profile").click()
-    again(app)
+    press(app, "read_profile")
     assert "null share 0 % → 33 %" in frame_with(app, "Against")["Against"][1]
     assert "counted over 300 rows" in words(app)
 
@@ -63,6 +61,5 @@ def test_rows_whose_files_are_gone_are_an_answer(people: Path) -> None:
     for file in people.glob("*.parquet"):
         file.unlink()
     app = open_page(**{"page": "table", **VIEW})
-    app.button(key="read_profile").click()
-    again(app)
+    press(app, "read_profile")
     assert len(app.error) == 1 and "could not be read" in app.error[0].value

@@ -214,8 +214,7 @@ def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: dateti
     ]
 
     press(app, "one_stop")
-    app.button(key="act_send").click()
-    again(app)
+    press(app, "act_send")
     assert "A reason is needed" in words(app)
     assert store.desired()[NAME].state is DesiredState.RUNNING
     assert store.audit_entries() == []

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from tests import builders
 from tests.ui import stream_store
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, links, metrics, open_page, words
+from tests.ui.opened import again, home, links, metrics, open_page, press, words
 
 __all__ = ["home"]
 
@@ -206,8 +206,7 @@ def test_a_cut_list_says_that_its_order_is_its_own(orders: Path, monkeypatch: py
 def test_a_click_on_a_value_narrows_the_filter_down(orders: Path) -> None:
     app = click(data_page(where="amount > 20 OR amount < 0", order="order_id, rising"), 1, "status")
     assert "**status** new" in words(app)
-    app.button(key="narrow_=").click()
-    again(app)
+    press(app, "narrow_=")
     assert app.text_input(key="where").value == "(amount > 20 OR amount < 0) AND status = 'new'"
     assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5] and "**status** new" not in words(app)
     app = click(app, 0, "order_id")
@@ -223,8 +222,7 @@ def test_a_condition_comes_from_boxes_of_the_columns_type(orders: Path) -> None:
     app.selectbox(key="condition_operator_double").set_value(">=")
     app.text_input(key="condition_value_double").set_value("30")
     again(app)
-    app.button(key="condition_add").click()
-    again(app)
+    press(app, "condition_add")
     assert app.text_input(key="where").value == "amount >= 30.0"
     assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5]
 

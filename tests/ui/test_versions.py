@@ -13,7 +13,7 @@ from backend.lake.model import TableRef
 from backend.lake.retention.file_check import LogSeen
 from tests import builders
 from tests.ui.frames import frame_with, titles
-from tests.ui.opened import again, home, open_page, words
+from tests.ui.opened import again, home, open_page, press, words
 
 __all__ = ["home"]
 
@@ -68,12 +68,10 @@ def test_files_are_looked_for_on_request(orders: Path) -> None:
     DeltaTable(str(orders)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     app = open_page("versions", table="orders", at=1)
     assert ":orange[not certain" in words(app) and "A VACUUM with a shorter retention" in words(app)
-    app.button(key="look_sample").click()
-    again(app)
+    press(app, "look_sample")
     assert "2 files are gone, of 2" in words(app) or "1 file is gone, of 2" in words(app)
     assert ":red[no]" in words(app)
-    app.button(key="look_all").click()
-    again(app)
+    press(app, "look_all")
     assert "at least one is gone" in titles(app) and "all found" in titles(app)
 
 
@@ -150,8 +148,7 @@ def test_an_aggregate_is_computed_after_a_click_and_kept(orders: Path) -> None:
     link = {"number": "SQL aggregate", "sql": "sum(amount)"}
     app = open_page("versions", table="orders", **link)
     assert "sum(amount)" not in titles(app)
-    app.button(key="compute").click()
-    again(app)
+    press(app, "compute")
     assert "sum(amount): 60 to 145 over 4 versions" in titles(app)
     assert not [button for button in app.button if button.label == "Cancel"]
     assert frame_with(app, "Value")["Value"].tolist() == ["145.0", "155.0", "150.0", "60.0"]
@@ -160,14 +157,12 @@ def test_an_aggregate_is_computed_after_a_click_and_kept(orders: Path) -> None:
 
 def test_an_aggregate_of_text_is_a_list(orders: Path) -> None:
     app = open_page("versions", table="orders", number="SQL aggregate", sql="max(status)", first=1, last=2)
-    app.button(key="compute").click()
-    again(app)
+    press(app, "compute")
     assert frame_with(app, "Value")["Value"].tolist() == ["paid", "new"]
 
 
 def test_a_wrong_aggregate_shows_its_place(orders: Path) -> None:
     app = open_page("versions", table="orders", number="SQL aggregate", sql="sum(amuont)")
-    app.button(key="compute").click()
-    again(app)
+    press(app, "compute")
     assert "There is no column 'amuont' (character 5)" in words(app) and "Did you mean amount?" in words(app)
     assert "sum(amuont)\n    ^" in words(app)
