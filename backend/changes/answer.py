@@ -12,7 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.commits import FeedAnswer, Gross, counted_by_feed, gross_changes, sum_up, why_incomplete
+from backend.changes.commits import (
+    FeedAnswer,
+    Gross,
+    counted_by_feed,
+    gross_changes,
+    sum_up,
+    why_incomplete,
+    why_not_whole,
+)
 from backend.changes.compare import NetAnswer, NetQuery, Read, net_changes
 from backend.changes.explain import Findings, explain, hold_against
 from backend.changes.export import ChangedBatches, change_schema
@@ -196,10 +204,8 @@ def _by_feed(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> Fee
 def _require_complete(prepared: PreparedDiff, found: VersionDiff, feed: FeedAnswer) -> None:
     """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
     others = [method for method in prepared.plan.methods if method in BY_FILES]
-    why = why_incomplete((each.commit for each in prepared.outline.commits), feed.gross)
-    (before, after), more = found.num_rows, feed.gross.rows_more(is_reverse=prepared.input.is_reverse)
-    if why is None and before is not None and after is not None and after - before != more:
-        why = "the change feed does not add up to the row counts of the two versions"
+    commits = (each.commit for each in prepared.outline.commits)
+    why = why_not_whole(commits, feed.gross, found.num_rows, is_reverse=prepared.input.is_reverse)
     if why is not None and others:
         raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
 

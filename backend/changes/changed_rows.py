@@ -17,9 +17,9 @@ from backend.sql.quoting import quoted_text
 from backend.sql.session import CancelToken, Connection
 from backend.sql.values import same
 
-_COMMON_COLUMNS, _COMMON_CHANGES = 12, 3
+COMMON_COLUMNS, COMMON_CHANGES = 12, 3
 _FLOATS = ("FLOAT", "DOUBLE")
-_ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
+ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
 APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
 ORDER = ("update", "delete", "insert", "duplicate", "null")
 
@@ -33,18 +33,12 @@ class Bucket:
     added: int
     removed: int
 
-    def __add__(self, other: "Bucket") -> "Bucket":
-        """Of both, where they have no key in common."""
-        return Bucket(
-            self.keys + other.keys,
-            self.entries + other.entries,
-            self.added + other.added,
-            self.removed + other.removed,
-        )
 
-    def changes(self, name: str) -> int:
-        """How many `RowChange` the bucket makes."""
-        return self.keys if name == "update" else self.entries
+def bucket_sizes(buckets: Mapping[str, Bucket]) -> dict[str, int]:
+    """How many `RowChange` each bucket makes, in the order in which they are shown."""
+    return {
+        name: buckets[name].keys if name == "update" else buckets[name].entries for name in ORDER if name in buckets
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,7 @@ class Changes:
 
 def fetch_rows(changes: Changes, buckets: Mapping[str, Bucket], limit: int) -> ChangedRows:
     """At most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order of the key."""
-    sizes = {name: buckets[name].changes(name) for name in ORDER if name in buckets}
+    sizes = bucket_sizes(buckets)
     shares = share_out(limit, sizes)
     rows = [
         row
@@ -108,7 +102,7 @@ def fetch_rows(changes: Changes, buckets: Mapping[str, Bucket], limit: int) -> C
         tuple(rows),
         sum(sizes.values()) > len(rows),
         cells,
-        tuple(each for name in list(cells)[:_COMMON_COLUMNS] for each in _common(changes, name, differs[name])),
+        tuple(each for name in list(cells)[:COMMON_COLUMNS] for each in _common(changes, name, differs[name])),
         pa.schema([field.with_name(name) for field, name in zip(schema, changes.columns, strict=True)]),
     )
 
@@ -166,7 +160,7 @@ def _one_sided(changes: Changes, bucket: str, limit: int) -> Iterator[RowChange]
         found = _first(changes, rows, [f"c{i}" for i in changes.key], limit)
     else:
         rest = [i for i in range(len(changes.columns)) if i not in changes.key]
-        order = ", ".join(f"c{i}" for i in [*changes.key, *rest][: len(changes.key) + _ORDER_COLUMNS])
+        order = ", ".join(f"c{i}" for i in [*changes.key, *rest][: len(changes.key) + ORDER_COLUMNS])
         found = _arrow(changes.connection, f"SELECT * FROM ({rows}) ORDER BY {order}, n LIMIT {limit}")
     for *values, n in _tuples(found):
         cells = dict(zip(changes.columns, values, strict=True))
@@ -196,7 +190,7 @@ def _common(changes: Changes, name: str, differs: str) -> list[CommonChange]:
     found = _arrow(
         changes.connection,
         f"SELECT b_c{number}, a_c{number}, count(*) FROM ({changes.pairs}) WHERE {differs} GROUP BY 1, 2 "
-        f"HAVING count(*) > 1 ORDER BY 3 DESC, 1, 2 LIMIT {_COMMON_CHANGES}",
+        f"HAVING count(*) > 1 ORDER BY 3 DESC, 1, 2 LIMIT {COMMON_CHANGES}",
     )
     return [CommonChange(name, *values) for values in _tuples(found)]
 

@@ -99,6 +99,18 @@ def why_incomplete(commits: Iterable[Commit], gross: Gross) -> str | None:
     return None
 
 
+def why_not_whole(
+    commits: Iterable[Commit], gross: Gross, num_rows: tuple[int | None, int | None], *, is_reverse: bool
+) -> str | None:
+    """The same, or how the feed disagrees with the row counts of the two versions, where those are known."""
+    if why := why_incomplete(commits, gross):
+        return why
+    (before, after), more = num_rows, gross.rows_more(is_reverse=is_reverse)
+    if before is None or after is None or after - before == more:
+        return None
+    return "the change feed does not add up to the row counts of the two versions"
+
+
 def _counted(commit: Commit, gross: Gross) -> CommitChanges:
     if why_incomplete([commit], gross):
         return CommitChanges.reported(commit)

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.changes.answer import explained_rows, with_answer, with_commits
-from backend.changes.changed_rows import APART, ORDER
-from backend.changes.commits import Gross
-from backend.changes.compare import SIGN, NetAnswer
+from backend.changes.changed_rows import APART, ORDER, Bucket, bucket_sizes
+from backend.changes.commits import Gross, net_without_key
+from backend.changes.compare import SIGN, NetAnswer, count_apart, count_net
 from backend.changes.model import (
-    ApartCounts,
     CommonChange,
     DiffMethod,
     Explanation,
@@ -72,10 +71,8 @@ class DiffSummary:
     method: DiffMethod
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    net: tuple[int | None, int | None, int | None]
-    apart: tuple[int, int, int, int, int]
+    buckets: Mapping[str, Bucket]
     changed_cells: Mapping[str, int]
-    truncated: bool
     failed: Mapping[DiffMethod, str] = field(default_factory=dict)
     gross: tuple[tuple[int, str, int], ...] | None = None
     by: str = ""  # who computed it
@@ -110,12 +107,13 @@ def question_of(text: str, root_of: Callable[[str], str]) -> Question:
 def summary_of(text: str) -> DiffSummary:
     """Raises `DiffError` for a document of another Weir."""
     body = _body(text)
-    lists = {name: tuple(body[name]) for name in ("columns", "key", "net", "apart")}
+    lists = {name: tuple(body[name]) for name in ("columns", "key")}
+    buckets = {name: Bucket(**sizes) for name, sizes in body["buckets"].items()}
     failed = {DiffMethod(name): reason for name, reason in body["failed"].items()}
     gross = None if body["gross"] is None else tuple((v, t, n) for v, t, n in body["gross"])
     so_far = SoFar(**body["so_far"]) if body["so_far"] else None
     whole = {"method": DiffMethod(body["method"]), "failed": failed, "gross": gross, "so_far": so_far}
-    return DiffSummary(**{**body, **lists, **whole})
+    return DiffSummary(**{**body, **lists, **whole, "buckets": buckets})
 
 
 def _body(text: str) -> dict[str, Any]:
@@ -191,7 +189,7 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
     rows = read_result(lake, settings, job, _COLUMNS, again="compare again")
     summary = summary_of(_detail(rows))
     gross = None if summary.gross is None else Gross.of_rows(summary.gross)
-    answer = replace(_answer(prepared, summary, rows), partial=_partial(job, summary))
+    answer = replace(_answer(prepared, summary, gross, rows), partial=_partial(job, summary))
     found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
     if gross is None and found.partial is None:
         found = with_commits(prepared, found, CancelToken())
@@ -236,20 +234,28 @@ def _detail(rows: pa.Table) -> str:
     return str(found[0])
 
 
-def _answer(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -> NetAnswer:
+def _answer(prepared: PreparedDiff, summary: DiffSummary, gross: Gross | None, rows: pa.Table) -> NetAnswer:
     found = [row for row in rows.to_pylist() if row["what"] != SUMMARY]
     order = {bucket: number for number, bucket in enumerate(ORDER)}
     changed = sorted((row for row in found if row["what"] in order), key=lambda r: (order[r["what"]], r["number"]))
     common = sorted((row for row in found if row["what"] == COMMON), key=lambda row: row["number"])
     return NetAnswer(
-        NetCounts(*summary.net),
-        ApartCounts(*summary.apart),
+        _net(prepared, summary, gross),
+        count_apart(summary.buckets),
         tuple(_change(summary, row, prepared.question.tolerance) for row in changed),
-        summary.truncated,
+        sum(bucket_sizes(summary.buckets).values()) > len(changed),
         {name: summary.changed_cells[name] for name in summary.columns if name in summary.changed_cells},
         tuple(_common(summary, row) for row in common),
         _schema(summary, rows.schema),
     )
+
+
+def _net(prepared: PreparedDiff, summary: DiffSummary, gross: Gross | None) -> NetCounts:
+    has_key, is_filtered = bool(summary.key), prepared.question.where is not None
+    net = count_net(summary.buckets, has_key=has_key, is_filtered=is_filtered)
+    if gross is None or has_key:
+        return net
+    return net_without_key(net, gross, is_reverse=prepared.input.is_reverse, is_filtered=is_filtered)
 
 
 def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> RowChange:

@@ -26,7 +26,7 @@ from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sampl
 from backend.streams.reset.plan import is_stopped
 from pipelines.declare.registry import declaration
 from pipelines.jobs.condition import satisfies, value_of, why_failed
-from pipelines.jobs.states import jvm, make_active, named
+from pipelines.jvm.delta import delta_log, make_active
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.sinks.commits import mark
 from pipelines.spark.writing import write_rows
@@ -179,7 +179,7 @@ class _Work:
 
     def write(self, decided: DataFrame, job_id: str) -> None:
         """By the stream's own sinks: what they do with rows that come late, they do with these."""
-        rows = decided.where(SENT).select(*map(named, _own(decided.columns)))
+        rows = decided.where(SENT).select(*map(quoted, _own(decided.columns)))
         if not rows.isEmpty():
             target = replace(self.spec.target(self.settings), query_id=f"requeue-{job_id}", batch_id=0)
             write_rows(rows, self.spec, target)
@@ -206,9 +206,7 @@ class _Work:
 
     def has_written(self, writer: str, uri: str) -> bool:
         """Whether a table's log holds a commit of this writer."""
-        log_of = jvm(self.session).org.apache.spark.sql.delta.DeltaLog
-        snapshot = log_of.forTable(self.session._jsparkSession, uri).unsafeVolatileSnapshot()
-        return bool(snapshot.transactions().contains(writer))
+        return bool(delta_log(self.session, uri).unsafeVolatileSnapshot().transactions().contains(writer))
 
     def _decided(self) -> DataFrame:
         reader = self.session.read.format("delta").option("versionAsOf", self.request.version)
@@ -263,7 +261,7 @@ def _as_text(columns: Sequence[Column]) -> Column:
 
 
 def _samples(decided: DataFrame) -> list[Sample]:
-    after = _as_text([named(name) for name in _own(decided.columns)]).alias("after")
+    after = _as_text([F.col(quoted(name)) for name in _own(decided.columns)]).alias("after")
     rows = decided.select(ROW, SENT, BROKEN, after)
     shown = [row for goes in (F.col(SENT), ~F.col(SENT)) for row in rows.where(goes).limit(_SHOWN).collect()]
     return [Sample(_values(row[ROW]), _values(row["after"]), tuple(row[BROKEN]), row[SENT]) for row in shown]

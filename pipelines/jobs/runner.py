@@ -19,13 +19,11 @@ from backend.lake.lake import Lake
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from pipelines.jobs.diff import DiffTask, run_diff
-from pipelines.jobs.prefilter import SparkLimits
+from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
 from pipelines.jobs.requeue import Requeues
 from pipelines.jobs.reset import Resets
-from pipelines.jobs.states import jvm
 from pipelines.jvm.failures import SparkLostError, describe
-from pipelines.jvm.hadoop import spark_uri
+from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.registry import Registry
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
@@ -162,10 +160,8 @@ class SparkJobs:
 
     def forget(self, result_uri: str) -> None:
         """Delete a result that nobody asks for any more."""
-        session = self._session()
-        path = jvm(session).org.apache.hadoop.fs.Path(spark_uri(result_uri))
         try:
-            path.getFileSystem(session._jsc.hadoopConfiguration()).delete(path, True)
+            CheckpointFiles(self._session()).remove(spark_uri(result_uri))
         except Exception as exc:  # noqa: BLE001 - job boundary: what cannot be deleted must not hold up the others
             log.warning("result_not_deleted", uri=result_uri, error=describe(exc)[1])
 
@@ -191,7 +187,7 @@ class SparkJobs:
         prepared = prepare_job(self._lake, job, self._storage.root_of)
         session = self._begun(job, run)
         task = DiffTask(prepared, self.result_uri(job), f"by Spark {session.version} on {self._host_id}", self.limits)
-        run_diff(session, task, run)
+        run_diff(session, task, run.tell, run.wrote)
 
     def _begun(self, job: Job, run: _Run) -> SparkSession:
         """A session of its own, in a job group that a cancel ends."""

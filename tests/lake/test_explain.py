@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from app.cli.tables import documents
 from backend.changes.answer import compare_rows
+from backend.changes.changed_rows import Bucket
 from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
 from backend.changes.model import DiffMethod, Effect, Limits, VersionDiff
 from backend.changes.prepare import PreparedDiff
@@ -125,11 +126,14 @@ def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> Versio
     """The same answer after a way through a result table, as a stream host writes it."""
     columns = found.columns
     cells = pa.struct([(f"c{i}", field.type) for i, field in enumerate(found.arrow_schema)])
-    net = (found.net.inserted, found.net.updated, found.net.deleted)
-    summary = DiffSummary(
-        found.method, columns, found.key.columns if found.key else (), net, (0, 0, 0, 0, 0), found.changed_cells,
-        found.truncated, by="by Spark",
-    )  # fmt: skip
+    inserted, updated, deleted = found.net.inserted or 0, found.net.updated or 0, found.net.deleted or 0
+    buckets = {
+        "insert": Bucket(inserted, inserted, inserted, 0),
+        "update": Bucket(updated, updated, updated, updated),
+        "delete": Bucket(deleted, deleted, 0, deleted),
+    }
+    key = found.key.columns if found.key else ()
+    summary = DiffSummary(found.method, columns, key, buckets, found.changed_cells, by="by Spark")
 
     def side(values: Any) -> Any:
         return values and {f"c{i}": values[name] for i, name in enumerate(columns)}

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
 from pipelines.host.job_host import JobHost
-from pipelines.jobs.prefilter import SparkLimits
+from pipelines.jobs.diff import SparkLimits
 from pipelines.jobs.runner import SparkJobs
 from tests.diffs import Asked, diff, prepare
 from tests.spark.delta_tables import AT_ONCE, make_table
@@ -67,6 +68,13 @@ TABLES = {
         "MERGE INTO {t} USING (SELECT id * 3 AS id, 'm' AS v FROM range(0, 30, 1, 1)) s ON {t}.id = s.id "
         "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED AND s.id % 9 = 0 THEN UPDATE SET f = f + 0.0001 "
         "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)",
+    ),
+    "marked_later": (
+        "CREATE TABLE {t} USING delta TBLPROPERTIES ('delta.enableRowTracking' = 'true', "
+        "'delta.enableDeletionVectors' = 'false') AS SELECT id, 'n' AS v FROM range(0, 20, 1, 2)",
+        "UPDATE {t} SET v = 'u' WHERE id % 7 = 0",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+        "DELETE FROM {t} WHERE id % 5 = 1",
     ),
     "maps": (
         "CREATE TABLE {t} USING delta AS SELECT id, map('a', 1, 'k', IF(id < 3, NULL, 0)) AS n, named_struct('m', "
@@ -210,6 +218,19 @@ def _write_odd(folder: Path) -> None:
         write_deltalake(folder, pa.table(rows), mode="overwrite")
 
 
+def _write_random(folder: Path) -> None:
+    """Few values, so that rows are copies of others and share keys; nulls and NaN among them."""
+    random = Random(7)
+    for _ in (0, 1):
+        rows = {
+            "k": random.choices([None, *range(40)], k=120),
+            "v": random.choices([None, "", "a", "b"], k=120),
+            "f": random.choices([None, 0.0, 1.5, float("nan")], k=120),
+            "s": random.choices([None, {"x": 0}, {"x": 1}], k=120),
+        }
+        write_deltalake(folder, pa.table(rows), mode="overwrite")
+
+
 def _write_gaps(folder: Path) -> None:
     """A change feed that lost the first of two deleted rows."""
     rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
@@ -228,4 +249,5 @@ WRITTEN: dict[str, Callable[[Path], None]] = {
     "narrowed": _write_narrowed,
     "odd": _write_odd,
     "gaps": _write_gaps,
+    "random": _write_random,
 }

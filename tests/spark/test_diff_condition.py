@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backend.changes.host_job import job_request
-from backend.changes.model import NetCounts, RowKind
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import column_names
@@ -22,7 +21,6 @@ from pipelines.jobs.condition import satisfies
 from tests.diffs import Asked, asked, diff, prepare
 from tests.soak import soak
 from tests.spark.diff_world import World
-from tests.spark.test_diff_job import CHANGES, FEED, IDS, KEY, ROWS, assert_same
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -63,46 +61,6 @@ def test_values_of_every_type_reach_duckdb_through_spark_as_they_are(world: Worl
         assert 0 < here.true_count < len(rows), text
 
 
-@pytest.mark.parametrize(
-    ("name", "first", "second", "options"),
-    [
-        ("plain", 0, 4, asked(method=KEY, key=("p q",), where="id = 101 OR id = 5")),  # a key that names many
-        ("plain", 4, 0, asked(method=ROWS, where="m > 3.1 OR \"v.w\" = 'u'", row_limit=9)),
-        ("tracked", 0, 4, asked(method=IDS, where="v = 'u' OR f > 10")),
-        ("tracked", 0, 4, asked(method=FEED, key=("id",), where="v = 'm'")),
-        ("gaps", 0, 1, asked(where="v <> 'b'")),  # of which the feed has as many as the states
-        *soak(
-            ("plain", 0, 4, asked(method=KEY, where="regexp_matches(\"v.w\", '^n[12]')")),  # before alone
-            ("odd", 0, 1, asked(method=KEY, key=("id",), where="place = 11 OR rows.place = 0")),
-            ("plain", 0, 4, asked(method=KEY, where="\"v.w\" = 'u' AND mp['k'] >= 5")),  # after alone
-            ("plain", 4, 0, asked(method=KEY, where="m > 3.1 OR isnan(f)")),
-            ("plain", 0, 4, asked(method=KEY, key=("more",), where="id = 10")),  # a key that is null
-            ("plain", 0, 4, asked(method=KEY, where="id < 0")),
-            ("tracked", 0, 4, asked(method=KEY, key=("id",), tolerance=0.01, where="f > 5")),
-            ("tracked", 4, 0, asked(method=FEED, where="v = 'm'")),
-        ),
-    ],
-)
-def test_the_host_keeps_the_rows_that_are_kept_in_process(
-    world: World, name: str, first: int, second: int, options: Asked
-) -> None:
-    spark, here = world.by_spark(name, first, second, options), world.here(name, first, second, options)
-    assert spark.method is here.method
-    assert_same(spark, here)
-    assert spark.commits == here.commits
-    assert spark.num_rows == (None, None)
-    whole = world.here(name, first, second, options | asked(where=None))
-    assert bool(here.net.total) == (options.get("where") != "id < 0")
-    assert (here.net.total or 0) + here.apart.rows < (whole.net.total or 0) + whole.apart.rows
-
-
-def test_sparks_changes_are_filtered_too(world: World) -> None:
-    found = world.by_spark("tracked", 0, 2, asked(method=CHANGES, where="id < 20 AND v = 'u'"))
-    assert_same(found, world.here("tracked", 0, 2, asked(method=IDS, where="id < 20 AND v = 'u'")))
-    assert found.net == NetCounts(0, 3, 0)
-    assert {row.kind for row in found.rows} == {RowKind.UPDATE}
-
-
 def failed(world: World, name: str, options: Asked) -> Job:
     job = world.ended(world.ask(name, 0, world.lake.latest_version(world.lake.find(name)), options))
     assert (job.state, job.result_uri) == (JobState.FAILED, None)
@@ -132,19 +90,6 @@ def test_what_rows_make_impossible_ends_the_job_in_the_words_of_this_process(
     job = failed(world, "plain", options)
     assert said in job.error and "not by" not in job.error and "Traceback" not in job.error
     assert job.hint == caught.value.hint
-
-
-def test_rows_that_cancel_are_not_asked(world: World) -> None:
-    """The files apart hold others, of which it would make an error."""
-    changed = "id IS NULL OR id % 5 = 0 OR id > 99 OR id IN (3, 9)"
-    options = asked(method=KEY, where=f"CASE WHEN {changed} THEN id = 10 ELSE CAST('x' AS INTEGER) > 1 END")
-    found = world.by_spark("plain", 0, 4, options)
-    assert_same(found, world.here("plain", 0, 4, options))
-    assert found.net == NetCounts(0, 1, 0)
-    assert_same(
-        world.by_spark("plain", 0, 4, options | asked(method=ROWS)),
-        world.here("plain", 0, 4, options | asked(method=ROWS)),
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""A diff as a job: what Spark finds is what is found in process, and a job that must not go on does not.
-
-Rule: Spark and this process are asked the same.
-"""
+"""A diff as a job: one that must not go on does not, and tells what it had compared by then."""
 
 import json
 import os
@@ -17,111 +14,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backend.changes.host_job import job_request, read_answer
-from backend.changes.model import DiffMethod, VersionDiff
-from backend.jobs.model import Job, JobKind, JobState
+from backend.changes.model import DiffMethod
+from backend.jobs.model import JobState
 from backend.jobs.results import results_lake
-from pipelines.jobs.diff import DiffTask, run_diff
-from pipelines.jobs.prefilter import SparkLimits
-from pipelines.jobs.states import signed_rows
-from tests.diffs import Asked, asked, prepare
+from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
+from pipelines.jobs.signed_rows import signed_rows
+from tests.diffs import asked, prepare
 from tests.soak import soak
 from tests.spark.diff_world import MID_ROWS, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-FEED, CHANGES, IDS, KEY, ROWS = (
-    DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES, DiffMethod.ROW_ID, DiffMethod.KEY_JOIN, DiffMethod.MULTISET,
-)  # fmt: skip
-NO_MAPS = ("v.w", "f", "m", "t", "s", "l", "b", "p q", "more")  # of `plain`
-
-
-def assert_same(spark: VersionDiff, here: VersionDiff) -> None:
-    """Everything that a method finds; what the log says is the same code."""
-    assert spark.net == here.net
-    assert spark.apart == here.apart
-    assert (spark.changed_cells, spark.truncated) == (here.changed_cells, here.truncated)
-    assert sorted(map(repr, spark.common)) == sorted(map(repr, here.common))
-    assert spark.arrow_schema.names == here.arrow_schema.names
-    assert list(map(repr, spark.rows)) == list(map(repr, here.rows))
-    assert (spark.exact, spark.key, spark.columns) == (here.exact, here.key, here.columns)
-
-
-@pytest.mark.parametrize(
-    ("name", "first", "second", "options"),
-    [
-        ("plain", 4, 0, asked(method=ROWS, row_limit=6)),
-        ("plain", 2, 4, asked(key=("id", "v.w"), columns=("f", "more", "mp"))),
-        ("tracked", 0, 4, asked(method=IDS)),
-        ("narrowed", 0, 1, asked(method=KEY, key=("id",))),
-        ("tracked", 0, 4, asked(method=FEED, key=("id",))),
-        *soak(
-            ("plain", 0, 4, asked(method=KEY)),
-            ("tracked", 0, 4, asked(method=KEY, key=("id",), tolerance=0.01)),
-        ),
-    ],
-)
-def test_spark_finds_what_is_found_in_process(world: World, name: str, first: int, second: int, options: Asked) -> None:
-    spark, here = world.by_spark(name, first, second, options), world.here(name, first, second, options)
-    assert spark.method is here.method
-    assert here.net.total
-    assert_same(spark, here)
-    assert spark.commits == here.commits
-    assert any(reason.startswith("computed by Spark") for reason in spark.reasons)
-
-
-@pytest.mark.parametrize(("first", "second"), [(4, 2), *soak((0, 2))])
-def test_sparks_changes_are_those_of_row_ids_and_per_commit_those_of_the_feed(
-    world: World, first: int, second: int
-) -> None:
-    found = world.by_spark("tracked", first, second, asked(method=CHANGES))
-    by_ids = world.here("tracked", first, second, asked(method=IDS))
-    by_feed = world.here("tracked", first, second, asked(method=FEED))
-    assert_same(found, by_ids)
-    assert (found.method, found.commits) == (CHANGES, by_feed.commits)
-    assert any(commit.updated for commit in found.commits)
-
-
-def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: World, spark: SparkSession) -> None:
-    """Deletion vectors were turned on at v3: Spark's CHANGES from v1 on would make rows up."""
-    prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, on_host=True)
-    prepared = replace(prepared, plan=replace(prepared.plan, methods=(CHANGES, IDS)))  # without the feed
-    result = f"{world.settings.results_uri}/two-methods"
-    run_diff(spark.newSession(), DiffTask(prepared, result, "by a test"), _Silent())
-    job = Job(
-        "j", JobKind.DIFF, "tracked", "f", "{}", "ann", "why", 60, JobState.DONE, datetime.now(UTC), result_uri=result
-    )
-    found = read_answer(results_lake(world.settings), world.settings, prepared, job)
-    assert_same(found, world.here("tracked", 0, 4, asked(method=IDS)))
-    assert found.method is IDS
-    said = next(reason for reason in found.reasons if reason.startswith("not by Spark's CHANGES: "))
-    assert "protocol changed" in said
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "first", "second", "options", "slots"),
-    [
-        ("tracked", 4, 0, asked(method=KEY, key=("id",), tolerance=0.01, row_limit=9), 4),
-        ("tracked", 0, 4, asked(method=ROWS, row_limit=98), 4),
-        *soak(
-            ("plain", 0, 4, asked(method=KEY, columns=NO_MAPS), 1 << 20),
-            ("tracked", 0, 4, asked(method=KEY, key=("v",), row_limit=99), 1 << 20),
-            ("tracked", 0, 4, asked(method=IDS, row_limit=97), 1 << 20),
-            ("tracked", 0, 4, asked(method=FEED, key=("id",), row_limit=96), 1 << 20),
-            ("tracked", 1, 2, asked(method=KEY, key=("id",)), 1 << 20),
-        ),
-    ],
-)
-def test_rows_that_can_differ_are_found_by_sums_and_compared_in_parts(
-    world: World, name: str, first: int, second: int, options: Asked, slots: int
-) -> None:
-    here = world.here(name, first, second, options)
-    with world.told(SparkLimits(prefiltered_bytes=0, slots=slots, values_a_part=100, most_parts=2)) as phases:
-        found = world.by_spark(name, first, second, options)
-    assert_same(found, here)
-    assert found.commits == here.commits
-    assert "finding rows that can differ" in phases
-    assert not here.net.total or any("part 2 of" in phase for phase in phases)
+KEY, ROWS = DiffMethod.KEY_JOIN, DiffMethod.MULTISET
+IN_PARTS = SparkLimits(part_bytes=1, most_parts=3)
 
 
 @pytest.mark.long
@@ -132,38 +37,12 @@ def test_what_a_job_reads_it_reads_with_its_own_settings(world: World, spark: Sp
     options = asked(method=KEY, key=("id",), row_limit=77, on_host=True)
     prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, **options)
     result = f"{world.settings.results_uri}/own-settings"
-    run_diff(session, DiffTask(prepared, result, "by a test", SparkLimits(compiled_bytes=0)), _Silent())
-    rows = signed_rows(session, prepared, with_ids=False)._jdf.sparkSession()
+    run_diff(
+        session, DiffTask(prepared, result, "by a test", SparkLimits(compiled_bytes=0)), lambda _: None, lambda: None
+    )
+    rows = signed_rows(session, prepared, KEY)._jdf.sparkSession()
     assert rows.equals(session._jsparkSession) and rows.conf().get("spark.sql.codegen.wholeStage") == "true"
     assert spark.conf.get("spark.sql.codegen.wholeStage") == before
-
-
-class _Silent:
-    """A listener that lets everything go on."""
-
-    def tell(self, phase: str) -> None: ...
-
-    def wrote(self) -> None: ...
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", [KEY, ROWS])
-def test_null_in_a_map_is_not_zero_and_times_in_it_are_whole(world: World, method: DiffMethod) -> None:
-    """Row 1's null became 0, row 4 has its entries in another order, 2 and 5 differ by microseconds."""
-    options = asked(key=("id",) if method is KEY else None, method=method)
-    with world.told(SparkLimits(compiled_bytes=0)):
-        spark, here = world.by_spark("maps", 0, 2, options), world.here("maps", 0, 2, options)
-    assert_same(spark, here)
-    if method is KEY:
-        assert (spark.net.updated, spark.changed_cells) == (3, {"n": 1, "t": 2})
-
-
-@pytest.mark.long
-def test_maps_are_compared_at_once(world: World) -> None:
-    options = asked(method=KEY, row_limit=95)  # a question that no test has asked before
-    with world.told(SparkLimits(prefiltered_bytes=0)) as phases:
-        assert_same(world.by_spark("plain", 0, 4, options), world.here("plain", 0, 4, options))
-    assert "comparing rows" in phases and "finding rows that can differ" not in phases
 
 
 @pytest.mark.long
@@ -172,8 +51,7 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     world: World, key: tuple[str, ...] | None, is_cancelled: bool
 ) -> None:
     options = asked(method=KEY if key else ROWS, key=key, row_limit=20 + is_cancelled)
-    limits = SparkLimits(prefiltered_bytes=0, values_a_part=2 * MID_ROWS)
-    with world.halted(", part 2 of 3", limits) as is_halted:
+    with world.halted(", part 2 of 3", IN_PARTS) as is_halted:
         job = world.ask("mid", 0, 1, options, limit_s=60)
         assert is_halted.wait(90)
         if is_cancelled:
@@ -201,7 +79,7 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
 @pytest.mark.long
 @pytest.mark.parametrize("is_by_ctrl_c", [True, *soak((False,))])
 def test_a_terminal_prints_what_a_job_had_found_when_it_was_ended(world: World, is_by_ctrl_c: bool) -> None:
-    with world.halted(", part 2 of 3", SparkLimits(prefiltered_bytes=0, values_a_part=2 * MID_ROWS)) as is_halted:
+    with world.halted(", part 2 of 3", IN_PARTS) as is_halted:
         command = weir(world, "mid", "--from", "0", "--to", "1", "--on", "host", "--key", "id", "--json")
         assert is_halted.wait(90)
         (job,) = [job for job in world.store.jobs.unfinished() if job.subject == "mid"]
@@ -216,13 +94,6 @@ def test_a_terminal_prints_what_a_job_had_found_when_it_was_ended(world: World, 
     partial = found["partial"]
     assert not found["exact"] and found["net"]["updated"] == partial["rows_read"] / 2 > 0
     assert (partial["ended"], partial["rows_total"], partial["null_keys"]) == ("cancelled", 2 * MID_ROWS, 0)
-
-
-def test_two_tables_are_compared_too(world: World) -> None:
-    options = asked(key=("id",), against=world.lake.find("narrowed"), row_limit=50)
-    spark, here = world.by_spark("tracked", 4, 0, options), world.here("tracked", 4, 0, options)
-    assert here.net.total and here.against
-    assert_same(spark, here)
 
 
 SLOW = asked(method=ROWS)

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from streamlit.testing.v1 import AppTest
 
+from backend.changes.changed_rows import Bucket
 from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, question_of, to_json
 from backend.changes.model import DiffMethod
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
@@ -54,8 +55,9 @@ class World:
     def result(self, job: Job, so_far: SoFar | None = None, *, truncated: bool = False) -> JobEnd:
         """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
         summary = DiffSummary(
-            DiffMethod.KEY_JOIN, ("order_id", "status"), ("order_id",), (1, 1, 1), (0, 0, 0, 0, 0),
-            {"status": 1}, truncated,
+            DiffMethod.KEY_JOIN, ("order_id", "status"), ("order_id",),
+            {"insert": Bucket(1, 1 + truncated, 1, 0), "update": Bucket(1, 1, 1, 1), "delete": Bucket(1, 1, 0, 1)},
+            {"status": 1},
             by="by Spark 4.2.0 on host-a", so_far=so_far,
         )  # fmt: skip
         new = [{"c0": i, "c1": "new"} for i in (1, 2, 4)]

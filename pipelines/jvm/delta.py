@@ -1,0 +1,63 @@
+"""Delta's own objects, where its Python API has no call: a table's log, one version of it, a scan of chosen files.
+
+Rule: they work with the settings of the thread's active session, so `make_active` comes first.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.jvm.hadoop import spark_uri
+
+
+def make_active(session: SparkSession) -> None:
+    """From here on Delta's own classes work for this session in this thread."""
+    SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaState:
+    """One version of a table. `log` and `snapshot` are Java's."""
+
+    session: SparkSession
+    log: Any
+    snapshot: Any
+
+    @property
+    def table_id(self) -> str:
+        return str(self.snapshot.metadata().id())
+
+    def files(self) -> DataFrame:
+        """Its AddFile actions."""
+        return DataFrame(self.snapshot.allFiles().toDF(), self.session)
+
+    def rows(self, files: DataFrame, *, as_of: "DeltaState") -> DataFrame:
+        """Those of some of its files, with the schema of another version: deletion vectors, column mapping and
+        partition values are seen to by Delta's own scan."""
+        java: Any = self.session._jvm
+        actions = getattr(files._jdf, "as")(self.snapshot.allFiles().encoder()).collectAsList()
+        chosen = java.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
+        return DataFrame(
+            self.log.createDataFrame(as_of.snapshot, chosen, False, java.scala.Option.empty()), self.session
+        )
+
+
+def delta_log(session: SparkSession, uri: str) -> Any:
+    """A table's log; Delta keeps those that it has read."""
+    java: Any = session._jvm
+    return java.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, spark_uri(uri))
+
+
+def open_state(session: SparkSession, uri: str, version: int, table_id: str) -> DeltaState | None:
+    """That version of the table of that id; None where another table lies there by now."""
+    java: Any = session._jvm
+    none = java.scala.Option.empty()
+    for _ in range(2):
+        log = delta_log(session, uri)
+        state = DeltaState(session, log, log.getSnapshotAt(version, none, none, False))
+        if state.table_id == table_id:
+            return state
+        path = java.org.apache.hadoop.fs.Path(spark_uri(uri))
+        java.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session._jsparkSession, path)
+    return None
