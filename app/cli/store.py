@@ -11,11 +11,12 @@ from app.cli.output import say
 from app.ui.view.words import job_words
 from backend.errors import JobError, StreamNotFoundError
 from backend.jobs.host_liveness import is_orphan, why_no_host
+from backend.jobs.model import JobState
 from backend.stream_model.stream import HostHeartbeat
 
 if TYPE_CHECKING:
     from backend.expectations.model import Judgement
-    from backend.jobs.model import Job
+    from backend.jobs.model import Job, JobRequest
     from backend.store.store import ControlStore
     from backend.streams.status import Backlogs
     from backend.streams.verdict import StreamStatus
@@ -88,4 +89,14 @@ def awaited(store: "ControlStore", job: "Job", *, hint: str) -> "Job":
             printed = without_times
         time.sleep(_POLL_S)
         job = store.jobs.get(job.job_id) or job
+    return job
+
+
+def done_on_host(store: "ControlStore", wanted: "JobRequest") -> "Job":
+    """The job of this request, once it is done; raises `JobError` where it could not be, or no host is there."""
+    require_host(store)
+    job = awaited(store, store.jobs.submit(wanted, now=services.now()), hint="`weir jobs` says when it is done")
+    if job.state is not JobState.DONE:
+        reason = f"{wanted.subject}: the {wanted.kind} ended: {job.error or job.state.value.lower()}"
+        raise JobError(reason, hint=job.hint)
     return job

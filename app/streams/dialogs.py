@@ -13,6 +13,10 @@ from app import cache, viewer
 from app.ui.view.words import markdown_safe
 
 Subject = TypeVar("Subject")
+_MISSING = {  # by whether a name must be typed
+    False: "A reason is needed: it goes into the operation log.",
+    True: "A reason and the stream's name are needed.",
+}
 
 
 def open_dialog(kind: str, subject: object) -> NoReturn:
@@ -61,12 +65,6 @@ def reason(
     else:
         st.error(_MISSING[bool(typed)], icon=":material/edit:")
     return None
-
-
-_MISSING = {
-    False: "A reason is needed: it goes into the operation log.",
-    True: "A reason and the stream's name are needed.",
-}
 
 
 def asked(kind: str, message: str) -> NoReturn:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from app import services
 from app.cli.output import Document, fields_of, print_json, print_table, say
-from app.cli.store import awaited, require_host, required_store, stream_named, streams_and_hosts
+from app.cli.store import done_on_host, required_store, stream_named, streams_and_hosts
 from app.streams.text import requeue_lines, requeue_samples
-from backend.errors import JobError, StreamRefusedError
-from backend.jobs.model import Job, JobRequest, JobState
+from backend.errors import StreamRefusedError
 from backend.streams.requeue import (
     RequeueAnswer,
     RequeueRequest,
@@ -26,9 +25,7 @@ from backend.streams.requeue import (
 from backend.streams.verdict import StreamStatus
 
 if TYPE_CHECKING:
-    from backend.store.store import ControlStore
-
-_HINT = "`weir jobs` says when it is done"
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +48,20 @@ def requeue(act: TypedRequeue, *, dry_run: bool, as_json: bool) -> int:
     if not dry_run and refused:
         raise StreamRefusedError(f"no row of {act.name} is requeued: {refused}")
     if dry_run or act.confirm != act.name:
-        _, preview = _answered(store, preview_job(request, actor=services.actor()))
-        _print_preview(preview, request, status, as_json=as_json)
+        job = done_on_host(store, preview_job(request, actor=services.actor()))
+        _print_preview(load_answer(services.settings(), job), request, status, as_json=as_json)
         if dry_run:
             return 0
         hint = f"say --confirm {act.name} once you have read what it does"
         raise StreamRefusedError("nothing was done", hint=hint)
-    job, answer = _answered(store, requeue_job(request, actor=services.actor(), reason=act.reason))
+    job = done_on_host(store, requeue_job(request, actor=services.actor(), reason=act.reason))
+    answer = load_answer(services.settings(), job)
     if as_json:
         print_json(_document(answer, request, status) | {"job_id": job.job_id})
     else:
         say(f"{act.name}: {answer.sentence()}.")
         say(f"Start it with `weir start {act.name}`.", style="dim")
     return 0
-
-
-def _answered(store: "ControlStore", wanted: JobRequest) -> tuple[Job, RequeueAnswer]:
-    """Waits for the host; raises `JobError` where it could not, or is not there."""
-    require_host(store)
-    job = awaited(store, store.jobs.submit(wanted, now=services.now()), hint=_HINT)
-    if job.state is not JobState.DONE:
-        reason = f"{wanted.subject}: the {wanted.kind} ended: {job.error or job.state.value.lower()}"
-        raise JobError(reason, hint=job.hint)
-    return job, load_answer(services.settings(), job)
 
 
 def _print_preview(answer: RequeueAnswer, request: RequeueRequest, status: StreamStatus, *, as_json: bool) -> None:

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 from app import services
 from app.cli.output import Shapes, only, print_json, say, shaped
-from app.cli.store import awaited, require_host, required_store, streams_and_hosts
+from app.cli.store import done_on_host, required_store, streams_and_hosts
 from app.streams.text import reset_lines
-from backend.errors import JobError, SettingsError, StreamRefusedError
-from backend.jobs.model import JobState
+from backend.errors import SettingsError, StreamRefusedError
 from backend.stream_model.backlog import Backlog
 from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job
 from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import parse_starts
 
 if TYPE_CHECKING:
-    from backend.store.store import ControlStore
+    pass
 
 _DOCUMENT = shaped(without=("again",), empty_is_null=("refused",), reads_again="again")
 _SHAPES: Shapes = {Backlog: only("files", "rows", bytes="size_bytes")}
@@ -62,23 +61,14 @@ def reset(act: TypedReset, *, dry_run: bool, as_json: bool) -> int:
         raise StreamRefusedError(f"{name} is not reset: {preview.refused}")
     if act.confirm != name:
         raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
-    job_id = _done(store, ResetRequest(name, act.level, starts), act.reason)
+    request = ResetRequest(name, act.level, starts)
+    job = done_on_host(store, reset_job(request, actor=services.actor(), reason=act.reason))
     if as_json:
-        print_json(_DOCUMENT(preview) | {"job_id": job_id}, _SHAPES)
+        print_json(_DOCUMENT(preview) | {"job_id": job.job_id}, _SHAPES)
     else:
         say(f"{name}: {preview.effect}.")
         say(f"Take it back with `weir reset {name} --level undo`; start it with `weir start {name}`.", style="dim")
     return 0
-
-
-def _done(store: "ControlStore", request: ResetRequest, reason: str) -> str:
-    """Waits for the host; raises `JobError` where it could not, or is not there."""
-    require_host(store)
-    job = store.jobs.submit(reset_job(request, actor=services.actor(), reason=reason), now=services.now())
-    job = awaited(store, job, hint="`weir jobs` says when it is done")
-    if job.state is not JobState.DONE:
-        raise JobError(f"{request.stream} was not reset: {job.error or job.state.value.lower()}", hint=job.hint)
-    return job.job_id
 
 
 def _say(preview: ResetPreview) -> None:
