@@ -58,20 +58,20 @@ def added_rows(commit: Commit, *, removes: bool) -> int | None:
 
 def judge_rows(days: Mapping[date, int | None], day: date) -> Finding:
     """A full day against the usual band of those before it: median ± 4 spreads, at least ± 20 %."""
-    said = day.isoformat()
+    iso_day = day.isoformat()
     if day not in days:
-        return Finding(State.UNKNOWN, f"the log does not hold {said} as a whole", day=said, is_early=True)
+        return Finding(State.UNKNOWN, f"the log does not hold {iso_day} as a whole", day=iso_day, is_early=True)
     rows = days[day]
     if rows is None:
-        return Finding(State.UNKNOWN, f"a commit of {said} does not say how many rows are new", day=said)
+        return Finding(State.UNKNOWN, f"a commit of {iso_day} does not say how many rows are new", day=iso_day)
     usual = _days_alike(days, day)
     if len(usual) < FEWEST_DAYS:
-        reason = f"{len(usual)} of {FEWEST_DAYS} full days before {said} are known"
-        return Finding(State.UNKNOWN, reason, day=said, rows=rows, days=len(usual), is_early=True)
+        reason = f"{len(usual)} of {FEWEST_DAYS} full days before {iso_day} are known"
+        return Finding(State.UNKNOWN, reason, day=iso_day, rows=rows, days=len(usual), is_early=True)
     middle = median(usual)
     if not middle:
         reason = "rows come on fewer than half of the days, so no number is usual"
-        return Finding(State.UNKNOWN, reason, day=said, rows=rows, days=len(usual))
+        return Finding(State.UNKNOWN, reason, day=iso_day, rows=rows, days=len(usual))
     spread = max(_SIGMA * median(abs(rows_of_day - middle) for rows_of_day in usual), LEAST_SPREAD * middle)
     low, high = max(0, math.floor(middle - SPREADS * spread)), math.ceil(middle + SPREADS * spread)
     is_met = low <= rows <= high
@@ -79,7 +79,7 @@ def judge_rows(days: Mapping[date, int | None], day: date) -> Finding:
     return Finding(
         State.MET if is_met else State.BROKEN,
         since=None if is_met else ended,
-        day=said,
+        day=iso_day,
         rows=rows,
         usual=(low, high),
         days=len(usual),

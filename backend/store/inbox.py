@@ -81,7 +81,7 @@ def _known(connection: Connection, roots: Sequence[str]) -> Attached:
 
 
 def _keep(connection: Connection, attached: Attached, now: datetime) -> None:
-    for app in (attached.apps[app_id] for app_id in sorted(attached.heard)):
+    for app in (attached.apps[app_id] for app_id in sorted(attached.reported)):
         row = {column.name: getattr(app.host, column.name) for column in attached_app.c if column.name != "name"}
         upsert(connection, attached_app, {**row, "name": app.name})
     for name in sorted(attached.changed & attached.declarations.keys()):

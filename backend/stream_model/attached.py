@@ -60,7 +60,7 @@ class Attached:
     progress: list[Progress] = field(default_factory=list)
     signs: dict[str, datetime] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    heard: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     unreadable: int = 0
 
     def take(self, events: Iterable[AttachedEvent]) -> None:
@@ -75,7 +75,7 @@ class Attached:
     def _take(self, event: AttachedEvent, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "beat":
             self.apps[event.app_id] = _app(event, body, self.apps.get(event.app_id))
-            self.heard.add(event.app_id)
+            self.reported.add(event.app_id)
             return
         app = self.apps[event.app_id]
         match kind:

@@ -90,7 +90,7 @@ def build_waited_figure(points: Points, look: FigureLook) -> FigureJson | None:
     title = f"Backlog: {waits}" if most else "Backlog: caught up after each batch"
     figure = base_figure(title, f"{unit} unread", look)
     series: Series = {"at most": (VERMILLION, values)}
-    return _add_lines(figure, points, series, look, unit=f"{unit} unread", told="the most after each")
+    return _add_lines(figure, points, series, look, unit=f"{unit} unread", statistic="the most after each")
 
 
 def build_duration_figure(points: Points, look: FigureLook) -> FigureJson:
@@ -139,7 +139,7 @@ def build_watermark_figure(points: Points, look: FigureLook) -> FigureJson | Non
         return None
     figure = base_figure(f"Watermark: {duration_text(known[-1])} behind the clock", "minutes behind", look)
     minutes = [None if delay_s is None else delay_s / 60 for delay_s in delays]
-    return _add_lines(figure, points, {"watermark": (GREEN, minutes)}, look, unit="min behind", told="the last")
+    return _add_lines(figure, points, {"watermark": (GREEN, minutes)}, look, unit="min behind", statistic="the last")
 
 
 def build_state_figure(points: Points, look: FigureLook) -> FigureJson | None:
@@ -149,7 +149,7 @@ def build_state_figure(points: Points, look: FigureLook) -> FigureJson | None:
     if not known:
         return None
     figure = base_figure(f"State: {count_text(known[-1])} rows kept", "rows in state", look)
-    return _add_lines(figure, points, {"state": (PURPLE, counts)}, look, unit="rows", told="the last")
+    return _add_lines(figure, points, {"state": (PURPLE, counts)}, look, unit="rows", statistic="the last")
 
 
 def _line_at(trigger_interval_ms: int, look: FigureLook) -> FigureJson:
@@ -164,7 +164,7 @@ def _line_at(trigger_interval_ms: int, look: FigureLook) -> FigureJson:
 
 
 def _add_lines(
-    figure: FigureJson, points: Points, series: Series, look: FigureLook, *, unit: str, told: str = "mean"
+    figure: FigureJson, points: Points, series: Series, look: FigureLook, *, unit: str, statistic: str = "mean"
 ) -> FigureJson:
     """One line for each of the series, whose values stand in the order of the bins; none for what nobody knows."""
     drawn = {name: line for name, line in series.items() if any(value is not None for value in line[1])}
@@ -180,7 +180,7 @@ def _add_lines(
             "line": {"color": categories(look.mode)[colour], "width": 2},
             "marker": {"size": 5 if len(points.bins) < FEW_POINTS else 3},
             "connectgaps": False,
-            "hovertemplate": _hover(points, look, f"{name} %{{y:,.4~g}} {unit}", told),
+            "hovertemplate": _hover(points, look, f"{name} %{{y:,.4~g}} {unit}", statistic),
         }
         figure["data"].append(line)
     figure["layout"]["showlegend"] = len(drawn) > 1
@@ -208,11 +208,11 @@ def _batches(points: Points) -> list[list[int]]:
     return [[point.batches.first_batch, point.batches.last_batch, point.batches.batches] for point in points.bins]
 
 
-def _hover(points: Points, look: FigureLook, value: str, told: str = "mean") -> str:
+def _hover(points: Points, look: FigureLook, value: str, statistic: str = "mean") -> str:
     zone = points.bins[-1].at.astimezone(zone_of(look.zone)).tzname() if points.bins else ""
     if points.width_s is None:
         return f"batch %{{customdata[0]}} · %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
-    batches = f"{told} of %{{customdata[2]}} batches, %{{customdata[0]}}–%{{customdata[1]}}"
+    batches = f"{statistic} of %{{customdata[2]}} batches, %{{customdata[0]}}–%{{customdata[1]}}"
     return f"{batches} · about %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
 
 

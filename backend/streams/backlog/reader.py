@@ -64,7 +64,7 @@ class BacklogReader:
         now: datetime,
     ) -> Backlog:
         """What waits for one stream. `recent`: its newest batches, oldest first, with Spark's JSON; `topics`: what a
-        host heard of its topics."""
+        host reported of its topics."""
         with self._lock:
             cached = self._known.get(declared.name)
             if cached is None or self._clock() - cached[0] >= self._keep_s:
@@ -102,8 +102,8 @@ class BacklogReader:
         """How far each of its sources was read, over these batches (oldest first, with Spark's JSON). Not kept."""
         inputs = [source for source in declared.inputs if source.has_place]
         ends = [batch_end(batch) for batch in batches]
-        heard = {topic.source: topic for topic in topics}
-        look = _Look(self._lake, self._settings, self._checkpoint(declared), [e.positions for e in ends], heard, now)
+        reported = {topic.source: topic for topic in topics}
+        look = _Look(self._lake, self._settings, self._checkpoint(declared), [e.positions for e in ends], reported, now)
         placed = list(enumerate(ends[-1].positions)) if ends else []
         places = matched(inputs, placed, [look.table_id(each) for each in inputs])
         if declared.is_view:
@@ -138,8 +138,8 @@ class BacklogReader:
             return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now), {}
         if declared.is_view:
             return Backlog(tuple(self._of_view(inputs, placed)), now), {}
-        heard = {topic.source: topic for topic in topics}
-        look = _Look(self._lake, self._settings, folder, [end.positions for end in ends], heard, now)
+        reported = {topic.source: topic for topic in topics}
+        look = _Look(self._lake, self._settings, folder, [end.positions for end in ends], reported, now)
         places = matched(inputs, placed, [look.table_id(each) for each in inputs])
         sources = tuple(look.source(each, places.get(number)) for number, each in enumerate(inputs))
         return Backlog(sources, now, lags(ends, look.arrivals)), look.arrivals
@@ -163,7 +163,7 @@ class _Look:
     settings: Settings
     checkpoint: Folder | None
     recent: Sequence[tuple[Position, ...]]
-    heard: Mapping[str, TopicEnds]
+    reported: Mapping[str, TopicEnds]
     now: datetime
     arrivals: dict[int, Sequence[Arrival]] = field(default_factory=dict)
 
@@ -193,14 +193,14 @@ class _Look:
                     return files_backlog(source, position, files)
                 case InputKind.KAFKA:
                     assert position is None or isinstance(position, KafkaPosition)
-                    return kafka_backlog(source, position, self.heard.get(source.name), now=self.now)
+                    return kafka_backlog(source, position, self.reported.get(source.name), now=self.now)
         except LakehouseError as exc:
             return _unknown(source, exc.message)
         return _unknown(source, f"a source of kind {source.kind} cannot be counted from here")
 
     def trail(self, source: StreamInput, place: int, ends: Sequence[BatchEnd], trigger: timedelta) -> Trail:
         if source.kind == InputKind.KAFKA:
-            return topic_trail(source, place, ends, self.heard.get(source.name), trigger=trigger)
+            return topic_trail(source, place, ends, self.reported.get(source.name), trigger=trigger)
         return trail_of(source, place, ends, self._came(source, place))
 
     def _came(self, source: StreamInput, place: int) -> Sequence[Arrival] | None:

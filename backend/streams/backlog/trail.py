@@ -49,28 +49,28 @@ def trail_of(source: StreamInput, place: int, ends: Sequence[BatchEnd], arrivals
 
 
 def topic_trail(
-    source: StreamInput, place: int, ends: Sequence[BatchEnd], heard: TopicEnds | None, *, trigger: timedelta
+    source: StreamInput, place: int, ends: Sequence[BatchEnd], reported: TopicEnds | None, *, trigger: timedelta
 ) -> Trail:
     """The trail of topics, whose records' times are not known here: all was read when a batch reached the ends that it
-    was planned with, and while the triggers of the same run found nothing new. `heard`: what a broker told since."""
+    was planned with, and while the triggers of the same run found nothing new. `reported`: what a broker told since."""
     marks: list[Mark] = [None]
     followers = [*ends[1:], None]
     for end, after in zip(ends, followers, strict=True):
         has_all = len(end.positions) > place and end.positions[place] == end.latest.get(place, ())
-        marks.append(_quiet_until(end, after, heard, place, trigger) if has_all else marks[-1])
+        marks.append(_quiet_until(end, after, reported, place, trigger) if has_all else marks[-1])
     return Trail(source, tuple(end.at for end in ends), tuple(marks[1:]))
 
 
 def _quiet_until(
-    end: BatchEnd, after: BatchEnd | None, heard: TopicEnds | None, place: int, trigger: timedelta
+    end: BatchEnd, after: BatchEnd | None, reported: TopicEnds | None, place: int, trigger: timedelta
 ) -> datetime:
     began = end.began_at or end.at
     if after is not None:
         found_nothing = (after.began_at or after.at) - trigger  # unless the batch went on past it
         return found_nothing if after.run_id == end.run_id and found_nothing >= end.at else began
     position = end.positions[place]
-    is_all = heard is not None and isinstance(position, KafkaPosition) and position.offsets == heard.ends
-    return max(began, heard.at) if heard is not None and is_all else began
+    is_all = reported is not None and isinstance(position, KafkaPosition) and position.offsets == reported.ends
+    return max(began, reported.at) if reported is not None and is_all else began
 
 
 class _Oldest:

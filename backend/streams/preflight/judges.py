@@ -341,10 +341,10 @@ def judge_folder(seen: FolderSeen) -> Check:
 
 
 def judge_topics(seen: TopicsSeen, *, now: datetime) -> Check:
-    """Whether the broker still has what is unread, as a host last heard from it."""
-    name, heard = f"{faults.RECORDS} of {seen.source.name}", seen.heard
-    backlog = kafka_backlog(seen.source, seen.position, heard, now=now)
-    if heard is None or heard.problem:
+    """Whether the broker still has what is unread, as a host last reported from it."""
+    name, reported = f"{faults.RECORDS} of {seen.source.name}", seen.reported
+    backlog = kafka_backlog(seen.source, seen.position, reported, now=now)
+    if reported is None or reported.problem:
         return Check(name, Outcome.UNKNOWN, f"Only a host can ask the broker: {backlog.unknown}")
     if backlog.rows is None or backlog.lost:
         goes_on = seen.source.options.get("failOnDataLoss", "").lower() == "false"

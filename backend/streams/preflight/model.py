@@ -131,11 +131,11 @@ class FolderSeen:
 
 @dataclass(frozen=True, slots=True)
 class TopicsSeen:
-    """A Kafka source: `position`, None before the first batch, beside what a host last `heard` of its topics."""
+    """A Kafka source: `position`, None before the first batch, beside what a host last `reported` of its topics."""
 
     source: StreamInput
     position: KafkaPosition | None
-    heard: TopicEnds | None
+    reported: TopicEnds | None
 
 
 @dataclass(frozen=True, slots=True)
