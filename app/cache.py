@@ -116,10 +116,10 @@ def judged(reading: LakeReading) -> dict[str, JudgedTable]:
 def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[AttentionGroup, ...]:
     """What needs a person as these readings tell it, by cause and most urgent first: made once for all viewers."""
     tables, rules = reading.tables if reading else (), AttentionRules.of(services.settings())
-    found = attention_items(
+    items = attention_items(
         tables, streams.streams, streams.hosts, judgements=streams.judgements, now=streams.read_at, rules=rules
     )
-    return grouped(found)
+    return grouped(items)
 
 
 @once
@@ -173,8 +173,10 @@ def _kept_streams() -> LatestAnswer[StreamsReading]:
 def _streams_reading() -> StreamsReading:
     now, store = services.now(), services.store()
     store.take_in(services.settings().roots)
-    found = statuses(store, _backlogs(), now=store.now(), heartbeat_stale_s=services.settings().host.heartbeat_stale_s)
-    return StreamsReading(tuple(found), tuple(store.hosts(now=now)), now, judgements=tuple(store.judgements()))
+    streams = statuses(
+        store, _backlogs(), now=store.now(), heartbeat_stale_s=services.settings().host.heartbeat_stale_s
+    )
+    return StreamsReading(tuple(streams), tuple(store.hosts(now=now)), now, judgements=tuple(store.judgements()))
 
 
 @once
@@ -189,11 +191,11 @@ def stream_names() -> dict[str, str]:
 
 def stream_points(stream: StreamDeclaration, window_s: int) -> Points:
     """The batches of a stream's last `window_s`, as points of its charts; no older than half a point is wide."""
-    now, kept = services.now(), services.settings().store
+    now, limits = services.now(), services.settings().store
     grain_s = plan_grain(
         window_s,
-        batches_kept_s=kept.progress_retention_days * DAY_S,
-        minutes_kept_s=kept.minutes_retention_days * DAY_S,
+        batches_kept_s=limits.progress_retention_days * DAY_S,
+        minutes_kept_s=limits.minutes_retention_days * DAY_S,
     )
     age = int(now.timestamp() / min(window_s / (2 * MOST_POINTS), LONG_TTL_S))
     return _stream_points(stream.name, window_s, grain_s, stream.trigger_interval_ms, age, now)
@@ -210,15 +212,15 @@ def _stream_points(
         if len(events) < MOST_EVENTS and not _are_more(name, since, events[0].progressed_at if events else _now):
             return points_of(events, trigger_interval_ms=trigger_interval_ms)
         grain_s = MINUTE_S  # what was read is not all
-    found = services.store().rollups(name, grain_s=grain_s, since=since)
-    return points_over(found, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
+    rollups = services.store().rollups(name, grain_s=grain_s, since=since)
+    return points_over(rollups, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
 
 
 def _are_more(name: str, since: datetime, first_at: datetime) -> bool:
     """Whether batches of the window began before the first one that is kept: `store.progress_max_rows` has a limit."""
     if first_at - since < timedelta(seconds=MINUTE_S):
         return False
-    return any(each.first_at < first_at for each in services.store().rollups(name, grain_s=MINUTE_S, since=since))
+    return any(minute.first_at < first_at for minute in services.store().rollups(name, grain_s=MINUTE_S, since=since))
 
 
 def stream_lags(stream: StreamDeclaration, points: Points, window_s: int) -> tuple[Lag, ...]:

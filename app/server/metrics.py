@@ -95,15 +95,15 @@ def streams_metrics(reading: cache.StreamsReading | None, now: datetime) -> Iter
 def latency_metrics(now: datetime) -> Iterator[Metric]:
     """Of each layer of each pipeline, where it is known and not old."""
     try:
-        found = cache.known_latencies()
+        latencies = cache.known_latencies()
     except LakehouseError:  # `weir_store_up` tells it
         return
     family = _family(
         named.LATENCY,
         (
-            ((pipeline, each.layer), each.seconds)
-            for pipeline, each in found
-            if (now - each.now).total_seconds() <= STALE_S
+            ((pipeline, layer.layer), layer.seconds)
+            for pipeline, layer in latencies
+            if (now - layer.now).total_seconds() <= STALE_S
         ),
     )
     if family.samples:
@@ -114,11 +114,11 @@ def stream_metrics(streams: Sequence[StreamStatus], now: datetime) -> Iterator[M
     """All that is told of streams; a number that nobody knows has no sample."""
     if not streams:
         return
-    yield _one_of(named.STATE, StreamState, [(each.declaration.name, each.state) for each in streams])
-    yield _one_of(named.VERDICT, Verdict, [(each.declaration.name, each.verdict) for each in streams])
-    found = [(each.declaration.name, _of_stream(each, now)) for each in streams]
-    for metric in found[0][1]:
-        family = _family(metric, (((name,), values[metric]) for name, values in found))
+    yield _one_of(named.STATE, StreamState, [(stream.declaration.name, stream.state) for stream in streams])
+    yield _one_of(named.VERDICT, Verdict, [(stream.declaration.name, stream.verdict) for stream in streams])
+    values_of = [(stream.declaration.name, _of_stream(stream, now)) for stream in streams]
+    for metric in values_of[0][1]:
+        family = _family(metric, (((name,), values[metric]) for name, values in values_of))
         if family.samples:
             yield family
 
@@ -202,9 +202,9 @@ def _whole_lake(tables: Sequence[Table], left_out: int) -> Iterator[Metric]:
         yield _family(metric, [((), value)])
 
 
-def _one_of(metric: Described, kinds: type[StrEnum], found: Iterable[tuple[str, StrEnum]]) -> Metric:
+def _one_of(metric: Described, kinds: type[StrEnum], holding: Iterable[tuple[str, StrEnum]]) -> Metric:
     """A series for each kind, 1 for the one that holds."""
-    return _family(metric, (((name, kind.value), float(now is kind)) for name, now in found for kind in kinds))
+    return _family(metric, (((name, kind.value), float(now is kind)) for name, now in holding for kind in kinds))
 
 
 def _family(metric: Described, values: Iterable[tuple[Sequence[str], Value]]) -> Metric:

@@ -183,7 +183,7 @@ class Cards:
         with self._saving:
             if self._is_changed and time.monotonic() >= self._save_due_s:
                 self._is_changed, self._save_due_s = False, time.monotonic() + SAVE_EVERY_S
-                self._store.save([kept for uri, kept in list(self._known.items()) if uri in self._there])
+                self._store.save([card for uri, card in list(self._known.items()) if uri in self._there])
 
     def unchanged_local(self, ref: TableRef) -> Table | None:
         """`unchanged`, raising nothing: whoever reads the table then says what is wrong."""
@@ -287,6 +287,6 @@ def newest_tag(folder: Folder, log: str, version: int) -> str | None:
 def newest_remote_tag(folder: Folder, version: int) -> str | None:
     """The same on an object store, with one request."""
     name, after = commit_name(version), commit_name(version + 1)
-    found = {entry.name: entry for entry in folder.list_after(LOG, name.removesuffix("n"), digits_only=True)}
-    newest = found.get(name)
-    return f"{newest.tag} {newest.modified_at} {newest.size_bytes}" if newest and after not in found else None
+    entries = {entry.name: entry for entry in folder.list_after(LOG, name.removesuffix("n"), digits_only=True)}
+    newest = entries.get(name)
+    return f"{newest.tag} {newest.modified_at} {newest.size_bytes}" if newest and after not in entries else None

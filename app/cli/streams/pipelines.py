@@ -115,8 +115,10 @@ def _latencies() -> list[tuple[str, LayerLatency]]:
 
 
 def _failure(ended: subprocess.CompletedProcess[str]) -> CheckError:
-    lines = ended.stderr.strip().splitlines() or ["it said nothing"]
-    said = {line.split(": ", 1)[0]: line.split(": ", 1)[-1] for line in lines if line.startswith(("error: ", "hint: "))}
-    error = CheckError(said.get("error", lines[-1]), hint=said.get("hint", "see python -m pipelines.declare.check"))
-    error.exit_code = ended.returncode if said else 1
+    lines = ended.stderr.strip().splitlines() or ["it printed nothing"]
+    answer = {
+        line.split(": ", 1)[0]: line.split(": ", 1)[-1] for line in lines if line.startswith(("error: ", "hint: "))
+    }
+    error = CheckError(answer.get("error", lines[-1]), hint=answer.get("hint", "see python -m pipelines.declare.check"))
+    error.exit_code = ended.returncode if answer else 1
     return error

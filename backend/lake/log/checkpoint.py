@@ -113,14 +113,14 @@ class CheckpointState:
             texts = keys.to_pylist()
             if any(text not in self._known for text in texts):
                 self._look_for(keys, texts)
-            found = [(at, row) for at, text in enumerate(texts) for row in self._known[text]]
-        return np.array([at for at, _ in found], np.int64), np.array([row for _, row in found], np.int64)
+            pairs = [(at, row) for at, text in enumerate(texts) for row in self._known[text]]
+        return np.array([at for at, _ in pairs], np.int64), np.array([row for _, row in pairs], np.int64)
 
     def _look_for(self, keys: pa.Array, texts: Sequence[str]) -> None:
         if len(self._known) > KEYS_KNOWN:
             self._known = {}
         self._known |= dict.fromkeys(texts, ())
-        for at, row in zip(*(each.tolist() for each in self._search(keys)), strict=True):
+        for at, row in zip(*(positions.tolist() for positions in self._search(keys)), strict=True):
             self._known[texts[at]] += (row,)
 
     def _search(self, keys: pa.Array) -> Matches:
@@ -202,10 +202,10 @@ class CheckpointState:
                     mask.append(live.to_numpy(zero_copy_only=False))
                     struct = struct if mask[-1].all() else struct.filter(live)
                     check_paths(paths_of(struct), self._table, self._allowed)
-                    found = columns.decode(struct)["key"]
+                    keys_of_rows = columns.decode(struct)["key"]
                 if is_remote(self._table):
-                    hashes.append(_hashes_of(found))
-                yield found
+                    hashes.append(_hashes_of(keys_of_rows))
+                yield keys_of_rows
 
         matches = _exact_matches(batches(), keys)
         return _Pass(np.concatenate(mask), matches, np.concatenate(hashes))
@@ -213,13 +213,13 @@ class CheckpointState:
     def _read(self, group: FileColumn) -> dict[str, pa.Array]:
         pieces = [(piece, mask) for piece, mask in self._pieces().items() if mask.any()]
         read = side_by_side(lambda one: list(self._decoded(*one, group)), pieces)
-        chunks = {name: [batch[name] for found in read for batch in found] for name in group.names}
+        chunks = {name: [batch[name] for batches in read for batch in batches] for name in group.names}
         for name in group.names:
             chunks[name] += self._top.inline[name].chunks
         if "dv_path" in group.names:
             for chunk in chunks["dv_path"]:
                 check_paths(chunk.drop_null(), self._table, self._allowed)
-        return {name: _joined(found, FILES.field(name).type) for name, found in chunks.items()}
+        return {name: _joined(arrays, FILES.field(name).type) for name, arrays in chunks.items()}
 
     def _decoded(self, piece: Piece, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
         columns = file_columns(piece.part.fields(), group.names[0], self._partition_names())
@@ -316,8 +316,8 @@ class _KeyIndex:
         wanted = _hashes_of(keys)
         at = np.searchsorted(self._hashes, wanted)
         inside = np.flatnonzero(at < len(self._hashes))
-        found = inside[self._hashes[at[inside]] == wanted[inside]]
-        return found, self._rows[at[found]].astype(np.int64)
+        same = inside[self._hashes[at[inside]] == wanted[inside]]
+        return same, self._rows[at[same]].astype(np.int64)
 
 
 def _hashes_of(keys: pa.Array) -> Array:

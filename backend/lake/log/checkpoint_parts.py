@@ -58,12 +58,12 @@ class ParquetPart:
             schema = file.schema_arrow
         if "add" not in schema.names or not pa.types.is_struct(schema.field("add").type):
             return frozenset()
-        found = set()
+        names = set()
         for item in schema.field("add").type:
-            found.add(item.name)
+            names.add(item.name)
             if pa.types.is_struct(item.type):
-                found |= {f"{item.name}.{inner.name}" for inner in item.type}
-        return frozenset(found)
+                names |= {f"{item.name}.{inner.name}" for inner in item.type}
+        return frozenset(names)
 
     def values(self, column: str, *, most: int | None = None) -> list[dict[str, Any]]:
         """The actions of one small kind (protocol, metaData, txn, …), as dictionaries; once `most` are found, the rest
@@ -73,14 +73,14 @@ class ParquetPart:
                 return []
             if not pa.types.is_struct(file.schema_arrow.field(column).type):
                 raise BadActionError(f"{column} is no struct")
-            found: list[dict[str, Any]] = []
+            rows: list[dict[str, Any]] = []
             groups = _groups_with(file.metadata, column)
             for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[column], use_threads=False):
                 actions = batch.column(0).drop_null().to_pylist()
-                found += [action for action in actions if any(value is not None for value in action.values())]
-                if most is not None and len(found) >= most:
+                rows += [action for action in actions if any(value is not None for value in action.values())]
+                if most is not None and len(rows) >= most:
                     break
-        return found
+        return rows
 
 
 @dataclass(frozen=True, slots=True)

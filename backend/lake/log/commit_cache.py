@@ -32,14 +32,14 @@ class CommitCache:
     def read(self, steps: Iterable[Step]) -> list[CommitSlice]:
         """Commits and log compactions in the order asked for; raises `VersionNotFoundError` when one is gone."""
         wanted = list(steps)
-        found: dict[Step, CommitSlice] = {}
+        slices: dict[Step, CommitSlice] = {}
         for start in range(0, len(wanted), READ_AT_ONCE):
             batch = wanted[start : start + READ_AT_ONCE]
-            found |= self._slices.find(batch)
-            missing = [step for step in batch if step not in found or found[step].record.problem]
+            slices |= self._slices.find(batch)
+            missing = [step for step in batch if step not in slices or slices[step].record.problem]
             if missing:
-                found |= self._load(missing)
-        return [found[step] for step in wanted]
+                slices |= self._load(missing)
+        return [slices[step] for step in wanted]
 
     def records(self, versions: Iterable[int]) -> list[CommitRecord]:
         """What commits say beside their files, in the order asked for; raises as `read` does."""

@@ -119,11 +119,11 @@ class TableLog:
             head = self._head()
             newest = head.latest if high is None else min(high, head.latest)
             likely = _likely(head, limit, low, newest)
-            found = None if likely is None else self._attempt(likely)
-            if found is None:
+            commits = None if likely is None else self._attempt(likely)
+            if commits is None:
                 listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
-                found = self._history(listed if limit is None else listed[: max(0, limit)])
-            return found
+                commits = self._history(listed if limit is None else listed[: max(0, limit)])
+            return commits
 
     def commit(self, version: int) -> Commit:
         """One commit for people; raises `VersionNotFoundError`."""
@@ -267,9 +267,9 @@ class TableLog:
             base = self._base(segment.checkpoint)
             transactions: dict[str, int] = {}
             domains: dict[str, str | None] = {}
-            for found in (base.small_actions() if base else ({}, {}), *map(_small, self._read(segment.steps))):
-                transactions |= found[0]
-                domains |= found[1]
+            for small in (base.small_actions() if base else ({}, {}), *map(_small, self._read(segment.steps))):
+                transactions |= small[0]
+                domains |= small[1]
         return transactions, {name: text for name, text in domains.items() if text is not None}
 
     def _base(self, checkpoint: Checkpoint | None) -> CheckpointState | None:
