@@ -21,11 +21,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, VariantVal
 
-from backend.changes.answer import compare_rows
 from backend.changes.model import DiffMethod, KeySource, NetCounts, RowKind, VersionDiff
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from backend.sql.session import CancelToken
 from tests.diffs import asked, diff, prepare
 from tests.spark.delta_tables import AT_ONCE, Step, make_table
 
@@ -473,45 +471,3 @@ def _paths(folder: Path, version: int) -> Iterable[Path]:
         named = action.get("add") or action.get("remove")
         if named and named["dataChange"]:
             yield folder / unquote(named["path"])
-
-
-def test_without_a_key_the_next_rung_compares_whole_rows(made: Callable[[str], Made], tmp_path: Path) -> None:
-    table = made("duplicates_with_vectors")
-    folder = copied(table, tmp_path)
-    remove(change_files(folder))
-    lake = lake_of(folder)
-    found = diff(lake, lake.find(table.name), table.history.first, table.history.last, row_limit=LIMIT)
-    assert found.method is ROWS
-    assert any(reason.startswith("not by a join by key: no key is known") for reason in found.reasons)
-    before, after = (table.state(v, found.columns) for v in (table.history.first, table.history.last))
-    assert applied(before, found) == after
-
-
-def test_files_that_go_while_it_runs_lead_to_the_next_rung(made: Callable[[str], Made], tmp_path: Path) -> None:
-    table = made("random")
-    history, folder = table.history, copied(table, tmp_path)
-    lake = lake_of(folder)
-    prepared = prepare(lake, lake.find(table.name), history.first, history.last)
-    assert prepared.plan.method is FEED
-    remove(change_files(folder))
-    found = compare_rows(prepared, CancelToken())
-    assert found.method is KEY and any("is gone" in reason for reason in found.reasons)
-    remove(data_files(folder))
-    assert compare_rows(prepared, CancelToken()).method is LOG
-
-
-def test_a_table_that_was_replaced_is_not_compared_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "t"
-    make_table(
-        spark,
-        folder,
-        (
-            "CREATE TABLE {t} USING delta AS SELECT 1L AS id, 'a' AS p",
-            "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1L AS id, 'a' AS p, 7 AS n UNION ALL SELECT 3, 'c', 8",
-        ),
-    )
-    lake = lake_of(folder)
-    found = diff(lake, lake.find("t"), 0, 1, key=("id",))
-    ids = [lake.snapshot(lake.find("t"), version).metadata.id for version in (0, 1)]
-    assert (found.method, found.net) == (LOG, NetCounts(None, None, None))
-    assert len(set(ids)) == 2 and all(table_id in found.reasons[0] for table_id in ids)
