@@ -17,7 +17,8 @@ from app.ui.figures import chart
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.waiting import spinner
-from app.versions.view import numbers as view
+from app.versions import view
+from app.versions.text import Number, Point
 from backend.errors import LakehouseError, QueryError
 from backend.format import things
 from backend.lake.files.stats import columns_with_stats
@@ -66,14 +67,14 @@ def _totals(opened: OpenTable) -> Sequence[VersionTotals]:
         return ()
 
 
-def _draw(points: Sequence[view.Point], totals: Sequence[VersionTotals], number: view.Number, *, by_time: bool) -> None:
+def _draw(points: Sequence[Point], totals: Sequence[VersionTotals], number: Number, *, by_time: bool) -> None:
     if not view.can_be_drawn(points):
         return
     figure = view.number_figure(points, totals, number, by_time=by_time, mode=viewer.mode(), zone=viewer.timezone())
     chart(figure, key="number_chart")
 
 
-def _note(points: Sequence[view.Point], wanted: int, of: int) -> None:
+def _note(points: Sequence[Point], wanted: int, of: int) -> None:
     note = view.notes(points, wanted, of)
     if note:
         st.caption(markdown_safe(note))
@@ -113,10 +114,10 @@ def _column(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTot
     )
 
 
-def _column_number(column: str, measure: str) -> view.Number:
+def _column_number(column: str, measure: str) -> Number:
     if measure == "Nulls":
-        return view.Number(f"Nulls of {column}", "rows")
-    return view.Number(f"{measure} {column}", column, from_zero=False)
+        return Number(f"Nulls of {column}", "rows")
+    return Number(f"{measure} {column}", column, from_zero=False)
 
 
 # SQL -------------------------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ def _sql(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTotals
         known = _compute(opened, text, wanted) or known
     if known:
         of = _within(found, wanted[0], wanted[-1])
-        _show(view.value_points(known, totals), totals, view.Number(text, text, from_zero=False), by_time=by_time,
+        _show(view.value_points(known, totals), totals, Number(text, text, from_zero=False), by_time=by_time,
               chosen=(len(known), of))  # fmt: skip
 
 
@@ -177,9 +178,9 @@ def _run(begin: Callable[[], Iterator[NumbersProgress[Any]]], key: str) -> Seque
 
 
 def _show(
-    points: Sequence[view.Point],
+    points: Sequence[Point],
     totals: Sequence[VersionTotals],
-    number: view.Number,
+    number: Number,
     *,
     by_time: bool,
     chosen: tuple[int, int],

@@ -10,7 +10,7 @@ from app.ui import work
 from app.ui.figures import chart
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.waiting import spinner
-from app.versions.view import reachability as view
+from app.versions import text, view
 from backend.format import ago, moment_help, things
 from backend.lake.model import TableRef
 from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
@@ -87,18 +87,18 @@ def answers(ref: TableRef, found: RetentionRuns, version: int) -> None:
     now, zone = services.now(), viewer.timezone()
     answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
     with st.container(border=True, key="verdict"):
-        st.markdown(view.verdict_text(answer, found.facts.latest, zone, now))
+        st.markdown(text.verdict_text(answer, found.facts.latest, zone, now))
         made = "its commit is not in the log" if answer.at is None else f"written to the log {ago(answer.at, now)}"
         st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
         _links(ref, found, answer)
     with st.expander("Why, and what else can be done with it", key="why"):
-        for label, part, reasons in view.answers_once(answer, zone, now):
-            help_text = " · ".join(t for t in (view.kind_sentence(part), moment_help(part.until, zone)) if t)
-            st.markdown(view.headline(label, part, zone, now), help=help_text if part.until else None)
+        for label, part, reasons in text.answers_once(answer, zone, now):
+            help_text = " · ".join(t for t in (text.kind_sentence(part), moment_help(part.until, zone)) if t)
+            st.markdown(text.headline(label, part, zone, now), help=help_text if part.until else None)
             if reasons:
                 st.caption(markdown_safe(reasons))
-        st.caption(markdown_safe(view.log_sentence(answer, zone, now)))
-        st.caption(markdown_safe(view.vacuum_sentence(found.facts, now)))
+        st.caption(markdown_safe(text.log_sentence(answer, zone, now)))
+        st.caption(markdown_safe(text.vacuum_sentence(found.facts, now)))
     _files(ref, found, answer)
 
 
@@ -113,7 +113,7 @@ def _links(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
             navigation.table_link(ref.name, label, {state.FROM: version, state.TO: latest}, page="changes")
     if version != latest and answer.restore.verdict is not Reach.NO:
         st.caption("Spark SQL that restores it, as a new version:")
-        st.code(view.restore_command(ref.uri, version), language="sql", wrap_lines=True)
+        st.code(text.restore_command(ref.uri, version), language="sql", wrap_lines=True)
 
 
 # files -----------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def _files(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
     if run is None or not run.reconstructable:
         return
     seen = answer.files
-    known = missing_words(seen) if seen else view.file_words(run)
+    known = missing_words(seen) if seen else text.file_words(run)
     st.markdown(f":material/folder_open: **Data files**: {markdown_safe(known)}")
     if seen and seen.examples:
         st.caption("Gone: " + ", ".join(markdown_safe(path) for path in seen.examples))

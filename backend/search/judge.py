@@ -169,7 +169,7 @@ class JudgedFiles:
 
     def look_up(self, question: FileQuestion, keys: pa.Array) -> tuple[FileNumbers, Counts]:
         """The numbers of files that nobody judged, and what each file gave (zeros for those)."""
-        judged, known = self._judged.get(question) or _NO_FILES
+        judged, known = self._judged.get(question) or _no_files()
         at = pc.fill_null(pc.index_in(keys, value_set=judged), -1).to_numpy(zero_copy_only=False)
         counts = np.zeros((len(keys), 3), np.int64)
         counts[at >= 0] = known[at[at >= 0]]
@@ -177,11 +177,12 @@ class JudgedFiles:
 
     def put(self, question: FileQuestion, keys: pa.Array, counts: Counts) -> None:
         with self._lock:
-            judged, known = self._judged.get(question) or _NO_FILES
+            judged, known = self._judged.get(question) or _no_files()
             self._judged.put(question, (pa.concat_arrays([judged, keys]), np.concatenate([known, counts])))
 
 
-_NO_FILES = pa.array([], pa.string()), np.zeros((0, 3), np.int64)
+def _no_files() -> tuple[pa.Array, Counts]:
+    return pa.array([], pa.string()), np.zeros((0, 3), np.int64)
 
 
 def _question(condition: VersionCondition, snapshot: Snapshot) -> FileQuestion:

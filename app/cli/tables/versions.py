@@ -4,20 +4,19 @@ Rule: a broken table is an answer, not a failure; nothing is claimed of files th
 """
 
 from app import services
-from app.cli.output import Document, fields_of, print_json, print_table, say
+from app.cli.output import Document, Shapes, only, print_json, print_table, say
 from app.cli.tables.lake import opened
-from app.versions.view.reachability import answer_text, file_words, run_words
+from app.versions.text import answer_text, file_words, run_words
 from backend.changes.versions import resolve_version
 from backend.format import ago, utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
-from backend.lake.retention.answers import Answer, VersionAnswer, judge_version, missing_words
+from backend.lake.retention.answers import Answer, Extension, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.runs import (
     FilesSeen,
-    LogFacts,
     RetentionRuns,
     RetentionSetting,
-    VersionRun,
+    Vacuum,
     judge,
     with_missing,
 )
@@ -35,7 +34,7 @@ def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
         answer = judge_version(found, version, files)
     if as_json:
         commits = [] if version is None else lake.history(ref, starting_version=version, ending_version=version)
-        print_json(document(ref, found, answer, next(iter(commits), None)))
+        print_json(document(ref, found, answer, next(iter(commits), None)), _SHAPES)
     else:
         _print(ref, found, answer)
     return 0
@@ -54,6 +53,15 @@ def _files(lake: Lake, ref: TableRef, version: int) -> FilesSeen:
 # JSON ------------------------------------------------------------------------------------------------------------
 
 
+_SHAPES: Shapes = {
+    RetentionSetting: only("key", "is_set", value="text", duration_s="duration"),
+    Vacuum: only("version", "at", "deleted_files", retention_s="retention"),
+    Answer: only("until", "is_promise", "reasons", answer="verdict", extend="extension"),
+    Extension: only("key", "current", "until", "note", suggested_s="suggested", empty_is_null=("note",)),
+    FilesSeen: only("state", "total", "checked", "missing", "examples"),
+}
+
+
 def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None, commit: Commit | None) -> Document:
     """`commit`: that of the version which is answered for, where the log has it."""
     facts = found.facts
@@ -64,39 +72,18 @@ def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None, 
         "first_listed": facts.listed[0][0] if facts.listed else None,
         "latest": facts.latest,
         "spans": [{"from_version": first, "to_version": last} for first, last in facts.spans],
-        "checkpoints": list(facts.checkpoints),
-        "runs": [_run(run) for run in found.runs],
-        "retention": _settings(facts),
-        "vacuums": [
-            {
-                "version": v.version,
-                "at": v.at,
-                "retention_s": v.retention.total_seconds() if v.retention is not None else None,
-                "deleted_files": v.deleted_files,
-            }
-            for v in facts.vacuums
-        ],
-        "problems": list(facts.problems),
+        "checkpoints": facts.checkpoints,
+        "runs": found.runs,
+        "retention": {
+            "deleted_file_retention": facts.deleted_files,
+            "log_retention": facts.log_retention,
+            "log_cleanup": facts.cleanup,
+            "counted_from": "in_commit_timestamp" if facts.in_commit_timestamps else "commit_file_time",
+        },
+        "vacuums": facts.vacuums,
+        "problems": facts.problems,
     }
     return printed if answer is None else printed | {"at": _version(answer, commit)}
-
-
-def _run(run: VersionRun) -> Document:
-    return fields_of(run) | {"data_files": run.data_files.value if run.data_files else None}
-
-
-def _settings(facts: LogFacts) -> Document:
-    return {
-        "deleted_file_retention": _retention(facts.deleted_files),
-        "log_retention": _retention(facts.log_retention),
-        "log_cleanup": facts.cleanup,
-        "counted_from": "in_commit_timestamp" if facts.in_commit_timestamps else "commit_file_time",
-    }
-
-
-def _retention(value: RetentionSetting) -> Document:
-    seconds = value.duration.total_seconds() if value.duration is not None else None
-    return {"key": value.key, "value": value.text, "is_set": value.is_set, "duration_s": seconds}
 
 
 def _version(value: VersionAnswer, commit: Commit | None) -> Document:
@@ -104,42 +91,13 @@ def _version(value: VersionAnswer, commit: Commit | None) -> Document:
         "version": value.version,
         "committed_at": commit.committed_at if commit else None,
         "log_written_at": value.at,
-        "run": _run(value.run) if value.run else None,
-        "time_travel": _answer(value.time_travel),
-        "restore": _answer(value.restore),
-        "change_feed": _answer(value.change_feed),
-        "other_readers": _answer(value.elsewhere),
+        "run": value.run,
+        "time_travel": value.time_travel,
+        "restore": value.restore,
+        "change_feed": value.change_feed,
+        "other_readers": value.elsewhere,
         "log": {"until": value.log_kept_until, "reason": value.log_words},
-        "files": _seen(value.files) if value.files else None,
-    }
-
-
-def _answer(value: Answer) -> Document:
-    longer = value.extension
-    return {
-        "answer": value.verdict.value,
-        "until": value.until,
-        "is_promise": value.is_promise,
-        "reasons": list(value.reasons),
-        "extend": {
-            "key": longer.key,
-            "current": longer.current,
-            "suggested_s": longer.suggested.total_seconds(),
-            "until": longer.until,
-            "note": longer.note or None,
-        }
-        if longer
-        else None,
-    }
-
-
-def _seen(value: FilesSeen) -> Document:
-    return {
-        "state": value.state.value,
-        "total": value.total,
-        "checked": value.checked,
-        "missing": value.missing,
-        "examples": list(value.examples),
+        "files": value.files,
     }
 
 

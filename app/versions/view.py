@@ -1,0 +1,332 @@
+"""Versions as figures and lists: the strip over all of them, and a number over some with the commits' operations.
+
+Rule: pure; a state is a word and a pattern beside its colour; a version without a value is a gap. At most `MAX_POINTS`
+pieces are drawn, and what was drawn together says so.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from app.ui.view.axes import count_axis, time_range, value_axis, version_axis, wall_clock
+from app.ui.view.over_versions import (
+    MOST_VALUES,
+    glyphs,
+    over_versions_figure,
+    step_line,
+    thinned,
+    thinned_sentence,
+)
+from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
+from app.versions.text import (
+    FILE_WORDS,
+    NO,
+    NOT_KNOWN,
+    OFF,
+    YES,
+    Number,
+    Point,
+    exact_text,
+    feed_word,
+    finding,
+    flag_word,
+    strip_finding,
+)
+from backend.format import UNKNOWN, things, utc_text
+from backend.lake.model import VersionTotals
+from backend.lake.retention.runs import DataFiles, RetentionRuns, VersionRun
+from backend.sql.numbers import VersionValue
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How a state of the strip looks: colour by name, pattern, word."""
+
+    colour: str
+    pattern: str
+    word: str
+
+
+_FLAGS = {
+    YES: _Look("green", "", YES),
+    NO: _Look("red", "/", NO),
+    NOT_KNOWN: _Look("gray", ".", NOT_KNOWN),
+    OFF: _Look("gray", "/", OFF),
+}
+_MIXED = _Look("orange", "x", "mixed: zoom by choosing a version")
+_FILES = {
+    DataFiles.EXPECTED: ("blue", ""),
+    DataFiles.PRESENT: ("green", ""),
+    DataFiles.SAMPLED: ("green", "."),
+    DataFiles.AT_RISK: ("orange", "\\"),
+    DataFiles.UNKNOWN: ("gray", "."),
+    DataFiles.MISSING: ("red", "/"),
+    None: ("gray", "/"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Track:
+    """One row of the strip."""
+
+    name: str
+    look: Callable[[VersionRun], _Look]
+
+
+_LEGEND = ("green", "blue", "orange", "red", "gray")  # from what is fine to what is not known
+_STATES = {"green": "FINE", "orange": "WARNING", "red": "CRITICAL", "blue": "NOTE", "gray": "UNKNOWN"}
+
+
+def _colour(look: _Look, mode: Mode) -> str:
+    return state_style(_STATES[look.colour], mode).colour
+
+
+def _flag(value: bool | None) -> _Look:
+    return _FLAGS[flag_word(value)]
+
+
+TRACKS = (
+    _Track("In the log", lambda run: _flag(run.listed)),
+    _Track("Can be rebuilt", lambda run: _flag(run.reconstructable)),
+    _Track("Inside retention", lambda run: _flag(run.in_retention)),
+    _Track("Data files", lambda run: _Look(*_FILES[run.data_files], FILE_WORDS[run.data_files])),
+    _Track("Change feed", lambda run: _FLAGS[feed_word(run)]),
+)
+_PIECES = MAX_POINTS // len(TRACKS)  # a track
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    first: int
+    last: int
+    look: _Look
+
+
+# the strip -------------------------------------------------------------------------------------------------------
+
+
+def strip_figure(found: RetentionRuns, *, chosen: int | None, mode: Mode = "light") -> go.Figure:
+    """One bar a track over all versions; a piece's `customdata` is its first and last version.
+
+    Built once: not to be changed.
+    """
+    return _strip_figure(found.runs, found.facts.latest, strip_finding(found), chosen, mode)
+
+
+@lru_cache(FIGURES_KEPT)
+def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen: int | None, mode: Mode) -> go.Figure:
+    chart = go.Figure()
+    for track in reversed(TRACKS):
+        pieces = track_pieces(runs, track)
+        chart.add_trace(_bar(track.name, pieces, mode))
+    if chosen is not None:
+        line = {"color": SURFACES[mode].text, "width": 2}
+        chart.add_shape(type="line", x0=chosen, x1=chosen, y0=0, y1=1, yref="paper", line=line)
+        edge = "right" if chosen > latest / 2 else "left"
+        chart.add_annotation(x=chosen, y=1, yref="paper", text=f"v{chosen}", showarrow=False, yanchor="bottom",
+                             xanchor=edge)  # fmt: skip
+    chart.update_layout(
+        template=template_name(mode), height=270, barmode="overlay", bargap=0.35, showlegend=False, margin_t=64,
+        title_text=title,
+        xaxis={**version_axis(0, latest), "showgrid": False},
+        yaxis={"showgrid": False, "ticklabelstandoff": 8},
+    )  # fmt: skip
+    return chart
+
+
+def track_pieces(runs: Sequence[VersionRun], track: _Track) -> list[_Piece]:
+    """The runs of one track, neighbours that look the same joined, binned where there are too many."""
+    pieces: list[_Piece] = []
+    for run in runs:
+        look = track.look(run)
+        if pieces and pieces[-1].look == look:
+            pieces[-1] = _Piece(pieces[-1].first, run.to_version, look)
+        else:
+            pieces.append(_Piece(run.from_version, run.to_version, look))
+    return pieces if len(pieces) <= _PIECES else _binned(pieces)
+
+
+def _binned(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Neighbours put together; where they differ the piece says that it is mixed."""
+    step = -(-len(pieces) // _PIECES)
+    bins = []
+    for start in range(0, len(pieces), step):
+        group = pieces[start : start + step]
+        same = all(piece.look == group[0].look for piece in group)
+        bins.append(_Piece(group[0].first, group[-1].last, group[0].look if same else _MIXED))
+    return bins
+
+
+def is_binned(found: RetentionRuns) -> bool:
+    """Whether the strip shows mixed pieces."""
+    return any(piece.look is _MIXED for track in TRACKS for piece in track_pieces(found.runs, track))
+
+
+def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
+    return go.Bar(
+        orientation="h",
+        y=[name] * len(pieces),
+        x=[piece.last - piece.first + 1 for piece in pieces],
+        base=[piece.first - 0.5 for piece in pieces],
+        marker={
+            "color": [_colour(piece.look, mode) for piece in pieces],
+            "pattern": {"shape": [piece.look.pattern for piece in pieces], "fgcolor": SURFACES[mode].background,
+                        "size": 6, "solidity": 0.25},
+            "line": {"width": 0},
+        },
+        customdata=[[p.first, p.last, f"v{p.first}" if p.first == p.last else f"v{p.first} – v{p.last}", p.look.word]
+                    for p in pieces],
+        hovertemplate=f"<b>{name}: %{{customdata[3]}}</b><br>%{{customdata[2]}}<extra></extra>",
+    )  # fmt: skip
+
+
+def legend_sentence(found: RetentionRuns) -> str:
+    """What colours and patterns on this strip mean, in words."""
+    looks = {piece.look for track in TRACKS for piece in track_pieces(found.runs, track)}
+    plain = {"": "filled", "/": "hatched", "\\": "hatched", ".": "dotted", "x": "crossed"}
+    colours = {"gray": "grey"}
+    ordered = sorted(looks, key=lambda look: (_LEGEND.index(look.colour), look.pattern, look.word))
+    words = "; ".join(f"{colours.get(k.colour, k.colour)} {plain[k.pattern]} = {k.word}" for k in ordered)
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+# a number over versions ----------------------------------------------------------------------------------------------
+
+TABLE_NUMBERS = {
+    "Rows": ("num_rows", Number("Rows", "rows")),
+    "Size": ("size_bytes", Number("Size", "bytes", is_bytes=True)),
+    "Files": ("num_files", Number("Files", "files")),
+    "Deleted rows": ("deleted_rows", Number("Deleted rows", "rows marked by deletion vectors")),
+    "Small files": ("small_files", Number("Small files", "files")),
+}
+
+
+def table_numbers() -> list[str]:
+    """The table's numbers that the timeline knows."""
+    known = VersionTotals.__dataclass_fields__
+    return [name for name, (field, _) in TABLE_NUMBERS.items() if field in known]
+
+
+def table_points(totals: Sequence[VersionTotals], name: str) -> list[Point]:
+    """One of the table's numbers at each version."""
+    field, _ = TABLE_NUMBERS[name]
+    return [
+        Point(t.version, t.committed_at, t.operation, value, None if value is not None else "files lack statistics")
+        for t in totals
+        for value in (getattr(t, field),)
+    ]
+
+
+def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTotals]) -> list[Point]:
+    """Computed values with the times and operations of their commits."""
+    commits = {t.version: t for t in totals}
+    points = []
+    for found in values:
+        commit = commits.get(found.version)
+        at, operation = (commit.committed_at, commit.operation) if commit else (None, None)
+        points.append(Point(found.version, at, operation, found.value, found.problem))
+    return points
+
+
+def can_be_drawn(points: Sequence[Point]) -> bool:
+    """Whether every known value is a number or a moment."""
+    known = [point.value for point in points if point.value is not None]
+    if not known:
+        return False
+    moments = [isinstance(value, date) for value in known]
+    return all(moments) or (not any(moments) and all(_number(value) is not None for value in known))
+
+
+def number_figure(
+    points: Sequence[Point], commits: Sequence[VersionTotals], number: Number, *, by_time: bool, mode: Mode = "light",
+    zone: str | None = None,
+) -> go.Figure:  # fmt: skip
+    """The figure; `commits` are those whose operations are marked. Without times the versions are the axis.
+
+    Built once: not to be changed.
+    """
+    return _number_figure(tuple(points), tuple(commits), number, by_time, mode, zone)
+
+
+@lru_cache(FIGURES_KEPT)
+def _number_figure(
+    points: tuple[Point, ...], commits: tuple[VersionTotals, ...], number: Number, by_time: bool, mode: Mode,
+    zone: str | None,
+) -> go.Figure:  # fmt: skip
+    by_time = by_time and all(point.at for point in points)
+
+    def x_of(version: int, at: datetime | None) -> datetime | int:
+        return wall_clock(at, zone) if by_time and at is not None else version
+
+    shown = [points[index] for index in thinned([_number(point.value) for point in points])]
+    xs, drawn = [x_of(p.version, p.at) for p in shown], [_drawn(point.value) for point in shown]
+    chart = over_versions_figure(finding(points, number), mode=mode)
+    chart.add_trace(step_line(xs, drawn, [_hover(point, number) for point in shown], name=number.title, mode=mode))
+    low, high = (points[0].version, points[-1].version) if points else (0, 0)
+    inside = [c for c in commits if low <= c.version <= high and (c.committed_at or not by_time)]
+    chart.add_traces(glyphs(inside, lambda commit: x_of(commit.version, commit.committed_at), mode=mode))
+    clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
+    chart.update_layout(xaxis_title_text=clock, yaxis_title_text=number.axis)
+    if points and not any(isinstance(p.value, date) for p in points):
+        values = [_number(point.value) for point in shown]
+        chart.update_layout(yaxis=count_axis(values) if number.from_zero else value_axis(values))
+    if by_time:
+        chart.update_layout(xaxis_range=time_range([wall_clock(p.at, zone) for p in points if p.at]))
+    else:
+        chart.update_layout(xaxis=version_axis(low, high))
+    if number.is_bytes:
+        chart.update_layout(yaxis={"ticksuffix": "B"})
+    return chart
+
+
+def _hover(point: Point, number: Number) -> list[object]:
+    exact = UNKNOWN if point.value is None else exact_text(point.value, number)
+    return [point.version, point.operation or "not named", exact, utc_text(point.at)]
+
+
+def notes(points: Sequence[Point], wanted: int, of: int) -> str:
+    """What the figure does not show: versions not chosen, thinned, or without a value, and the first reason."""
+    sentences = []
+    if wanted < of:
+        sentences.append(f"{wanted:,} of {things(of, 'version')} chosen, evenly spread.")
+    if len(points) > MOST_VALUES:
+        sentences.append(thinned_sentence(things(len(points), "version")))
+    lost = [point for point in points if point.problem]
+    if lost:
+        sentences.append(f"{things(len(lost), 'version')} without a value; v{lost[-1].version}: {lost[-1].problem}.")
+    return " ".join(sentences)
+
+
+def value_frame(points: Sequence[Point], number: Number) -> pd.DataFrame:
+    """The values as a list, newest first, every digit."""
+    newest = list(reversed(points))
+    return pd.DataFrame(
+        {
+            "Version": [point.version for point in newest],
+            "Value": [None if p.value is None else exact_text(p.value, number) for p in newest],
+            "Why not": [point.problem for point in newest],
+            "Committed at": [utc_text(point.at) for point in newest],
+            "Operation": [point.operation for point in newest],
+        }
+    )
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        try:
+            found = float(value)
+        except OverflowError:
+            return None
+        return found if math.isfinite(found) else None
+    return value.toordinal() if isinstance(value, date) else None
+
+
+def _drawn(value: Any) -> Any:
+    return value if isinstance(value, date) else _number(value)
