@@ -141,12 +141,9 @@ def test_tables_has_a_row_for_every_table_also_the_broken_one(weir: Weir, lake: 
     answer = weir("tables", "--json")
     good, bad = sorted(answer.document, key=lambda row: "reason" in row)
     assert answer.code == 0
-    wanted = {"name", "uri", "layer", "version", "num_rows", "num_files", "size_bytes", "small_files", "last_commit_at"}
-    assert wanted <= good.keys()
     assert (good["name"], good["layer"], good["num_rows"]) == ("silver/orders", "silver", 3)
     assert isinstance(good["size_bytes"], int)
     assert good["last_commit_at"].endswith("Z")
-    assert {"name", "uri", "reason"} <= bad.keys()
     assert "broken" in bad["name"]
 
 
@@ -185,8 +182,6 @@ def test_table_says_what_its_columns_are_and_what_must_hold(weir: Weir) -> None:
 def test_history_is_newest_first_and_can_be_limited(weir: Weir, lake: Path) -> None:
     commits = weir("history", "silver/orders", "--json").document
     assert [c["version"] for c in commits] == [4, 3, 2, 1, 0]
-    wanted = {"version", "committed_at", "operation", "user", "engine", "parameters", "metrics", "user_metadata"}
-    assert all(wanted <= commit.keys() for commit in commits)
     assert commits[1]["operation"] == "DELETE"
     assert commits[1]["metrics"]["rows_deleted"] == 1
     assert len(weir("history", "orders", "--limit", "2", "--json").document) == 2
@@ -228,13 +223,11 @@ def test_properties_explains_what_is_set(weir: Weir, lake: Path) -> None:
     feed = next(row for row in document["properties"] if row["key"] == "delta.enableChangeDataFeed")
     assert (feed["value"], feed["default"], feed["is_set"]) == ("true", "false", True)
     assert feed["meaning"]
-    assert {"properties", "features", "ownership"} <= document.keys()
     assert "delta.enableChangeDataFeed" in weir("properties", "orders").out
 
 
 def test_files_has_a_histogram_that_adds_up(weir: Weir, lake: Path) -> None:
     document = weir("files", "orders", "--version", "1", "--json").document
-    assert {"version", "num_files", "size_bytes", "target_bytes", "small_files", "histogram"} <= document.keys()
     assert (document["version"], document["num_files"]) == (1, 2)
     assert sum(bucket["files"] for bucket in document["histogram"]) == document["num_files"]
     assert sum(bucket["bytes"] for bucket in document["histogram"]) == document["size_bytes"]
@@ -254,7 +247,6 @@ def test_diff_counts_net_and_gross(weir: Weir, lake: Path) -> None:
     assert [c["version"] for c in document["commits"]] == [4, 3, 2, 1]
     changes = {"inserted": 0, "updated": 1, "deleted": 0, "source": "change_feed"}
     assert document["commits"][2]["changes"] == changes
-    assert {"schema", "properties", "files", "reasons", "rows", "truncated"} <= document.keys()
 
 
 @pytest.mark.parametrize(
@@ -396,15 +388,6 @@ def test_expectations_on_tables_are_told_with_their_figures(weir: Weir, lake: Pa
 
 def test_health_of_one_table_and_of_all(weir: Weir, lake: Path) -> None:
     document = weir("health", "orders", "--json").document
-    assert {
-        "num_files",
-        "small_files",
-        "small_share",
-        "rule",
-        "trend",
-        "last_optimize",
-        "recommendations",
-    } <= document.keys()
     assert document["last_optimize"]["version"] == 4
     assert [point["version"] for point in document["trend"]] == [0, 1, 2, 3, 4]
     whole = weir("health", "--json").document
@@ -450,18 +433,6 @@ def test_find_says_which_tables_hold_a_word_and_where(weir: Weir, home: Path) ->
 
 def test_streams_shows_desired_and_observed_apart(weir: Weir, store: ControlStore) -> None:
     document = {row["name"]: row for row in weir("streams", "--json").document}
-    wanted = {
-        "name",
-        "desired",
-        "state",
-        "query_id",
-        "run_id",
-        "batch_id",
-        "last_progress_at",
-        "input_rows_per_s",
-        "error",
-    }
-    assert all(wanted <= row.keys() for row in document.values())
     flows, fails, waits = document["flows"], document["fails"], document["waits"]
     assert (flows["desired"], flows["state"], flows["batch_id"], flows["input_rows_per_s"]) == (
         "RUNNING",
@@ -595,7 +566,6 @@ def test_preflight_lists_checks_with_evidence_and_ends_with_1_where_one_failed(
     (checkpoint / "metadata").unlink()
     answer = weir("preflight", "flows", "--json")
     assert (answer.code, answer.document["ok"]) == (1, False)
-    assert all(check.keys() == {"name", "ok", "outcome", "detail", "remedy"} for check in answer.document["checks"])
     checks = {check["name"]: check for check in answer.document["checks"]}
     assert checks["checkpoint"]["outcome"] == "failed"
     assert checks["checkpoint"]["ok"] is False
