@@ -71,10 +71,10 @@ def _row(named: Sequence[str], columns: Sequence[str]) -> Column:
 def why_failed(exc: BaseException) -> LakehouseError | None:
     """What a worker raised about the condition; None for a failure of another kind."""
     text = str(exc)
-    if found := _FAILED.search(text):
-        return QueryError(found["message"], hint=found["hint"])
-    if found := _NOT_INSTALLED.search(text):
-        return JobError(f"Spark's executors cannot check a condition on rows: {found['message']}", hint=_INSTALL)
+    if failure := _FAILED.search(text):
+        return QueryError(failure["message"], hint=failure["hint"])
+    if missing := _NOT_INSTALLED.search(text):
+        return JobError(f"Spark's executors cannot check a condition on rows: {missing['message']}", hint=_INSTALL)
     return None
 
 

@@ -38,8 +38,7 @@ from pipelines.jvm.delta import make_active
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri
 
-_BYTES_A_TASK = 64 * 1024**2
-_MOST_TASKS = 2_000
+_BYTES_A_TASK, _MOST_TASKS = 64 * 1024**2, 2_000
 _SPREAD_COLUMNS = 4  # of rows without a key: enough to make parts of about one size
 
 
@@ -118,7 +117,7 @@ class _Comparison:
             for number, part in enumerate(parts, 1):
                 self.tell(f"comparing rows, part {number} of {len(parts)}" if parts[1:] else "comparing rows")
                 compared.append(self._net_rows(part.rows))
-                rows = replace(compared[0], lines=reduce(DataFrame.unionAll, (each.lines for each in compared)))
+                rows = replace(compared[0], lines=reduce(DataFrame.unionAll, (net.lines for net in compared)))
                 buckets, cells = count(rows)  # does the work; the others read what is kept of it
                 if number < len(parts):
                     read, total = (sum(part.num_rows for part in some) for some in (parts[:number], parts))
@@ -127,8 +126,8 @@ class _Comparison:
             self.tell("writing the result")
             self._write(rows, buckets, cells)
         finally:
-            for each in compared:
-                each.lines.unpersist()
+            for net in compared:
+                net.lines.unpersist()
 
     def _signed_rows(self) -> DataFrame:
         prepared, method = self.task.prepared, self.method
@@ -141,7 +140,7 @@ class _Comparison:
             self.tell("counting what each commit did")
             self.gross = gross_counts(signed)
             _require_complete(prepared, method, Gross.of_rows(self.gross))
-        if any(holds_map(each.dataType) for each in fields_of(signed)):
+        if any(holds_map(column.dataType) for column in fields_of(signed)):
             # The code that Spark 4.2 generates to group by maps takes a null number in one for 0 (tried).
             self.session.conf.set("spark.sql.codegen.wholeStage", "false")
             self.session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
@@ -156,7 +155,7 @@ class _Comparison:
         self.tell("counting rows")
         number = F.pmod(F.xxhash64(*spread), F.lit(count)).alias("part")
         sizes = {row["part"]: row["count"] for row in signed.groupBy(number).count().collect()}
-        return [_Part(signed.filter(number == each), sizes.get(each, 0)) for each in range(count)]
+        return [_Part(signed.filter(number == part), sizes.get(part, 0)) for part in range(count)]
 
     def _spread_columns(self, signed: DataFrame) -> list[str]:
         """Columns that say which part a row belongs to: rows of one key to one part, and so equal rows."""
@@ -164,7 +163,7 @@ class _Comparison:
             return [f"c{self.columns.index(name)}" for name in self.key]
         if self.method in FEEDS:  # without a key its updates are known in the end
             return []
-        return [each.name for each in fields_of(signed) if not holds_map(each.dataType)][:_SPREAD_COLUMNS]
+        return [column.name for column in fields_of(signed) if not holds_map(column.dataType)][:_SPREAD_COLUMNS]
 
     def _net_rows(self, signed: DataFrame) -> NetRows:
         question, columns = self.task.prepared.question, self.task.prepared.columns
@@ -180,7 +179,7 @@ class _Comparison:
         updates = {self.columns[number]: count for number, count in cells.items()}
         named = (self.method, self.columns, self.key)
         summary = DiffSummary(*named, buckets, updates, self.failed, self.gross, self.task.by, so_far)
-        row = StructType([StructField(each.name, each.dataType) for each in rows.fields])
+        row = StructType([StructField(column.name, column.dataType) for column in rows.fields])
         schema = StructType(
             [
                 StructField("what", StringType()), StructField("number", LongType()), StructField("n", LongType()),
@@ -211,7 +210,7 @@ def _require_complete(prepared: PreparedDiff, method: DiffMethod, gross: Gross) 
     """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
     if prepared.question.method is not None and method is DiffMethod.CHANGE_FEED:
         return
-    commits, given = (each.commit for each in prepared.outline.commits), prepared.input
+    commits, given = (change.commit for change in prepared.outline.commits), prepared.input
     if why := why_not_whole(commits, gross, given.row_counts(), is_reverse=given.is_reverse):
         raise DiffError(why)
 

@@ -73,13 +73,13 @@ def fields_of(signed: DataFrame) -> tuple[StructField, ...]:
 
 def holds_map(kind: DataType) -> bool:
     """Whether values of the type cannot be put in an order, as a map's cannot."""
-    return any(isinstance(each, MapType) for each in _nested(kind))
+    return any(isinstance(part, MapType) for part in _nested(kind))
 
 
 def check_types(signed: DataFrame, columns: Sequence[str]) -> None:
     """Raise `DiffError` for a type that Spark cannot group by."""
     kinds = {name: field.dataType for name, field in zip(columns, fields_of(signed), strict=True)}
-    if odd := [name for name, kind in kinds.items() if any(isinstance(each, VariantType) for each in _nested(kind))]:
+    if odd := [name for name, kind in kinds.items() if any(isinstance(part, VariantType) for part in _nested(kind))]:
         raise DiffError(
             f"Spark cannot compare values of type variant: {', '.join(odd)}", hint="leave these columns out"
         )
@@ -97,8 +97,8 @@ def _nested(kind: DataType) -> Iterator[DataType]:
             inner = [kind.keyType, kind.valueType]
         case _:
             inner = []
-    for each in inner:
-        yield from _nested(each)
+    for part in inner:
+        yield from _nested(part)
 
 
 def _numbered(rows: DataFrame, prepared: PreparedDiff, method: DiffMethod, sign: Column, *more: str) -> DataFrame:

@@ -114,7 +114,7 @@ class World:
             time.sleep(0.05)
 
     @contextmanager
-    def told(self, limits: SparkLimits) -> Iterator[list[str]]:
+    def limited(self, limits: SparkLimits) -> Iterator[list[str]]:
         """Jobs have these limits meanwhile; their phases."""
         phases: list[str] = []
         own = self.runner.limits, self.runner.listen
@@ -134,7 +134,7 @@ class World:
                 there.set()
                 over.wait(90)
 
-        with self.told(limits):
+        with self.limited(limits):
             self.runner.listen = listen
             try:
                 yield there

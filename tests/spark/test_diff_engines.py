@@ -100,7 +100,7 @@ def assert_same(spark: VersionDiff, here: VersionDiff) -> None:
 
 @pytest.mark.parametrize("case", [*CASES, *soak(*((case,) for case in MORE_CASES))], ids=str)
 def test_both_engines_give_one_answer(world: World, case: Case) -> None:
-    with world.told(case.limits) as phases:
+    with world.limited(case.limits) as phases:
         spark = world.by_spark(case.table, case.first, case.second, case.wanted)
     method = {"method": case.same_as} if case.same_as else {}
     here = world.here(case.table, case.first, case.second, case.wanted | method)
