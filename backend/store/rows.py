@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
+from pydantic_core import ArgsKwargs
 
 from backend.expectations.model import Judgement
 from backend.jobs.model import Job, JobProgress
 from backend.store.packed import pack, unpack
 from backend.store.schema import ROLLUP_SUMS
-from backend.stream_model.rollup import Rollup
+from backend.stream_model.rollup import Rollup, Sum
 from backend.stream_model.stream import Desired, HostHeartbeat, Observed, Progress, TopicEnds
 
 Row = Mapping[Any, Any]  # keys are column names; SQLAlchemy types them more widely
@@ -32,7 +33,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def value_of(kind: type[Value], row: Row) -> Value:
     """A value from a row or from JSON; columns that are no field of it are passed over."""
-    value: Value = _adapter(kind).validate_python(dict(row))
+    value: Value = _adapter(kind).validate_python(row if isinstance(row, dict) else dict(row))
     return value
 
 
@@ -86,12 +87,16 @@ def rollup_row(value: Rollup) -> dict[str, Any]:
     row = row_of(value)
     for name in ROLLUP_SUMS:
         row |= {name: row[name]["total"], f"{name}_known": row[name]["known"]}
+    row["expectations"] = [list(total.values()) for total in row["expectations"]]  # their names in each row cost much
     return row
 
 
 def rollup_of(row: Row) -> Rollup:
-    sums = {name: {"total": row[name], "known": row[f"{name}_known"]} for name in ROLLUP_SUMS}
-    return value_of(Rollup, {**row, **sums})
+    fields = dict(row)
+    for name in ROLLUP_SUMS:
+        fields[name] = Sum(fields[name], fields[f"{name}_known"])
+    fields["expectations"] = [ArgsKwargs(tuple(total)) for total in fields["expectations"]]
+    return value_of(Rollup, fields)
 
 
 def host_of(row: Row) -> HostHeartbeat:
