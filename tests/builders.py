@@ -24,6 +24,18 @@ def write(path: Path, rows: Mapping[str, Sequence[Any]] | pa.Table, **options: A
     return path
 
 
+def broken_orders(path: Path, *, good: int = 4, stamp: CommitProperties | None = None) -> Path:
+    """So many good rows, one a commit; a compaction; a commit (stamped) with a negative amount and one that is not
+    known; two more good rows."""
+    for number in range(good):
+        write(path, {"id": [number], "amount": [1.0 + number]})
+    DeltaTable(str(path)).optimize.compact()
+    write(path, {"id": [good + 1, 60], "amount": [-4.0, None]}, commit_properties=stamp)
+    for number in (good + 2, good + 3):
+        write(path, {"id": [number], "amount": [1.0]})
+    return path
+
+
 def orders_table(path: Path, *, change_feed: bool = True) -> Path:
     """Four versions: 0 three orders written, 1 two appended, 2 order 2 updated, 3 order 1 deleted.
 

@@ -2,12 +2,10 @@
 
 import shutil
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -235,71 +233,6 @@ def test_very_many_unreadable_versions_end_the_search_with_a_range(blank: Snapsh
 
 # real tables ------------------------------------------------------------------------------------------------------
 
-Row = tuple[int, float | None]
-CHECKS: dict[str, Callable[[list[Row]], bool]] = {
-    "amount >= 0": lambda rows: all(amount is None or amount >= 0 for _, amount in rows),
-    "count(*) = count(DISTINCT id)": lambda rows: len(rows) == len({key for key, _ in rows}),
-    "sum(amount) BETWEEN -1000 AND 250": lambda rows: (
-        not [a for _, a in rows if a is not None] or -1000 <= sum(a for _, a in rows if a is not None) <= 250
-    ),
-    "count(*) <= 14": lambda rows: len(rows) <= 14,
-    "amount IS NOT NULL OR id < 8": lambda rows: all(amount is not None or key < 8 for key, amount in rows),
-}
-
-
-def random_history(path: Path, seed: int) -> list[list[Row]]:
-    """A table of about ten versions, and the rows of each as Python kept them."""
-    random, rows, states = Random(seed), [], []
-    for number in range(10):
-        act = random.choice(["append"] * 4 + ["delete", "update", "compact", "overwrite"]) if number else "append"
-        table = DeltaTable(str(path)) if number else None
-        if act in ("append", "overwrite") or table is None:
-            new = [(random.randrange(40), random.choice([None, 5.0, 20.0, 30.0, -3.0])) for _ in range(3)]
-            rows = new if act == "overwrite" else rows + new
-            data = pa.table({"id": [k for k, _ in new], "amount": pa.array([a for _, a in new], pa.float64())})
-            write_deltalake(str(path), data, mode="overwrite" if act == "overwrite" else "append")
-        elif act == "delete":
-            low = random.randrange(40)
-            table.delete(f"id >= {low} AND id < {low + 6}")
-            rows = [row for row in rows if not low <= row[0] < low + 6]
-        elif act == "update":
-            table.update(updates={"amount": "-7.0"}, predicate="id = 11")
-            rows = [(key, -7.0 if key == 11 else amount) for key, amount in rows]
-        else:
-            table.optimize.compact()
-        latest = DeltaTable(str(path)).version()
-        states += [list(rows)] * (latest + 1 - len(states))
-    return states
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_random_histories_against_a_look_at_every_version(
-    root: Path, open_lake: Callable[..., Lake], seed: int
-) -> None:
-    states = random_history(root / "t", seed)
-    lake = open_lake()
-    ref, bisects, searched = lake.find("t"), Bisects(), 0
-    for text, holds in CHECKS.items():
-        truth = [holds(rows) for rows in states]
-        if truth[0] is truth[-1]:
-            continue
-        searched += 1
-        good, bad = (0, len(truth) - 1) if truth[0] else (len(truth) - 1, 0)
-        *_, last = bisects.over(lake, ref, BisectRequest(text, good, bad))
-        found = last.result
-        assert found is not None and found.culprit is not None
-        assert all((probe.outcome is ProbeOutcome.GOOD) is truth[probe.version] for probe in found.probes)
-        assert truth[found.culprit] is not truth[0] and truth[found.culprit - 1] is truth[0]
-        flips = [v for v in range(1, len(truth)) if truth[v] is not truth[v - 1]]
-        assert len(flips) > 1 or (found.culprit, found.last) == (flips[0], flips[0] - 1)
-        if text == "amount >= 0":
-            broken = [amount for _, amount in states[found.bad_seen] if amount is not None and amount < 0]
-            verdict = found.probe_of(found.bad_seen)
-            assert verdict is not None and verdict.verdict is not None and verdict.verdict.violations == len(broken)
-            assert [row["amount"] for row in found.examples.rows] and len(found.examples.rows) == min(5, len(broken))
-            assert all(row["amount"] < 0 for row in found.examples.rows)
-    assert searched
-
 
 @pytest.fixture
 def orders(made: Path, root: Path) -> Path:
@@ -309,14 +242,7 @@ def orders(made: Path, root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("made") / "orders"
-    for number in range(5):
-        builders.write(path, {"id": [number], "amount": [1.0 + number]})
-    DeltaTable(str(path)).optimize.compact()
-    builders.write(path, {"id": [6, 60], "amount": [-4.0, None]})
-    for number in (7, 8):
-        builders.write(path, {"id": [number], "amount": [1.0]})
-    return path
+    return builders.broken_orders(tmp_path_factory.mktemp("made") / "orders", good=5)
 
 
 def test_the_culprit_its_commit_and_what_the_condition_gave(orders: Path, open_lake: Callable[..., Lake]) -> None:
@@ -538,7 +464,7 @@ def test_a_table_made_anew_during_the_search_is_said(orders: Path, open_lake: Ca
     assert other.exists() and ("made anew" in said.value.message or "was" in said.value.message)
 
 
-def test_closing_ends_it_within_a_second_while_rows_come(orders: Path, open_lake: Callable[..., Lake]) -> None:
+def test_closing_ends_it_while_rows_come(orders: Path, open_lake: Callable[..., Lake]) -> None:
     lake, ended = open_lake(), threading.Event()
 
     class Endless:
@@ -551,7 +477,6 @@ def test_closing_ends_it_within_a_second_while_rows_come(orders: Path, open_lake
             def batches() -> Any:
                 try:
                     while True:
-                        time.sleep(0.01)
                         yield pa.record_batch([pa.array([1.0] * 100)], schema=schema)
                 finally:
                     ended.set()
@@ -559,14 +484,12 @@ def test_closing_ends_it_within_a_second_while_rows_come(orders: Path, open_lake
             return pa.RecordBatchReader.from_batches(schema, batches())
 
     with closing(bisect(Endless(), lake.find("orders"), BisectRequest(CONDITION))) as steps:  # type: ignore[arg-type]
-        read = [step.rows_read for step, _ in zip(steps, range(8), strict=False)]
-        started = time.monotonic()
-    assert time.monotonic() - started < 5 and max(read) > 0
+        assert next(step for step in steps if step.rows_read) and not ended.is_set()
     assert ended.wait(60)
 
 
 def test_closing_does_not_wait_for_a_log_that_takes_long(orders: Path, open_lake: Callable[..., Lake]) -> None:
-    lake, go_on = open_lake(), threading.Event()
+    lake, go_on, is_read = open_lake(), threading.Event(), threading.Event()
 
     class Slow:
         def __getattr__(self, name: str) -> Any:
@@ -574,14 +497,15 @@ def test_closing_does_not_wait_for_a_log_that_takes_long(orders: Path, open_lake
 
         def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
             go_on.wait(60)
+            is_read.set()
             return lake.snapshot(ref, version)
 
     steps = bisect(Slow(), lake.find("orders"), BisectRequest(CONDITION))  # type: ignore[arg-type]
-    said = [step.doing for step, _ in zip(steps, range(3), strict=False)]
-    started = time.monotonic()
+    doing = [step.doing for step, _ in zip(steps, range(3), strict=False)]
     steps.close()
-    assert time.monotonic() - started < 5 and said[-1] == "reading the log up to v8"
+    assert doing[-1] == "reading the log up to v8" and not is_read.is_set()
     go_on.set()
+    assert is_read.wait(60)
 
 
 def test_which_commits_may_have_changed_rows(orders: Path, open_lake: Callable[..., Lake]) -> None:

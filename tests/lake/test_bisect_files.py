@@ -21,7 +21,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.search.judge import FileQuestion, Judge, JudgedFiles, can_be_fetched
 from backend.search.model import Bisection, BisectRequest, ProbeOutcome, VersionVerdict
-from backend.search.search import bisect
+from backend.search.search import Bisects, bisect
 from backend.settings import load_settings
 from backend.sql.numbers import ValueSource, VersionValue, aggregates
 from tests import builders, vectors
@@ -265,6 +265,41 @@ def test_every_version_of_a_random_history_is_judged_as_a_recount_judges_it(
         text = "count(*) FILTER (WHERE amount < 0) = 0"
         verdict = judged(judge, lake, version, text).value
         assert verdict is not None and (verdict.holds, verdict.aggregates[0][1]) == (not below, below), version
+
+
+SEARCHED: dict[str, Callable[[Rows], bool]] = {
+    "amount >= 0": lambda rows: all(row["amount"] is None or row["amount"] >= 0 for row in rows),
+    "amount IS NOT NULL OR id < 30": lambda rows: all(row["amount"] is not None or row["id"] < 30 for row in rows),
+    "count(*) = count(DISTINCT id)": lambda rows: len({row["id"] for row in rows}) == len(rows),
+    "sum(amount) <= 12": lambda rows: sum(row["amount"] or 0 for row in rows) <= 12,
+    "count(*) <= 5": lambda rows: len(rows) <= 5,
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_search_of_a_random_history_against_a_look_at_every_version(
+    root: Path, open_lake: Callable[..., Lake], seed: int
+) -> None:
+    states = random_table(root / "t", seed).states
+    lake, bisects, searched = open_lake(), Bisects(), 0
+    for text, holds in SEARCHED.items():
+        truth = [holds(rows) for rows in states]
+        if truth[0] is truth[-1]:
+            continue
+        searched += 1
+        good, bad = (0, len(truth) - 1) if truth[0] else (len(truth) - 1, 0)
+        *_, last = bisects.over(lake, lake.find("t"), BisectRequest(text, good, bad))
+        found = last.result
+        assert found is not None and found.culprit is not None, text
+        assert all((probe.outcome is ProbeOutcome.GOOD) is truth[probe.version] for probe in found.probes)
+        assert truth[found.culprit] is not truth[0] and truth[found.culprit - 1] is truth[0]
+        flips = [v for v in range(1, len(truth)) if truth[v] is not truth[v - 1]]
+        assert len(flips) > 1 or (found.culprit, found.last) == (flips[0], flips[0] - 1)
+        if text == "amount >= 0":
+            broken = sum((row["amount"] or 0) < 0 for row in states[found.bad_seen])
+            assert len(found.examples.rows) == min(5, broken) > 0
+            assert all(row["amount"] < 0 for row in found.examples.rows)
+    assert searched
 
 
 def test_numbers_over_versions_of_a_table_with_widened_types(root: Path, open_lake: Callable[..., Lake]) -> None:

@@ -17,21 +17,14 @@ __all__ = ["home", "weir"]
 
 @pytest.fixture
 def orders(made: Path, home: Path) -> Path:
-    """v0 – v3 good, v4 compacts, v5 two bad rows by a stream's batch, v6 – v7 good appends."""
+    """v0 – v3 good, v4 compacts, v5 a bad row by a stream's batch, v6 – v7 good appends."""
     return Path(shutil.copytree(made, home / "lake" / "silver" / "orders"))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("made") / "orders"
-    for number in range(4):
-        builders.write(path, {"id": [number], "amount": [1.0]})
-    DeltaTable(str(path)).optimize.compact()
     stamp = CommitProperties(custom_metadata={"userMetadata": json.dumps({"stream": "silver_orders", "batch_id": 41})})
-    builders.write(path, {"id": [5, 50], "amount": [-4.0, None]}, commit_properties=stamp)
-    for number in (6, 7):
-        builders.write(path, {"id": [number], "amount": [1.0]})
-    return path
+    return builders.broken_orders(tmp_path_factory.mktemp("made") / "orders", stamp=stamp)
 
 
 def test_the_document(orders: Path, weir: Weir) -> None:
@@ -106,17 +99,12 @@ def test_a_condition_that_changes_more_than_once_is_said(home: Path, weir: Weir)
     document = weir("bisect", "t", "--assert", "amount >= 0", "--check", "9", "--json").document
     assert document["monotonic"] is False and document["first_bad_version"] == 2
     assert document["again"] == [4, 5, 6, 7, 8, 9, 10]
-    words = weir("bisect", "t", "--assert", "amount >= 0", "--check", "9").out
-    assert "are good again: the condition changes more than once" in words
-    assert "the first bad version after good v1 is v2" in words
 
 
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
         (("--assert", "amount >="), 2, "syntax error"),
-        (("--assert", "amuont >= 0"), 2, "there is no column 'amuont'"),
-        (("--assert", "(SELECT 1) = 1"), 2, "a subquery is not allowed"),
         (("--assert", "amount"), 2, "not true or false, at v0, the good end"),
         (("--assert", "amount >= 0", "--good", "99"), 3, "has no version 99"),
         (("--assert", "amount >= 0", "--good", "soon"), 2, "not a version"),
