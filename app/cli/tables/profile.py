@@ -6,7 +6,7 @@ Rule: what reading costs is said on stderr before it begins; only answers go to 
 from collections.abc import Sequence
 from contextlib import closing
 
-from app.cli.output import Document, print_json, print_table, say
+from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
 from app.cli.tables.lake import opened
 from app.profile import text as words
 from backend.changes.versions import resolve_version
@@ -27,7 +27,7 @@ def profile(name: str, at: str | None, against: str | None, *, from_statistics: 
         found = _read(lake, ref, snapshots)
     before, after = (found[0], found[-1]) if against is not None else (None, found[-1])
     if as_json:
-        print_json(document(ref, after, before))
+        print_json(document(ref, after, before), _SHAPES)
     else:
         _print(ref, after, before)
     return 0
@@ -45,36 +45,19 @@ def _read(lake: Lake, ref: TableRef, snapshots: Sequence[Snapshot]) -> list[Prof
 # JSON ------------------------------------------------------------------------------------------------------------
 
 
-def document(ref: TableRef, found: Profile, before: Profile | None) -> Document:
-    printed: Document = {"name": ref.name, "uri": ref.uri, **_profile(found)}
+_PROFILE = only("version", "rows", "columns")
+_SHAPES: Shapes = {ColumnProfile: shaped("null_share", without=("distinct",), distinct_approx="distinct")}
+
+
+def document(ref: TableRef, after: Profile, before: Profile | None) -> Document:
+    printed = {"name": ref.name, "uri": ref.uri} | _profile(after)
     if before is None:
         return printed
-    return printed | {"against": _profile(before), "differences": words.differences(before, found)}
+    return printed | {"against": _profile(before), "differences": words.differences(before, after)}
 
 
-def _profile(found: Profile) -> Document:
-    return {
-        "version": found.version,
-        "rows": found.rows,
-        "source": "rows" if found.is_read else "statistics",
-        "columns": [_column(column) for column in found.columns],
-    }
-
-
-def _column(column: ColumnProfile) -> Document:
-    return {
-        "column": column.column,
-        "type": column.type,
-        "rows": column.rows,
-        "nulls": column.nulls,
-        "null_share": column.null_share,
-        "lowest": column.lowest,
-        "highest": column.highest,
-        "is_exact": column.is_exact,
-        "distinct_approx": column.distinct,
-        "top": [{"value": top.value, "rows": top.rows} for top in column.top],
-        "bins": [{"low": each.low, "high": each.high, "rows": each.rows} for each in column.bins],
-    }
+def _profile(profile: Profile) -> Document:
+    return _PROFILE(profile) | {"source": "rows" if profile.is_read else "statistics"}
 
 
 # for people ------------------------------------------------------------------------------------------------------
