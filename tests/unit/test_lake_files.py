@@ -16,7 +16,6 @@ from backend.lake.files.file_sizes import (
     histogram,
     parse_size,
     partition_files,
-    small_file_count,
     target_for,
     target_size,
 )
@@ -63,13 +62,13 @@ def test_every_file_lies_in_exactly_one_bucket(sizes):
 def test_a_partition_with_few_files_is_not_judged():
     made = snapshot([10] * 16 + [10] * 15, ["a"] * 16 + ["b"] * 15)
     target = TargetSize(100, "table size")
-    assert small_file_count(made, target, ratio=0.5, min_files=16) == 16
-    assert small_file_count(made, target, ratio=0.5, min_files=15) == 31
+    assert distribute(made, target, ratio=0.5, min_files=16).small_files == 16
+    assert distribute(made, target, ratio=0.5, min_files=15).small_files == 31
 
 
 def test_small_means_strictly_below_the_share_of_the_target():
     made = snapshot([49, 50, 51])
-    assert small_file_count(made, TargetSize(100, "table size"), ratio=0.5, min_files=1) == 1
+    assert distribute(made, TargetSize(100, "table size"), ratio=0.5, min_files=1).small_files == 1
 
 
 def test_the_distribution_names_median_and_partitions():

@@ -125,10 +125,6 @@ def merged_files(small_files: int, small_bytes: int, target: TargetSize) -> int:
     return min(small_files, max(1, -(-small_bytes // target.bytes)))
 
 
-def small_file_count(snapshot: Snapshot, target: TargetSize, *, ratio: float, min_files: int) -> int:
-    return sum(p.small_files for p in partition_files(snapshot, small_limit(target, ratio), min_files=min_files))
-
-
 def partition_files(
     snapshot: Snapshot, limit_bytes: int, *, min_files: int, with_rows: bool = True
 ) -> tuple[PartitionFiles, ...]:
