@@ -7,8 +7,8 @@ from app.versions.numbers import numbers
 
 opened = table_header("versions", versioned=False, otherwise=versions.of_broken)
 with boundary():
-    found = versions.judged(opened.ref)
-    chosen = versions.strip(found)
-    versions.problems(found)
-    versions.answers(opened.ref, found, chosen)
-    numbers(opened, found)
+    retention = versions.judged(opened.ref)
+    chosen = versions.strip(retention)
+    versions.problems(retention)
+    versions.answers(opened.ref, retention, chosen)
+    numbers(opened, retention)

@@ -37,7 +37,7 @@ _VALUES = lists.Look(
 )
 
 
-def numbers(opened: OpenTable, found: RetentionRuns) -> None:
+def numbers(opened: OpenTable, retention: RetentionRuns) -> None:
     """The choice of a number, and the number over versions."""
     st.subheader("Numbers over versions", anchor=False)
     names = [*view.table_numbers(), COLUMN, SQL]
@@ -48,9 +48,9 @@ def numbers(opened: OpenTable, found: RetentionRuns) -> None:
     by_time = over == "Time"
     totals = _totals(opened)
     if chosen == COLUMN:
-        _column(opened, found, totals, by_time=by_time)
+        _column(opened, retention, totals, by_time=by_time)
     elif chosen == SQL:
-        _sql(opened, found, totals, by_time=by_time)
+        _sql(opened, retention, totals, by_time=by_time)
     elif totals:
         points = view.table_points(totals, chosen)
         _draw(points, totals, view.TABLE_NUMBERS[chosen][1], by_time=by_time)
@@ -80,14 +80,14 @@ def _note(points: Sequence[Point], wanted: int, of: int) -> None:
         st.caption(markdown_safe(note))
 
 
-def _readable(found: RetentionRuns) -> int:
-    return sum(last - first + 1 for first, last in found.facts.spans)
+def _readable(retention: RetentionRuns) -> int:
+    return sum(last - first + 1 for first, last in retention.facts.spans)
 
 
 # a column --------------------------------------------------------------------------------------------------------
 
 
-def _column(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
+def _column(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
     names = columns_with_stats(opened.snapshot.metadata)
     if not names:
         st.info("**No column that statistics can speak of.**", icon=":material/view_column:")
@@ -97,7 +97,7 @@ def _column(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTot
         measure = st.segmented_control(
             "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"
         )
-    wanted, known_of = spread(found.facts.spans, COUNTS[-1]), cache.column_numbers()
+    wanted, known_of = spread(retention.facts.spans, COUNTS[-1]), cache.column_numbers()
     known = known_of.known(opened.snapshot, column, wanted)
     name = f"column_{opened.ref.uri}_{column}"
     cheap = len(wanted) * opened.snapshot.num_files <= AT_ONCE_FILES
@@ -108,7 +108,7 @@ def _column(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTot
         known = _run(lambda: known_of.over(services.lake(), opened.ref, column, wanted), "column") or known
     values = [replace(v, value=getattr(v.value, MEASURES[measure]) if v.value is not None else None) for v in known]
     _show(view.value_points(values, totals), totals, _column_number(column, measure), by_time=by_time,
-          chosen=(len(wanted), _readable(found)))  # fmt: skip
+          chosen=(len(wanted), _readable(retention)))  # fmt: skip
     st.caption(
         "From the log's statistics alone: texts may be cut, and deleted rows count until their file is rewritten."
     )
@@ -123,8 +123,8 @@ def _column_number(column: str, measure: str) -> Number:
 # SQL -------------------------------------------------------------------------------------------------------------
 
 
-def _sql(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
-    latest = found.facts.latest
+def _sql(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
+    latest = retention.facts.latest
     text = st.text_input(
         "Aggregate", key=state.SQL, bind="query-params", placeholder="sum(amount)", max_chars=2_000,
         help="One SQL aggregate over the rows, such as count(*) FILTER (WHERE status = 'open') or "
@@ -134,26 +134,28 @@ def _sql(opened: OpenTable, found: RetentionRuns, totals: Sequence[VersionTotals
         first = st.number_input("From version", 0, latest, 0, key=state.FIRST, bind="query-params", width=150)
         last = st.number_input("To version", 0, latest, latest, key=state.LAST, bind="query-params", width=150)
         count = st.selectbox("At most", COUNTS, key=state.POINTS, bind="query-params", width=120)
-        wanted = spread(found.facts.spans, count, within=(min(first, last), max(first, last)))
+        wanted = spread(retention.facts.spans, count, within=(min(first, last), max(first, last)))
         name = f"sql_{opened.ref.uri}_{text}"
         label, ready = f"Compute at {things(len(wanted), 'version')}", bool(text and wanted)
         st.button(label, key="compute", type="primary", icon=":material/play_arrow:", disabled=not ready,
                   on_click=work.ask, args=(name,))  # fmt: skip
     if not text:
-        said = "**Write an aggregate**, for instance `count(*)`. Each version's rows are read once, the result is kept."
-        st.info(said, icon=":material/functions:")
+        teaching = (
+            "**Write an aggregate**, for instance `count(*)`. Each version's rows are read once, the result is kept."
+        )
+        st.info(teaching, icon=":material/functions:")
         return
     known: Sequence[VersionValue[Any]] = cache.aggregates().known(opened.snapshot, text, wanted)
     if work.is_asked(name):
         known = _compute(opened, text, wanted) or known
     if known:
-        of = _within(found, wanted[0], wanted[-1])
+        of = _within(retention, wanted[0], wanted[-1])
         _show(view.value_points(known, totals), totals, Number(text, text, from_zero=False), by_time=by_time,
               chosen=(len(known), of))  # fmt: skip
 
 
-def _within(found: RetentionRuns, low: int, high: int) -> int:
-    return sum(max(0, min(last, high) - max(first, low) + 1) for first, last in found.facts.spans)
+def _within(retention: RetentionRuns, low: int, high: int) -> int:
+    return sum(max(0, min(last, high) - max(first, low) + 1) for first, last in retention.facts.spans)
 
 
 def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[VersionValue[Any]] | None:

@@ -40,10 +40,10 @@ FILE_WORDS = {
 # all versions --------------------------------------------------------------------------------------------------------
 
 
-def strip_finding(found: RetentionRuns) -> str:
+def strip_finding(retention: RetentionRuns) -> str:
     """The strip's title: how many versions there are and how many can be read."""
-    facts = found.facts
-    readable = sum(r.to_version - r.from_version + 1 for r in found.runs if r.reconstructable and r.in_retention)
+    facts = retention.facts
+    readable = sum(r.to_version - r.from_version + 1 for r in retention.runs if r.reconstructable and r.in_retention)
     rebuilt = sum(last - first + 1 for first, last in facts.spans)
     total = things(facts.latest + 1, "version")
     if readable == facts.latest + 1:

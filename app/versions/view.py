@@ -112,12 +112,12 @@ class _Piece:
 # the strip -------------------------------------------------------------------------------------------------------
 
 
-def strip_figure(found: RetentionRuns, *, chosen: int | None, mode: Mode = "light") -> go.Figure:
+def strip_figure(retention: RetentionRuns, *, chosen: int | None, mode: Mode = "light") -> go.Figure:
     """One bar a track over all versions; a piece's `customdata` is its first and last version.
 
     Built once: not to be changed.
     """
-    return _strip_figure(found.runs, found.facts.latest, strip_finding(found), chosen, mode)
+    return _strip_figure(retention.runs, retention.facts.latest, strip_finding(retention), chosen, mode)
 
 
 @lru_cache(FIGURES_KEPT)
@@ -164,9 +164,9 @@ def _binned(pieces: Sequence[_Piece]) -> list[_Piece]:
     return bins
 
 
-def is_binned(found: RetentionRuns) -> bool:
+def is_binned(retention: RetentionRuns) -> bool:
     """Whether the strip shows mixed pieces."""
-    return any(piece.look is _MIXED for track in TRACKS for piece in track_pieces(found.runs, track))
+    return any(piece.look is _MIXED for track in TRACKS for piece in track_pieces(retention.runs, track))
 
 
 def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
@@ -187,9 +187,9 @@ def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
     )  # fmt: skip
 
 
-def legend_sentence(found: RetentionRuns) -> str:
+def legend_sentence(retention: RetentionRuns) -> str:
     """What colours and patterns on this strip mean, in words."""
-    looks = {piece.look for track in TRACKS for piece in track_pieces(found.runs, track)}
+    looks = {piece.look for track in TRACKS for piece in track_pieces(retention.runs, track)}
     plain = {"": "filled", "/": "hatched", "\\": "hatched", ".": "dotted", "x": "crossed"}
     colours = {"gray": "grey"}
     ordered = sorted(looks, key=lambda look: (_LEGEND.index(look.colour), look.pattern, look.word))
@@ -228,10 +228,10 @@ def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTo
     """Computed values with the times and operations of their commits."""
     commits = {t.version: t for t in totals}
     points = []
-    for found in values:
-        commit = commits.get(found.version)
+    for number in values:
+        commit = commits.get(number.version)
         at, operation = (commit.committed_at, commit.operation) if commit else (None, None)
-        points.append(Point(found.version, at, operation, found.value, found.problem))
+        points.append(Point(number.version, at, operation, number.value, number.problem))
     return points
 
 
@@ -321,10 +321,10 @@ def value_frame(points: Sequence[Point], number: Number) -> pd.DataFrame:
 def _number(value: Any) -> float | None:
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         try:
-            found = float(value)
+            number = float(value)
         except OverflowError:
             return None
-        return found if math.isfinite(found) else None
+        return number if math.isfinite(number) else None
     return value.toordinal() if isinstance(value, date) else None
 
 

@@ -25,41 +25,45 @@ _LOG = "_log_seen"
 def judged(ref: TableRef) -> RetentionRuns:
     """What is known of every version now, with the files that this viewer had looked for."""
     with spinner("Reading the log …", of=f"retention {ref.uri}"):
-        found = judge(services.lake().retention_facts(ref), services.now())
-    seen = st.session_state.get(_LOG, {}).get((ref.uri, found.facts.latest))
-    return with_missing(found, seen.runs) if seen else found
+        retention = judge(services.lake().retention_facts(ref), services.now())
+    seen = st.session_state.get(_LOG, {}).get((ref.uri, retention.facts.latest))
+    return with_missing(retention, seen.runs) if seen else retention
 
 
 def of_broken(ref: TableRef) -> None:
     """Of a table whose latest version cannot be rebuilt: which versions can be."""
-    found = judged(ref)
-    if found.facts.spans and not found.facts.is_reconstructable(found.facts.latest):
+    retention = judged(ref)
+    if retention.facts.spans and not retention.facts.is_reconstructable(retention.facts.latest):
         st.markdown("**Older versions can still be read:**")
-        answers(ref, found, strip(found))
+        answers(ref, retention, strip(retention))
 
 
-def strip(found: RetentionRuns) -> int:
+def strip(retention: RetentionRuns) -> int:
     """The strip and the choice of a version; returns the chosen one."""
-    chosen = _chosen(found)
-    figure = view.strip_figure(found, chosen=chosen, mode=viewer.mode())
-    alt = f"{figure.layout.title.text}. {view.legend_sentence(found)}"
+    chosen = _chosen(retention)
+    figure = view.strip_figure(retention, chosen=chosen, mode=viewer.mode())
+    alt = f"{figure.layout.title.text}. {view.legend_sentence(retention)}"
     chart(figure, key=_CHART, alt=alt, on_select=_on_chart)
-    binned = " Neighbouring versions are drawn together." if view.is_binned(found) else ""
-    st.caption(f"Click a bar for its last version.{binned}", help=markdown_safe(view.legend_sentence(found)))
+    binned = " Neighbouring versions are drawn together." if view.is_binned(retention) else ""
+    st.caption(f"Click a bar for its last version.{binned}", help=markdown_safe(view.legend_sentence(retention)))
     return chosen
 
 
-def problems(found: RetentionRuns) -> None:
+def problems(retention: RetentionRuns) -> None:
     """What the log could not say."""
-    for problem in found.facts.problems[:3]:
+    for problem in retention.facts.problems[:3]:
         st.warning(markdown_safe(sentence(problem)), icon=":material/warning:")
 
 
-def _chosen(found: RetentionRuns) -> int:
-    latest = found.facts.latest
+def _chosen(retention: RetentionRuns) -> int:
+    latest = retention.facts.latest
     asked = state.whole(state.AT)
     pinned = state.version()
-    newest = latest if found.facts.is_reconstructable(latest) or not found.facts.spans else found.facts.spans[-1][1]
+    newest = (
+        latest
+        if retention.facts.is_reconstructable(latest) or not retention.facts.spans
+        else retention.facts.spans[-1][1]
+    )
     at = next((v for v in (asked, pinned) if v is not None and v <= latest), newest)
     st.session_state["at_input"] = at
     st.number_input(
@@ -82,15 +86,15 @@ def _on_chart() -> None:
 # the chosen version ----------------------------------------------------------------------------------------------
 
 
-def answers(ref: TableRef, found: RetentionRuns, version: int) -> None:
+def answers(ref: TableRef, retention: RetentionRuns, version: int) -> None:
     """What can be done with a version in one line, where it leads, and folded why."""
     now, zone = services.now(), viewer.timezone()
-    answer = judge_version(found, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
+    answer = judge_version(retention, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
     with st.container(border=True, key="verdict"):
-        st.markdown(text.verdict_text(answer, found.facts.latest, zone, now))
+        st.markdown(text.verdict_text(answer, retention.facts.latest, zone, now))
         made = "its commit is not in the log" if answer.at is None else f"written to the log {ago(answer.at, now)}"
         st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
-        _links(ref, found, answer)
+        _links(ref, retention, answer)
     with st.expander("Why, and what else can be done with it", key="why"):
         for label, part, reasons in text.answers_once(answer, zone, now):
             help_text = " · ".join(t for t in (text.kind_sentence(part), moment_help(part.until, zone)) if t)
@@ -98,17 +102,17 @@ def answers(ref: TableRef, found: RetentionRuns, version: int) -> None:
             if reasons:
                 st.caption(markdown_safe(reasons))
         st.caption(markdown_safe(text.log_sentence(answer, zone, now)))
-        st.caption(markdown_safe(text.vacuum_sentence(found.facts, now)))
-    _files(ref, found, answer)
+        st.caption(markdown_safe(text.vacuum_sentence(retention.facts, now)))
+    _files(ref, retention, answer)
 
 
-def _links(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
+def _links(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer) -> None:
     if answer.run is None or not answer.run.reconstructable:
         return
-    version, latest = answer.version, found.facts.latest
+    version, latest = answer.version, retention.facts.latest
     with st.container(horizontal=True, key="version_links"):
         navigation.table_link(ref.name, f"Open v{version}", {state.VERSION: version})
-        if version != latest and found.facts.is_reconstructable(latest):
+        if version != latest and retention.facts.is_reconstructable(latest):
             label = f"Changes from v{version} to v{latest}"
             navigation.table_link(ref.name, label, {state.FROM: version, state.TO: latest}, page="changes")
     if version != latest and answer.restore.verdict is not Reach.NO:
@@ -119,7 +123,7 @@ def _links(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
 # files -----------------------------------------------------------------------------------------------------------
 
 
-def _files(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
+def _files(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer) -> None:
     """What is known of the version's files, and buttons that look for them."""
     run = answer.run
     if run is None or not run.reconstructable:
@@ -141,7 +145,7 @@ def _files(ref: TableRef, found: RetentionRuns, answer: VersionAnswer) -> None:
     if work.is_asked(sample) or work.is_asked(exact):
         _see_version(ref, answer.version, None if work.is_asked(exact) else SAMPLE)
     elif work.is_asked(everything):
-        _see_log(ref, found.facts.latest)
+        _see_log(ref, retention.facts.latest)
 
 
 def _look(label: str, name: str, help_text: str) -> None:

@@ -111,10 +111,10 @@ def key_filter(snapshot: Snapshot, key: Key) -> Node:
     if missing := sorted(key.keys() - types.keys()):
         raise DiffError(f"no column {', '.join(missing)} to look a key up by")
     parts = [f"{quoted_name(name)} = {_literal(value, types[name])}" for name, value in key.items()]
-    found = parse_filter(" AND ".join(parts), schema)
-    if found is None:
+    tree = parse_filter(" AND ".join(parts), schema)
+    if tree is None:
         raise DiffError("an empty key names no row")
-    return found
+    return tree
 
 
 def _literal(value: str | int | float | bool, kind: str) -> str:
@@ -206,8 +206,8 @@ def _by_states(
         notes.append(f"the {len(states) - len(looked):,} versions before v{looked[0]} were not looked at")
     notes += [f"v{each.version} could not be read ({each.problem}): its change, if any, shows at a later version"
               for each in values if each.problem]  # fmt: skip
-    found = KeyHistory(key, tuple(_state_steps(values, key)), False, tuple(notes))
-    yield KeyProgress(0, len(values), len(looked), found)
+    history = KeyHistory(key, tuple(_state_steps(values, key)), False, tuple(notes))
+    yield KeyProgress(0, len(values), len(looked), history)
 
 
 def _state_steps(values: Sequence[VersionValue[Row | None]], key: Key) -> Iterator[KeyStep]:

@@ -127,11 +127,11 @@ def suggest(held: Sequence[Held]) -> tuple[Suggestion, ...]:
     """The conditions that stand out most, at most one a column; pure."""
     if len(held) < 2:
         return ()
-    found: list[Suggestion] = [*_of_rows(held)]
+    suggestions: list[Suggestion] = [*_of_rows(held)]
     for name in held[-1].columns:
         mine = sorted(_of_column(name, held), key=lambda each: -each.jump)
-        found += mine[:1]
-    return tuple(sorted(found, key=lambda each: -each.jump)[:MOST_SUGGESTED])
+        suggestions += mine[:1]
+    return tuple(sorted(suggestions, key=lambda each: -each.jump)[:MOST_SUGGESTED])
 
 
 def _of_column(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
@@ -140,8 +140,8 @@ def _of_column(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
     bounded = [(v, t) for v, t in known if _number(t.lowest) is not None and _number(t.highest) is not None]
     if len(bounded) < 2 or bounded[-1][1].kind not in _KINDS:
         return
-    found = [each for sign in (1, -1) for each in _of_bound(name, bounded, sign)]
-    yield from found or _of_quantiles(name, held)
+    bounds = [each for sign in (1, -1) for each in _of_bound(name, bounded, sign)]
+    yield from bounds or _of_quantiles(name, held)
 
 
 def _of_bound(name: str, known: Sequence[tuple[int, ColumnTotals]], sign: int) -> Iterator[Suggestion]:

@@ -88,18 +88,18 @@ def from_log(snapshot: Snapshot, totals: Sequence[ColumnTotals]) -> Profile:
     return Profile(snapshot.version, snapshot.num_rows, is_read=False, columns=columns)
 
 
-def _from_totals(field: SchemaField, said: ColumnTotals | None) -> ColumnProfile:
+def _from_totals(field: SchemaField, totals: ColumnTotals | None) -> ColumnProfile:
     empty = ColumnProfile(field.path, field.type)
-    if said is None or not said.files_with_nulls:
+    if totals is None or not totals.files_with_nulls:
         return empty
     return replace(
         empty,
-        rows=said.rows_with_nulls,
-        nulls=said.nulls,
-        lowest=said.lowest,
-        highest=said.highest,
-        is_exact=said.files_with_nulls == said.files and said.is_tight and said.lowest_is_exact
-        and said.highest_is_exact,
+        rows=totals.rows_with_nulls,
+        nulls=totals.nulls,
+        lowest=totals.lowest,
+        highest=totals.highest,
+        is_exact=totals.files_with_nulls == totals.files and totals.is_tight and totals.lowest_is_exact
+        and totals.highest_is_exact,
     )  # fmt: skip
 
 
@@ -147,12 +147,12 @@ def with_statistics(snapshot: Snapshot) -> list[str]:
     return [column.path for column in profiled(snapshot) if column.path in known]
 
 
-def bin_edges(said: ColumnTotals) -> tuple[float, ...]:
+def bin_edges(totals: ColumnTotals) -> tuple[float, ...]:
     """The low end of the first bin and the high end of each, between the bounds that the log tells; else none."""
-    low, high = _seconds_or_number(said.lowest), _seconds_or_number(said.highest)
-    if low is None or high is None or said.kind not in _MEASURED:
+    low, high = _seconds_or_number(totals.lowest), _seconds_or_number(totals.highest)
+    if low is None or high is None or totals.kind not in _MEASURED:
         return ()
-    if said.kind is StatKind.INTEGER and high - low < BINS:
+    if totals.kind is StatKind.INTEGER and high - low < BINS:
         return (low, *(low + step for step in range(int(high - low) + 1)))  # each its own
     width = (high - low) / BINS
     return (low, high) if not width else (low, *(low + width * step for step in range(1, BINS)), high)
@@ -185,19 +185,19 @@ def measures_sql(asked: Sequence[tuple[SchemaField, Sequence[float]]]) -> str:
 
 def _measures(column: SchemaField, edges: Sequence[float]) -> str:
     name = quoted_name(column.path)
-    found = [f"held := count({name})"]
+    parts = [f"held := count({name})"]
     if column.type.startswith(_NESTED):
-        return f"struct_pack({', '.join(found)})"
-    found.append(f"different := approx_count_distinct({name})")
+        return f"struct_pack({', '.join(parts)})"
+    parts.append(f"different := approx_count_distinct({name})")
     if column.type != "binary":
         short = f" FILTER (WHERE length({name}) <= {MOST_CHARS})" if column.type == "string" else ""
         ranked = f"approx_top_k({name}, {_CANDIDATES}){short}"
-        found += [f"low := min({name})", f"high := max({name})", f"vals := {ranked}", f"texts := {ranked}::VARCHAR[]"]
+        parts += [f"low := min({name})", f"high := max({name})", f"vals := {ranked}", f"texts := {ranked}::VARCHAR[]"]
     if edges:
         number = f"epoch({name})" if column.type.startswith(("date", "timestamp")) else f"{name}::DOUBLE"
         ends = ", ".join(f"{edge!r}::DOUBLE" for edge in edges[1:])
-        found.append(f"bins := histogram({number}, [{ends}]) FILTER (WHERE isfinite({number}))")
-    return f"struct_pack({', '.join(found)})"
+        parts.append(f"bins := histogram({number}, [{ends}]) FILTER (WHERE isfinite({number}))")
+    return f"struct_pack({', '.join(parts)})"
 
 
 def counts_sql(texts: Mapping[str, Sequence[str]]) -> str:
@@ -209,17 +209,17 @@ def counts_sql(texts: Mapping[str, Sequence[str]]) -> str:
     return f"SELECT struct_pack({', '.join(parts)}) FROM rows"
 
 
-def _measured(column: SchemaField, edges: Sequence[float], rows: int, said: Mapping[str, Any]) -> ColumnProfile:
+def _measured(column: SchemaField, edges: Sequence[float], rows: int, measures: Mapping[str, Any]) -> ColumnProfile:
     return ColumnProfile(
-        column.path, column.type, rows, rows - said["held"], said.get("low"), said.get("high"), is_exact=True,
-        distinct=said.get("different"), bins=_bins(edges, said.get("bins") or {}),
+        column.path, column.type, rows, rows - measures["held"], measures.get("low"), measures.get("high"),
+        is_exact=True, distinct=measures.get("different"), bins=_bins(edges, measures.get("bins") or {}),
     )  # fmt: skip
 
 
-def _is_ranked(found: ColumnProfile) -> bool:
+def _is_ranked(column: ColumnProfile) -> bool:
     """Whether values repeat so much that the commonest say something."""
-    held = (found.rows or 0) - (found.nulls or 0)
-    return bool(found.distinct and found.type != "binary" and found.distinct <= max(FEW, held / 2))
+    held = (column.rows or 0) - (column.nulls or 0)
+    return bool(column.distinct and column.type != "binary" and column.distinct <= max(FEW, held / 2))
 
 
 def _top(values: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[TopValue, ...]:
@@ -232,5 +232,5 @@ def _bins(edges: Sequence[float], rows: Mapping[float, int]) -> tuple[Bin, ...]:
     """What lies above the last edge, by a bound that was cut, belongs to the last bin."""
     highs = edges[1:]
     above = sum(count for edge, count in rows.items() if edge not in set(highs))
-    found = [Bin(low, high, rows.get(high, 0)) for low, high in zip(edges, highs, strict=False)]
-    return (*found[:-1], replace(found[-1], rows=found[-1].rows + above)) if found and rows else ()
+    bins = [Bin(low, high, rows.get(high, 0)) for low, high in zip(edges, highs, strict=False)]
+    return (*bins[:-1], replace(bins[-1], rows=bins[-1].rows + above)) if bins and rows else ()

@@ -25,24 +25,24 @@ from backend.lake.retention.runs import (
 def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
     lake, ref = opened(name)
     version = None if at is None else resolve_version(lake, ref, at)
-    found = judge(lake.retention_facts(ref), services.now())
+    retention = judge(lake.retention_facts(ref), services.now())
     if check and version is None:
-        found = _looked_for(lake, ref, found)
+        retention = _looked_for(lake, ref, retention)
     answer = None
     if version is not None:
-        files = _files(lake, ref, version) if check and found.facts.is_reconstructable(version) else None
-        answer = judge_version(found, version, files)
+        files = _files(lake, ref, version) if check and retention.facts.is_reconstructable(version) else None
+        answer = judge_version(retention, version, files)
     if as_json:
         commits = [] if version is None else lake.history(ref, starting_version=version, ending_version=version)
-        print_json(document(ref, found, answer, next(iter(commits), None)), _SHAPES)
+        print_json(document(ref, retention, answer, next(iter(commits), None)), _SHAPES)
     else:
-        _print(ref, found, answer)
+        _print(ref, retention, answer)
     return 0
 
 
-def _looked_for(lake: Lake, ref: TableRef, found: RetentionRuns) -> RetentionRuns:
+def _looked_for(lake: Lake, ref: TableRef, retention: RetentionRuns) -> RetentionRuns:
     *_, seen = lake.see_log(ref)
-    return with_missing(found, seen.runs)
+    return with_missing(retention, seen.runs)
 
 
 def _files(lake: Lake, ref: TableRef, version: int) -> FilesSeen:
@@ -62,18 +62,18 @@ _SHAPES: Shapes = {
 }
 
 
-def document(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None, commit: Commit | None) -> Document:
+def document(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer | None, commit: Commit | None) -> Document:
     """`commit`: that of the version which is answered for, where the log has it."""
-    facts = found.facts
+    facts = retention.facts
     printed: Document = {
         "name": ref.name,
         "uri": ref.uri,
-        "judged_at": found.now,
+        "judged_at": retention.now,
         "first_listed": facts.listed[0][0] if facts.listed else None,
         "latest": facts.latest,
         "spans": [{"from_version": first, "to_version": last} for first, last in facts.spans],
         "checkpoints": facts.checkpoints,
-        "runs": found.runs,
+        "runs": retention.runs,
         "retention": {
             "deleted_file_retention": facts.deleted_files,
             "log_retention": facts.log_retention,
@@ -104,8 +104,8 @@ def _version(value: VersionAnswer, commit: Commit | None) -> Document:
 # for people ------------------------------------------------------------------------------------------------------
 
 
-def _print(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) -> None:
-    facts = found.facts
+def _print(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer | None) -> None:
+    facts = retention.facts
     say(f"{ref.name} · versions 0 – {facts.latest}", style="bold")
     for problem in facts.problems:
         say(f"! {problem}", style="yellow")
@@ -114,7 +114,7 @@ def _print(ref: TableRef, found: RetentionRuns, answer: VersionAnswer | None) ->
         return
     print_table(
         ("versions", "in the log", "rebuilt", "inside retention", "change feed", "files"),
-        ((f"{run.from_version} – {run.to_version}", *run_words(run)) for run in found.runs),
+        ((f"{run.from_version} – {run.to_version}", *run_words(run)) for run in retention.runs),
         right=("versions",),
     )
     for setting in (facts.deleted_files, facts.log_retention):
