@@ -125,11 +125,12 @@ def _column_number(column: str, measure: str) -> Number:
 
 def _sql(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
     latest = retention.facts.latest
-    text = st.text_input(
+    typed = st.text_input(
         "Aggregate", key=state.SQL, bind="query-params", placeholder="sum(amount)", max_chars=2_000,
         help="One SQL aggregate over the rows, such as count(*) FILTER (WHERE status = 'open') or "
         "count(DISTINCT customer_id). DuckDB's dialect; it sees the table's columns and nothing else.",
     )  # fmt: skip
+    text = (typed or "").strip()
     with st.container(horizontal=True, vertical_alignment="bottom", key="sql_versions"):
         first = st.number_input("From version", 0, latest, 0, key=state.FIRST, bind="query-params", width=150)
         last = st.number_input("To version", 0, latest, latest, key=state.LAST, bind="query-params", width=150)

@@ -101,6 +101,7 @@ class _Search:
         self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], judge: Judge
     ) -> None:
         self._lake, self._ref, self._request, self._judge = lake, ref, request, judge
+        self._condition = request.condition.strip()
         self._good, self._bad = ends
         self._low, self._high = min(ends), max(ends)
         self._before = ProbeOutcome.GOOD if self._good < self._bad else ProbeOutcome.BAD
@@ -237,7 +238,7 @@ class _Search:
     ) -> Generator[BisectProgress, None, VersionValue[Value]]:
         """The condition's number at one version."""
         values: tuple[VersionValue[Value], ...] = ()
-        with closing(numbers.over(self._lake, self._ref, self._request.condition, [version])) as steps:
+        with closing(numbers.over(self._lake, self._ref, self._condition, [version])) as steps:
             for step in steps:
                 values = step.values
                 yield self._step(doing, version, at_most_left, step.rows_read)
@@ -287,7 +288,7 @@ class _Search:
                 hint="search again",
             )
         older_id = self._lake.snapshot(self._ref, self._low).metadata.id
-        by_row = check_condition(self._request.condition, newest).by_row
+        by_row = check_condition(self._condition, newest).by_row
         result = self._result(by_row=by_row, older_id=None if older_id == self._table_id else older_id)
         if by_row:
             doing = f"reading rows of v{result.bad_seen} that break it"
@@ -300,7 +301,7 @@ class _Search:
         return Bisection(
             ref=self._ref,
             table_id=self._table_id,
-            condition=self._request.condition.strip(),
+            condition=self._condition,
             by_row=by_row,
             good=self._good,
             bad=self._bad,

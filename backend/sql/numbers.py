@@ -140,11 +140,11 @@ class Numbers(Generic[Value]):
         wanted = sorted(set(versions))
         if wanted and self._check:
             self._check(lake.snapshot(ref, wanted[-1]), asked)
-        return self._each(lake, ref, asked.strip(), wanted)
+        return self._each(lake, ref, asked, wanted)
 
     def known(self, snapshot: Snapshot, asked: str, versions: Sequence[int]) -> tuple[VersionValue[Value], ...]:
         """What was computed before of these versions of the snapshot's table, in their order."""
-        values = self._values.find(_key(snapshot, version, asked.strip()) for version in versions)
+        values = self._values.find(_key(snapshot, version, asked) for version in versions)
         return tuple(VersionValue(key[2], value, source=ValueSource.KEPT) for key, value in values.items())
 
     def _each(

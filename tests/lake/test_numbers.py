@@ -83,7 +83,7 @@ def test_a_value_is_computed_once(orders: Path, open_lake: OpenLake) -> None:
     ref = lake.lake.find("orders")
     first = values(found.over(lake, ref, "sum(amount)", range(4)))
     assert lake.scans == 4
-    assert values(found.over(lake, ref, " sum(amount) ", range(4))) == first and lake.scans == 4
+    assert values(found.over(lake, ref, "sum(amount)", range(4))) == first and lake.scans == 4
     known = found.known(lake.lake.snapshot(ref), "sum(amount)", [1, 3, 9])
     assert [(value.version, value.value) for value in known] == [(1, first[1]), (3, first[3])]
 
@@ -124,3 +124,10 @@ def test_a_columns_numbers_come_from_statistics_alone(orders: Path, open_lake: O
         file.unlink()
     totals = values(column_numbers().over(lake, lake.find("orders"), "amount", range(4)))
     assert [(t.lowest, t.highest, t.nulls) for t in totals] == [(min(e), max(e), 0) for e in expected]  # type: ignore[attr-defined]
+
+
+def test_a_columns_name_may_begin_with_a_space(root: Path, open_lake: OpenLake) -> None:
+    builders.write(root / "odd", {" amount": [3, 5]})
+    lake = open_lake()
+    (totals,) = values(column_numbers().over(lake, lake.find("odd"), " amount", [0]))
+    assert (totals.lowest, totals.highest) == (3, 5)  # type: ignore[attr-defined]
