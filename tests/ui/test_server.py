@@ -21,6 +21,7 @@ from app.ui.live import VIEWERS_AT_FULL_PACE, paced
 from app.ui.scripts import Script
 from bench.viewer import Viewer, viewers_of
 from tests import builders
+from tests.processes import wait_until
 from tests.serving import served
 from tests.ui import stream_store
 
@@ -46,14 +47,20 @@ def _get(url: str) -> str:
 
 
 def test_routes_answer_beside_the_pages(server: str) -> None:
-    health = json.loads(_get(f"{server}/healthz"))
-    assert health == {
+    def numbers_of_now() -> dict[str, str]:
+        lines = _get(f"{server}/metrics").splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+    # Neither answer waits long for the lake and the store, which are read in the background.
+    wait_until(lambda: json.loads(_get(f"{server}/healthz"))["lake"]["tables"] == 3, "the lake is read")
+    wait_until(lambda: {"weir_hosts_up", "weir_lake_tables_read"} <= numbers_of_now().keys(), "all is known")
+    assert json.loads(_get(f"{server}/healthz")) == {
         "status": "ok",
         "store": {"status": "ok"},
         "lake": {"status": "ok", "tables": 3, "unreadable_tables": 1},
         "hosts_up": 1,
     }
-    numbers = dict(line.rsplit(" ", 1) for line in _get(f"{server}/metrics").splitlines() if not line.startswith("#"))
+    numbers = numbers_of_now()
     assert numbers["weir_hosts_up"] == "1.0" and numbers["weir_store_up"] == "1.0"
     assert numbers["weir_lake_tables_read"] == "2.0" and numbers["weir_lake_tables_unreadable"] == "1.0"
     states = {name for name, value in numbers.items() if name.startswith("weir_stream_state") and value == "1.0"}
