@@ -123,18 +123,13 @@ def test_a_question_that_breaks_fails_with_words_and_stops_nothing_else(world: W
     prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, method=ROWS, on_host=True)
     wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
     body = json.loads(wanted.request)
-    body["columns"] = ["id", "no such column"]
-    poisoned = replace(wanted, request=json.dumps(body), fingerprint="poisoned")
-    other = replace(
-        wanted, request=json.dumps(body | {"first": body["first"] | {"uri": "/etc"}}), fingerprint="hostile"
-    )
-    said = []
-    for each in (poisoned, other):
-        failed = world.ended(world.store.jobs.submit(each, now=datetime.now(UTC)))
+    poisoned = json.dumps(body | {"columns": ["id", "no such column"]})
+    hostile = json.dumps(body | {"ref": body["ref"] | {"uri": "/etc"}})
+    for request, error in ((poisoned, "no such column"), (hostile, "outside every allowed root")):
+        asked_anew = replace(wanted, request=request, fingerprint=error)
+        failed = world.ended(world.store.jobs.submit(asked_anew, now=datetime.now(UTC)))
         assert (failed.state, failed.result_uri) == (JobState.FAILED, None)
-        said.append(failed.error)
-    assert "no such column" in said[0]
-    assert "outside every allowed root" in said[1]
+        assert error in failed.error
 
 
 def weir(world: World, *arguments: str) -> subprocess.Popen[str]:
