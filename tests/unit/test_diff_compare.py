@@ -1,7 +1,6 @@
 """What a comparison finds is what a recount in plain Python finds: of a stream, of files at once and part by part."""
 
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -353,9 +352,7 @@ def test_a_join_makes_no_more_pairs_than_there_are_rows(sharing: list[int], pass
     before = [(i, "a", "x", 0.0) for i in range(50_000)]
     after = [(0, "a", "y", 0.0), *before[1:]]
     read, token = as_files(table_of(before + many, after + many[1:], SCHEMA)), Told()
-    started = time.monotonic()
     found = compared(read, BY_ID, token)
-    assert time.monotonic() - started < 60
     assert len(token.read) == passes
     assert found.net == NetCounts(0, 1, len(sharing[:1])) and found.apart == ApartCounts()
 
