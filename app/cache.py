@@ -35,14 +35,13 @@ from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage
 from backend.lake.files.stats import ColumnTotals
 from backend.lake.find import FoundTable, LakeFinder
 from backend.lake.model import Snapshot, TableCard, TableRef
-from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
 from backend.latest_answer import LatestAnswer
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
 from backend.sql import numbers, profile
-from backend.sql.export_size import SizeEstimate, estimated
-from backend.sql.exports import Exports
+from backend.sql.exports import Exports, SizeEstimate, estimated
+from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import versions_of

@@ -21,8 +21,7 @@ _log = structlog.get_logger(__name__)
 _MEANINGS: tuple[tuple[type[errors.LakehouseError], str], ...] = (
     (errors.TableNotFoundError, "It may have been moved or deleted since the link was made."),
     (errors.VersionNotFoundError, "This version is not there, or the log can no longer rebuild it."),
-    (errors.FilterError, "No row was read."),
-    (errors.QueryError, "Nothing was computed."),
+    (errors.QueryError, "Nothing was read or computed."),
     (errors.ExportError, "No file was sent."),
     (errors.TableCorruptError, "The table's log breaks the Delta protocol, so no figure of it would be safe to show."),
     (errors.UnsupportedFeatureError, "The table uses a feature that Weir cannot read yet; other readers may."),

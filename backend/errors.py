@@ -43,14 +43,9 @@ class VersionFormatError(TableError):
     exit_code = 2
 
 
-class FilterError(TableError):
-    """A filter on rows is not understood, or does not fit the table's columns; names the place in its text."""
-
-    exit_code = 2
-
-
 class QueryError(TableError):
-    """A SQL expression is refused, or cannot be computed. `position` is the character it is about, from 0."""
+    """A filter or another SQL expression is refused, or cannot be computed. `position` is the character it is about,
+    from 0."""
 
     exit_code = 2
 

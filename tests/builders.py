@@ -13,6 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
+from backend.lake.rows.rows import RowPage, RowQuery
+
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 
@@ -34,6 +38,14 @@ def broken_orders(path: Path, *, good: int = 4, stamp: CommitProperties | None =
     for number in (good + 2, good + 3):
         write(path, {"id": [number], "amount": [1.0]})
     return path
+
+
+def first_rows(
+    lake: Lake, ref: TableRef, *, limit: int, version: int | None = None, columns: Sequence[str] | None = None
+) -> RowPage:
+    """The first rows of a version, as the Data page reads them."""
+    query = RowQuery(None if columns is None else tuple(columns), limit=limit, search_files=None)
+    return lake.find_rows(lake.snapshot(ref, version), query)
 
 
 def orders_table(path: Path, *, change_feed: bool = True) -> Path:

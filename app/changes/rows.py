@@ -15,9 +15,10 @@ from app.changes.view import frames as view
 from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.ui import lists
 from app.ui.view.words import markdown_safe
-from backend.changes import export
+from backend.changes.export import exported
 from backend.changes.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, count_text
+from backend.sql.export import FORMATS
 
 CELLS = lists.Look(
     formats={"Updates": "count"},
@@ -26,11 +27,6 @@ CELLS = lists.Look(
         "Commonest changes": st.column_config.TextColumn(width="large", help="That two or more updates share"),
     },
     alt="Columns that updates touch, with their commonest changes",
-)
-EXPORTS = (
-    ("csv", "CSV", "text/csv", export.write_csv),
-    ("json", "JSON", "application/json", export.write_json),
-    ("parquet", "Parquet", "application/vnd.apache.parquet", export.write_parquet),
 )
 
 
@@ -123,13 +119,13 @@ def _exports(diff: VersionDiff) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="exports"):
         cut = f"the first {count_text(len(diff.rows))} of" if diff.truncated else "all"
         st.markdown(f"Export {cut} {view.rows_known_text(diff)}:", width="content")
-        for suffix, label, mime, write in EXPORTS:
+        for form in (FORMATS["csv"], FORMATS["json"], FORMATS["parquet"]):
             st.download_button(
-                label,
-                data=lambda write=write: export.exported(diff, write),
-                file_name=f"{view.file_stem(diff)}.{suffix}",
-                mime=mime,
-                key=f"export_{suffix}",
+                form.label,
+                data=lambda form=form: exported(diff, form),
+                file_name=f"{view.file_stem(diff)}.{form.suffix}",
+                mime=form.media_type,
+                key=f"export_{form.suffix}",
                 icon=":material/download:",
                 on_click="ignore",
             )

@@ -20,13 +20,14 @@ from app.ui.view.conditions import example_condition
 from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.model import SchemaField
-from backend.lake.rows.filters import parse_filter
 from backend.lake.rows.rows import SEARCH_FILES, RowQuery
 from backend.lake.table.schema import fields
+from backend.sql.filters import parse_filter
 
 _HELP = (
-    "Columns with = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined by AND, OR, NOT and brackets. "
-    "Text and times in 'single quotes', odd names in \"double quotes\", fields of a struct with a dot."
+    "SQL over one row, as everywhere in Weir: = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined "
+    "by AND, OR, NOT and brackets; functions such as lower(name) too. Text and times in 'single quotes', odd names in "
+    '"double quotes", fields of a struct with a dot.'
 )
 
 
@@ -43,20 +44,20 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     chosen = tuple(shown or columns[: view.MOST_COLUMNS])
     query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(state.SEARCH_FILES) or 0))
     with st.spinner(f"Reading rows of {markdown_safe(opened.ref.name)} v{snapshot.version} …", show_time=True):
-        found = services.lake().find_rows(snapshot, query)
+        page = services.lake().find_rows(snapshot, query)
     with st.container(horizontal=True, vertical_alignment="center", key="found"):
-        said = view.found_sentence(found, snapshot.version, filtered=where is not None)
-        st.caption(markdown_safe(f"{said} {view.order_sentence(found, order)}".strip()), width="content")
+        sentence = view.rows_sentence(page, snapshot.version, filtered=where is not None)
+        st.caption(markdown_safe(f"{sentence} {view.order_sentence(page, order)}".strip()), width="content")
         clicked = st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="clicked")
         if columns:
             every = tuple(shown or columns)
-            export_button(Wanted(snapshot, every, names(columns, every), where, text, found.page.rows))
+            export_button(Wanted(snapshot, every, names(columns, every), where, text, page.rows))
         _copy(Asked(snapshot.ref, snapshot.version, names(columns, chosen), where))
-    if found.files_left and where is not None and found.page.rows.num_rows < limit:
+    if page.files_left and where is not None and page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}
         st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
-    if found.page.rows.num_rows:
-        _list(opened, view.in_order(found.page.rows, order), schema, clicked)
+    if page.rows.num_rows:
+        _list(opened, view.in_order(page.rows, order), schema, clicked)
 
 
 def _filter(opened: OpenTable, schema: Sequence[SchemaField]) -> str:

@@ -13,10 +13,9 @@ from app.summary import export_link
 from app.summary.view import export as view
 from app.ui.view.words import markdown_safe
 from backend.lake.model import Snapshot
-from backend.lake.rows.filters import Node
+from backend.lake.rows.filters import RowFilter
 from backend.sql.export import FORMATS, Format
-from backend.sql.export_size import SizeEstimate
-from backend.sql.exports import Export, ExportedRows, ExportState
+from backend.sql.exports import Export, ExportedRows, ExportState, SizeEstimate
 
 LOOK_S = 1.0
 _EXPORTS = "_exports"
@@ -29,7 +28,7 @@ class Wanted:
     snapshot: Snapshot
     columns: tuple[str, ...]
     named: tuple[str, ...] | None
-    where: Node | None
+    where: RowFilter | None
     text: str
     seen: pa.Table
 

@@ -16,8 +16,8 @@ from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.format import cut
 from backend.lake.model import SchemaField
-from backend.lake.rows.filter_text import condition, joined, operators
-from backend.lake.rows.literals import INTEGERS
+from backend.lake.rows.filters import INTEGERS
+from backend.sql.filters import condition_text, narrowed, operators
 
 _MOST = 2**53 - 1  # what a browser's number holds exactly
 _FIRST_DAY, _LAST_DAY = date(1, 1, 1), date(9999, 12, 31)
@@ -90,14 +90,14 @@ def _offered(kind: str, value: Any) -> tuple[str, ...]:
     possible = operators(kind)
     if value is None or "=" not in possible:
         return _WITHOUT_VALUE
-    return tuple(each for each in ("=", "<>", ">=", "<=") if each in possible)
+    return tuple(operator for operator in ("=", "<>", ">=", "<=") if operator in possible)
 
 
 def narrow(column: str, operator: str, value: Any, schema: Sequence[SchemaField]) -> None:
     """For a button's `on_click`: joins a condition to the filter."""
     try:
-        more = condition(column, operator, value)
-        st.session_state[state.WHERE] = joined(st.session_state.get(state.WHERE) or "", more, schema)
+        more = condition_text(column, operator, value)
+        st.session_state[state.WHERE] = narrowed(st.session_state.get(state.WHERE) or "", more, schema)
     except LakehouseError as exc:
         st.toast(markdown_safe(f"{exc.message}; {exc.hint}"), icon=":material/error:")
         return

@@ -1,20 +1,18 @@
-"""Changed rows as CSV, JSON or Parquet: those that were fetched, or all of them as they stream past.
+"""Changed rows on their way out: those that were fetched, or all of them as they stream past.
 
-Rule: a spreadsheet that opens the CSV runs nothing, and no format changes a value's digits. Rows travel as record
-batches of `change_schema`; what was cut off is said beside the data by the caller: `VersionDiff.truncated`.
+Rule: they travel as record batches of `change_schema`, and `backend.sql.export` makes the file. What was cut off is
+said beside the data by the caller: `VersionDiff.truncated`.
 """
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
-import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backend.changes.model import RowChange, RowKind, VersionDiff
-from backend.sql.spreadsheet import safe_text
+from backend.sql.export import Format, encoded
 from backend.sql.values import json_value
 
 _LEADING = (
@@ -27,14 +25,11 @@ _LEADING = (
 
 @dataclass(frozen=True, slots=True)
 class ChangedBatches:
-    """Changed rows on their way out: `batches` of `change_schema(rows)`, paired by the columns `key` (() for none)."""
+    """`batches` of `change_schema(rows)`, paired by the columns `key` (() for none)."""
 
     rows: pa.Schema
     key: Sequence[str]
     batches: Iterable[pa.RecordBatch]
-
-
-Write = Callable[[BinaryIO, ChangedBatches], None]
 
 
 def change_schema(rows: pa.Schema) -> pa.Schema:
@@ -52,79 +47,57 @@ def fetched(diff: VersionDiff) -> ChangedBatches:
     return ChangedBatches(diff.arrow_schema, key, [pa.record_batch(columns, schema=schema)])
 
 
-def exported(diff: VersionDiff, write: Write) -> bytes:
+def file_of(changed: ChangedBatches, form: Format) -> Iterator[tuple[int, bytes]]:
+    """The file in pieces, each with the rows that it adds. A column has two, one for each side; JSON is as
+    `row_document`."""
+    schema = change_schema(changed.rows)
+    if form.suffix != "json":
+        return encoded(pa.RecordBatchReader.from_batches(schema, changed.batches), form)
+    no_row = pa.record_batch([pa.array([], kind) for kind in schema.types], schema)
+    documents = (_documents(changed, batch) for batch in changed.batches)
+    return encoded(pa.RecordBatchReader.from_batches(_documents(changed, no_row).schema, documents), form)
+
+
+def exported(diff: VersionDiff, form: Format) -> bytes:
     """The rows that a difference holds, as a file of one format."""
-    sink = io.BytesIO()
-    write(sink, fetched(diff))
-    return sink.getvalue()
-
-
-def write_csv(sink: BinaryIO, changed: ChangedBatches) -> None:
-    """One line a changed row with `before.*` and `after.*` columns; UTF-8 with a byte-order mark for spreadsheets.
-
-    Text that a spreadsheet would take for a formula gets an apostrophe in front; null is an empty cell.
-    """
-    text = io.TextIOWrapper(sink, "utf-8-sig", newline="", write_through=True)
-    writer = csv.writer(text)
-    writer.writerow([safe_text(name) for name in change_schema(changed.rows).names])
-    for batch in changed.batches:
-        writer.writerows([_csv_cell(cell) for cell in line] for line in _lines(batch))
-    text.detach()
-
-
-def write_json(sink: BinaryIO, changed: ChangedBatches) -> None:
-    """A list of changed rows, each as `row_document` has it."""
-    gap = b"[\n"
-    for batch in changed.batches:
-        for line in _lines(batch):
-            sink.write(gap + orjson.dumps(_document(changed, line)))
-            gap = b",\n"
-    sink.write(b"\n]\n" if gap == b",\n" else b"[]\n")
-
-
-def write_parquet(sink: BinaryIO, changed: ChangedBatches) -> None:
-    """The same columns as the CSV, with the table's own types."""
-    import pyarrow.parquet as pq  # late: every CLI command imports this module, few write Parquet
-
-    with pq.ParquetWriter(sink, change_schema(changed.rows)) as writer:
-        for batch in changed.batches:
-            writer.write_batch(batch)
-
-
-WRITERS: Mapping[str, Write] = {"csv": write_csv, "json": write_json, "parquet": write_parquet}
+    return b"".join(piece for _, piece in file_of(fetched(diff), form))
 
 
 def row_document(row: RowChange) -> dict[str, Any]:
     """One changed row as JSON can hold it."""
-    return _as_document(_leading(row), row.key, row.before, row.after)
-
-
-def _document(changed: ChangedBatches, line: tuple[Any, ...]) -> dict[str, Any]:
-    """As `row_document`, of a row of a batch."""
-    leading, cells = line[: len(_LEADING)], line[len(_LEADING) :]
-    names = changed.rows.names
-    before = None if leading[0] == RowKind.INSERT else dict(zip(names, cells[: len(names)], strict=True))
-    after = None if leading[0] == RowKind.DELETE else dict(zip(names, cells[len(names) :], strict=True))
-    whole = after or before or {}
-    key = {name: whole[name] for name in changed.key} if changed.key else None
-    return _as_document(leading, key, before, after)
-
-
-def _as_document(leading: tuple[Any, ...], key: Any, before: Any, after: Any) -> dict[str, Any]:
-    change, columns, set_apart, copies = leading
+    change, columns, set_apart, copies = _leading(row)
     return {
         "change": change,
-        "key": json_value(key),
-        "before": json_value(before),
-        "after": json_value(after),
+        "key": json_value(row.key),
+        "before": json_value(row.before),
+        "after": json_value(row.after),
         "changed_columns": columns,
         "set_apart": set_apart,
         "copies": copies,
     }
 
 
-def _lines(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _documents(changed: ChangedBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a batch with the fields of `row_document`: a row before and after as one value each."""
+    names, leading = changed.rows.names, dict(zip(batch.schema.names, batch.columns, strict=True))
+    is_new, is_gone = (pc.equal(batch["change"], kind.value) for kind in (RowKind.INSERT, RowKind.DELETE))
+    before, after = batch.columns[len(_LEADING) : -len(names)], batch.columns[-len(names) :]
+    if changed.key:
+        places = [names.index(name) for name in changed.key]
+        key = _row(changed.key, [pc.if_else(is_gone, before[place], after[place]) for place in places])
+    else:
+        key = pa.nulls(batch.num_rows)
+    return pa.record_batch({
+        "change": batch["change"],
+        "key": key,
+        "before": _row(names, before, mask=is_new),
+        "after": _row(names, after, mask=is_gone),
+        **{field.name: leading[field.name] for field in _LEADING[1:]},
+    })  # fmt: skip
+
+
+def _row(names: Sequence[str], columns: Sequence[pa.Array], mask: pa.Array | None = None) -> pa.StructArray:
+    return pa.StructArray.from_arrays(columns, names=list(names), mask=mask)
 
 
 def _leading(row: RowChange) -> tuple[str, list[str], str | None, int]:
@@ -134,13 +107,3 @@ def _leading(row: RowChange) -> tuple[str, list[str], str | None, int]:
 def _cells(diff: VersionDiff, row: RowChange) -> tuple[Any, ...]:
     sides = (row.before or {}, row.after or {})
     return tuple(side.get(name) for side in sides for name in diff.columns)
-
-
-def _csv_cell(value: Any) -> Any:
-    """Numbers as they are, text made safe, nested values as JSON."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None or isinstance(value, int | float):
-        return value
-    plain = json_value(value)
-    return safe_text(plain if isinstance(plain, str) else orjson.dumps(plain, option=orjson.OPT_NON_STR_KEYS).decode())

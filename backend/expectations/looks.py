@@ -20,7 +20,6 @@ from backend.lake.history.arrivals import Arrival
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
-from backend.sql.numbers import rows_of
 from backend.sql.quoting import quoted_name
 from backend.sql.session import CancelToken, Connection, session
 from backend.work import Stopped
@@ -119,9 +118,10 @@ class Looks:
         if not expected.other:
             if not tables[0].num_files:
                 return BrokenKeys(0, 0, ())
-            return repeated(rows_of(self.lake, tables[0], columns), columns, token)
+            return repeated(self.lake.read_files(tables[0], columns=columns), columns, token)
         other = _column(tables[1], expected.other_column)
-        rows, others = rows_of(self.lake, tables[0], columns), rows_of(self.lake, tables[1], [other])
+        rows = self.lake.read_files(tables[0], columns=columns)
+        others = self.lake.read_files(tables[1], columns=[other])
         return missing(rows, columns[0], others, other, token)
 
 

@@ -22,7 +22,9 @@ class ResultLake(Protocol):
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
 
-    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> "pa.RecordBatchReader": ...
+    def read_files(
+        self, snapshot: Snapshot, files: "pa.Table | None" = None, *, columns: Sequence[str] | None = None
+    ) -> "pa.RecordBatchReader": ...
 
 
 def results_lake(settings: Settings) -> Lake:
@@ -38,7 +40,7 @@ def read_result(lake: ResultLake, settings: Settings, job: Job, columns: Sequenc
         raise JobError(f"job {job.job_id} has no result: {job.error or f'it is {job.state}'}", hint=job.hint)
     ref = TableRef(normal_uri(job.result_uri), job.job_id, normal_uri(settings.results_uri))
     try:
-        return lake.scan(lake.snapshot(ref), list(columns)).read_all()
+        return lake.read_files(lake.snapshot(ref), columns=list(columns)).read_all()
     except (TableError, ObjectMissingError) as exc:
         raise JobResultMissingError(
             f"the result of job {job.job_id} cannot be read: {exc.message}", hint=again

@@ -17,7 +17,7 @@ from backend.lake.history.timeline import TableTimeline, TimelineStore
 from backend.lake.log.checksum import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
-from backend.lake.model import CardColumn, Commit, Metadata, RowPage, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import CardColumn, Commit, Metadata, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from backend.lake.history.change_feed import ChangeFeedSupport
     from backend.lake.retention.file_check import LogSeen
     from backend.lake.retention.runs import FilesSeen, LogFacts
-    from backend.lake.rows.filters import Node
+    from backend.lake.rows.filters import RowFilter
     from backend.lake.rows.local_files import LocalFiles
-    from backend.lake.rows.rows import FoundRows, RowQuery
+    from backend.lake.rows.rows import RowPage, RowQuery
 
 MOST_LOGS = 256
 MOST_FACTS = 32
@@ -164,16 +164,7 @@ class Lake:
         """What the writer said of a version in its `.crc`: totals and sizes at once, not yet compared with the log."""
         return self._log(ref).checksum(version)
 
-    def rows(
-        self, ref: TableRef, *, version: int | None = None, columns: Sequence[str] | None = None, limit: int
-    ) -> RowPage:
-        """At most `limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
-        from backend.lake.rows.rows import RowQuery, find_rows
-
-        query = RowQuery(None if columns is None else tuple(columns), limit=limit, search_files=None)
-        return find_rows(self._storage, self.snapshot(ref, version), query).page
-
-    def find_rows(self, snapshot: Snapshot, query: RowQuery) -> FoundRows:
+    def find_rows(self, snapshot: Snapshot, query: RowQuery) -> RowPage:
         """The first rows of a version that a filter lets through; raises `DataFileMissingError` or a `TableError`."""
         from backend.lake.rows.rows import find_rows
 
@@ -182,18 +173,18 @@ class Lake:
     def read_files(
         self,
         snapshot: Snapshot,
-        files: pa.Table,
+        files: pa.Table | None = None,
         *,
         columns: Sequence[str] | None = None,
-        where: Node | None = None,
+        where: RowFilter | None = None,
         as_of: Snapshot | None = None,
         numbered: str | None = None,
     ) -> pa.RecordBatchReader:
-        """Every row of some files (`model.FILE_COLUMNS`) of a snapshot that a filter lets through, read with the schema
-        of `as_of` where given. The column `numbered`, which the table must not have, gives each row its file's number
-        in `files`.
+        """Every row of some files (`model.FILE_COLUMNS`; None for all) of a snapshot that a filter lets through, read
+        with the schema of `as_of` where given. The column `numbered`, which the table must not have, gives each row its
+        file's number in `files`.
 
-        Raises `DataFileMissingError` when one is gone.
+        Raises `DataFileMissingError` or a `TableError`, at once or while it is read.
         """
         from backend.lake.rows.rows import read_files
 
@@ -229,22 +220,6 @@ class Lake:
         from backend.lake.files.footer import read_footer
 
         return read_footer(self._storage, snapshot, path)
-
-    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
-        """Every row of a version, some columns; raises `DataFileMissingError` when a data file is gone."""
-        from backend.lake.history.change_feed import require_files
-        from backend.lake.rows.scan import scan_version
-
-        require_files(self._storage, snapshot, snapshot.columns(["path"])["path"].to_pylist())
-        uri = snapshot.ref.uri
-        return scan_version(uri, snapshot.version, columns=columns, options=self._storage.options(uri))
-
-    def all_rows(self, snapshot: Snapshot, columns: Sequence[str], where: Node | None = None) -> pa.RecordBatchReader:
-        """Every row of a version that a filter lets through, some columns; raises `DataFileMissingError` or a
-        `TableError`, at once or while it is read."""
-        from backend.lake.rows.rows import all_rows
-
-        return all_rows(self._storage, snapshot, columns=columns, where=where)
 
     def retention_facts(self, ref: TableRef) -> LogFacts:
         """What the log says of its versions, for `runs.judge`; read again when its files changed."""

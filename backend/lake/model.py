@@ -243,12 +243,12 @@ class SnapshotReader(typing.Protocol):
 
 
 class FileReader(typing.Protocol):
-    """The part of `backend.lake.lake.Lake` that reads the rows of chosen files (columns `FILE_COLUMNS`)."""
+    """The part of `backend.lake.lake.Lake` that reads the rows of files (columns `FILE_COLUMNS`; None for all)."""
 
     def read_files(
         self,
         snapshot: Snapshot,
-        files: pa.Table,
+        files: pa.Table | None = None,
         *,
         columns: Sequence[str] | None = None,
         as_of: Snapshot | None = None,
@@ -340,12 +340,3 @@ class UnreadableTable:
     version: int | None = None
     last_commit_at: datetime | None = None
     last_operation: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RowPage:
-    """Rows of a table. `truncated` says that the limit cut; `total_rows` is the exact count when it is known."""
-
-    rows: pa.Table
-    truncated: bool
-    total_rows: int | None

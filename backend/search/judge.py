@@ -30,7 +30,7 @@ from backend.search.condition import (
 )
 from backend.search.model import Examples, VersionVerdict
 from backend.sql.expression import require_truth
-from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, ValueSource, narrowest, rows_of
+from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, ValueSource, narrowest
 
 EXAMPLES = 5
 EXAMPLE_COLUMNS = 8  # so many of the table's, if the condition itself does not name more
@@ -94,7 +94,7 @@ class Judge:
             enough = int(np.searchsorted(np.cumsum(counts[broken, 0]), EXAMPLES)) + 1
             rows = reading.lake.read_files(snapshot, files.take(pa.array(broken[:enough])), columns=names)
         else:  # the version was scanned as a whole, or what its files gave is forgotten
-            rows = rows_of(reading.lake, snapshot, names)
+            rows = reading.lake.read_files(snapshot, columns=names)
         return Examples(names, tuple(reading.run(example_statement(condition, names, EXAMPLES), rows) or ()))
 
 
@@ -137,7 +137,7 @@ def _rows(reading: Reading, condition: VersionCondition, snapshot: Snapshot) -> 
         reading.source = ValueSource.LOG
         return _empty_rows(num_rows)
     reading.files_read = snapshot.num_files
-    return rows_of(reading.lake, snapshot, condition.columns or narrowest(snapshot))
+    return reading.lake.read_files(snapshot, columns=condition.columns or narrowest(snapshot))
 
 
 def _empty_rows(count: int) -> pa.RecordBatchReader:

@@ -19,10 +19,11 @@ from backend.changes.model import RowChange, RowKind
 from backend.changes.plan import FeedSupport
 from backend.errors import DiffError
 from backend.lake.model import CommitReader, Snapshot, TableRef
-from backend.lake.rows.filters import Node, parse_filter
-from backend.lake.rows.rows import FoundRows, RowQuery
+from backend.lake.rows.filters import RowFilter
+from backend.lake.rows.rows import RowPage, RowQuery
 from backend.lake.table.schema import fields
 from backend.search.search import may_change_rows
+from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers, ScannedLake, VersionValue
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import CancelToken
@@ -44,7 +45,7 @@ class KeyLake(ScannedLake, CommitReader, Protocol):
     def changes(
         self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader: ...
-    def find_rows(self, snapshot: Snapshot, query: RowQuery) -> FoundRows: ...
+    def find_rows(self, snapshot: Snapshot, query: RowQuery) -> RowPage: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +105,17 @@ def whole_life(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key
         yield replace(step, result=replace(step.result, steps=steps, notes=notes))
 
 
-def key_filter(snapshot: Snapshot, key: Key) -> Node:
-    """A filter for the key's rows; raises `DiffError` for other columns, `FilterError` for values that do not fit."""
+def key_filter(snapshot: Snapshot, key: Key) -> RowFilter:
+    """A filter for the key's rows; raises `DiffError` for other columns, `QueryError` for values that do not fit."""
     schema = fields(snapshot.metadata)
     types = {field.path: field.type for field in schema if field.depth == 0}
     if missing := sorted(key.keys() - types.keys()):
         raise DiffError(f"no column {', '.join(missing)} to look a key up by")
     parts = [f"{quoted_name(name)} = {_literal(value, types[name])}" for name, value in key.items()]
-    tree = parse_filter(" AND ".join(parts), schema)
-    if tree is None:
+    where = parse_filter(" AND ".join(parts), schema)
+    if where is None:
         raise DiffError("an empty key names no row")
-    return tree
+    return where
 
 
 def _literal(value: str | int | float | bool, kind: str) -> str:
@@ -181,15 +182,15 @@ def _plain(row: Row) -> Row:
 # state by state --------------------------------------------------------------------------------------------------
 
 
-def _row_at(lake: KeyLake, snapshot: Snapshot, where: Node) -> Row | None:
-    rows = lake.find_rows(snapshot, RowQuery(None, where, 2, search_files=None)).page.rows.to_pylist()
+def _row_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> Row | None:
+    rows = lake.find_rows(snapshot, RowQuery(None, where, 2, search_files=None)).rows.to_pylist()
     if len(rows) > 1:
         raise DiffError("more than one row has this key")
     return rows[0] if rows else None
 
 
 def _by_states(
-    lake: KeyLake, ref: TableRef, versions: tuple[int, int], asked: tuple[Key, Node]
+    lake: KeyLake, ref: TableRef, versions: tuple[int, int], asked: tuple[Key, RowFilter]
 ) -> Iterator[KeyProgress]:
     (low, high), (key, where) = versions, asked
     commits = lake.history(ref, starting_version=low + 1, ending_version=high)

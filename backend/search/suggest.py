@@ -17,7 +17,7 @@ from backend.errors import QueryError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef
 from backend.sql.expression import read_expression
-from backend.sql.numbers import Numbers, Reading, ScannedLake, rows_of, spread
+from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
 from backend.sql.quoting import quoted_name
 
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
@@ -115,7 +115,7 @@ def _quantiles(
     if not names:
         return {}
     parts = (f"q{i} := quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(names))
-    rows = rows_of(reading.lake, snapshot, names)
+    rows = reading.lake.read_files(snapshot, columns=names)
     values = reading.run(f"SELECT struct_pack({', '.join(parts)}) FROM rows", rows)
     return {name: tuple(float(value) for value in values[f"q{i}"] or ()) for i, name in enumerate(names)}
 

@@ -5,12 +5,13 @@ table's own names, unknown is not satisfied. What rows make of it is a `QueryErr
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import QueryError
-from backend.sql.expression import Expression, read_expression, require_truth
+from backend.sql.expression import Expression, nodes, read_expression, require_truth
 from backend.sql.quoting import quoted_name
 from backend.sql.session import CancelToken, Connection, close_doors, row_errors, session
 
@@ -22,7 +23,15 @@ def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
         raise QueryError("the condition is about one row, but has an aggregate", hint="such as amount < 0")
     if not condition.columns:
         raise QueryError("the condition names no column, so it is the same for every row", hint="such as amount < 0")
+    if any(_compares_with_null(node) for node in nodes(condition.tree)):
+        raise QueryError("nothing compares with NULL", hint="write amount IS NULL")
     return condition
+
+
+def _compares_with_null(node: Mapping[str, Any]) -> bool:
+    sides = [node.get(side) or {} for side in ("left", "right")]
+    is_plain = node["class"] == "COMPARISON" and "DISTINCT" not in node["type"]
+    return is_plain and any((side.get("literal") or {}).get("kind") == "NULL_LITERAL" for side in sides)
 
 
 def check_value(text: str, columns: Sequence[str]) -> Expression:

@@ -1,7 +1,9 @@
-"""Every row of a version as a file: CSV, Parquet or Arrow, made piece by piece as it is read.
+"""Rows as a file: CSV, Parquet, Arrow or JSON, made piece by piece as they are read.
 
-Rule: memory is that of one piece, nothing is written to disk. Parquet and Arrow hold the values as they are; CSV writes
-texts for spreadsheets (`backend.sql.spreadsheet`), nested values as JSON, binary as base64, null as an empty cell.
+Rule: memory is that of one piece, nothing is written to disk, and no format changes a value's digits. Parquet and Arrow
+hold the values as they are. JSON is a list of objects, each value as `json_value` has it. CSV has nested values as
+JSON, binary as base64, null as an empty cell, and no text that a spreadsheet would take for a formula: such text gets
+an apostrophe in front, a number kept as text (a decimal) stays one.
 """
 
 import io
@@ -11,13 +13,17 @@ from typing import Any, Protocol
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from backend.errors import TableError
-from backend.sql.spreadsheet import safe_column, safe_text
 from backend.sql.values import json_value
 
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_FORMULA = f"^[{''.join(_FORMULA_STARTS).replace('-', chr(92) + '-')}]"
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 PIECE_ROWS, PIECE_BYTES = 65_536, 16 << 20
+_JSON_ROWS = 1_000  # as Python values they take many times their size
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # a spreadsheet takes the file for UTF-8
 
 
@@ -40,17 +46,39 @@ class _Csv:
     """Rows as text: one piece is one batch of lines."""
 
     def __init__(self, sink: io.RawIOBase, schema: pa.Schema) -> None:
-        import pyarrow.csv as pc
+        import pyarrow.csv
 
-        self._schema = pa.schema([pa.field(safe_text(f.name), _csv_type(f.type)) for f in schema])
+        names = _safe_texts(pa.chunked_array([pa.array(schema.names, pa.string())])).to_pylist()
+        kinds = [_csv_type(kind) for kind in schema.types]
+        self._schema = pa.schema(list(zip(names, kinds, strict=True)))
         sink.write(_BYTE_ORDER_MARK)
-        self._writer = pc.CSVWriter(sink, self._schema)
+        self._writer = pyarrow.csv.CSVWriter(sink, self._schema)
 
     def write_table(self, table: pa.Table) -> None:
         self._writer.write_table(pa.Table.from_arrays(list(map(_csv_column, table.columns)), schema=self._schema))
 
     def close(self) -> None:
         self._writer.close()
+
+
+class _Json:
+    """A list of rows, one a line."""
+
+    def __init__(self, sink: io.RawIOBase, schema: pa.Schema) -> None:  # noqa: ARG002  as the others are opened
+        self._sink, self._before_row = sink, b"[\n"
+
+    def write_table(self, table: pa.Table) -> None:
+        for batch in table.to_batches(max_chunksize=_JSON_ROWS):
+            try:
+                rows = batch.to_pylist()
+            except (ValueError, OverflowError) as exc:
+                raise _beyond_calendar() from exc
+            for row in rows:
+                self._sink.write(self._before_row + orjson.dumps(json_value(row)))
+                self._before_row = b",\n"
+
+    def close(self) -> None:
+        self._sink.write(b"[]\n" if self._before_row == b"[\n" else b"\n]\n")
 
 
 def _parquet(sink: io.RawIOBase, schema: pa.Schema) -> _Writer:
@@ -69,6 +97,7 @@ FORMATS: Mapping[str, Format] = {
     "csv": Format("csv", "CSV", "text/csv; charset=utf-8", _Csv),
     "parquet": Format("parquet", "Parquet", "application/vnd.apache.parquet", _parquet),
     "arrow": Format("arrow", "Arrow", "application/vnd.apache.arrow.file", _arrow),
+    "json": Format("json", "JSON", "application/json", _Json),
 }
 
 
@@ -140,7 +169,15 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pt.is_nested(column.type) or _is_binary(column.type):
         return pa.chunked_array([pa.array(map(_json, column), pa.string())])
-    return safe_column(column) if pt.is_string(column.type) or pt.is_large_string(column.type) else column
+    return _safe_texts(column) if pt.is_string(column.type) or pt.is_large_string(column.type) else column
+
+
+def _safe_texts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts that no spreadsheet takes for a formula; null stays null."""
+    if not pc.any(odd := pc.match_substring_regex(texts, _FORMULA)).as_py():
+        return texts
+    odd = pc.and_(odd, pc.invert(pc.match_substring_regex(texts, _NUMBER)))
+    return pc.if_else(odd, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -150,8 +187,13 @@ def _is_binary(kind: pa.DataType) -> bool:
 def _json(cell: pa.Scalar) -> str | None:
     try:
         value = json_value(cell.as_py())
-    except (ValueError, OverflowError) as exc:  # Python's calendar ends there
-        raise TableError("a nested time before year 1 or after 9999 cannot be written", hint="take Parquet") from exc
+    except (ValueError, OverflowError) as exc:
+        raise _beyond_calendar() from exc
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _beyond_calendar() -> TableError:
+    """Python's ends there."""
+    return TableError("a time before year 1 or after 9999 cannot be written", hint="take Parquet")

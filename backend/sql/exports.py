@@ -1,24 +1,29 @@
-"""Exports that pages offer: each has a link of its own, which works once.
+"""Exports that pages offer: how large the file will be, and a link of its own for each, which works once.
 
 Rule: a link is a random ticket and says nothing itself: what it gives was fixed by a page that could read it. A ticket
-that was used, is too old or was never given out gives nothing.
+that was used, is too old or was never given out gives nothing. A number of rows that the log counts is exact; else it
+is estimated from sampled files that were read whole, or unknown.
 """
 
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backend.errors import ExportError, LakehouseError
-from backend.lake.model import Snapshot
-from backend.lake.rows.filters import Node
+from backend.lake.model import FILE_COLUMNS, Snapshot
+from backend.lake.rows.filters import RowFilter
+from backend.lake.rows.rows import candidates
+from backend.lake.storage.paths import is_remote
 from backend.lru import Lru
-from backend.sql.export import Format, encoded
+from backend.sql.export import FORMATS, Format, encoded
 from backend.work import Stopped
 
 MOST_OFFERED = 256
@@ -29,8 +34,13 @@ VALID_S = 600.0
 class RowsReader(Protocol):
     """The part of `backend.lake.lake.Lake` that an export reads by."""
 
-    def all_rows(
-        self, snapshot: Snapshot, columns: Sequence[str], where: Node | None = None
+    def read_files(
+        self,
+        snapshot: Snapshot,
+        files: pa.Table | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: RowFilter | None = None,
     ) -> pa.RecordBatchReader: ...
 
 
@@ -48,7 +58,7 @@ class ExportedRows:
 
     snapshot: Snapshot
     columns: tuple[str, ...]
-    where: Node | None
+    where: RowFilter | None
     form: Format
 
     @property
@@ -75,7 +85,7 @@ class Export:
         """The file in pieces; raises `Stopped`, or what the rows fail with. Left early, it is cancelled."""
         wanted = self.rows
         try:
-            rows = lake.all_rows(wanted.snapshot, wanted.columns, wanted.where)
+            rows = lake.read_files(wanted.snapshot, columns=wanted.columns, where=wanted.where)
             checked = pa.RecordBatchReader.from_batches(rows.schema, self._checked(rows))
             for num_rows, piece in encoded(checked, wanted.form):
                 self._check()
@@ -130,10 +140,92 @@ class Exports:
             export = self._offered.get(ticket)
             if export is None or not self.is_valid(export):
                 raise ExportError("this link was used, or is too old", hint="ask for the file on the page again")
-            self._taken = [each for each in self._taken if each.state is ExportState.RUNNING]
+            self._taken = [taken for taken in self._taken if taken.state is ExportState.RUNNING]
             if len(self._taken) >= self._at_once:
                 raise ExportError(f"{self._at_once} exports run already", hint="wait for one to end, or cancel it")
             self._offered.drop(ticket)
             self._taken.append(export)
             export.state = ExportState.RUNNING
         return export
+
+
+# how large a file will be, from a sample of its rows ------------------------------------------------------------
+
+SAMPLE_ROWS, SAMPLE_FILES, SAMPLE_S = 20_000, 8, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SizeEstimate:
+    """`rows`: None where it is unknown. `sizes_bytes`: by format, None where a size is. `sampled_files` is None where
+    the sample are the rows that a page shows."""
+
+    rows: int | None
+    is_counted: bool
+    sizes_bytes: Mapping[str, int | None]
+    sampled_rows: int
+    sampled_files: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """`whole_rows` of files that were read to their end, which are `whole_bytes` large."""
+
+    rows: pa.Table
+    files: int
+    whole_rows: int
+    whole_bytes: int
+
+
+def estimated(
+    lake: RowsReader, snapshot: Snapshot, columns: Sequence[str], where: RowFilter | None, *, seen: pa.Table
+) -> SizeEstimate:
+    """Reads some rows (at most `SAMPLE_S` or so); on an object store `seen` is the sample, which a page has read."""
+    counted = snapshot.num_rows if where is None else None
+    if is_remote(snapshot.ref.uri):
+        return SizeEstimate(counted, counted is not None, _sizes(seen, counted), seen.num_rows, None)
+    numbers = candidates(snapshot, where)
+    files = snapshot.rows_at(numbers, FILE_COLUMNS)
+    sample = _sample(lake, snapshot, files, columns, where)
+    rows = counted
+    if rows is None and not len(numbers):
+        rows = 0
+    elif rows is None and sample.whole_bytes:
+        rows = round(sample.whole_rows * (pc.sum(files["size_bytes"]).as_py() / sample.whole_bytes))
+    is_counted = counted is not None or (sample.files == len(numbers) and sample.whole_rows == sample.rows.num_rows)
+    return SizeEstimate(rows, is_counted, _sizes(sample.rows, rows), sample.rows.num_rows, sample.files)
+
+
+def _sample(
+    lake: RowsReader, snapshot: Snapshot, files: pa.Table, columns: Sequence[str], where: RowFilter | None
+) -> _Sample:
+    """Rows of files that are evenly spread."""
+    until = time.monotonic() + SAMPLE_S
+    chosen = sorted({round(n) for n in np.linspace(0, max(0, len(files) - 1), min(SAMPLE_FILES, len(files)))})
+    batches: list[pa.RecordBatch] = []
+    found = opened = whole_rows = whole_bytes = 0
+    schema = lake.read_files(snapshot, files.slice(0, 0), columns=columns).schema
+    for number in chosen:
+        of_file, is_whole = 0, True
+        for batch in lake.read_files(snapshot, files.slice(number, 1), columns=columns, where=where):
+            batches.append(batch)
+            of_file += batch.num_rows
+            if found + of_file >= SAMPLE_ROWS or time.monotonic() > until:
+                is_whole = False
+                break
+        found, opened = found + of_file, opened + 1
+        if is_whole:
+            whole_rows, whole_bytes = whole_rows + of_file, whole_bytes + files["size_bytes"][number].as_py()
+        if not is_whole or time.monotonic() > until:
+            break
+    return _Sample(pa.Table.from_batches(batches, schema), opened, whole_rows, whole_bytes)
+
+
+def _sizes(sample: pa.Table, rows: int | None) -> dict[str, int | None]:
+    if rows is None or (rows and not sample.num_rows):
+        return dict.fromkeys(FORMATS)
+    part = sample.slice(0, SAMPLE_ROWS)
+    found: dict[str, int | None] = {}
+    for name, form in FORMATS.items():
+        size = sum(len(piece) for _, piece in encoded(part.to_reader(), form))
+        found[name] = round(size * rows / part.num_rows) if part.num_rows else size
+    return found

@@ -6,18 +6,23 @@ aggregate over the rows of one table, of functions that do bounded work a row, w
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from backend.errors import QueryError
 from backend.sql.session import parse_tree
 
-MOST_CHARACTERS = 2_000
+MOST_CHARACTERS = 10_000  # a pasted list of keys is long
 MOST_JOINED = 8  # texts put together: their length multiplies the memory of a row
 _HINT = "such as amount >= 0 AND status = 'open' for one row, sum(amount) or count(DISTINCT customer_id) for all"
 _ONE = "no SELECT, FROM or ;  of an aggregate a condition goes into FILTER (WHERE …)"
 _BEFORE, _AFTER = "SELECT (\n", "\n) AS value FROM rows"
+_QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*"""  # where a word is not one of SQL's
+_IS_NAN = re.compile(rf"{_QUOTED}|\bIS\s+(?P<negated>NOT\s+)?NAN\b", re.IGNORECASE)
+_WORD = re.compile(rf"{_QUOTED}|(?P<word>\b[A-Za-z_]\w*\b)")
 _CLASSES = frozenset(
     ("FUNCTION", "COLUMN_REF", "CONSTANT", "CAST", "CASE", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "TYPE")
 )
@@ -61,7 +66,8 @@ SCALARS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A checked expression: its statement over the table `rows`, the columns that it reads, its aggregates as written.
+    """A checked expression: its statement over the table `rows`, the columns that it reads, its aggregates as written,
+    and the tree that DuckDB's parser made of it.
 
     Without an aggregate it has a value for each row.
     """
@@ -70,6 +76,7 @@ class Expression:
     sql: str
     columns: tuple[str, ...]
     aggregates: tuple[str, ...] = ()
+    tree: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def require_truth(kind: str) -> None:
@@ -94,26 +101,57 @@ def read_expression(text: str, columns: Sequence[str]) -> Expression:
     if not text:
         raise QueryError("there is no expression", hint=_HINT)
     if len(text) > MOST_CHARACTERS:
-        said = f"the expression has {len(text):,} characters, more than {MOST_CHARACTERS:,}"
-        raise QueryError(said, hint="say it shorter")
+        message = f"the expression has {len(text):,} characters, more than {MOST_CHARACTERS:,}"
+        raise QueryError(message, hint="say it shorter")
     if "\x00" in text:
         raise QueryError("the expression holds a null character", hint="type it anew")
-    tree = _one_select(text)
-    found: dict[str, None] = {}
+    text, tree = _parsed(_IS_NAN.sub(_compared_with_nan, text), columns)
+    names: dict[str, None] = {}
     aggregates: dict[int, str] = {}
     joined = 0
-    for node in _nodes(tree):
+    for node in nodes(tree):
         _check_class(node, text)
         if node["class"] == "FUNCTION":
             if _check_function(node, text):
                 aggregates[int(node.get("query_location") or 0)] = _source(node, text)
             joined += len(node["arguments"]) if node["function_name"] in ("||", "concat") else 0
         elif node["class"] == "COLUMN_REF":
-            found[_column(node, columns, text)] = None
+            names[_column(node, columns, text)] = None
     if joined > 2 * MOST_JOINED:
         raise QueryError(f"the expression puts more than {MOST_JOINED} texts together", hint="look at each by itself")
     written = dict.fromkeys(aggregates[at] for at in sorted(aggregates))
-    return Expression(text, f"{_BEFORE}{text}{_AFTER}", tuple(found), tuple(written))
+    return Expression(text, f"{_BEFORE}{text}{_AFTER}", tuple(names), tuple(written), tree)
+
+
+def is_name(text: str) -> bool:
+    """Whether SQL reads a word as the name of a column, without quotes."""
+    try:
+        return list(_one_select(text).get("column_names", ())) == [text]
+    except QueryError:
+        return False
+
+
+def _parsed(text: str, columns: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The text with its tree. A column called as a word of SQL needs no quotes where nothing else can be meant."""
+    try:
+        return text, _one_select(text)
+    except QueryError:
+        words = {match["word"].lower() for match in _WORD.finditer(text) if match["word"]}
+        reserved = {name.lower() for name in columns if name.lower() in words and not is_name(name)}
+        if not reserved:
+            raise
+        quoted = _WORD.sub(lambda m: f'"{m[0]}"' if (m["word"] or "").lower() in reserved else m[0], text)
+        with suppress(QueryError):
+            return quoted, _one_select(quoted)
+        raise
+
+
+def _compared_with_nan(match: re.Match[str]) -> str:
+    """`IS NAN` as a comparison of the same length, so that positions in errors hold: equality with NaN is true to
+    DuckDB."""
+    if not match[0][:1].isalpha():
+        return match[0]
+    return ("<>'NaN'" if match["negated"] else "='NaN'").ljust(len(match[0]))
 
 
 def _one_select(text: str) -> dict[str, Any]:
@@ -128,8 +166,8 @@ def _one_select(text: str) -> dict[str, Any]:
         position = tree.get("position")
         at = _position(text, int(position)) if position is not None else None
         hint = 'a column whose name is a word of SQL is written in double quotes, such as "at"'
-        said = f"{_words(str(tree.get('error_message')))}{_at(at)}"
-        raise QueryError(said, hint=_ONE if '";"' in said else hint, position=at)
+        message = f"{_first_line(str(tree.get('error_message')))}{_at(at)}"
+        raise QueryError(message, hint=_ONE if '";"' in message else hint, position=at)
     statements = tree["statements"]
     node = statements[0]["node"] if len(statements) == 1 else {}
     table = node.get("from_table") or {}
@@ -151,7 +189,7 @@ def _not_one() -> QueryError:
     return QueryError("only one expression is allowed", hint=_ONE)
 
 
-def _nodes(root: Any) -> Iterator[dict[str, Any]]:
+def nodes(root: Any) -> Iterator[dict[str, Any]]:
     """Every expression below a node, itself included, in no deeper recursion than one."""
     waiting = [root]
     while waiting:
@@ -168,7 +206,7 @@ def _check_class(node: dict[str, Any], text: str) -> None:
     kind = node["class"]
     if kind not in _CLASSES or (kind == "OPERATOR" and node.get("type") not in _OPERATORS):
         words = _CLASS_WORDS.get(kind, str(node.get("type") or kind).replace("_", " ").lower())
-        at = _position_of(node, text)
+        at = position_of(node, text)
         raise QueryError(f"{words} is not allowed here{_at(at)}", hint=_HINT, position=at)
 
 
@@ -176,7 +214,7 @@ def _check_function(node: dict[str, Any], text: str) -> bool:
     """Whether it is an aggregate; raises for a function that is on neither list."""
     name = str(node.get("function_name")).lower()
     if node.get("schema") or node.get("catalog") or name not in AGGREGATES | SCALARS:
-        at = _position_of(node, text)
+        at = position_of(node, text)
         near = difflib.get_close_matches(name, AGGREGATES | SCALARS, n=1, cutoff=0.75)
         hint = f"did you mean {near[0]}?" if near else _HINT
         raise QueryError(f"the function {name!r} is not allowed here{_at(at)}", hint=hint, position=at)
@@ -191,7 +229,7 @@ def _column(node: dict[str, Any], columns: Sequence[str], text: str) -> str:
     same = exact or [column for column in columns if column.lower() == names[0].lower()]
     if same:
         return same[0]
-    at = _position_of(node, text)
+    at = position_of(node, text)
     near = difflib.get_close_matches(names[0].lower(), [c.lower() for c in columns], n=1)
     hint = f"its columns are {', '.join(columns[:12])}" if columns else "the table has no columns yet"
     if near:
@@ -199,7 +237,8 @@ def _column(node: dict[str, Any], columns: Sequence[str], text: str) -> str:
     raise QueryError(f"there is no column {names[0]!r}{_at(at)}", hint=hint, position=at)
 
 
-def _position_of(node: dict[str, Any], text: str) -> int | None:
+def position_of(node: Mapping[str, Any], text: str) -> int | None:
+    """The character of the expression that a node of its tree begins at."""
     location = node.get("query_location")
     return _position(text, int(location)) if isinstance(location, int) and location < 1 << 32 else None
 
@@ -220,5 +259,5 @@ def _at(at: int | None) -> str:
     return "" if at is None else f" (character {at + 1})"
 
 
-def _words(message: str) -> str:
+def _first_line(message: str) -> str:
     return message.strip().splitlines()[0][:300] if message.strip() else "the expression cannot be read"

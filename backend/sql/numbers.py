@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from backend.errors import LakehouseError, QueryError
 from backend.lake.files.stats import ColumnTotals, column_totals
-from backend.lake.model import FILE_COLUMNS, FileReader, Snapshot, SnapshotReader, TableRef
+from backend.lake.model import FileReader, Snapshot, SnapshotReader, TableRef
 from backend.lake.table.schema import fields
 from backend.lru import Lru
 from backend.sql.expression import Expression, check_expression
@@ -34,8 +34,6 @@ Value = TypeVar("Value")
 
 class ScannedLake(SnapshotReader, FileReader, Protocol):
     """The part of `backend.lake.lake.Lake` that the rows of a version need."""
-
-    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader: ...
 
 
 class ValueSource(StrEnum):
@@ -215,7 +213,7 @@ def column_numbers() -> Numbers[ColumnTotals]:
 
 def _aggregate(reading: Reading, snapshot: Snapshot, text: str) -> Any:
     expression = _checked(snapshot, text)
-    rows = rows_of(reading.lake, snapshot, expression.columns or narrowest(snapshot))
+    rows = reading.lake.read_files(snapshot, columns=expression.columns or narrowest(snapshot))
     value = reading.run(expression.sql, rows)
     if isinstance(value, list | dict | tuple):
         raise QueryError("the expression gives a list or a struct, not one value")
@@ -227,22 +225,6 @@ def _checked(snapshot: Snapshot, text: str) -> Expression:
 
 
 # rows and versions ---------------------------------------------------------------------------------------------------
-
-
-def rows_of(lake: ScannedLake, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
-    """Every row of a version, some columns."""
-    # deltalake (1.6.6, tried) refuses a table with widened types, but reads its files: some at a time
-    if not any(feature.startswith("typeWidening") for feature in snapshot.protocol.reader_features):
-        return lake.scan(snapshot, columns)
-    files = snapshot.columns(FILE_COLUMNS)
-    first = lake.read_files(snapshot, files.slice(0, FILES_AT_ONCE), columns=columns)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from first
-        for start in range(FILES_AT_ONCE, len(files), FILES_AT_ONCE):
-            yield from lake.read_files(snapshot, files.slice(start, FILES_AT_ONCE), columns=columns)
-
-    return pa.RecordBatchReader.from_batches(first.schema, batches())
 
 
 def narrowest(snapshot: Snapshot) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from backend.errors import TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import SchemaField, Snapshot
 from backend.lake.table.schema import fields
-from backend.sql.numbers import Numbers, Reading, VersionValue, rows_of
+from backend.sql.numbers import Numbers, Reading, VersionValue
 from backend.sql.quoting import quoted_name, quoted_text
 
 MOST_COLUMNS = 200  # at once
@@ -124,7 +124,7 @@ def _profile(reading: Reading, snapshot: Snapshot, _asked: str) -> Profile:
         return Profile(snapshot.version, 0, is_read=True, columns=empty)
 
     def read(names: Sequence[str], sql: str) -> Mapping[str, Any]:
-        values: Mapping[str, Any] = reading.run(sql, rows_of(reading.lake, snapshot, names))
+        values: Mapping[str, Any] = reading.run(sql, reading.lake.read_files(snapshot, columns=names))
         return values
 
     edges = {totals.column: bin_edges(totals) for totals in column_totals(snapshot, with_statistics(snapshot))}

@@ -9,7 +9,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +19,7 @@ import orjson
 import pyarrow as pa
 
 from backend.errors import DiffError, LakehouseError, QueryError
-from backend.sql.quoting import quoted_text
+from backend.sql.quoting import quoted_name, quoted_text
 from backend.work import Interruptible, Stopped
 
 if TYPE_CHECKING:
@@ -303,6 +303,25 @@ def parse_tree(sql: str) -> str:
         except duckdb.Error as exc:
             raise QueryError(f"the expression cannot be read: {_first_line(exc)}") from exc
     return str(found[0][0])
+
+
+def type_of(sql: str, types: Mapping[str, str]) -> str:
+    """DuckDB's type of an expression over columns of these types; raises `QueryError` where the two do not match."""
+    import duckdb
+
+    columns = ", ".join(f"NULL::{kind} AS {quoted_name(name)}" for name, kind in types.items())
+    with _lent(SQL_LIMIT) as connection:
+        try:
+            described = connection.execute(f"DESCRIBE SELECT (\n{sql}\n) FROM (SELECT {columns}) rows").fetchall()
+        except duckdb.Error as exc:
+            raise _not_computed(exc, "the condition") from exc
+    return str(described[0][1])
+
+
+def can_cast(text: str, kind: str) -> bool:
+    """Whether a text is a value of one of DuckDB's types."""
+    with _lent(SQL_LIMIT) as connection:
+        return bool(connection.execute(f"SELECT TRY_CAST(? AS {kind}) IS NOT NULL", [text]).fetchall()[0][0])
 
 
 def close_doors(connection: Connection) -> None:

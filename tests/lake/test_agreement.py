@@ -11,7 +11,7 @@ from deltalake.schema import PrimitiveType
 
 from backend.lake.files.file_sizes import partition_files
 from backend.lake.model import TableRef
-from tests.builders import CHANGE_FEED, folder_bytes, medallion_lake, orders_table, partitioned_table, write
+from tests.builders import CHANGE_FEED, first_rows, folder_bytes, medallion_lake, orders_table, partitioned_table, write
 
 SHARED = Path(__file__).parents[3] / "shared" / "tables"
 
@@ -247,7 +247,7 @@ def test_rows_equal_those_of_deltalake_at_every_version(root, open_lake):
     lake = open_lake()
     ref = lake.find("orders")
     for version in range(4):
-        page = lake.rows(ref, version=version, limit=100)
+        page = first_rows(lake, ref, version=version, limit=100)
         want = pa.RecordBatchReader.from_stream(DeltaTable(str(path), version=version).scan()).read_all()
         assert by_order(page.rows) == by_order(want)
         assert (page.truncated, page.total_rows) == (False, want.num_rows)
@@ -256,10 +256,10 @@ def test_rows_equal_those_of_deltalake_at_every_version(root, open_lake):
 def test_rows_say_when_the_limit_cut(root, open_lake):
     write(root / "t", {"id": list(range(50)), "name": ["x"] * 50})
     lake = open_lake()
-    page = lake.rows(lake.find("t"), columns=["id"], limit=10)
+    page = first_rows(lake, lake.find("t"), columns=["id"], limit=10)
     assert page.rows.column_names == ["id"]
     assert (page.rows.num_rows, page.truncated, page.total_rows) == (10, True, 50)
-    assert lake.rows(lake.find("t"), limit=50).truncated is False
+    assert first_rows(lake, lake.find("t"), limit=50).truncated is False
 
 
 def test_changes_are_those_of_the_feed(root, open_lake):
@@ -290,7 +290,7 @@ def test_real_tables_of_others_agree_and_stay_as_they_are(open_lake):
     assert {ref.name for ref in lake.tables()} == {"covid_nyt", "cdf_table"}
     for ref in lake.tables():
         assert_agrees(lake, ref)
-        lake.rows(ref, limit=10)
+        first_rows(lake, ref, limit=10)
     assert lake.card(lake.find("covid_nyt")).num_rows == 1_111_930
     feed = lake.find("cdf_table")
     assert lake.cdf_support(feed, 0, 3).covered

@@ -27,7 +27,7 @@ from backend.lake.model import TableRef, UnreadableTable
 from backend.lake.table.properties import explain_features, explain_properties, ownership
 from backend.lake.table.schema import fields
 from backend.settings import load_settings
-from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, protocol, remove, write
+from tests.builders import HandLog, add, commit_info, deletion_vector, first_rows, metadata, protocol, remove, write
 from tests.logs import RandomLog, commit_name
 from tests.permissions import unreadable
 from tests.replay import State, key_of, live_rows
@@ -84,7 +84,7 @@ READINGS: list[Callable[[Lake, TableRef], object]] = [
     lambda lake, ref: everything_of(lake, ref, 0),
     lambda lake, ref: lake.versions(ref),
     lambda lake, ref: lake.cdf_support(ref, 0, 1),
-    lambda lake, ref: lake.rows(ref, limit=1),
+    lambda lake, ref: first_rows(lake, ref, limit=1),
 ]
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from backend.search.model import Bisection, BisectProgress, BisectRequest, Probe
 from backend.search.search import Bisects, bisect, may_change_rows
 from backend.sql.numbers import Numbers, Reading, ValueSource
 from tests import builders
+from tests.builders import first_rows
 
 CONDITION = "min(amount) >= 0"
 
@@ -98,7 +99,7 @@ class StoryLake:
     def _never(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("every verdict is known")
 
-    scan = read_files = _never
+    read_files = _never
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +385,7 @@ def test_vacuumed_versions_are_skipped_or_not_chosen(root: Path, open_lake: Call
 
 def _is_whole(lake: Lake, version: int) -> bool:
     try:
-        lake.rows(lake.find("t"), version=version, limit=10)
+        first_rows(lake, lake.find("t"), version=version, limit=10)
     except LakehouseError:
         return False
     return True
@@ -471,7 +472,7 @@ def test_closing_ends_it_while_rows_come(orders: Path, open_lake: Callable[..., 
         def __getattr__(self, name: str) -> Any:
             return getattr(lake, name)
 
-        def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
+        def read_files(self, *asked: Any, **more: Any) -> pa.RecordBatchReader:
             schema = pa.schema([("amount", pa.float64())])
 
             def batches() -> Any:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -42,13 +42,10 @@ class CountingLake:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
 
-    def read_files(self, snapshot: Snapshot, files: pa.Table, **more: Any) -> pa.RecordBatchReader:
-        self.opened += [(file["path"], file["dv_id"]) for file in files.to_pylist()]
+    def read_files(self, snapshot: Snapshot, files: pa.Table | None = None, **more: Any) -> pa.RecordBatchReader:
+        self.opened += [(file["path"], file["dv_id"]) for file in files.to_pylist()] if files is not None else []
+        self.scans += files is None
         return self._lake.read_files(snapshot, files, **more)
-
-    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
-        self.scans += 1
-        return self._lake.scan(snapshot, columns)
 
     def keys(self, ref: TableRef, version: int) -> set[tuple[str, str | None]]:
         files = self._lake.snapshot(ref, version).columns(["path", "dv_id"]).to_pylist()

@@ -20,6 +20,7 @@ from tests.builders import (
     HandLog,
     add,
     commit_info,
+    first_rows,
     metadata,
     orders_table,
     partitioned_table,
@@ -277,7 +278,7 @@ def test_a_table_that_vanishes_while_it_is_looked_at(root, open_lake):
         with pytest.raises(TableNotFoundError):
             read(ref)
     with pytest.raises(TableNotFoundError):
-        lake.rows(ref, limit=1)
+        first_rows(lake, ref, limit=1)
     assert [card.ref.name for card in lake.cards()] == ["stays"]
 
 
@@ -299,7 +300,7 @@ def test_rows_of_a_vacuumed_file_name_the_loss(root, open_lake):
     next(path.glob("*.parquet")).unlink()
     lake = open_lake()
     with pytest.raises(DataFileMissingError):
-        lake.rows(lake.find("t"), limit=1)
+        first_rows(lake, lake.find("t"), limit=1)
 
 
 def test_rows_of_a_damaged_file_are_a_named_error(root, open_lake):
@@ -307,14 +308,14 @@ def test_rows_of_a_damaged_file_are_a_named_error(root, open_lake):
     next(path.glob("*.parquet")).write_bytes(b"nothing of parquet")
     lake = open_lake()
     with pytest.raises(LakehouseError):
-        lake.rows(lake.find("t"), limit=1)
+        first_rows(lake, lake.find("t"), limit=1)
 
 
 def test_rows_of_a_column_that_is_not_there(root, open_lake):
     write(root / "t", {"id": [1]})
     lake = open_lake()
     with pytest.raises(LakehouseError, match="nope"):
-        lake.rows(lake.find("t"), columns=["nope"], limit=1)
+        first_rows(lake, lake.find("t"), columns=["nope"], limit=1)
 
 
 def test_changes_outside_the_feed_say_from_where_it_covers(root, open_lake):

@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.export import exported, write_csv, write_json, write_parquet
+from backend.changes.export import exported
 from backend.changes.model import DiffMethod, Limits, NetCounts, RowKind, VersionDiff
 from backend.changes.versions import parse_version
 from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
+from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
 from tests import builders
 from tests.diffs import asked
@@ -286,7 +287,7 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
         ("idd > 0", "there is no column 'idd' (character 1)"),
         ("id > 'a' ||| 2", ""),
         ("id > 0\x00", "holds a null character"),
-        ("id > " + "1" * 5_000, "more than 2,000"),
+        ("id > " + "1" * 10_000, "more than 10,000"),
         ("", "there is no expression"),
         ("true", "names no column"),
     ],
@@ -355,16 +356,16 @@ def test_odd_names_and_values_are_compared_and_leave_whole_and_safe(odd: Path, o
     assert set(update.changed) == {"s", "pairs", "raw"}
     cells = [
         cell
-        for line in csv.reader(io.StringIO(exported(found, write_csv).decode("utf-8-sig"), newline=""))
+        for line in csv.reader(io.StringIO(exported(found, FORMATS["csv"]).decode("utf-8-sig"), newline=""))
         for cell in line
     ]
     assert len(cells) == 3 * (4 + 2 * len(found.columns))
     assert not [cell for cell in cells if cell.lstrip("\t\r ")[:1] in tuple("=+@") or cell[:1] in tuple("\t\r")]
     assert "'@x" in cells and any("line\nbreak" in cell for cell in cells)
-    document = json.loads(exported(found, write_json))
+    document = json.loads(exported(found, FORMATS["json"]))
     assert {row["change"] for row in document} == {"update", "insert"}
     assert document[0]["after"]['ö "q"'] == "@x" and document[0]["after"]["=cmd|'/C calc'!A0"] == "\t=1"
-    table = pq.read_table(io.BytesIO(exported(found, write_parquet)))
+    table = pq.read_table(io.BytesIO(exported(found, FORMATS["parquet"])))
     assert table.num_rows == 2 and any("raw" in name for name in table.column_names)
 
 

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.export import WRITERS, ChangedBatches, Write, exported
+from backend.changes.export import ChangedBatches, exported, file_of
 from backend.changes.model import DiffMethod, Limits, VersionDiff
 from backend.lake.lake import Lake
+from backend.sql.export import FORMATS, Format
 from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests.diffs import diff, prepare
@@ -33,20 +34,19 @@ SMALL = Limits(batch_rows=2)
 class Taken:
     """What a file of one format would hold."""
 
-    def __init__(self, write: Write) -> None:
-        self._write, self.times, self.content = write, 0, b""
+    def __init__(self, form: Format) -> None:
+        self._form, self.times, self.content = form, 0, b""
 
     def __call__(self, changed: ChangedBatches) -> None:
-        sink = io.BytesIO()
-        self._write(sink, changed)
-        self.times, self.content = self.times + 1, sink.getvalue()
+        self.content = b"".join(piece for _, piece in file_of(changed, self._form))
+        self.times += 1
 
 
 def both(lake: Lake, pair: tuple[int, int], **options: Any) -> tuple[VersionDiff, list[Any]]:
     """An answer that holds all rows, and the rows of a file beside an answer that holds few."""
     (ref,) = lake.tables()
     whole = diff(lake, ref, *pair, row_limit=100_000, **options)
-    taken = Taken(WRITERS["json"])
+    taken = Taken(FORMATS["json"])
     few = diff(lake, ref, *pair, row_limit=FEW, take=taken, **({"limits": SMALL} | options))
     assert (few.net, few.apart, few.method, taken.times) == (whole.net, whole.apart, whole.method, 1)
     return whole, json.loads(taken.content)
@@ -68,7 +68,7 @@ def test_every_method_gives_all_rows(root: Path, open_lake: OpenLake, seed: int)
     key = ("id",) if history.has_key else None
     for method in prepare(lake, ref, *pair, key=key).plan.methods[:-1]:
         whole, rows = both(lake, pair, key=key, method=method)
-        held = json.loads(exported(whole, WRITERS["json"]))
+        held = json.loads(exported(whole, FORMATS["json"]))
         assert in_order(rows) == in_order(held), method
         if whole.key and not whole.apart.rows:
             assert rows == held, "in the order of the key"
@@ -79,7 +79,7 @@ def test_too_many_to_be_sorted_leave_as_they_come(root: Path, open_lake: OpenLak
     DeltaTable(root / "t").update(updates={"v": "v + 1"}, predicate="id < 10")
     DeltaTable(root / "t").delete("id > 24")
     whole, rows = both(open_lake(), (0, 2), key=("id",), limits=Limits(batch_rows=2, sorted_rows=9))
-    held = json.loads(exported(whole, WRITERS["json"]))
+    held = json.loads(exported(whole, FORMATS["json"]))
     assert in_order(rows) == in_order(held) and len(rows) == 15
     assert rows[10:] == held[10:], "the few are sorted all the same"
 
@@ -93,7 +93,7 @@ def test_what_is_left_out_of_the_answer_is_left_out_of_the_file(
     write_deltalake(root / "t", new, mode="overwrite")
     whole, rows = both(open_lake(), (0, 1), key=("id",), **options)
     assert len(rows) > FEW
-    assert rows == json.loads(exported(whole, WRITERS["json"]))
+    assert rows == json.loads(exported(whole, FORMATS["json"]))
 
 
 def test_each_format_holds_the_same_rows(root: Path, open_lake: OpenLake) -> None:
@@ -101,7 +101,7 @@ def test_each_format_holds_the_same_rows(root: Path, open_lake: OpenLake) -> Non
     DeltaTable(root / "t").update(updates={"s": "'x'"}, predicate="id > 4")
     lake = open_lake()
     (ref,) = lake.tables()
-    taken = {form: Taken(write) for form, write in WRITERS.items()}
+    taken = {name: Taken(form) for name, form in FORMATS.items()}
     for take in taken.values():
         diff(lake, ref, 0, 1, key=("id",), row_limit=FEW, take=take, limits=SMALL)
     table = pq.read_table(io.BytesIO(taken["parquet"].content))

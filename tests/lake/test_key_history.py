@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from backend.changes.model import RowKind
-from backend.errors import DiffError, FilterError
+from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
 from backend.search.key_history import KeyHistory, key_history, whole_life
 from tests import builders
@@ -95,7 +95,7 @@ def test_a_key_that_is_none_is_refused(tmp_path: Path, open_lake: Callable[..., 
     lake = open_lake(tmp_path)
     with pytest.raises(DiffError, match="no column gone"):
         history(lake, gone=1)
-    with pytest.raises(FilterError):
+    with pytest.raises(QueryError):
         history(lake, id="two")
     builders.write(path, {"id": [2], "name": ["twice"], "n": [0.0]})
     assert any("more than one row has this key" in note for note in history(lake, (6, 7), id=2).notes)

@@ -1,8 +1,9 @@
 """Numbers over versions against deltalake and a plain recount: SQL aggregates, and columns from statistics alone."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,9 +64,9 @@ class CountedLake:
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
         return self.lake.snapshot(ref, version)
 
-    def scan(self, snapshot: Snapshot, columns: Sequence[str]) -> pa.RecordBatchReader:
+    def read_files(self, snapshot: Snapshot, files: pa.Table | None = None, **more: Any) -> pa.RecordBatchReader:
         self.scans += 1
-        reader = self.lake.scan(snapshot, columns)
+        reader = self.lake.read_files(snapshot, files, **more)
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -10,12 +10,13 @@ from app.summary.view.data import in_order
 from backend.errors import DataFileMissingError, PathRefusedError, TableNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import UnreadableTable
-from backend.lake.rows.filters import parse_filter
 from backend.lake.rows.rows import RowQuery
 from backend.lake.storage.storage import Storage
 from backend.lake.table.schema import fields
 from backend.settings import load_settings
 from backend.sql.export import FORMATS, encoded
+from backend.sql.filters import parse_filter
+from tests.builders import first_rows
 from tests.object_store import SECRET, client, delete_objects, list_keys, make_bucket, server_url, storage_options
 
 ROOT = "s3://lake/root"
@@ -46,7 +47,7 @@ def test_tables_on_s3_are_found_and_read(options, tmp_path):
     card = lake.card(ref)
     assert (card.version, card.num_files, card.num_rows) == (2, 6, 6)
     assert len(lake.history(ref)) == 3
-    assert lake.rows(ref, limit=10).rows.num_rows == 6
+    assert first_rows(lake, ref, limit=10).rows.num_rows == 6
     assert lake.changes(ref, 0, 2).read_all().num_rows == 4
     assert [t.num_rows for t in lake.timeline(ref).totals] == [2, 4, 6]
 
@@ -56,7 +57,8 @@ def test_an_export_holds_every_row_that_deltalake_reads(options, tmp_path, form)
     lake = open_lake(options, tmp_path)
     uri, where = f"{ROOT}/silver/events", "id > 0"
     snapshot = lake.snapshot(lake.find(uri), 1)
-    rows = lake.all_rows(snapshot, ("id", "p"), parse_filter(where, fields(snapshot.metadata)))
+    where_filter = parse_filter(where, fields(snapshot.metadata))
+    rows = lake.read_files(snapshot, columns=("id", "p"), where=where_filter)
     pieces = list(encoded(rows, FORMATS[form]))
     kept = b"".join(piece for _, piece in pieces)
     opener = {
@@ -73,9 +75,9 @@ def test_an_export_holds_every_row_that_deltalake_reads(options, tmp_path, form)
 def test_rows_of_the_data_page_are_sorted(options, tmp_path, order, is_falling):
     lake = open_lake(options, tmp_path)
     uri = f"{ROOT}/silver/events"
-    found = lake.find_rows(lake.snapshot(lake.find(uri)), RowQuery(("id", "p"), limit=100))
+    page = lake.find_rows(lake.snapshot(lake.find(uri)), RowQuery(("id", "p"), limit=100))
     wanted = sorted(scanned(uri, options).to_pylist(), key=lambda row: row["id"], reverse=is_falling)
-    assert in_order(found.page.rows, order).to_pylist() == wanted and len(wanted) == 6
+    assert in_order(page.rows, order).to_pylist() == wanted and len(wanted) == 6
 
 
 def scanned(uri: str, options: dict[str, str], version: int | None = None, predicate: str | None = None) -> pa.Table:
@@ -111,7 +113,7 @@ def test_a_deleted_data_file_is_named(options, tmp_path):
     delete("root/torn/", ".parquet")
     lake = open_lake(options, tmp_path)
     with pytest.raises(DataFileMissingError):
-        lake.rows(lake.find("torn"), limit=1)
+        first_rows(lake, lake.find("torn"), limit=1)
 
 
 def test_wrong_options_are_a_reason_without_the_secret(options, tmp_path):

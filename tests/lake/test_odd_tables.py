@@ -24,7 +24,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import TableCard, UnreadableTable
 from backend.lake.table.schema import columns
 from backend.settings import load_settings
-from tests.builders import HandLog, add, commit_info, deletion_vector, metadata, protocol, remove, write
+from tests.builders import HandLog, add, commit_info, deletion_vector, first_rows, metadata, protocol, remove, write
 from tests.permissions import unreadable
 
 NUMBERS = ("uri", "name", "version", "num_files", "size_bytes", "num_rows", "last_commit_at")
@@ -376,8 +376,8 @@ def test_a_table_whose_schema_is_not_there_yet_is_read_from_its_first_version_on
     ref = lake.find("t")
     before, after = (columns(lake.snapshot(ref, version).metadata) for version in (0, 1))
     assert (before, [(column.path, column.type) for column in after]) == ((), [("id", "bigint")])
-    assert lake.rows(ref, version=0, limit=5).rows.num_rows == 0
-    assert lake.rows(ref, limit=5).rows.to_pydict() == {"id": [1, 2]}
+    assert first_rows(lake, ref, version=0, limit=5).rows.num_rows == 0
+    assert first_rows(lake, ref, limit=5).rows.to_pydict() == {"id": [1, 2]}
 
 
 @pytest.mark.parametrize("name", ["no_schema", "schema_null"])

@@ -1,6 +1,5 @@
 """Rows paired by row tracking's ids, on a table whose every id is known: files and log are written by hand."""
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backend.changes.export import exported, write_json
+from backend.changes.export import ChangedBatches, exported, file_of
 from backend.changes.model import DiffMethod, KeySource, NetCounts, RowKind, SetApart, VersionDiff
 from backend.errors import DiffError, TableError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
+from backend.sql.export import FORMATS
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 from tests.diffs import diff, prepare
 from tests.vectors import write_vector
@@ -105,11 +105,16 @@ def test_all_rows_leave_as_the_answer_names_them(tmp_path: Path, keyed: bool) ->
     table.log.commit(add("a", rows=2, baseRowId=0), commit_info())
     table.file("b", [(7, "x"), (2, "z")], ids=[0, 1])
     table.log.commit(remove("a"), add("b", rows=2, baseRowId=2), commit_info())
-    sink = io.BytesIO()
-    found = table.diff(1, 2, take=lambda changed: write_json(sink, changed))
+    pieces: list[bytes] = []
+
+    def take(changed: ChangedBatches) -> None:
+        pieces.extend(piece for _, piece in file_of(changed, FORMATS["json"]))
+
+    found = table.diff(1, 2, take=take)
     assert found.method is DiffMethod.ROW_ID
-    assert json.loads(sink.getvalue()) == json.loads(exported(found, write_json))
-    assert [row["key"] for row in json.loads(sink.getvalue())] == ([{"id": 7}, {"id": 2}] if keyed else [None, None])
+    rows = json.loads(b"".join(pieces))
+    assert rows == json.loads(exported(found, FORMATS["json"]))
+    assert [row["key"] for row in rows] == ([{"id": 7}, {"id": 2}] if keyed else [None, None])
 
 
 def test_an_id_that_two_rows_have_is_set_apart(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ CONDITIONS = [
 def test_values_of_every_type_reach_duckdb_through_spark_as_they_are(world: World, spark: SparkSession) -> None:
     snapshot = world.lake.snapshot(world.lake.find("odd"))
     names = list(column_names(snapshot.metadata))
-    rows = world.lake.scan(snapshot, names).read_all().combine_chunks().sort_by("id")
+    rows = world.lake.read_files(snapshot, columns=names).read_all().combine_chunks().sort_by("id")
     table = spark.read.format("delta").load(str(Path(snapshot.ref.uri))).orderBy("id")
     numbered = table.select(*(F.col(f"`{name}`").alias(f"c{i}") for i, name in enumerate(names)))
     for text in CONDITIONS:  # one by one: of all at once each would have a Python worker of its own

@@ -47,7 +47,6 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
         monkeypatch.setattr(Lake, name, watched)
 
-    watch("scan")
     watch("read_files")
     yield read
 

@@ -44,7 +44,7 @@ def test_what_fails_leaves_no_file_and_the_old_one_whole(home: Path, weir: Weir)
 
 def test_wrong_questions_are_answered_in_words(home: Path, weir: Weir) -> None:
     builders.orders_table(home / "lake" / "orders")
-    assert "csv, parquet, arrow" in weir("export", "orders", "-o", str(home / "rows.xlsx")).err
+    assert "csv, parquet, arrow, json" in weir("export", "orders", "-o", str(home / "rows.xlsx")).err
     assert "'nope'" in weir("export", "orders", "--columns", "nope", "-o", str(home / "a.csv")).err
     assert weir("export", "orders", "--where", "amount >> 1", "-o", str(home / "a.csv")).code == 2
     assert "cannot be written" in weir("export", "orders", "-o", str(home / "no" / "a.csv")).err

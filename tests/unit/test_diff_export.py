@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backend.changes.export import exported, write_csv, write_json, write_parquet
+from backend.changes.export import exported, row_document
 from backend.changes.model import (
     ApartCounts,
     DiffMethod,
@@ -25,6 +25,7 @@ from backend.changes.model import (
     VersionDiff,
 )
 from backend.lake.model import TableRef
+from backend.sql.export import FORMATS
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("v", pa.string()), ("money", pa.decimal128(38, 4)), ("xs", pa.list_(pa.float64()))]
@@ -60,47 +61,57 @@ def cells(v: str | None = "x", **more: Any) -> dict[str, Any]:
 UPDATE = RowChange(RowKind.UPDATE, {"id": 1}, cells("old"), cells(None), ("v",))
 
 
-def csv_rows(found: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(found.decode("utf-8-sig"), newline="")))
+def file_of(form: str, *rows: RowChange) -> bytes:
+    return exported(diff_of(*rows), FORMATS[form])
+
+
+def csv_rows(*rows: RowChange) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(file_of("csv", *rows).decode("utf-8-sig"), newline="")))
 
 
 @pytest.mark.parametrize(
-    "text", ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1", '=HYPERLINK("http://x","y")']
+    ("text", "cell"),
+    [
+        *((text, f"'{text}") for text in ("=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1")),
+        ('=HYPERLINK("http://x","y")', '\'=HYPERLINK("http://x","y")'),
+        ('a,"b"\nc', 'a,"b"\nc'),
+        ("-1.50", "-1.50"),
+    ],
 )
-def test_csv_never_starts_a_formula(text: str) -> None:
-    (row,) = csv_rows(exported(diff_of(RowChange(RowKind.INSERT, None, None, cells(text))), write_csv))
-    assert row["after.v"] == f"'{text}"
-
-
-def test_csv_column_names_are_safe_too() -> None:
-    named = replace(diff_of(), arrow_schema=pa.schema([("=x", pa.int64())]))
-    assert "before.=x" in exported(named, write_csv).decode("utf-8-sig").splitlines()[0].split(",")
+def test_a_csv_cell_is_whole_and_starts_no_formula(text: str, cell: str) -> None:
+    (row,) = csv_rows(RowChange(RowKind.INSERT, None, None, cells(text)))
+    assert row["after.v"] == cell
 
 
 def test_csv_keeps_digits_and_leaves_numbers_alone() -> None:
-    (row,) = csv_rows(exported(diff_of(UPDATE), write_csv))
+    (row,) = csv_rows(UPDATE)
     assert (row["change"], row["before.id"], row["before.money"]) == ("update", str(2**63 - 1), "-1.5000")
     assert (row["before.v"], row["after.v"], row["changed_columns"]) == ("old", "", '["v"]')
 
 
-def test_csv_keeps_line_breaks_commas_and_quotes_inside_a_cell() -> None:
-    text = 'a,"b"\nc'
-    (row,) = csv_rows(exported(diff_of(RowChange(RowKind.INSERT, None, None, cells(text))), write_csv))
-    assert row["after.v"] == text
+def test_csv_column_names_are_safe_too() -> None:
+    named = replace(diff_of(), arrow_schema=pa.schema([("=x", pa.int64())]))
+    header = exported(named, FORMATS["csv"]).decode("utf-8-sig").splitlines()[0]
+    assert next(csv.reader([header]))[-2:] == ["before.=x", "after.=x"]
 
 
-def test_json_never_prints_nan() -> None:
-    found = exported(diff_of(UPDATE), write_json)
-    assert b"NaN" not in found
-    (row,) = json.loads(found)
-    assert row["before"] == {"id": 2**63 - 1, "v": "old", "money": "-1.5000", "xs": [1.0, None]}
-    assert (row["change"], row["key"], row["changed_columns"]) == ("update", {"id": 2**63 - 1}, ["v"])
+def test_json_is_what_the_command_prints_and_never_holds_nan() -> None:
+    gone = RowChange(RowKind.DELETE, {"id": 2**63 - 1}, cells(), None, copies=3)
+    data = file_of("json", UPDATE, gone, RowChange(RowKind.INSERT, {"id": 2**63 - 1}, None, cells()))
+    assert b"NaN" not in data
+    update, delete, insert = json.loads(data)
+    assert update["before"] == {"id": 2**63 - 1, "v": "old", "money": "-1.5000", "xs": [1.0, None]}
+    assert (update["change"], update["key"], update["changed_columns"]) == ("update", {"id": 2**63 - 1}, ["v"])
+    assert delete == row_document(gone) and list(delete) == list(row_document(gone))
+    assert insert["before"] is None and insert["key"] == delete["key"]
+    (keyless,) = json.loads(file_of("json", RowChange(RowKind.INSERT, None, None, cells())))
+    assert keyless["key"] is None
 
 
-def test_parquet_keeps_the_types() -> None:
-    table = pq.read_table(
-        pa.BufferReader(exported(diff_of(UPDATE, RowChange(RowKind.DELETE, None, cells(), None)), write_parquet))
-    )
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_the_types_are_kept(form: str) -> None:
+    data = pa.BufferReader(file_of(form, UPDATE, RowChange(RowKind.DELETE, None, cells(), None)))
+    table = pq.read_table(data) if form == "parquet" else pa.ipc.open_file(data).read_all()
     assert table.schema.field("before.money").type == pa.decimal128(38, 4)
     assert table["before.id"].to_pylist() == [2**63 - 1] * 2
     assert table["after.v"].to_pylist() == [None, None]
@@ -108,6 +119,6 @@ def test_parquet_keeps_the_types() -> None:
 
 
 def test_nothing_changed_exports_headers_alone() -> None:
-    assert csv_rows(exported(diff_of(), write_csv)) == []
-    assert json.loads(exported(diff_of(), write_json)) == []
-    assert pq.read_table(pa.BufferReader(exported(diff_of(), write_parquet))).num_rows == 0
+    assert csv_rows() == []
+    assert json.loads(file_of("json")) == []
+    assert pq.read_table(pa.BufferReader(file_of("parquet"))).num_rows == 0

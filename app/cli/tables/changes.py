@@ -4,11 +4,10 @@ Rule: counts are told in words that hold. The exit code is 0 when nothing differ
 cannot be compared and nothing else tells.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import typer
 
 from app import services
@@ -18,16 +17,17 @@ from app.cli import leave_at_once
 from app.cli.output import cell, fail, print_json, print_table, say
 from app.cli.tables import documents
 from app.cli.tables.diff_here import compared as compared_here
+from app.cli.tables.export import write_file
 from app.cli.tables.lake import opened
 from app.ui.view.explanation import explained
 from backend.changes.answer import diff as compare
-from backend.changes.export import WRITERS, ChangedBatches, fetched
+from backend.changes.export import ChangedBatches, fetched, file_of
 from backend.changes.key import key_memory, parse_names
 from backend.changes.model import DiffMethod, Question, RowChange, RowKind, VersionDiff
 from backend.changes.prepare import prepare
 from backend.changes.versions import resolve_version
-from backend.errors import StorageError
 from backend.format import bytes_text, count_text, things, utc_text
+from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
 
 CHANGED = 10  # the exit code when anything differs
@@ -116,34 +116,22 @@ class _Output:
     def __init__(self, path: Path) -> None:
         self._path, self._form = path, path.suffix.lower().removeprefix(".")
         self._rows: int | None = None
-        if self._form not in (*WRITERS, "md"):
-            known = ", ".join((*WRITERS, "md"))
-            raise typer.BadParameter(f"{path.name} has an ending other than {known}", param_hint="--output")
+        if self._form not in (*FORMATS, "md"):
+            endings = ", ".join((*FORMATS, "md"))
+            raise typer.BadParameter(f"{path.name} has an ending other than {endings}", param_hint="--output")
 
     def take(self, changed: ChangedBatches) -> None:
         """Writes changed rows, in place of any that were written before; a summary needs none."""
         if self._form == "md":
             return
-        self._rows = 0
-        draft = self._path.with_name(f".{self._path.name}.part")
-        try:
-            with draft.open("wb") as sink:
-                WRITERS[self._form](sink, replace(changed, batches=self._counted(changed)))
-            draft.replace(self._path)
-        except OSError as exc:
-            raise self._refused(exc) from exc
-        finally:
-            draft.unlink(missing_ok=True)
+        self._rows = write_file(self._path, file_of(changed, FORMATS[self._form]))
 
     def finish(self, found: VersionDiff) -> None:
         """The summary, or the rows that were fetched where nobody gave all of them."""
-        try:
-            if self._form == "md":
-                self._path.write_text(to_markdown(found), encoding="utf-8")
-            elif self._rows is None and found.is_available:
-                self.take(fetched(found))
-        except OSError as exc:
-            raise self._refused(exc) from exc
+        if self._form == "md":
+            write_file(self._path, iter([(0, to_markdown(found).encode())]))
+        elif self._rows is None and found.is_available:
+            self.take(fetched(found))
 
     def words(self, found: VersionDiff) -> str:
         """What was written."""
@@ -153,14 +141,6 @@ class _Output:
             return f"{self._path}: the summary"
         cut = " of more" if found.truncated and self._rows == len(found.rows) else ""
         return f"{self._path}: {things(self._rows, 'changed row')}{cut}"
-
-    def _counted(self, changed: ChangedBatches) -> Iterator[pa.RecordBatch]:
-        for batch in changed.batches:
-            self._rows = (self._rows or 0) + batch.num_rows
-            yield batch
-
-    def _refused(self, exc: OSError) -> StorageError:
-        return StorageError(f"cannot write {self._path}: {exc.strerror}", hint="name a file in a folder of yours")
 
 
 def _print(found: VersionDiff, shown: int) -> None:

@@ -66,10 +66,11 @@ def export(
     name: TableName,
     output: Annotated[Path, typer.Option("-o", "--output", help="The file; it is replaced once all is written.")],
     at: At = None,
-    where: Annotated[str | None, typer.Option("--where", help="A filter, as on the page: amount >= 10.")] = None,
+    where: Annotated[str | None, typer.Option("--where", help="SQL over a row: amount >= 10.")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Only these: a,b.")] = None,
     form: Annotated[
-        Literal["csv", "parquet", "arrow"] | None, typer.Option("--format", help="None: by the name of the file.")
+        Literal["csv", "parquet", "arrow", "json"] | None,
+        typer.Option("--format", help="None: by the name of the file."),
     ] = None,
     as_json: AsJson = False,
 ) -> int:

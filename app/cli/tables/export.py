@@ -1,13 +1,13 @@
-"""`weir export T -o FILE`: every row of a version as CSV, Parquet or Arrow.
+"""`weir export T -o FILE`: every row of a version as CSV, Parquet, Arrow or JSON.
 
 Rule: the file has its name once it is whole; whatever ends the export before leaves nothing behind.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-import pyarrow as pa
 import typer
 
 from app.cli.output import print_json, say
@@ -16,9 +16,9 @@ from backend.changes.versions import resolve_version
 from backend.errors import ColumnNotFoundError, StorageError
 from backend.format import bytes_text, things
 from backend.lake.model import Snapshot
-from backend.lake.rows.filters import parse_filter
 from backend.lake.table.schema import fields
 from backend.sql.export import FORMATS, Format, encoded
+from backend.sql.filters import parse_filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ def export(request: Request, *, as_json: bool) -> int:
     form = _format(request)
     snapshot = lake.snapshot(ref, resolve_version(lake, ref, request.at or "latest"))
     where = parse_filter(request.where or "", fields(snapshot.metadata))
-    num_rows = _write(request.output, lake.all_rows(snapshot, _columns(snapshot, request.columns), where), form)
+    rows = lake.read_files(snapshot, columns=_columns(snapshot, request.columns), where=where)
+    num_rows = write_file(request.output, encoded(rows, form))
     size = request.output.stat().st_size
     if as_json:
         print_json({
@@ -48,13 +49,13 @@ def export(request: Request, *, as_json: bool) -> int:
     return 0
 
 
-def _write(output: Path, rows: pa.RecordBatchReader, form: Format) -> int:
-    """Returns how many rows there are."""
+def write_file(output: Path, pieces: Iterator[tuple[int, bytes]]) -> int:
+    """Writes a file that comes in pieces, each with the rows that it adds; returns how many rows there are."""
     num_rows, folder = 0, output.absolute().parent
     try:
         with NamedTemporaryFile(dir=folder, prefix=f".{output.name}.", delete=False) as draft:
             try:
-                for rows_more, piece in encoded(rows, form):
+                for rows_more, piece in pieces:
                     num_rows += rows_more
                     draft.write(piece)
                 draft.close()

@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from backend.format import count_text, datetime_text, things
 from backend.lake.model import SchemaField
-from backend.lake.rows.rows import FoundRows
+from backend.lake.rows.rows import RowPage
 
 EXACT_INTEGER = 2**53  # beyond, a browser's number loses digits
 MOST_HEX_BYTES = 32
@@ -103,18 +103,17 @@ def cell_text(value: Any) -> str | None:
     return str(value)
 
 
-def found_sentence(found: FoundRows, version: int, *, filtered: bool) -> str:
+def rows_sentence(page: RowPage, version: int, *, filtered: bool) -> str:
     """Says how many rows are shown, of how many, and how far the search came."""
-    page = found.page
     shown = things(page.rows.num_rows, "row")
     what = f"{shown} of v{version}{' that match' if filtered else ''}"
     searched = ""
-    if filtered and found.candidates is not None and found.files_read is not None:
-        ruled_out = found.files - found.candidates
-        searched = f" {things(found.files_read, 'file')} read"
+    if filtered and page.candidates is not None and page.files_read is not None:
+        ruled_out = page.files - page.candidates
+        searched = f" {things(page.files_read, 'file')} read"
         searched += f", {count_text(ruled_out)} ruled out without opening them." if ruled_out else "."
-        if found.files_left:
-            searched += f" {things(found.files_left, 'file')} may hold more."
+        if page.files_left:
+            searched += f" {things(page.files_left, 'file')} may hold more."
     if not page.truncated and filtered and not page.rows.num_rows:
         return f"No row of v{version} matches.{searched}"
     if not page.truncated and not page.rows.num_rows:
@@ -159,9 +158,9 @@ def in_order(rows: pa.Table, order: str | None) -> pa.Table:
     return rows
 
 
-def order_sentence(result: FoundRows, order: str | None) -> str:
+def order_sentence(page: RowPage, order: str | None) -> str:
     """Says of what the order is, where there is more."""
-    return "Sorted among these rows alone." if order and result.page.truncated else ""
+    return "Sorted among these rows alone." if order and page.truncated else ""
 
 
 def place_of(shown: ShownRows, cell: tuple[int, str]) -> tuple[int, int] | None:

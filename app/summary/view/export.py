@@ -7,8 +7,7 @@ import shlex
 
 from backend.format import bytes_text, count_text, things
 from backend.sql.export import Format
-from backend.sql.export_size import SizeEstimate
-from backend.sql.exports import Export, ExportState
+from backend.sql.exports import Export, ExportState, SizeEstimate
 
 
 def size_sentence(size: SizeEstimate, form: Format, num_columns: int) -> str:

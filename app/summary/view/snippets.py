@@ -1,6 +1,7 @@
 """The rows on the page as code for other tools: exactly this version, these columns and this filter.
 
-Rule: pure; names and values are written anew for each tool, nothing of what a person typed is passed on.
+Rule: pure; names and values are written anew for each tool. A filter that is more than terms is SQL of DuckDB's, which
+no other tool can be trusted to read alike: then there is DuckDB's code alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,8 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from backend.lake.model import TableRef
-from backend.lake.rows.filters import All, AnyOf, Column, Node, Not, predicate_sql
-from backend.lake.rows.literals import Literal
+from backend.lake.rows.filters import All, AnyOf, Column, Literal, Node, Not, RowFilter
 from backend.sql.quoting import quoted_name, quoted_text
 
 
@@ -21,7 +21,7 @@ class Asked:
     ref: TableRef
     version: int
     columns: tuple[str, ...] | None = None
-    where: Node | None = None
+    where: RowFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ _TRINO = _Dialect(
 
 def snippets(asked: Asked) -> dict[str, tuple[str, str]]:
     """Of each tool its language and the code."""
+    if asked.where is not None and asked.where.check is not None:
+        return {"DuckDB": ("python", _duckdb(asked))}
     return {
         "pandas": ("python", _pandas(asked)),
         "DuckDB": ("python", _duckdb(asked)),
@@ -87,7 +89,7 @@ def snippets(asked: Asked) -> dict[str, tuple[str, str]]:
 
 def _pandas(asked: Asked) -> str:
     given = [f"columns={list(asked.columns)!r}"] if asked.columns else []
-    given += [f"predicate={predicate_sql(asked.where)!r}"] if asked.where else []
+    given += [f"predicate={asked.where.predicate!r}"] if asked.where else []
     return (
         "import pyarrow as pa\nfrom deltalake import DeltaTable\n\n"
         f"table = DeltaTable({asked.ref.uri!r}, version={asked.version})\n"
@@ -100,13 +102,13 @@ def _duckdb(asked: Asked) -> str:
         "import duckdb\nimport pyarrow as pa\nfrom deltalake import DeltaTable\n\n"
         f"table = DeltaTable({asked.ref.uri!r}, version={asked.version})\n"
         "rows = pa.RecordBatchReader.from_stream(table.scan())\n"
-        f"found = duckdb.sql({_select(asked, 'rows', _DUCKDB)!r})"
+        f"result = duckdb.sql({_select(asked, 'rows', _DUCKDB)!r})"
     )
 
 
 def _spark(asked: Asked) -> str:
     lines = [f"spark.read.format('delta').option('versionAsOf', {asked.version}).load({asked.ref.uri!r})"]
-    lines += [f"    .where({_condition(asked.where, _SPARK)!r})"] if asked.where else []
+    lines += [f"    .where({_filter(asked.where, _SPARK)!r})"] if asked.where else []
     lines += [f"    .select({', '.join(repr(_backticks(name)) for name in asked.columns)})"] if asked.columns else []
     return "rows = (\n    " + "\n    ".join(lines) + "\n)"
 
@@ -120,8 +122,15 @@ def _trino(asked: Asked) -> str:
 
 def _select(asked: Asked, source: str, dialect: _Dialect) -> str:
     names = ", ".join(map(dialect.name, asked.columns)) if asked.columns else "*"
-    where = f" WHERE {_condition(asked.where, dialect)}" if asked.where else ""
+    where = f" WHERE {_filter(asked.where, dialect)}" if asked.where else ""
     return f"SELECT {names} FROM {source}{where}"
+
+
+def _filter(where: RowFilter, dialect: _Dialect) -> str:
+    if where.check is not None:
+        return f"(\n{where.check.text}\n)"
+    assert where.terms is not None
+    return _condition(where.terms, dialect)
 
 
 def _condition(node: Node, dialect: _Dialect) -> str:

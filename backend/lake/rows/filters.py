@@ -1,23 +1,29 @@
-"""A filter as people write it (`amount > 10 AND status IN ('new', 'paid')`), read into typed tests on columns.
+"""A filter on rows in terms of columns and typed values: what rules out files, and what a reader skips rows by.
 
-Rule: pure. What is not this grammar over the table's own columns is a `FilterError` that says where. Nothing of the
-text is passed on: the predicate for a reader is written anew from typed values.
+Rule: pure; `backend.sql.filters` makes these terms of what a person typed. Nothing of the text is passed on: the
+predicate for a reader is written anew from typed values, and means what DuckDB means by the same comparison.
 """
 
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Protocol
 
-from backend.errors import FilterError
-from backend.lake.model import SchemaField
-from backend.lake.rows.literals import Literal, typed
+import pyarrow as pa
 
-MOST_CHARACTERS = 10_000
-MOST_DEPTH = 50
 COMPARISONS = ("=", "<", "<=", ">", ">=")
-HINT = "for example: `amount >= 10 AND status IN ('new', 'paid') AND note IS NOT NULL`"
+INTEGERS = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}
+FLOATS = ("double", "float")
+MOST_DIGITS = 38
+EXACT_IN_DOUBLE = 2**53
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_MOMENT = re.compile(rf"({_DAY})(?:[T ](\d{{2}}:\d{{2}}(?::\d{{2}}(?:\.\d{{1,6}})?)?)(Z|[+-]\d{{2}}(?::?\d{{2}})?)?)?")
+_DIGITS = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+
+Literal = str | int | float | bool | bytes | Decimal | date | datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,232 +60,153 @@ class AnyOf:
 
 Node = Test | Not | All | AnyOf
 
-_TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<binary>[xX]'(?:[0-9a-fA-F]{2})*')
-  | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
-  | (?P<text>'(?:[^']|'')*')
-  | (?P<name>"(?:[^"]|"")+"|`(?:[^`]|``)+`|[^\W\d]\w*)
-  | (?P<sign><>|!=|<=|>=|==|=|<|>|\(|\)|,|\.)
-    )""",
-    re.VERBOSE,
-)
-WORDS = frozenset(
-    ("AND", "OR", "NOT", "IN", "IS", "NULL", "NAN", "LIKE", "ILIKE", "BETWEEN", "TRUE", "FALSE", "DATE", "TIMESTAMP")
-)
+
+class RowCheck(Protocol):
+    """What has to be computed of a row to know whether a filter lets it through."""
+
+    @property
+    def text(self) -> str:
+        """The whole filter in DuckDB's SQL."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What a row needs for it."""
+
+    def passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of each batch that the filter lets through."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    at: int
+class RowFilter:
+    """Rows that satisfy `terms` and pass `check`; one of them is there.
+
+    `terms` are true of every row of the filter. Without a `check` they are the filter.
+    """
+
+    terms: Node | None
+    check: RowCheck | None = None
 
     @property
-    def word(self) -> str:
-        """A keyword in capitals; "" for a quoted name, a value or a sign."""
-        plain = self.kind == "name" and self.text[0] not in '"`'
-        return self.text.upper() if plain and self.text.upper() in WORDS else ""
+    def predicate(self) -> str | None:
+        """The terms for a reader; None where it has to read every row."""
+        return None if self.terms is None else predicate_sql(self.terms)
 
 
-def parse_filter(text: str, fields: Sequence[SchemaField]) -> Node | None:
-    """The filter over a table's columns, None for an empty text; raises `FilterError` that says where."""
-    if not text.strip():
+# values ----------------------------------------------------------------------------------------------------------
+
+
+def typed(kind: str, text: str, column_type: str) -> Literal:
+    """A constant of DuckDB's parse tree as a value of a column's type; `kind` is STRING, INTEGER, NUMERIC, BOOLEAN or
+    HEX.
+
+    Raises `ValueError` for one that the column cannot be compared with exactly.
+    """
+    if kind == "STRING":
+        return _from_text(text, column_type)
+    if kind in ("INTEGER", "NUMERIC"):
+        return _from_number(text, column_type)
+    if kind == "BOOLEAN" and column_type == "boolean":
+        return text.lower() == "true"
+    if kind == "HEX" and column_type == "binary":
+        return bytes.fromhex(text)
+    raise ValueError(f"{text} does not fit a column of type {column_type}")
+
+
+def from_log(text: str, column_type: str) -> Literal | None:
+    """A partition value as the log writes it; None where this type is not compared here."""
+    try:
+        if column_type == "boolean":
+            return {"true": True, "false": False}.get(text.lower())
+        if column_type in INTEGERS or column_type.startswith("decimal"):
+            return _exact(text, column_type)
+        return _from_text(text, column_type) if column_type.startswith(("string", "date", "timestamp")) else None
+    except ValueError:
         return None
-    if len(text) > MOST_CHARACTERS:
-        raise FilterError(f"the filter is longer than {MOST_CHARACTERS:,} characters", hint="filter by a range instead")
-    parser = _Parser(text, tuple(_tokens(text)), fields)
-    node = parser.any_of(0)
-    if parser.next.kind != "end":
-        raise parser.wrong("expected AND, OR or the end", parser.next)
-    return node
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    at = 0
-    while at < len(text.rstrip()):
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            start = at + len(text[at:]) - len(text[at:].lstrip())
-            what = "a text without its closing '" if text[start] == "'" else f"{text[start]!r} is not understood"
-            raise FilterError(_said_at(what, text, start), hint=HINT)
-        yield _Token(match.lastgroup, match.group(match.lastgroup), match.start(match.lastgroup))
-        at = match.end()
-    yield _Token("end", "", len(text))
+def _from_number(text: str, column_type: str) -> Literal:
+    """With an exponent it is a double, as which DuckDB then compares the column too."""
+    is_double = "e" in text.lower()
+    if column_type == "double" or (column_type == "float" and not is_double):
+        if math.isfinite(value := float(text)):
+            return value
+        raise ValueError(f"{text} is beyond what a column of type {column_type} can hold")
+    if is_double and (column_type not in INTEGERS or abs(float(text)) >= EXACT_IN_DOUBLE):
+        raise ValueError(f"{text} is no exact number of type {column_type}")
+    return _exact(text, column_type)
 
 
-def _said_at(what: str, text: str, at: int) -> str:
-    near = text[at : at + 20].strip()
-    where = f"at character {at + 1}, near `{near.replace('`', ' ')}`" if near else "at its end"
-    return f"the filter is not understood {where}: {what}"
+def _exact(text: str, column_type: str) -> int | Decimal:
+    if column_type not in INTEGERS and not column_type.startswith("decimal"):
+        raise ValueError(f"a number does not fit a column of type {column_type}: put it in single quotes")
+    try:
+        value = Decimal(text)
+    except InvalidOperation as exc:
+        raise ValueError(f"{text!r} is no number that fits {column_type}") from exc
+    digits, exponent = value.as_tuple().digits, int(value.as_tuple().exponent)
+    if len(digits) + max(0, exponent) > MOST_DIGITS or -exponent > MOST_DIGITS:
+        raise ValueError(f"{text} has more than {MOST_DIGITS} digits")
+    if column_type in INTEGERS and value == int(value):
+        bits = INTEGERS[column_type]
+        if not -(2**bits) <= value < 2**bits:
+            raise ValueError(f"{text} is beyond what a column of type {column_type} can hold")
+        return int(value)
+    return value
 
 
-class _Parser:
-    def __init__(self, text: str, tokens: tuple[_Token, ...], fields: Sequence[SchemaField]) -> None:
-        self._text, self._tokens, self._at = text, tokens, 0
-        self._types: dict[tuple[str, ...], str] = {(field.path,): field.type for field in fields if not field.depth}
-        self._types |= {tuple(field.path.split(".")): field.type for field in fields if field.depth}
-
-    @property
-    def next(self) -> _Token:
-        return self._tokens[self._at]
-
-    def wrong(self, what: str, token: _Token, hint: str = HINT) -> FilterError:
-        return FilterError(_said_at(what, self._text, token.at), hint=hint)
-
-    def _take(self) -> _Token:
-        token = self.next
-        self._at += token.kind != "end"
-        return token
-
-    def _is(self, *words: str) -> bool:
-        """Steps over these words or signs when they come next."""
-        coming = self._tokens[self._at : self._at + len(words)]
-        found = [token.word or (token.text if token.kind == "sign" else "") for token in coming]
-        if found != list(words):
-            return False
-        self._at += len(words)
-        return True
-
-    def _need(self, sign: str) -> None:
-        if not self._is(sign):
-            raise self.wrong(f"expected {sign}", self.next)
-
-    def any_of(self, depth: int) -> Node:
-        operands = [self._all(depth)]
-        while self._is("OR"):
-            operands.append(self._all(depth))
-        return operands[0] if len(operands) == 1 else AnyOf(tuple(operands))
-
-    def _all(self, depth: int) -> Node:
-        operands = [self._one(depth)]
-        while self._is("AND"):
-            operands.append(self._one(depth))
-        return operands[0] if len(operands) == 1 else All(tuple(operands))
-
-    def _one(self, depth: int) -> Node:
-        if depth > MOST_DEPTH:
-            raise self.wrong("nested too deep", self.next)
-        if self._is("NOT"):
-            return Not(self._one(depth + 1))
-        if self._is("("):
-            inside = self.any_of(depth + 1)
-            self._need(")")
-            return inside
-        return self._test()
-
-    def _test(self) -> Node:
-        column = self._column()
-        if self._is("IS"):
-            return self._negated(lambda: self._is_state(column))
-        if self.next.word in ("NOT", "IN", "LIKE", "ILIKE", "BETWEEN"):
-            return self._negated(lambda: self._among(column))
-        token = self.next
-        if token.kind == "sign" and token.text in (*COMPARISONS, "<>", "!=", "=="):
-            self._take()
-            return self._compared(column, token.text)
-        if column.type == "boolean":
-            return Test(column, "=", True)
-        raise self.wrong(f"expected a comparison after {'.'.join(column.path)}", token)
-
-    def _negated(self, read: Callable[[], Node]) -> Node:
-        negative = self._is("NOT")
-        node = read()
-        return Not(node) if negative else node
-
-    def _is_state(self, column: Column) -> Node:
-        if self._is("NULL"):
-            return Test(column, "IS NULL")
-        if self.next.word == "NAN" and column.type in ("float", "double"):
-            self._take()
-            return Test(column, "IS NAN")
-        raise self.wrong("expected NULL, NOT NULL, or NAN for a float column", self.next)
-
-    def _among(self, column: Column) -> Node:
-        token = self._take()
-        if token.word == "IN":
-            self._need("(")
-            values = [self._value(column)]
-            while self._is(","):
-                values.append(self._value(column))
-            self._need(")")
-            tests = tuple(Test(column, "=", value) for value in values)
-            return tests[0] if len(tests) == 1 else AnyOf(tests)
-        if token.word == "BETWEEN":
-            low = self._value(column)
-            if not self._is("AND"):
-                raise self.wrong("expected AND and the upper end", self.next)
-            return All((Test(column, ">=", low), Test(column, "<=", self._value(column))))
-        if token.word in ("LIKE", "ILIKE") and column.type == "string":
-            return Test(column, token.word, self._value(column))
-        raise self.wrong(f"{token.word or token.text!r} does not fit a column of type {column.type}", token)
-
-    def _compared(self, column: Column, sign: str) -> Node:
-        token = self.next
-        if token.kind == "name" and not token.word:
-            other = self._column()
-            if _family(other.type) != _family(column.type):
-                raise self.wrong(f"{column.type} cannot be compared with {other.type}", token)
-            value: Literal | Column = other
-        else:
-            value = self._value(column)
-        if sign in ("<>", "!="):
-            return Not(Test(column, "=", value))
-        return Test(column, "=" if sign == "==" else sign, value)
-
-    def _value(self, column: Column) -> Literal:
-        if self.next.word in ("DATE", "TIMESTAMP"):
-            self._take()
-        token = self._take()
-        if token.word == "NULL":
-            raise self.wrong("nothing compares with NULL", token, hint=f"write {'.'.join(column.path)} IS NULL")
-        kind = token.word.lower() if token.word in ("TRUE", "FALSE") else token.kind
-        try:
-            return typed(kind, token.text, column.type)
-        except ValueError as exc:
-            raise self.wrong(str(exc), token) from exc
-
-    def _column(self) -> Column:
-        token = self._take()
-        if token.kind != "name" or token.word:
-            raise self.wrong("expected the name of a column", token)
-        path = [self._known(_unquoted(token.text), (), token)]
-        while self._is("."):
-            token = self._take()
-            if token.kind != "name":
-                raise self.wrong("expected the name of a field", token)
-            path.append(self._known(_unquoted(token.text), tuple(path), token))
-        return Column(tuple(path), self._types[tuple(path)])
-
-    def _known(self, name: str, above: tuple[str, ...], token: _Token) -> str:
-        """The table's own spelling of a name."""
-        inside = not above or self._types[above].startswith("struct<")
-        names = [path[-1] for path in self._types if inside and path[:-1] == above]
-        same = [each for each in names if each.lower() == name.lower()]
-        if name in names or len(same) == 1:
-            return name if name in names else same[0]
-        some = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
-        where = f"{'.'.join(above)} has no field" if above else "there is no column"
-        raise self.wrong(f"{where} {name!r}", token, hint=f"there are: {some}" if names else HINT)
+def _from_text(text: str, column_type: str) -> Literal:
+    """Numbers only as their column could write them: of any other DuckDB rounds the text to the column's type."""
+    if column_type == "string":
+        return text
+    if column_type == "date":
+        return _day(text)
+    if column_type in ("timestamp", "timestamp_ntz"):
+        return _moment(text, zoned=column_type == "timestamp")
+    digits = text.strip()
+    if column_type in FLOATS and _DIGITS.fullmatch(digits):
+        return float(digits)
+    places = len(digits.partition(".")[2])
+    if column_type in INTEGERS or column_type.startswith("decimal"):
+        if _DIGITS.fullmatch(digits) and places <= _scale(column_type):
+            return _exact(digits, column_type)
+        raise ValueError(f"{text!r} is no number that fits {column_type}")
+    raise ValueError(f"a text does not fit a column of type {column_type}")
 
 
-def _unquoted(name: str) -> str:
-    if name[0] in '"`':
-        return name[1:-1].replace(name[0] * 2, name[0])
-    return name
+def _day(text: str) -> date:
+    try:
+        if re.fullmatch(_DAY, text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass  # the 31st of June
+    raise ValueError(f"{text!r} is no date: write '2026-01-31'")
 
 
-def _family(kind: str) -> str:
-    if kind.startswith("decimal") or kind in ("bigint", "int", "smallint", "tinyint", "float", "double"):
-        return "number"
-    return kind
+def _scale(column_type: str) -> int:
+    """Decimal places of a number's type."""
+    return int(column_type.rstrip(")").rpartition(",")[2]) if column_type.startswith("decimal(") else 0
+
+
+def _moment(text: str, *, zoned: bool) -> datetime:
+    match = _MOMENT.fullmatch(text.strip())
+    example = "'2026-01-31 10:04:31' (UTC) or '2026-01-31T10:04:31+01:00'" if zoned else "'2026-01-31 10:04:31'"
+    if match is None:
+        raise ValueError(f"{text!r} is no time: write {example}")
+    day, clock, zone = match.groups()
+    if zone and not zoned:
+        raise ValueError(f"the column holds times without a zone: write {example}")
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock or '00:00:00'}{'+00:00' if zone == 'Z' else zone or ''}")
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC) if zoned else moment
+    except (ValueError, OverflowError) as exc:
+        raise ValueError(f"{text!r} is no time: write {example}") from exc
 
 
 # the predicate for a reader --------------------------------------------------------------------------------------
 
 
 def predicate_sql(node: Node) -> str:
-    """DataFusion's SQL of a filter, from quoted names and typed values alone."""
+    """DataFusion's SQL of terms, from quoted names and typed values alone."""
     if isinstance(node, Not):
         return f"NOT ({predicate_sql(node.operand)})"
     if isinstance(node, All | AnyOf):
@@ -292,6 +219,9 @@ def predicate_sql(node: Node) -> str:
         return f"isnan({name})"
     assert node.value is not None
     value = _column_sql(node.value) if isinstance(node.value, Column) else value_sql(node.value, node.column.type)
+    if node.column.type in FLOATS and node.operator != "=":
+        # DuckDB takes every NaN for the highest number, DataFusion one with a sign for the lowest.
+        return f"({name} {node.operator} {value} {'OR' if '>' in node.operator else 'AND NOT'} isnan({name}))"
     return f"{name} {node.operator} {value}"
 
 

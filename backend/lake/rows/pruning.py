@@ -21,8 +21,7 @@ from backend.lake.files.file_sizes import partition_codes
 from backend.lake.files.stats import ColumnStats, column_stats
 from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Snapshot
-from backend.lake.rows.filters import COMPARISONS, All, Column, Node, Not, Test
-from backend.lake.rows.literals import Literal, from_log
+from backend.lake.rows.filters import COMPARISONS, All, Column, Literal, Node, Not, Test, from_log
 from backend.lake.table.partitions import partition_values
 
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {

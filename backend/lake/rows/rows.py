@@ -6,7 +6,7 @@ searched is said, and a total is exact or unknown.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.model import FILE_COLUMNS, FileNumbers, RowPage, Snapshot
+from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows import scan
-from backend.lake.rows.filters import Node, predicate_sql
+from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.log_subset import log_subset
 from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
@@ -37,20 +37,24 @@ class RowQuery:
     opened without a look at their statistics."""
 
     columns: tuple[str, ...] | None = None
-    where: Node | None = None
+    where: RowFilter | None = None
     limit: int = 100
     search_files: int | None = SEARCH_FILES
     few_files: int = FEW_FILES
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRows:
-    """Rows of a search. `candidates`: files that the filter cannot rule out; `files_read` of them were opened.
+class RowPage:
+    """The first rows of a search. `truncated`: there are or may be more; `total_rows` is the exact count when it is
+    known.
 
-    None for both: the table was read as a whole (an object store), and nothing is known of its files.
+    `candidates`: of the version's `files` those that the filter cannot rule out; `files_read` of them were opened. None
+    for both: the table was read as a whole (an object store), and nothing is known of its files.
     """
 
-    page: RowPage
+    rows: pa.Table
+    truncated: bool
+    total_rows: int | None
     files: int
     candidates: int | None
     files_read: int | None
@@ -66,20 +70,59 @@ class FoundRows:
 def read_files(
     storage: Storage,
     snapshot: Snapshot,
-    files: pa.Table,
+    files: pa.Table | None = None,
     *,
     columns: Sequence[str] | None = None,
-    where: Node | None = None,
+    where: RowFilter | None = None,
     as_of: Snapshot | None = None,
     numbered: str | None = None,
 ) -> pa.RecordBatchReader:
-    """Rows of files (columns `FILE_COLUMNS`) of a snapshot, as any Delta reader gives them: deletion vectors applied,
-    columns by their names (of `as_of`'s schema where given), partition values typed; in the column `numbered`, if it is
-    asked for, the file's number in `files`. Files on an object store are fetched first, so ask for few. Raises what
-    `log_subset` raises."""
-    predicate, wanted = predicate_sql(where) if where else None, files.select(FILE_COLUMNS)
+    """Rows as any Delta reader gives them, batch by batch: deletion vectors applied, columns by their names (of
+    `as_of`'s schema where given), partition values typed.
+
+    `files` (columns `FILE_COLUMNS`) are some of the snapshot's; None for all that the filter cannot rule out, of which
+    none is opened before the ones in front were read. The column `numbered`, if it is asked for, gives each row its
+    file's number in `files`. Files on an object store are fetched first, so ask for few. Raises what `log_subset`
+    raises."""
+    reads = None
+    if columns is not None:
+        needed = where.check.columns if where is not None and where.check is not None else ()
+        reads = list(dict.fromkeys((*columns, *needed)))
+    predicate = None if where is None else where.predicate
+    if files is not None:
+        reader = _read_some(storage, snapshot, files, (reads, predicate), as_of=as_of, numbered=numbered)
+    elif is_remote(snapshot.ref.uri):
+        options = storage.options(snapshot.ref.uri)
+        reader = scan.scan_version(
+            snapshot.ref.uri, snapshot.version, columns=reads, options=options, predicate=predicate
+        )
+    else:
+        groups = [_files_at(snapshot, group) for group in _groups(snapshot, candidates(snapshot, where))]
+        read = partial(_read_some, storage, snapshot, what=(reads, predicate))
+        first = read(groups[0])  # whatever keeps rows from being read is known here
+        rest = chain.from_iterable(read(group) for group in groups[1:])
+        reader = pa.RecordBatchReader.from_batches(first.schema, chain(first, rest))
+    if where is None or where.check is None:
+        return reader
+    shown = reader.schema.names if columns is None else list(columns)
+    batches = (batch.select(shown) for batch in where.check.passing(reader))
+    return pa.RecordBatchReader.from_batches(pa.schema([reader.schema.field(name) for name in shown]), batches)
+
+
+def _read_some(
+    storage: Storage,
+    snapshot: Snapshot,
+    files: pa.Table,
+    what: tuple[Sequence[str] | None, str | None],
+    *,
+    as_of: Snapshot | None = None,
+    numbered: str | None = None,
+) -> pa.RecordBatchReader:
+    """`what`: columns, and the predicate of the reader."""
+    columns, predicate = what
     with ExitStack() as stack:
-        folder = stack.enter_context(log_subset(storage, snapshot, wanted, as_of=as_of, numbered=numbered))
+        subset = log_subset(storage, snapshot, files.select(FILE_COLUMNS), as_of=as_of, numbered=numbered)
+        folder = stack.enter_context(subset)
         reader = scan.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
         if not is_remote(snapshot.ref.uri):
             return reader
@@ -92,54 +135,45 @@ def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.Reco
         yield from reader
 
 
-def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRows:
+def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     """At most `query.limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
     if not snapshot.num_files and not fields(snapshot.metadata):  # deltalake opens no table without a schema
-        return FoundRows(RowPage(pa.table({}), truncated=False, total_rows=0), 0, None, None)
+        return RowPage(pa.table({}), False, 0, 0, None, None)
     if is_remote(snapshot.ref.uri) or not snapshot.num_files:
         return _whole_table(storage, snapshot, query)
     candidates = np.arange(snapshot.num_files)
-    if query.where is not None:
-        candidates = may_match(query.where, snapshot, few_files=query.few_files)
+    if query.where is not None and query.where.terms is not None:
+        candidates = may_match(query.where.terms, snapshot, few_files=query.few_files)
+    read = partial(read_files, storage, snapshot, columns=query.columns, where=query.where)
     batches: list[pa.RecordBatch] = []
-    found, read, started = 0, 0, time.monotonic()
-    schema = read_files(storage, snapshot, _files_at(snapshot, candidates[:0]), columns=query.columns).schema
-    for batch_files in _batches(snapshot, candidates, query):
-        files = _files_at(snapshot, batch_files)
-        reader = read_files(storage, snapshot, files, columns=query.columns, where=query.where)
-        for batch in reader:
-            batches.append(batch)
-            found += batch.num_rows
-            if found > query.limit:
-                break
-        read += len(batch_files)
-        if found > query.limit or time.monotonic() - started > _patience_s(query):
+    num_rows, num_read, started = 0, 0, time.monotonic()
+    schema = read(_files_at(snapshot, candidates[:0])).schema
+    for numbers in _batches(snapshot, candidates, query):
+        num_rows += _take(read(_files_at(snapshot, numbers)), batches, query.limit - num_rows)
+        num_read += len(numbers)
+        if num_rows > query.limit or time.monotonic() - started > _patience_s(query):
             break
     rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
-    truncated = found > query.limit or read < len(candidates)
-    return FoundRows(_page(snapshot, query, rows, truncated=truncated), snapshot.num_files, len(candidates), read)
+    truncated = num_rows > query.limit or num_read < len(candidates)
+    return _page(snapshot, query, rows, truncated=truncated, files_read=(len(candidates), num_read))
 
 
-def all_rows(
-    storage: Storage, snapshot: Snapshot, *, columns: Sequence[str], where: Node | None = None
-) -> pa.RecordBatchReader:
-    """Every row of a version that a filter lets through; files are opened some at a time, none before the ones in front
-    were read. Raises what `read_files` raises."""
-    if is_remote(snapshot.ref.uri):
-        predicate, options = predicate_sql(where) if where else None, storage.options(snapshot.ref.uri)
-        return scan.scan_version(
-            snapshot.ref.uri, snapshot.version, columns=columns, options=options, predicate=predicate
-        )
-    groups = list(_groups(snapshot, candidates(snapshot, where)))
-    read = partial(read_files, storage, snapshot, columns=columns, where=where)
-    first = read(_files_at(snapshot, groups[0]))  # whatever keeps rows from being read is known here
-    rest = chain.from_iterable(read(_files_at(snapshot, group)) for group in groups[1:])
-    return pa.RecordBatchReader.from_batches(first.schema, chain(first, rest))
+def _take(reader: Iterable[pa.RecordBatch], batches: list[pa.RecordBatch], enough: int) -> int:
+    """Batches until there are more rows than `enough`; how many rows they have."""
+    num_rows = 0
+    for batch in reader:
+        batches.append(batch)
+        num_rows += batch.num_rows
+        if num_rows > enough:
+            break
+    return num_rows
 
 
-def candidates(snapshot: Snapshot, where: Node | None) -> FileNumbers:
+def candidates(snapshot: Snapshot, where: RowFilter | None) -> FileNumbers:
     """The files that a filter cannot rule out."""
-    return np.arange(snapshot.num_files) if where is None else may_match(where, snapshot)
+    if where is None or where.terms is None:
+        return np.arange(snapshot.num_files)
+    return may_match(where.terms, snapshot)
 
 
 def _groups(snapshot: Snapshot, numbers: FileNumbers) -> Iterator[FileNumbers]:
@@ -165,22 +199,26 @@ def _patience_s(query: RowQuery) -> float:
     return math.inf if query.search_files is None else SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
 
 
-def _page(snapshot: Snapshot, query: RowQuery, rows: pa.Table, *, truncated: bool) -> RowPage:
+def _page(
+    snapshot: Snapshot,
+    query: RowQuery,
+    rows: pa.Table,
+    *,
+    truncated: bool,
+    files_read: tuple[int | None, int | None] = (None, None),
+) -> RowPage:
+    """`files_read`: the candidates, and how many of them were opened."""
     total = snapshot.num_rows if query.where is None else None
-    return RowPage(rows, truncated, total if truncated else rows.num_rows)
+    return RowPage(rows, truncated, total if truncated else rows.num_rows, snapshot.num_files, *files_read)
 
 
-def _whole_table(storage: Storage, snapshot: Snapshot, query: RowQuery) -> FoundRows:
+def _whole_table(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     """The plain way, for object stores: deltalake opens the table itself."""
-    rows, truncated = scan.read_rows(
-        snapshot.ref.uri,
-        snapshot.version,
-        columns=query.columns,
-        limit=query.limit,
-        options=storage.options(snapshot.ref.uri),
-        predicate=predicate_sql(query.where) if query.where else None,
-    )
-    return FoundRows(_page(snapshot, query, rows, truncated=truncated), snapshot.num_files, None, None)
+    reader = read_files(storage, snapshot, columns=query.columns, where=query.where)
+    batches: list[pa.RecordBatch] = []
+    num_rows = _take(reader, batches, query.limit)
+    rows = pa.Table.from_batches(batches, schema=reader.schema).slice(0, query.limit)
+    return _page(snapshot, query, rows, truncated=num_rows > query.limit)
 
 
 def _batches(snapshot: Snapshot, candidates: FileNumbers, query: RowQuery) -> Iterator[FileNumbers]:

@@ -24,10 +24,7 @@ def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str
     """All rows of the table in a local folder that match; errors speak of `uri`. The folder's log is read here, before
     the first batch is asked for."""
     with delta_errors(uri):
-        wanted = None if columns is None else list(columns)
-        reader = pa.RecordBatchReader.from_stream(DeltaTable(folder).scan(columns=wanted, predicate=predicate))
-        schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
-    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+        return _rows_of(DeltaTable(folder), columns, predicate, uri)
 
 
 def deleted_positions(folder: str, uri: str) -> "dict[str, np.ndarray[Any, Any]]":
@@ -40,40 +37,18 @@ def deleted_positions(folder: str, uri: str) -> "dict[str, np.ndarray[Any, Any]]
         return {path: np.flatnonzero(~each) for path, each in zip(paths, live, strict=True)}
 
 
-def read_rows(
+def scan_version(
     uri: str,
     version: int,
     *,
     columns: Sequence[str] | None,
-    limit: int,
     options: Mapping[str, str],
     predicate: str | None = None,
-) -> tuple[pa.Table, bool]:
-    """At most `limit` rows of a version of a whole table, and whether there were more."""
-    with delta_errors(uri):
-        table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
-        wanted = None if columns is None else list(columns)
-        reader = pa.RecordBatchReader.from_stream(table.scan(columns=wanted, predicate=predicate))
-        batches: list[pa.RecordBatch] = []
-        found = 0
-        for batch in reader:
-            batches.append(batch)
-            found += batch.num_rows
-            if found > limit:
-                break
-        rows = pa.Table.from_batches(batches, schema=reader.schema)
-    return plain(rows.slice(0, limit)), found > limit
-
-
-def scan_version(
-    uri: str, version: int, *, columns: Sequence[str], options: Mapping[str, str], predicate: str | None = None
 ) -> pa.RecordBatchReader:
     """Every row of a version that matches, batch by batch; the log is read here."""
     with delta_errors(uri):
         table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
-        reader = pa.RecordBatchReader.from_stream(table.scan(columns=list(columns), predicate=predicate))
-        schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
-    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+        return _rows_of(table, columns, predicate, uri)
 
 
 def read_changes(
@@ -86,8 +61,7 @@ def read_changes(
         reader = pa.RecordBatchReader.from_stream(
             table.load_cdf(starting_version=first, ending_version=last, columns=wanted)
         )
-    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
-    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
+    return _plain(reader, uri)
 
 
 @contextmanager
@@ -107,10 +81,15 @@ def delta_errors(uri: str) -> Iterator[None]:
         raise _mapped(uri, exc) from exc
 
 
-def plain(table: pa.Table) -> pa.Table:
+def _rows_of(table: DeltaTable, columns: Sequence[str] | None, predicate: str | None, uri: str) -> pa.RecordBatchReader:
+    wanted = None if columns is None else list(columns)
+    return _plain(pa.RecordBatchReader.from_stream(table.scan(columns=wanted, predicate=predicate)), uri)
+
+
+def _plain(reader: pa.RecordBatchReader, uri: str) -> pa.RecordBatchReader:
     """String views as strings: not everything downstream knows views."""
-    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in table.schema])
-    return table.cast(schema)
+    schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
 
 
 def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, uri: str) -> Iterator[pa.RecordBatch]:

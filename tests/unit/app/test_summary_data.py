@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from app.summary.view import data
-from backend.lake.model import RowPage
-from backend.lake.rows.rows import FoundRows
+from backend.lake.rows.rows import RowPage
 
 
 def cells(column: pa.Array) -> list[object]:
@@ -73,19 +72,19 @@ def test_the_message_stays_small_whatever_the_rows(rows: int, columns: int) -> N
     assert "cut after 30 characters" in data.cut_sentence(shown)
 
 
-def found(rows: int, *, truncated: bool = False, total: int | None = None, files: tuple[int, int, int] = (9, 4, 4)):
-    return FoundRows(RowPage(pa.table({"a": list(range(rows))}), truncated, total), *files)
+def page(rows: int, *, truncated: bool = False, total: int | None = None, files: tuple[int, int, int] = (9, 4, 4)):
+    return RowPage(pa.table({"a": list(range(rows))}), truncated, total, *files)
 
 
 def test_the_sentence_says_how_many_of_how_many_and_how_far() -> None:
-    assert data.found_sentence(found(2), 7, filtered=False) == "All 2 rows of v7."
-    assert data.found_sentence(found(1), 7, filtered=False) == "1 row of v7."
-    assert data.found_sentence(found(0), 7, filtered=False) == "v7 has no rows."
-    cut = data.found_sentence(found(2, truncated=True, total=1_111_930), 7, filtered=False)
+    assert data.rows_sentence(page(2), 7, filtered=False) == "All 2 rows of v7."
+    assert data.rows_sentence(page(1), 7, filtered=False) == "1 row of v7."
+    assert data.rows_sentence(page(0), 7, filtered=False) == "v7 has no rows."
+    cut = data.rows_sentence(page(2, truncated=True, total=1_111_930), 7, filtered=False)
     assert cut == "The first 2 rows of 1.11 M in v7."
-    assert "there are more." in data.found_sentence(found(2, truncated=True), 7, filtered=False)
-    every = data.found_sentence(found(2), 7, filtered=True)
+    assert "there are more." in data.rows_sentence(page(2, truncated=True), 7, filtered=False)
+    every = data.rows_sentence(page(2), 7, filtered=True)
     assert every == "All 2 rows of v7 that match. 4 files read, 5 ruled out without opening them."
-    assert data.found_sentence(found(0), 7, filtered=True).startswith("No row of v7 matches. 4 files read")
-    left = data.found_sentence(found(1, truncated=True, files=(9, 4, 1)), 7, filtered=True)
+    assert data.rows_sentence(page(0), 7, filtered=True).startswith("No row of v7 matches. 4 files read")
+    left = data.rows_sentence(page(1, truncated=True, files=(9, 4, 1)), 7, filtered=True)
     assert "there may be more." in left and left.endswith("3 files may hold more.")

@@ -5,8 +5,7 @@ from typing import Any
 
 from app.summary.view import export as view
 from backend.sql.export import FORMATS
-from backend.sql.export_size import SizeEstimate
-from backend.sql.exports import ExportState
+from backend.sql.exports import ExportState, SizeEstimate
 
 SIZES = {"csv": 1_200_000_000, "parquet": 90_000_000, "arrow": 2_000_000_000}
 

@@ -1,0 +1,312 @@
+"""A filter on rows as a person types it (`amount > 10 AND status IN ('new', 'paid')`), and the text of one.
+
+Rule: a filter is a condition as everywhere: DuckDB's parser reads it, and every node of its tree is on a list. What the
+tree compares with a constant becomes terms, by which files are ruled out and rows skipped; whatever else it says DuckDB
+computes over the rows that are left.
+"""
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from backend.errors import QueryError
+from backend.lake.model import SchemaField
+from backend.lake.rows.filters import (
+    COMPARISONS,
+    FLOATS,
+    INTEGERS,
+    All,
+    AnyOf,
+    Column,
+    Literal,
+    Node,
+    Not,
+    RowFilter,
+    Test,
+    typed,
+)
+from backend.sql.condition import check_row_condition, satisfied
+from backend.sql.expression import Expression, is_name, position_of, require_truth
+from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.session import can_cast, type_of
+
+_SIGNS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_LIKES = {"~~": "LIKE", "~~*": "ILIKE"}
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_SQL_TYPES = {
+    **{kind: kind for kind in ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date")},
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+
+
+def parse_filter(text: str, schema: Sequence[SchemaField]) -> RowFilter | None:
+    """The filter over a table's columns, None for an empty text; raises `QueryError` that says where."""
+    if not text.strip():
+        return None
+    condition = check_row_condition(text, [field.path for field in schema if field.depth == 0])
+    types = {field.path: kind for field in schema if field.depth == 0 and (kind := _sql_type(field, schema))}
+    if all(name in types for name in condition.columns):
+        require_truth(type_of(condition.text, {name: types[name] for name in condition.columns}))
+    root = condition.tree
+    conjuncts = root["children"] if root["type"] == "CONJUNCTION_AND" else [root]
+    reader = _Terms(condition, schema)
+    terms = [reader.node(conjunct) for conjunct in conjuncts]
+    said = tuple(term for term in terms if term is not None)
+    joined_terms = All(said) if len(said) > 1 else (said[0] if said else None)
+    return RowFilter(joined_terms, None if len(said) == len(terms) else _Computed(condition))
+
+
+def _sql_type(field: SchemaField, schema: Sequence[SchemaField]) -> str | None:
+    """A column's type as DuckDB writes it; None for one whose inside is not spelled out here."""
+    if not field.type.startswith("struct<"):
+        return _scalar_type(field.type)
+    depth, start = field.depth + 1, f"{field.path}."
+    inside = [below for below in schema if below.depth == depth and below.path.startswith(start)]
+    types = [_sql_type(below, schema) for below in inside]
+    if not types or None in types:
+        return None
+    pairs = zip(inside, types, strict=True)
+    return f"STRUCT({', '.join(f'{quoted_name(below.path.removeprefix(start))} {kind}' for below, kind in pairs)})"
+
+
+def _scalar_type(kind: str) -> str | None:
+    return kind if kind.startswith("decimal") else _SQL_TYPES.get(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """A filter, or the part of it that no term says, computed by DuckDB."""
+
+    condition: Expression
+
+    @property
+    def text(self) -> str:
+        return self.condition.text
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.condition.columns
+
+    def passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        asked: deque[pa.RecordBatch] = deque()
+
+        def rows() -> Iterator[pa.StructArray]:
+            for batch in batches:
+                asked.append(batch)
+                yield pa.StructArray.from_arrays([batch[name] for name in self.columns], names=list(self.columns))
+
+        for is_satisfied in satisfied(self.condition, rows()):
+            yield asked.popleft().filter(is_satisfied)
+
+
+class _Terms:
+    """Nodes of DuckDB's parse tree as terms; None for a node that is none."""
+
+    def __init__(self, condition: Expression, schema: Sequence[SchemaField]) -> None:
+        self._condition = condition
+        paths = ((field.path,) if field.depth == 0 else tuple(field.path.split(".")) for field in schema)
+        self._types: dict[tuple[str, ...], str] = dict(zip(paths, (field.type for field in schema), strict=True))
+
+    def node(self, tree: Mapping[str, Any]) -> Node | None:
+        kind, children = tree["type"], tree.get("children", ())
+        match kind:
+            case "CONJUNCTION_AND" | "CONJUNCTION_OR":
+                operands = [self.node(child) for child in children]
+                return _joined(operands, is_all=kind == "CONJUNCTION_AND")
+            case "OPERATOR_NOT":
+                return _negated(self.node(children[0]))
+            case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
+                column = self._column(children[0])
+                test = None if column is None else Test(column, "IS NULL")
+                return test if kind == "OPERATOR_IS_NULL" else _negated(test)
+            case "COMPARE_IN":
+                return _joined([self._compared(children[0], "=", child) for child in children[1:]], is_all=False)
+            case "COMPARE_BETWEEN":
+                ends = ((">=", tree["lower"]), ("<=", tree["upper"]))
+                return _joined([self._compared(tree["input"], sign, end) for sign, end in ends], is_all=True)
+            case "COMPARE_NOTEQUAL":
+                return _negated(self._compared(tree["left"], "=", tree["right"]))
+            case "FUNCTION":
+                return self._function(tree["function_name"], [part["expression"] for part in tree["arguments"]])
+            case "COLUMN_REF":
+                column = self._column(tree)
+                return Test(column, "=", True) if column and column.type == "boolean" else None
+        return self._compared(tree["left"], _SIGNS[kind], tree["right"]) if kind in _SIGNS else None
+
+    def _function(self, name: str, arguments: Sequence[Mapping[str, Any]]) -> Node | None:
+        column = self._column(arguments[0]) if arguments else None
+        if column is None:
+            return None
+        if name == "isnan" and column.type in FLOATS:
+            return Test(column, "IS NAN")
+        operator = _LIKES.get(name.removeprefix("!"))
+        if operator is None or column.type != "string":
+            return None
+        pattern = self._value(arguments[1], column)
+        if not isinstance(pattern, str) or "\\" in pattern:  # which escapes for other readers, and not for DuckDB
+            return None
+        test = Test(column, operator, pattern)
+        return Not(test) if name.startswith("!") else test
+
+    def _compared(self, left: Mapping[str, Any], sign: str, right: Mapping[str, Any]) -> Test | None:
+        column, other = self._column(left), self._column(right)
+        if column is not None and other is not None:
+            return Test(column, sign, other) if _alike(column.type, other.type) else None
+        if column is None:
+            column, sign, right = other, _MIRRORED[sign], left
+        if column is None:
+            return None
+        if column.type in FLOATS and sign == "=" and _is_nan(right):
+            return Test(column, "IS NAN")
+        value = self._value(right, column)
+        return None if value is None else Test(column, sign, value)
+
+    def _value(self, tree: Mapping[str, Any], column: Column) -> Literal | None:
+        """A constant, perhaps one with its type in front; raises `QueryError` for a text that does not fit."""
+        is_cast = tree["class"] == "CAST" and not tree.get("try_cast")
+        constant = tree["child"] if is_cast else tree
+        if constant["class"] != "CONSTANT" or "text" not in constant["literal"]:
+            return None
+        kind, text = constant["literal"]["kind"], constant["literal"]["text"]
+        try:
+            if is_cast:
+                text = _moment_text(tree, kind, text, column)
+            return typed(kind, text, column.type)
+        except ValueError as exc:
+            if kind == "STRING" and not is_cast:
+                self._require_fit(text, column, exc, position_of(constant, self._condition.text))
+            return None
+
+    def _require_fit(self, text: str, column: Column, refusal: ValueError, position: int | None) -> None:
+        """A text that is no value here may still be one to DuckDB. But not for a time without a zone: DuckDB would
+        leave out the zone that the text names, without a word."""
+        kind = _scalar_type(column.type)
+        if kind is None:
+            return
+        if column.type == "timestamp_ntz" or not can_cast(text, kind):
+            at = "" if position is None else f" (character {position + 1})"
+            raise QueryError(f"{refusal}{at}", hint=f"a value for {'.'.join(column.path)}", position=position)
+
+    def _column(self, tree: Mapping[str, Any]) -> Column | None:
+        if tree["class"] != "COLUMN_REF":
+            return None
+        names = [str(name) for name in tree["column_names"]]
+        if len(names) > 1 and names[0].lower() == "rows":
+            names = names[1:]
+        path: tuple[str, ...] = ()
+        for name in names:
+            same = [known for known in self._types if known[:-1] == path and known[-1].lower() == name.lower()]
+            exact = [known for known in same if known[-1] == name] or same
+            if len(exact) != 1 or (path and not self._types[path].startswith("struct<")):
+                return None
+            path = exact[0]
+        return Column(path, self._types[path])
+
+
+def _joined(operands: Sequence[Node | None], *, is_all: bool) -> Node | None:
+    terms = tuple(operand for operand in operands if operand is not None)
+    if len(terms) < len(operands):
+        return None
+    if len(terms) == 1:
+        return terms[0]
+    return All(terms) if is_all else AnyOf(terms)
+
+
+def _negated(node: Node | None) -> Node | None:
+    return None if node is None else Not(node)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether readers compare two columns as DuckDB does."""
+    exact = [kind in INTEGERS or kind.startswith("decimal") for kind in (one, other)]
+    return all(exact) or (one == other and one not in FLOATS)
+
+
+def _is_nan(tree: Mapping[str, Any]) -> bool:
+    return tree["class"] == "CONSTANT" and str(tree["literal"].get("text")).lower() == "nan"
+
+
+def _moment_text(tree: Mapping[str, Any], kind: str, text: str, column: Column) -> str:
+    """The text of `DATE '…'` or `TIMESTAMP '…'` beside a column of time; else a `ValueError`."""
+    type_name = tree["type_expr"]["type_name"].upper()
+    if kind != "STRING" or column.type not in _TIMES or type_name not in ("DATE", "TIMESTAMP", "TIMESTAMPTZ"):
+        raise ValueError(type_name)
+    return date.fromisoformat(text).isoformat() if type_name == "DATE" else text
+
+
+# what a click on a value, or a typed box, adds to a filter ---------------------------------------------------------
+
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_ORDERED = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal", "date", "timestamp", "string")
+_COMMENT = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|--[^\n]*""")
+_NULLS = ("IS NULL", "IS NOT NULL")
+
+
+def operators(kind: str) -> tuple[str, ...]:
+    """What a column of Spark's type can be asked; the last two without a value. Of a nested one no more than these."""
+    if kind == "boolean":
+        return ("=", *_NULLS)
+    if not kind.startswith(_ORDERED):
+        return ("=", "<>", *_NULLS) if kind == "binary" else _NULLS
+    likes = ("LIKE", "ILIKE") if kind == "string" else ()
+    return ("=", "<>", *COMPARISONS[1:], *likes, *_NULLS)
+
+
+def condition_text(column: str, operator: str, value: Any = None) -> str:
+    """One test on a column; raises `QueryError` for a value that no filter can name."""
+    name = column if _PLAIN.fullmatch(column) and is_name(column) else quoted_name(column)
+    if operator in _NULLS:
+        return f"{name} {operator}"
+    if value is None:
+        return f"{name} {_NULLS[0] if operator == '=' else _NULLS[1]}"
+    if isinstance(value, float) and math.isnan(value):
+        return f"{name} IS {'' if operator == '=' else 'NOT '}NAN"
+    return f"{name} {operator} {_value_text(value)}"
+
+
+def narrowed(text: str, more: str, schema: Sequence[SchemaField]) -> str:
+    """A filter narrowed down further; raises `QueryError` where it is none."""
+    if not text.strip():
+        return more
+    tree = check_row_condition(text, [field.path for field in schema if field.depth == 0]).tree
+    text = _COMMENT.sub(r"\1", text).strip()  # what follows on the line would be a comment too
+    return f"({text}) AND {more}" if tree["type"] == "CONJUNCTION_OR" else f"{text} AND {more}"
+
+
+def _value_text(value: Any) -> str:
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return str(value)
+        case float() if math.isfinite(value):
+            return repr(value)
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return f"X'{value.hex()}'"
+        case datetime():
+            local = value if value.tzinfo is None else value.astimezone(UTC)
+            return f"'{local.replace(tzinfo=None).isoformat(sep=' ')}'"
+        case date():
+            return f"'{value.isoformat()}'"
+        case str():
+            return quoted_text(value)
+    raise QueryError(f"a filter cannot name {value!r}", hint="filter by another column")
