@@ -38,12 +38,12 @@ def our_diff(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, An
     with watch:
         found = compare_rows(prepare(Lake(settings), question), CancelToken())
     assert found.method is DiffMethod.KEY_JOIN and found.exact and found.unchanged is not None
-    net = found.net
+    net = found.changes.net
     return {
         "rows": counts(net.inserted or 0, net.updated or 0, net.deleted or 0, found.unchanged),
-        "changed_cells": dict(found.changed_cells),
-        "common": [[each.column, each.before, each.after, each.updates] for each in found.common],
-        "page": [[_values(row.before), _values(row.after)] for row in found.rows],
+        "changed_cells": dict(found.changes.changed_cells),
+        "common": [[each.column, each.before, each.after, each.updates] for each in found.changes.common],
+        "page": [[_values(row.before), _values(row.after)] for row in found.changes.rows],
     }
 
 

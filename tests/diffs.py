@@ -1,14 +1,30 @@
-"""Questions to `backend.changes` as tests ask them: what is wanted as keywords."""
+"""Questions to `backend.changes` as tests ask them, what is wanted as keywords, and answers made by hand."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
 
 from backend.changes import answer
 from backend.changes import prepare as preparation
-from backend.changes.model import Limits, Question, VersionDiff
+from backend.changes.compare import Compared, Pairing, Read, net_changes
+from backend.changes.model import (
+    DiffMethod,
+    FilesDiff,
+    Limits,
+    LogChanges,
+    NetCounts,
+    Question,
+    RowChanges,
+    VersionDiff,
+)
 from backend.changes.prepare import PreparedDiff
 from backend.lake.model import TableRef
+from backend.lake.table.metadata_diff import SchemaDiff
 from backend.sql.session import CancelToken
 
+NOWHERE = TableRef("/lake/t", "t", "/lake")
 Asked = dict[str, Any]  # fields of a `Question`, and of a comparison its `limits` and who takes all rows
 
 
@@ -27,3 +43,32 @@ def prepare(
     lake: Any, ref: TableRef, first: int, last: int, *, limits: Limits = Limits(), **wanted: Any
 ) -> PreparedDiff:
     return preparation.prepare(lake, Question(ref, first, last, **wanted), limits=limits)
+
+
+def compared(
+    read: Read, columns: Sequence[str], wanted: Asked, token: CancelToken | None = None, **means: Any
+) -> Compared:
+    """Rows that a test hands over; the `key` that is wanted is the one to pair them by."""
+    means |= {name: wanted[name] for name in ("take", "limits") if name in wanted}
+    question = Question(NOWHERE, 0, 1, **{"row_limit": 10_000} | {k: v for k, v in wanted.items() if k not in means})
+    return net_changes(read, Pairing(tuple(columns), question.key or ()), question, token or CancelToken(), **means)
+
+
+# answers made by hand -------------------------------------------------------------------------------------------------
+
+
+def answer_of(**fields: Any) -> VersionDiff:
+    """By the change feed, of v0 and v1 of a table of which nothing else is known; `fields` as for `but`."""
+    changes = RowChanges(NetCounts(0, 0, 0), pa.schema([]))
+    log = LogChanges(SchemaDiff(), (), FilesDiff())
+    return but(VersionDiff(Question(NOWHERE, 0, 1), DiffMethod.CHANGE_FEED, None, (), True, changes, (), log), **fields)
+
+
+def but(diff: VersionDiff, **fields: Any) -> VersionDiff:
+    """The answer with other fields, whichever of its parts they are of."""
+    for part in ("changes", "log", "question"):
+        value = getattr(diff, part)
+        names = (value.__dataclass_fields__.keys() & fields.keys()) - diff.__dataclass_fields__.keys()
+        if names:
+            diff = replace(diff, **{part: replace(value, **{name: fields.pop(name) for name in names})})
+    return replace(diff, **fields)

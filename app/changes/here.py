@@ -10,9 +10,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, services
+from app.changes import text
 from app.changes.options import choose_method
-from app.changes.view import frames as view
-from app.changes.view.progress import progress_text
+from app.changes.view.frames import method_choices
 from app.errors import show
 from app.ui import work
 from backend.changes.cache import LogPart
@@ -50,10 +50,10 @@ def offer(question: Question, part: LogPart, found: VersionDiff | None, slot: De
     is_counting = not cache.differences().abandon(question)
     with slot, st.container(horizontal=True, vertical_alignment="center", key="offer"):
         st.button(
-            view.start_label(part), key="start", type="primary", icon=":material/difference:",
+            text.start_label(part), key="start", type="primary", icon=":material/difference:",
             on_click=work.ask, args=(mark,),
         )  # fmt: skip
-        st.caption(view.offer_text(found, was_begun=mark in _begun(), is_counting=is_counting))
+        st.caption(text.offer_text(found, was_begun=mark in _begun(), is_counting=is_counting))
     if (failure := _failed().get(mark)) is not None:
         with slot:
             show(failure)
@@ -75,7 +75,7 @@ def compare(question: Question, slot: DeltaGenerator) -> None:
     _failed().pop(mark, None)
     try:
         with slot:
-            last = work.run(lambda: differences.over(services.lake(), question), key="diff", tell=progress_text)
+            last = work.run(lambda: differences.over(services.lake(), question), key="diff", tell=text.progress_text)
     except LakehouseError as exc:
         _failed()[mark] = exc  # told where it is offered anew, not below a bar that stands still
         st.rerun()
@@ -101,11 +101,11 @@ def _starts_alone(mark: str, part: LogPart) -> bool:
 
 def too_large(part: LogPart) -> None:
     """A button that reads the rows although they are more than the limit, where nothing else prevents it."""
-    best = next((m for m in view.method_choices(part) if m is not DiffMethod.LOG_ONLY), None)
+    best = next((m for m in method_choices(part) if m is not DiffMethod.LOG_ONLY), None)
     if part.plan.method is not DiffMethod.LOG_ONLY or best is None or part.possible.bytes_to_read is None:
         return
     st.button(
-        view.anyway_label(part), key="anyway", icon=":material/difference:", on_click=choose_method, args=(best,),
+        text.anyway_label(part), key="anyway", icon=":material/difference:", on_click=choose_method, args=(best,),
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ Versions = tuple[int, int]
 
 def offer(diff: VersionDiff, row: RowChange | None) -> None:
     """A button for the history of a row's key, where the key names this row alone."""
-    if row is None or diff.against is not None:
+    if row is None or diff.question.against is not None:
         return
     if row.key is None or row.set_apart is not None:
         st.caption("This row has no key of its own: its history cannot be told.")
@@ -42,7 +42,7 @@ def offer(diff: VersionDiff, row: RowChange | None) -> None:
 def lookup(diff: VersionDiff) -> None:
     """The history that the URL names, or a button that looks it up."""
     key = _asked()
-    if not key or diff.against is not None:
+    if not key or diff.question.against is not None:
         return
     with st.container(border=True, key="key_panel"), boundary():
         versions = _versions(diff)
@@ -60,9 +60,13 @@ def lookup(diff: VersionDiff) -> None:
 def _versions(diff: VersionDiff) -> Versions:
     """The range of the difference, or all versions that can be read."""
     if not state.text(state.LIFE):
-        return min(diff.from_version, diff.to_version), max(diff.from_version, diff.to_version)
+        return min(diff.question.from_version, diff.question.to_version), max(
+            diff.question.from_version, diff.question.to_version
+        )
     lake = services.lake()
-    return min((first for first, _ in lake.versions(diff.ref)), default=0), lake.latest_version(diff.ref)
+    return min((first for first, _ in lake.versions(diff.question.ref)), default=0), lake.latest_version(
+        diff.question.ref
+    )
 
 
 def _turn_life(is_life: bool) -> None:
@@ -89,12 +93,14 @@ def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
 
 def _is_small(diff: VersionDiff, versions: Versions) -> bool:
     low, high = versions
-    return high - low <= _SMALL_VERSIONS and services.lake().snapshot(diff.ref, high).size_bytes <= _SMALL_BYTES
+    return (
+        high - low <= _SMALL_VERSIONS and services.lake().snapshot(diff.question.ref, high).size_bytes <= _SMALL_BYTES
+    )
 
 
 def _read(diff: VersionDiff, key: Key, versions: Versions) -> KeyHistory | None:
     ask = whole_life if state.text(state.LIFE) else key_history
-    last = work.run(lambda: ask(services.lake(), diff.ref, versions, key), key="key", tell=_progress)
+    last = work.run(lambda: ask(services.lake(), diff.question.ref, versions, key), key="key", tell=_progress)
     return last.result if last else None
 
 
@@ -112,7 +118,7 @@ def _commits(diff: VersionDiff, versions: Sequence[int]) -> dict[int, Commit]:
     """The commits of some versions, those of the difference or others."""
     known = {each.commit.version: each.commit for each in diff.commits}
     if not set(versions) <= known.keys():
-        read = services.lake().history(diff.ref, starting_version=min(versions), ending_version=max(versions))
+        read = services.lake().history(diff.question.ref, starting_version=min(versions), ending_version=max(versions))
         known |= {commit.version: commit for commit in read}
     return known
 
@@ -145,7 +151,7 @@ def _asked() -> Key:
 
 def _mark(diff: VersionDiff, key: Key, versions: Versions) -> str:
     what = "life" if state.text(state.LIFE) else "key"
-    return f"{what} {diff.ref.uri} {versions[0]} {versions[1]} {orjson.dumps(key).decode()}"
+    return f"{what} {diff.question.ref.uri} {versions[0]} {versions[1]} {orjson.dumps(key).decode()}"
 
 
 def _text(key: Key) -> str:

@@ -8,10 +8,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, services, state, viewer
+from app.changes import text
 from app.changes.options import compare_on_host
-from app.changes.view import frames as view
-from app.changes.view.progress import cost_words, ended_words
-from app.changes.view.sentence import METHOD_WORDS
+from app.changes.view.frames import method_choices
 from app.errors import show
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job
@@ -30,7 +29,7 @@ LABEL = "Compare on the stream host"
 def known(question: Question, part: LogPart) -> VersionDiff | None:
     """The answer that a host found; of a job that was ended, what it had found; else None."""
     found = part.outline if part.plan.method in _NO_JOB else _found(question)
-    if found is not None and found.partial is None:
+    if found is not None and found.changes.partial is None:
         st.session_state.pop(_ASKED, None)  # this click asks nothing else later
     return found
 
@@ -63,7 +62,7 @@ def too_large(part: LogPart, *, view_of_rows: str) -> None:
     """A button that compares on the host, where only the size prevents it here; the page then shows the rows."""
     if part.plan.method is not DiffMethod.LOG_ONLY or part.possible.bytes_to_read is None:
         return
-    if any(method is not DiffMethod.LOG_ONLY for method in view.method_choices(part)):
+    if any(method is not DiffMethod.LOG_ONLY for method in method_choices(part)):
         why = _why_not()
         st.button(
             LABEL, key="to_host", icon=":material/dns:", on_click=_go, args=(view_of_rows,),
@@ -76,7 +75,7 @@ def too_large(part: LogPart, *, view_of_rows: str) -> None:
 def say_who(found: VersionDiff) -> None:
     """By whom and how the rows were compared."""
     said = [sentence(reason) for reason in found.reasons if reason.startswith(COMPUTED) or reason == UNEXPLAINED]
-    st.caption(markdown_safe(" ".join((METHOD_WORDS[found.method], *said))))
+    st.caption(markdown_safe(" ".join((text.METHOD_WORDS[found.method], *said))))
 
 
 def _go(view_of_rows: str) -> None:
@@ -96,7 +95,7 @@ def _offer(question: Question, part: LogPart, before: Job | None, found: Version
     with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
         label = LABEL if before is None else "Compare again on the stream host"
         clicked = st.button(label, key="start_job", type="primary", icon=":material/dns:", disabled=why is not None)
-        st.caption(markdown_safe(sentence(why)) if why else cost_words(part))
+        st.caption(markdown_safe(sentence(why)) if why else text.cost_words(part))
     if before is not None:
         _say_end(before, found)
     if why is None and (clicked or asked):
@@ -107,7 +106,7 @@ def _offer(question: Question, part: LogPart, before: Job | None, found: Version
 
 
 def _say_end(job: Job, found: VersionDiff | None) -> None:
-    words = markdown_safe(ended_words(job) if found is None else view.offer_text(found, was_begun=True))
+    words = markdown_safe(text.ended_words(job) if found is None else text.offer_text(found, was_begun=True))
     if found is not None or job.state is JobState.CANCELLED:
         st.caption(words)
     else:

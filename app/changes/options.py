@@ -6,7 +6,8 @@ Rule: what the URL asks for stays visible even where it is not possible; the ans
 import streamlit as st
 
 from app import cache, services, state
-from app.changes.view import frames as view
+from app.changes.text import impossible_lines
+from app.changes.view.frames import method_choices
 from app.ui.frame import OpenTable
 from app.ui.version_range import VersionRange
 from app.ui.view.conditions import example_condition
@@ -66,7 +67,7 @@ class OptionsPopover:
         """The possible methods, and why the others are not possible. Without a plan only the way back to the best
         one."""
         asked = _asked_method()
-        choices = list(view.method_choices(part)) if part else []
+        choices = list(method_choices(part)) if part else []
         if asked and asked not in choices:
             choices.append(asked)
         st.session_state["pick_method"] = asked
@@ -75,7 +76,7 @@ class OptionsPopover:
                 "Method", choices, index=None, key="pick_method", format_func=METHOD_LABELS.__getitem__,
                 placeholder="The best that is possible", on_change=_picked_method,
             )  # fmt: skip
-            lines = view.impossible_lines(part) if part else []
+            lines = impossible_lines(part) if part else []
             if lines:
                 st.caption("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines))
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import state
-from app.changes import key_lookup
-from app.changes.view import frames as view
+from app.changes import key_lookup, text
+from app.changes.view.frames import build_cell_frame
 from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.ui import lists
 from app.ui.view.words import markdown_safe
@@ -36,23 +36,23 @@ def changed_rows(diff: VersionDiff) -> None:
         st.info("**No rows to show here.** Files and commits are under Commits.", icon=":material/table_rows:")
     elif diff.method is DiffMethod.SAME_VERSION:
         st.info("**Choose two different versions above.**", icon=":material/equal:")
-    elif not diff.rows and diff.partial:
+    elif not diff.changes.rows and diff.changes.partial:
         st.info("**No changed row was found so far.** Not all rows were compared.", icon=":material/hourglass_top:")
-    elif not diff.rows:
-        text = "**No row differs between the two states.**" + (
-            "" if diff.against else " What the commits did is under Commits."
+    elif not diff.changes.rows:
+        nothing = "**No row differs between the two states.**" + (
+            "" if diff.question.against else " What the commits did is under Commits."
         )
-        st.info(text, icon=":material/equal:")
+        st.info(nothing, icon=":material/equal:")
     else:
         _rows(diff)
 
 
 def _rows(diff: VersionDiff) -> None:
-    if diff.changed_cells:
+    if diff.changes.changed_cells:
         st.markdown("**What updates touch**")
-        lists.show(view.build_cell_frame(diff), CELLS, key="cells")
+        lists.show(build_cell_frame(diff), CELLS, key="cells")
     found, page = _filtered(diff)
-    st.caption(view.shown_text(diff, found))
+    st.caption(text.shown_text(diff, found))
     if page:
         key_lookup.offer(diff, _table(diff, page))
     key_lookup.lookup(diff)
@@ -78,7 +78,7 @@ def _table(diff: VersionDiff, page: Sequence[RowChange]) -> RowChange | None:
 
 def _filtered(diff: VersionDiff) -> tuple[list[RowChange], list[RowChange]]:
     """The rows that the filters let through, and the page of them to show."""
-    touched = ", ".join(f"{name}: {count_text(count)}" for name, count in diff.changed_cells.items())
+    touched = ", ".join(f"{name}: {count_text(count)}" for name, count in diff.changes.changed_cells.items())
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
         # No `format_func` on widgets bound to the URL: their link would carry the label.
         kinds = st.pills(
@@ -90,14 +90,14 @@ def _filtered(diff: VersionDiff) -> tuple[list[RowChange], list[RowChange]]:
         )
         columns = st.multiselect(
             "Changed column",
-            list(diff.changed_cells),
+            list(diff.changes.changed_cells),
             key=state.COLUMN,
             bind="query-params",
             placeholder="Any" if touched else "No update changes a column",
             disabled=not touched,
             help=f"Updates that touch each column: {markdown_safe(touched)}" if touched else None,
         )
-        found = filter_rows(diff.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
+        found = filter_rows(diff.changes.rows, kinds=[RowKind(kind) for kind in kinds], columns=columns)
         return found, _page(found)
 
 
@@ -117,19 +117,19 @@ def _paged() -> None:
 
 def _exports(diff: VersionDiff) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="exports"):
-        cut = f"the first {count_text(len(diff.rows))} of" if diff.truncated else "all"
-        st.markdown(f"Export {cut} {view.rows_known_text(diff)}:", width="content")
+        cut = f"the first {count_text(len(diff.changes.rows))} of" if diff.changes.truncated else "all"
+        st.markdown(f"Export {cut} {text.rows_known_text(diff)}:", width="content")
         for form in (FORMATS["csv"], FORMATS["json"], FORMATS["parquet"]):
             st.download_button(
                 form.label,
                 data=lambda form=form: exported(diff, form),
-                file_name=f"{view.file_stem(diff)}.{form.suffix}",
+                file_name=f"{text.file_stem(diff)}.{form.suffix}",
                 mime=form.media_type,
                 key=f"export_{form.suffix}",
                 icon=":material/download:",
                 on_click="ignore",
             )
-        if diff.truncated and diff.against is None:
-            versions = f"--from {diff.from_version} --to {diff.to_version}"
-            command = f"weir diff {shlex.quote(diff.ref.name)} {versions} --output changes.parquet"
+        if diff.changes.truncated and diff.question.against is None:
+            versions = f"--from {diff.question.from_version} --to {diff.question.to_version}"
+            command = f"weir diff {shlex.quote(diff.question.ref.name)} {versions} --output changes.parquet"
             st.caption(f"All of them: {markdown_safe(f'`{command}`')}")

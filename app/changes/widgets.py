@@ -10,11 +10,10 @@ from dataclasses import replace
 import streamlit as st
 
 from app import cache, services, state, viewer
-from app.changes import here, on_host
+from app.changes import here, on_host, text
 from app.changes.options import OptionsPopover, asked_question, left_out
 from app.changes.rows import changed_rows
 from app.changes.view import frames as view
-from app.changes.view import sentence as words
 from app.changes.view.summary import to_markdown
 from app.ui import lists
 from app.ui.figures import chart, key_figures
@@ -48,16 +47,16 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
     question, part = _asked(opened, against, chosen, how)
     runner = on_host if question.on_host else here
     found = runner.known(question, part)
-    st.subheader(markdown_safe(_headline(question, part, found)), anchor=False)
+    st.subheader(markdown_safe(text.headline(found or part.outline, is_pending=found is None)), anchor=False)
     slot = st.container(key="work")
-    waits = (found is None or found.partial) and runner.offer(question, part, found, slot)
+    waits = (found is None or found.changes.partial) and runner.offer(question, part, found, slot)
     shown = found or part.outline
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)
         here.too_large(part)
         on_host.too_large(part, view_of_rows=ROWS)
     elif shown.method is not DiffMethod.SAME_VERSION:
-        _counts(shown, is_pending=found is None, where=question.where)
+        _counts(shown, is_pending=found is None)
         _explanation(shown)
         if question.on_host and found is not None:
             on_host.say_who(found)
@@ -87,20 +86,16 @@ def _asked(
     return question, differences.log_part(lake, question)
 
 
-def _headline(question: Question, part: LogPart, found: VersionDiff | None) -> str:
-    return words.headline(found or part.outline, is_pending=found is None, where=question.where)
-
-
-def _counts(diff: VersionDiff, *, is_pending: bool, where: str | None) -> None:
+def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
     key_figures(view.net_figures(diff, is_pending=is_pending), key="net_figures")
     if not diff.commits:
         return
-    gross = words.gross_text(diff.commits)
+    gross, where = text.gross_text(diff.commits), diff.question.where
     only = f" of rows with {markdown_safe(where)}" if where else ""
     all_rows = " of all rows: the filter does not reach it" if where else ""
     st.caption(
         f"**Net** is what differs between the two states{only}. **Gross** is what the commits in between did, added "
-        f"up, {words.gross_source_text(diff.commits)}: {gross}{all_rows}. "
+        f"up, {text.gross_source_text(diff.commits)}: {gross}{all_rows}. "
         "A row inserted and deleted again is in gross and not in net."
     )
 
@@ -139,20 +134,21 @@ def _view(part: LogPart, found: VersionDiff | None) -> None:
 
 def _pin(diff: VersionDiff) -> None:
     """Links without fixed versions mean other ones tomorrow."""
-    if (state.text(state.FROM), state.text(state.TO)) != (str(diff.from_version), str(diff.to_version)):
+    first, second = diff.question.from_version, diff.question.to_version
+    if (state.text(state.FROM), state.text(state.TO)) != (str(first), str(second)):
         st.button(
-            f"Fix v{diff.from_version} and v{diff.to_version} in the link", key="pin", type="tertiary",
-            icon=":material/push_pin:", on_click=pin_range, args=(diff.from_version, diff.to_version),
+            f"Fix v{first} and v{second} in the link", key="pin", type="tertiary", icon=":material/push_pin:",
+            on_click=pin_range, args=(first, second),
         )  # fmt: skip
 
 
 def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
-    text = to_markdown(diff, is_pending=is_pending, streams=cache.stream_names())
+    summary = to_markdown(diff, is_pending=is_pending, streams=cache.stream_names())
     with st.popover("Summary", icon=":material/content_copy:", key="summary"):
         st.caption("Markdown for the incident channel")
-        st.code(text, language="markdown", wrap_lines=True, height=360)
+        st.code(summary, language="markdown", wrap_lines=True, height=360)
         st.download_button(
-            "Markdown", data=text.encode(), file_name=f"{view.file_stem(diff)}.md", mime="text/markdown",
+            "Markdown", data=summary.encode(), file_name=f"{text.file_stem(diff)}.md", mime="text/markdown",
             key="export_md", icon=":material/download:", on_click="ignore",
         )  # fmt: skip
 
@@ -162,8 +158,8 @@ def _unavailable(diff: VersionDiff) -> None:
     if diff.hint:
         lines.append(f":material/arrow_forward: {markdown_safe(sentence(diff.hint))}")
     st.warning("\n\n".join(lines), icon=":material/visibility_off:")
-    first = diff.first_covered_version
-    newest = max(diff.from_version, diff.to_version)
+    first = diff.log.first_covered_version
+    newest = max(diff.question.from_version, diff.question.to_version)
     if first is not None and first < newest:
         st.button(
             f"Compare v{first} → v{newest}",
@@ -176,7 +172,7 @@ def _unavailable(diff: VersionDiff) -> None:
 
 def _commits(diff: VersionDiff) -> None:
     if not diff.commits:
-        between = "Two tables share no commits." if diff.against else "No commit lies between the two."
+        between = "Two tables share no commits." if diff.question.against else "No commit lies between the two."
         st.info(f"**{between}**", icon=":material/commit:")
         return
     figure = view.build_commit_figure(diff, mode=viewer.mode())
@@ -185,12 +181,14 @@ def _commits(diff: VersionDiff) -> None:
     streams = cache.stream_names()
     frame = view.build_commit_frame(diff.commits, now=services.now(), streams=streams)
     st.caption(
-        f"Rows are gross, {words.gross_source_text(diff.commits)}. "
+        f"Rows are gross, {text.gross_source_text(diff.commits)}. "
         "Click a commit to see it in full and compare it alone."
     )
     slot = st.container(key="chosen_commit")
     names = [str(version) for version in frame["Version"]]
-    chosen = lists.choose(frame, COMMITS, key=f"commits_{diff.from_version}_{diff.to_version}", names=names)
+    chosen = lists.choose(
+        frame, COMMITS, key=f"commits_{diff.question.from_version}_{diff.question.to_version}", names=names
+    )
     if chosen:
         with slot:
             _commit(diff, int(chosen))
@@ -213,7 +211,7 @@ def _commit(diff: VersionDiff, version: int) -> None:
 
 
 def _metadata(diff: VersionDiff) -> None:
-    schema, properties = view.build_schema_frame(diff.schema), view.build_property_frame(diff.properties)
+    schema, properties = view.build_schema_frame(diff.log.schema), view.build_property_frame(diff.log.properties)
     st.markdown("**Schema**" if len(schema) else "**Schema**: the same at both versions.")
     if len(schema):
         st.dataframe(schema, hide_index=True, key="schema_diff")
@@ -223,7 +221,7 @@ def _metadata(diff: VersionDiff) -> None:
 
 
 def _files(part: LogPart, diff: VersionDiff) -> None:
-    st.markdown(f"Between the two states: {words.files_text(diff.files)}.")
+    st.markdown(f"Between the two states: {text.files_text(diff.log.files)}.")
     key_figures(view.file_figures(part), key="file_figures")
     frame = view.build_rewrite_frame(diff)
     if len(frame):
@@ -233,10 +231,10 @@ def _files(part: LogPart, diff: VersionDiff) -> None:
 
 def _method(part: LogPart, found: VersionDiff | None) -> None:
     if found is None:
-        _bullets(view.plan_lines(part))
+        _bullets(text.plan_lines(part))
         return
-    _bullets([f"**{words.METHOD_WORDS[found.method]}**", *found.reasons])
-    st.markdown(f"{words.exactness_text(found)}  \n{markdown_safe(words.key_text(found))}")
+    _bullets([f"**{text.METHOD_WORDS[found.method]}**", *found.reasons])
+    st.markdown(f"{text.exactness_text(found)}  \n{markdown_safe(text.key_text(found))}")
 
 
 def _bullets(lines: Sequence[str]) -> None:

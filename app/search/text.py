@@ -264,8 +264,8 @@ def changed_text(result: Bisection, diff: VersionDiff | None) -> str:
     verdict = broken.verdict if broken else None
     broken_rows = verdict.violations if verdict else None
     breaks = f"; {things(broken_rows, 'row')} of v{result.bad_seen} break the condition" if broken_rows else ""
-    if diff is not None and diff.is_available and diff.net.total is not None:
-        net = diff.net
+    if diff is not None and diff.is_available and diff.changes.net.total is not None:
+        net = diff.changes.net
         updated = "" if net.updated is None else f", {count_text(net.updated)} updated"
         counts = f"{count_text(net.inserted)} inserted{updated}, {count_text(net.deleted)} deleted"
         return f"{things(net.total, 'row')} ({counts}){breaks}."
@@ -286,8 +286,8 @@ def restore_texts(result: Bisection, commits: Sequence[Commit], diff: VersionDif
         ]
     else:
         sentences = [f"{undone}; no other one wrote rows"]
-    if diff is not None and diff.is_available and diff.net.total is not None:
-        net = diff.net
+    if diff is not None and diff.is_available and diff.changes.net.total is not None:
+        net = diff.changes.net
         back = "" if net.updated is None else f", {things(net.updated, 'row')} get older values"
         sentences.append(f"in all, {things(net.deleted, 'row')} go, {count_text(net.inserted)} come back{back}")
     return sentences

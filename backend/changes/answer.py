@@ -1,19 +1,18 @@
 """What changed between two versions of a table (or two tables): the one door for the Changes page and `weir diff`.
 
 Rule: the plan decides from the log alone (`prepare`), then one method computes; when it turns out that it cannot (a
-file is gone, a reader refuses), the next one does and the reason stays. Metadata, files and commits are told whatever
-the method.
+file is gone, a reader refuses), the next one does and the reason stays. Whoever compared the rows, here or on the
+stream host, the answer is made of them in one place (`answer_of`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from backend.changes.commits import (
-    FeedAnswer,
     Gross,
     counted_by_feed,
     gross_changes,
@@ -21,20 +20,23 @@ from backend.changes.commits import (
     why_incomplete,
     why_not_whole,
 )
-from backend.changes.compare import NetAnswer, NetQuery, Read, net_changes
+from backend.changes.compare import Compared, Pairing, Read, Take, net_changes
 from backend.changes.explain import Findings, explain, hold_against
 from backend.changes.export import ChangedBatches, change_schema
 from backend.changes.model import (
     BY_ROW_ID,
     ROW_ID,
+    CommitChanges,
     DiffMethod,
     Explanation,
     KeyChoice,
     KeySource,
     Limits,
+    NetCounts,
     Population,
     Question,
     RowChange,
+    RowChanges,
     VersionDiff,
 )
 from backend.changes.plan import BY_FILES, METHOD_NAMES
@@ -52,9 +54,8 @@ from backend.sql.quoting import quoted_name
 from backend.sql.session import CancelToken, Connection
 from backend.work import Stopped
 
-Take = Callable[[ChangedBatches], None]
-
 _SHOWN = 12  # columns named in a sentence
+_NO_ROWS = (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY)
 _DISAGREE = (
     "the log's row counts do not agree with the rows read: some file's statistics are wrong, so how many rows stayed "
     "the same is not known"
@@ -84,7 +85,10 @@ def compare_rows(prepared: PreparedDiff, token: CancelToken, take: Take | None =
     hint = ""
     for method in prepared.plan.methods:
         try:
-            found = _answered(prepared, method, token, failed, take)
+            if method is DiffMethod.CHANGE_FEED:
+                return _by_feed(prepared, token, take)
+            if method not in _NO_ROWS:
+                return _by_files(prepared, method, token, take, failed)
         except QueryError:  # the condition is wrong, whatever the method
             raise
         except TableError as exc:
@@ -92,84 +96,177 @@ def compare_rows(prepared: PreparedDiff, token: CancelToken, take: Take | None =
                 raise
             failed[method], hint = exc.message, exc.hint
         else:
-            return found if found.is_available else replace(found, hint=found.hint or hint)
-    return _answered(prepared, DiffMethod.LOG_ONLY, token, failed, take)
+            return answer_of(prepared, Answered(method, failed=failed, hint=hint))
+    return answer_of(prepared, Answered(DiffMethod.LOG_ONLY, failed=failed))
 
 
-def _answered(
-    prepared: PreparedDiff,
-    method: DiffMethod,
-    token: CancelToken,
-    failed: Mapping[DiffMethod, str],
-    take: Take | None,
+def outline(prepared: PreparedDiff) -> VersionDiff:
+    """The answer before rows are compared: what the log tells."""
+    plan = prepared.plan
+    return VersionDiff(
+        prepared.question,
+        plan.method,
+        plan.key,
+        plan.reasons(plan.method),
+        exact=plan.method is DiffMethod.SAME_VERSION,
+        changes=_no_changes(prepared, plan.method),
+        commits=prepared.commits,
+        log=prepared.log,
+        num_rows=prepared.input.row_counts() if plan.method is DiffMethod.SAME_VERSION else (None, None),
+        hint=plan.hint,
+    )
+
+
+def _no_changes(prepared: PreparedDiff, method: DiffMethod) -> RowChanges:
+    net = NetCounts(0, 0, 0) if method is DiffMethod.SAME_VERSION else NetCounts(None, None, None)
+    return RowChanges(net, pa.schema([(name, pa.null()) for name in prepared.columns]))
+
+
+# the answer -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a method found, here or on the stream host. `changes` is None where none compared rows; `gross` is what the
+    method tells of each commit, else `commits` may have it from elsewhere. `failed` are the better methods that were
+    tried, and why they could not; `notes` are further reasons."""
+
+    method: DiffMethod
+    changes: RowChanges | None = None
+    explanation: Explanation = Explanation()
+    gross: Gross | None = None
+    commits: tuple[CommitChanges, ...] | None = None
+    failed: Mapping[DiffMethod, str] | None = None
+    hint: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def answer_of(prepared: PreparedDiff, answered: Answered) -> VersionDiff:
+    """The whole answer. Of rows paired by row ids `changes` has `ROW_ID` as its last column and as key."""
+    method, plan, where = answered.method, prepared.plan, prepared.question.where
+    key = _key_of(prepared, method)
+    changes, num_rows = answered.changes or _no_changes(prepared, method), prepared.input.row_counts()
+    reasons, gap = [*plan.reasons(method, answered.failed)], None
+    if answered.changes is not None:
+        changes = _named_by(plan.key, changes) if method in BY_ROW_ID else changes
+        num_rows = (None, None) if where else num_rows
+        reasons += _not_said(prepared, method, key, changes)
+        reasons += [] if changes.agree_with(num_rows) else [_DISAGREE]
+    commits = answered.commits or prepared.commits
+    if answered.gross is not None:
+        in_between = [each.commit for each in prepared.commits]
+        commits, gap = gross_changes(in_between, answered.gross), why_incomplete(in_between, answered.gross)
+        reasons += [] if gap is None else [gap]
+    return VersionDiff(
+        prepared.question,
+        method,
+        key,
+        (*reasons, *answered.notes),
+        exact=gap is None and _is_exact(prepared, method, answered.changes),
+        changes=changes,
+        commits=commits,
+        log=prepared.log,
+        num_rows=num_rows,
+        hint=plan.hint or answered.hint,
+        explanation=answered.explanation,
+    )
+
+
+def commits_by_feed(prepared: PreparedDiff, token: CancelToken) -> tuple[CommitChanges, ...]:
+    """What each commit did, as the change feed counts it where there is one."""
+    newer, commits = prepared.input.newer, prepared.commits
+    if not commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
+        return commits
+    return counted_by_feed(prepared.lake, newer.ref, [each.commit for each in commits], token)
+
+
+def _key_of(prepared: PreparedDiff, method: DiffMethod) -> KeyChoice | None:
+    if method in (DiffMethod.MULTISET, *_NO_ROWS):
+        return None
+    if prepared.plan.key is None and method in BY_ROW_ID:
+        return KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
+    return prepared.plan.key
+
+
+def _is_exact(prepared: PreparedDiff, method: DiffMethod, changes: RowChanges | None) -> bool:
+    if changes is None:
+        return method is DiffMethod.SAME_VERSION
+    is_whole = changes.partial is None and not prepared.input.unfit
+    return is_whole and changes.net.updated is not None and not changes.apart.rows
+
+
+# the methods ----------------------------------------------------------------------------------------------------------
+
+
+def _by_feed(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> VersionDiff:
+    given, method = prepared.input, DiffMethod.CHANGE_FEED
+    feed = prepared.lake.changes(given.first.ref, given.low, given.high, columns=prepared.columns)
+    key = prepared.plan.key.columns if prepared.plan.key else ()
+    compared, gross = sum_up(
+        feed, key, prepared.question, token, is_reverse=given.is_reverse, take=take, limits=prepared.limits
+    )
+    _require_complete(prepared, gross)
+    explanation = _explained(prepared, compared.findings, token)
+    return answer_of(prepared, Answered(method, compared.changes, explanation, gross))
+
+
+def _require_complete(prepared: PreparedDiff, gross: Gross) -> None:
+    """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
+    others = [method for method in prepared.plan.methods if method in BY_FILES]
+    commits, num_rows = (each.commit for each in prepared.commits), prepared.input.row_counts()
+    why = why_not_whole(commits, gross, num_rows, is_reverse=prepared.input.is_reverse)
+    if why is not None and others:
+        raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
+
+
+def _by_files(
+    prepared: PreparedDiff, method: DiffMethod, token: CancelToken, take: Take | None, failed: Mapping[DiffMethod, str]
 ) -> VersionDiff:
-    found = _without_rows(prepared, method, failed)
-    if method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
-        return found
-    question = prepared.question
-    key = found.key.columns if found.key else ()
-    query = NetQuery(key, question.row_limit, question.tolerance, question.where, take, prepared.limits)
-    if method is DiffMethod.CHANGE_FEED:
-        feed = _by_feed(prepared, query, token)
-        _require_complete(prepared, found, feed)
-        whole = with_answer(prepared, method, feed, gross=feed.gross, failed=failed)
-        return replace(whole, explanation=_explained(prepared, feed.findings, token))
+    """By the rows of the files that only one state has, paired by row ids, by a key or as whole rows."""
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
-    read = _by_row_ids if method is DiffMethod.ROW_ID else _by_files
-    answer = read(prepared, query, token)
-    compared = with_answer(prepared, method, answer, failed=failed)
-    if compared.partial or token.ending():
-        return compared
-    return with_commits(prepared, replace(compared, explanation=_explained(prepared, answer.findings, token)), token)
+    token.rows_total = prepared.input.num_rows
+    if method is DiffMethod.ROW_ID:
+        compared = _by_row_ids(prepared, token, take)
+    else:
+        key = prepared.plan.key.columns if prepared.plan.key and method is DiffMethod.KEY_JOIN else ()
+        compared = _by_duckdb_or_deltalake(prepared, Pairing(prepared.columns, key), token, take)
+    found = Answered(method, compared.changes, failed=failed)
+    if not compared.changes.partial and not token.ending():
+        explanation = _explained(prepared, compared.findings, token)
+        found = replace(found, explanation=explanation, commits=commits_by_feed(prepared, token))
+    return answer_of(prepared, found)
 
 
-def with_answer(
-    prepared: PreparedDiff,
-    method: DiffMethod,
-    answer: NetAnswer,
-    *,
-    gross: Gross | None = None,
-    failed: Mapping[DiffMethod, str] | None = None,
-) -> VersionDiff:
-    """The whole difference, once a method found its rows (paired by row ids: with `ROW_ID` as last column and key).
-    `gross` is what each commit did, where the method tells it; `failed` are the better methods that were tried, and
-    why they could not."""
-    if method in BY_ROW_ID:
-        answer = _named_by(prepared.plan.key, answer)
-    found = _with_rows(prepared, _without_rows(prepared, method, failed or {}), answer)
-    return found if gross is None else _with_gross(found, gross)
-
-
-def _without_rows(prepared: PreparedDiff, method: DiffMethod, failed: Mapping[DiffMethod, str]) -> VersionDiff:
-    key = None if method in (DiffMethod.MULTISET, DiffMethod.LOG_ONLY, DiffMethod.SAME_VERSION) else prepared.plan.key
-    if method in BY_ROW_ID and key is None:
-        key = _row_id_key()
-    reasons, num_rows = prepared.plan.reasons(method, failed), prepared.input.row_counts()
-    return replace(prepared.outline, method=method, key=key, reasons=reasons, num_rows=num_rows)
-
-
-def with_commits(prepared: PreparedDiff, found: VersionDiff, token: CancelToken) -> VersionDiff:
-    """The same with what each commit did, as the change feed counts it where there is one."""
-    newer = prepared.input.newer
-    if not found.commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
-        return found
-    commits = [each.commit for each in found.commits]
-    return replace(found, commits=counted_by_feed(prepared.lake, newer.ref, commits, token))
-
-
-def _by_files(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> NetAnswer:
-    """By the rows of the files apart: read by DuckDB where it can, else, or when it refuses, by deltalake."""
+def _by_duckdb_or_deltalake(
+    prepared: PreparedDiff, pairing: Pairing, token: CancelToken, take: Take | None
+) -> Compared:
+    """Read by DuckDB where it can, else, or when it refuses, by deltalake."""
     lake, given, columns = prepared.lake, prepared.input, prepared.columns
-    token.rows_total = given.num_rows
-    if len(columns) <= query.limits.many_columns and why_not_by_duckdb(given, columns) is None:
+    compare = partial(
+        net_changes, pairing=pairing, question=prepared.question, token=token, take=take, limits=prepared.limits
+    )
+    if len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None:
         try:
             if (files := _local_files(prepared)) is not None:
-                return net_changes(_reading(prepared, files), columns, query, token)
+                return compare(_reading(prepared, files))
         except (DiffError, UnsupportedFeatureError):
             token.check()
             token.rows_read, token.rows_total = 0, given.num_rows
-    return net_changes(lambda _: signed_rows(lake, given, columns), columns, query, token)
+    return compare(lambda _: signed_rows(lake, given, columns))
+
+
+def _by_row_ids(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> Compared:
+    files = with_row_ids(prepared.input, _local_files(prepared))
+
+    def take_named(changed: ChangedBatches) -> None:
+        if take is not None:
+            take(_batches_named_by(prepared.plan.key, changed))
+
+    read, pairing = _reading(prepared, files, with_ids=True), Pairing((*prepared.columns, ROW_ID), (ROW_ID,))
+    return net_changes(
+        read, pairing, prepared.question, token, take=take_named if take else None, limits=prepared.limits
+    )
 
 
 def _local_files(prepared: PreparedDiff) -> tuple[LocalFiles, LocalFiles] | None:
@@ -183,76 +280,15 @@ def _reading(prepared: PreparedDiff, files: tuple[LocalFiles, LocalFiles], *, wi
     return partial(file_rows, files=files, metadata=metadata, columns=columns, num_rows=num_rows, with_ids=with_ids)
 
 
-def _by_row_ids(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> NetAnswer:
-    token.rows_total = prepared.input.num_rows
-    files = with_row_ids(prepared.input, _local_files(prepared))
-
-    def named(changed: ChangedBatches) -> None:
-        if query.take is not None:
-            query.take(_batches_named_by(prepared.plan.key, changed))
-
-    by_id = replace(query, key=(ROW_ID,), take=query.take and named)
-    return net_changes(_reading(prepared, files, with_ids=True), (*prepared.columns, ROW_ID), by_id, token)
-
-
-def _by_feed(prepared: PreparedDiff, query: NetQuery, token: CancelToken) -> FeedAnswer:
-    given = prepared.input
-    feed = prepared.lake.changes(given.first.ref, given.low, given.high, columns=prepared.columns)
-    return sum_up(feed, query, token, is_reverse=given.is_reverse)
-
-
-def _require_complete(prepared: PreparedDiff, found: VersionDiff, feed: FeedAnswer) -> None:
-    """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
-    others = [method for method in prepared.plan.methods if method in BY_FILES]
-    commits = (each.commit for each in prepared.outline.commits)
-    why = why_not_whole(commits, feed.gross, found.num_rows, is_reverse=prepared.input.is_reverse)
-    if why is not None and others:
-        raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
-
-
-def _with_gross(found: VersionDiff, gross: Gross) -> VersionDiff:
-    commits = [each.commit for each in found.commits]
-    whole = replace(found, commits=gross_changes(commits, gross))
-    why = why_incomplete(commits, gross)
-    return whole if why is None else replace(whole, exact=False, reasons=(*whole.reasons, why))
-
-
-def _with_rows(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
-    whole = _counted(prepared, found, answer)
-    return whole if whole.rows_agree else replace(whole, reasons=(*whole.reasons, _DISAGREE))
-
-
-def _is_exact(prepared: PreparedDiff, answer: NetAnswer) -> bool:
-    is_whole = answer.partial is None and not prepared.input.unfit
-    return is_whole and answer.net.updated is not None and not answer.apart.rows
-
-
-def _counted(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> VersionDiff:
-    return replace(
-        found,
-        net=answer.net,
-        apart=answer.apart,
-        rows=answer.rows,
-        truncated=answer.truncated,
-        changed_cells=answer.changed_cells,
-        common=answer.common,
-        arrow_schema=answer.arrow_schema,
-        exact=_is_exact(prepared, answer),
-        partial=answer.partial,
-        reasons=(*found.reasons, *_not_said(prepared, found, answer)),
-        num_rows=(None, None) if prepared.question.where else found.num_rows,
-    )
-
-
 # what stands out ------------------------------------------------------------------------------------------------------
 
 
-def explained_rows(prepared: PreparedDiff, rows: Read, columns: Sequence[str], key: tuple[str, ...]) -> Explanation:
+def explained_rows(prepared: PreparedDiff, rows: Read, pairing: Pairing) -> Explanation:
     """What stands out among rows that were compared elsewhere, all of which `rows` gives as signed rows. Raises as
     `net_changes` does."""
-    token = CancelToken()
-    query = NetQuery(key, 0, prepared.question.tolerance, limits=prepared.limits)
-    return _explained(prepared, net_changes(rows, columns, query, token).findings, token, reads_apart=False)
+    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
+    compared = net_changes(rows, pairing, all_rows, token, limits=prepared.limits)
+    return _explained(prepared, compared.findings, token, reads_apart=False)
 
 
 def _explained(
@@ -307,19 +343,15 @@ def _reading_one_side(prepared: PreparedDiff, files: pa.Table, columns: Sequence
 # rows paired by their ids --------------------------------------------------------------------------------------------
 
 
-def _row_id_key() -> KeyChoice:
-    return KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
-
-
-def _named_by(key: KeyChoice | None, answer: NetAnswer) -> NetAnswer:
-    """An answer whose rows were paired by `ROW_ID`, its last column: rows go by the table's key where it has one, and
-    then their ids are left out. One without that column was paired by a key that was given, and stays."""
-    if ROW_ID not in answer.arrow_schema.names:
-        return answer
+def _named_by(key: KeyChoice | None, changes: RowChanges) -> RowChanges:
+    """Changes whose rows were paired by `ROW_ID`, their last column: rows go by the table's key where it has one, and
+    then their ids are left out. Those without that column were paired by a key that was given, and stay."""
+    if ROW_ID not in changes.columns:
+        return changes
     if key is None:
-        return replace(answer, rows=tuple(replace(row, key=None) for row in answer.rows))
-    columns = [field for field in answer.arrow_schema if field.name != ROW_ID]
-    return replace(answer, rows=tuple(_rows_by(key, answer)), arrow_schema=pa.schema(columns))
+        return replace(changes, rows=tuple(replace(row, key=None) for row in changes.rows))
+    columns = [field for field in changes.arrow_schema if field.name != ROW_ID]
+    return replace(changes, rows=tuple(_rows_by(key, changes)), arrow_schema=pa.schema(columns))
 
 
 def _batches_named_by(key: KeyChoice | None, changed: ChangedBatches) -> ChangedBatches:
@@ -331,8 +363,8 @@ def _batches_named_by(key: KeyChoice | None, changed: ChangedBatches) -> Changed
     return ChangedBatches(rows, key.columns, (batch.select(names) for batch in changed.batches))
 
 
-def _rows_by(key: KeyChoice, answer: NetAnswer) -> Iterator[RowChange]:
-    for row in answer.rows:
+def _rows_by(key: KeyChoice, changes: RowChanges) -> Iterator[RowChange]:
+    for row in changes.rows:
         before, after = _without_id(row.before), _without_id(row.after)
         values = after or before or {}
         yield replace(row, before=before, after=after, key={name: values[name] for name in key.columns})
@@ -345,29 +377,29 @@ def _without_id(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 # what the numbers cannot say ------------------------------------------------------------------------------------------
 
 
-def _not_said(prepared: PreparedDiff, found: VersionDiff, answer: NetAnswer) -> list[str]:
+def _not_said(prepared: PreparedDiff, method: DiffMethod, key: KeyChoice | None, changes: RowChanges) -> list[str]:
     """What the numbers cannot say, in words: each way in which a count is less than exact has its sentence."""
     where = prepared.question.where
     filtered = [f"only rows that satisfy {where} before or after are counted; commits count all"] if where else []
-    return [*_on_rows(found, answer), *_on_columns(prepared.input, prepared.columns), *filtered]
+    return [*_on_rows(method, key, changes), *_on_columns(prepared.input, prepared.columns), *filtered]
 
 
-def _on_rows(found: VersionDiff, answer: NetAnswer) -> list[str]:
+def _on_rows(method: DiffMethod, key: KeyChoice | None, changes: RowChanges) -> list[str]:
     said = []
-    if answer.partial is not None:
-        said.append(f"the comparison was {answer.partial.text}: counts and rows are of these alone")
-        if answer.partial.null_keys:
-            said.append(f"{answer.partial.null_keys:,} rows with a null key are left out: others may cancel them")
-    if found.key is None and answer.net.updated is None:
+    if changes.partial is not None:
+        said.append(f"the comparison was {changes.partial.text}: counts and rows are of these alone")
+        if changes.partial.null_keys:
+            said.append(f"{changes.partial.null_keys:,} rows with a null key are left out: others may cancel them")
+    if key is None and changes.net.updated is None:
         said.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
-    elif found.key is None and answer.net.updated:
+    elif key is None and changes.net.updated:
         said.append("updates are counted from what the feed holds; without a key their rows appear as pairs")
-    if answer.apart.rows:
+    if changes.apart.rows:
         said.append(
-            f"{answer.apart.rows:,} changed rows have a null key or share their key with another one: they are "
+            f"{changes.apart.rows:,} changed rows have a null key or share their key with another one: they are "
             "counted as inserted and deleted and shown apart"
         )
-    if found.method is DiffMethod.KEY_JOIN:
+    if method is DiffMethod.KEY_JOIN:
         said.append("whether the key is unique was seen among the rows that changed, not among those that did not")
     return said
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
-from backend.changes.answer import diff
+from backend.changes.answer import diff, outline
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.changes.plan import DiffPlan
 from backend.changes.prepare import DiffLake, prepare
@@ -64,7 +64,7 @@ class LogPart:
             return (plan.bytes_to_read or 0) <= SMALL_BYTES
         commits = outline.commits
         reported = sum((each.inserted or 0) + 2 * (each.updated or 0) + (each.deleted or 0) for each in commits)
-        moved = outline.files.bytes_added + outline.files.bytes_removed
+        moved = outline.log.files.bytes_added + outline.log.files.bytes_removed
         return len(commits) <= SMALL_FEED_COMMITS and reported <= SMALL_FEED_ROWS and moved <= 2 * SMALL_BYTES
 
 
@@ -200,7 +200,7 @@ class Differences:
             self._turns.release()
         if self._learn is not None:
             self._learn(found)
-        if found.partial:
+        if found.changes.partial:
             self._put(self._partial, question, found, may_heal=False)
         else:
             self._put(self._answers, question, found, may_heal=not found.is_available)
@@ -243,7 +243,7 @@ class _Run:
 def _log_part(lake: DiffLake, question: Question) -> LogPart:
     free = prepare(lake, replace(question, method=None, columns=None, max_bytes=None, where=None))
     chosen = free if _is_free(question, free.plan) else prepare(lake, question)
-    return LogPart(chosen.plan, free.plan, chosen.outline, free.columns)
+    return LogPart(chosen.plan, free.plan, outline(chosen), free.columns)
 
 
 def _is_free(question: Question, plan: DiffPlan) -> bool:

@@ -11,7 +11,17 @@ from typing import Any
 import pyarrow as pa
 
 from backend.changes.export import ChangedBatches, change_schema
-from backend.changes.model import CommonChange, Limits, RowChange, RowKind, SetApart
+from backend.changes.model import (
+    ApartCounts,
+    CommonChange,
+    Limits,
+    NetCounts,
+    Partial,
+    RowChange,
+    RowChanges,
+    RowKind,
+    SetApart,
+)
 from backend.errors import DiffError
 from backend.sql.quoting import quoted_text
 from backend.sql.session import CancelToken, Connection
@@ -39,15 +49,6 @@ def bucket_sizes(buckets: Mapping[str, Bucket]) -> dict[str, int]:
     return {
         name: buckets[name].keys if name == "update" else buckets[name].entries for name in ORDER if name in buckets
     }
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedRows:
-    rows: tuple[RowChange, ...]
-    truncated: bool
-    changed_cells: Mapping[str, int]
-    common: tuple[CommonChange, ...]
-    arrow_schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,11 @@ class Changes:
 # the first rows -------------------------------------------------------------------------------------------------------
 
 
-def fetch_rows(changes: Changes, buckets: Mapping[str, Bucket], limit: int) -> ChangedRows:
-    """At most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order of the key."""
+def fetch_rows(
+    changes: Changes, buckets: Mapping[str, Bucket], limit: int, *, is_filtered: bool, partial: Partial | None
+) -> RowChanges:
+    """The counts, and at most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order
+    of the key."""
     sizes = bucket_sizes(buckets)
     shares = share_out(limit, sizes)
     rows = [
@@ -98,13 +102,33 @@ def fetch_rows(changes: Changes, buckets: Mapping[str, Bucket], limit: int) -> C
     schema = _arrow(changes.connection, f"SELECT * EXCLUDE n FROM ({changes.one_sided['insert']}) LIMIT 0").schema
     differs = changes.differs() if "update" in buckets else {}
     cells = _changed_cells(changes, differs)
-    return ChangedRows(
+    return RowChanges(
+        count_net(buckets, has_key=bool(changes.key), is_filtered=is_filtered),
+        pa.schema([field.with_name(name) for field, name in zip(schema, changes.columns, strict=True)]),
+        count_apart(buckets),
         tuple(rows),
         sum(sizes.values()) > len(rows),
         cells,
         tuple(each for name in list(cells)[:COMMON_COLUMNS] for each in _common(changes, name, differs[name])),
-        pa.schema([field.with_name(name) for field, name in zip(schema, changes.columns, strict=True)]),
+        partial,
     )
+
+
+def count_net(buckets: Mapping[str, Bucket], *, has_key: bool, is_filtered: bool = False) -> NetCounts:
+    """Without a key, whether an update happened is not known: None. `is_filtered`: its other half may be left out."""
+    added = sum(bucket.added for bucket in buckets.values())
+    removed = sum(bucket.removed for bucket in buckets.values())
+    if has_key:
+        updated = buckets["update"].keys if "update" in buckets else 0
+        return NetCounts(added - updated, updated, removed - updated)
+    may_update = (added or removed) if is_filtered else (added and removed)
+    return NetCounts(added, None if may_update else 0, removed)
+
+
+def count_apart(buckets: Mapping[str, Bucket]) -> ApartCounts:
+    none = Bucket(0, 0, 0, 0)
+    twice, null = buckets.get("duplicate", none), buckets.get("null", none)
+    return ApartCounts(twice.keys, twice.added, twice.removed, null.added, null.removed)
 
 
 def share_out(limit: int, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -6,14 +6,14 @@ neither the feed nor the writer gives is None; which of the two it is, is said.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.compare import SIGN, NetAnswer, NetQuery, column_name, net_changes
-from backend.changes.model import CommitChanges, NetCounts
+from backend.changes.compare import SIGN, Compared, Pairing, Take, column_name, net_changes
+from backend.changes.model import CommitChanges, Limits, NetCounts, Question
 from backend.errors import DiffError, LakehouseError
 from backend.lake.model import Commit, TableRef
 from backend.sql.session import CancelToken
@@ -121,21 +121,17 @@ def _counted(commit: Commit, gross: Gross) -> CommitChanges:
 # the feed's rows ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FeedAnswer(NetAnswer):
-    """The sums of one feed."""
-
-    gross: Gross
-
-
 def sum_up(
     feed: pa.RecordBatchReader | pa.Table,
-    query: NetQuery,
-    token: CancelToken | None = None,
+    key: tuple[str, ...],
+    question: Question,
+    token: CancelToken,
     *,
     is_reverse: bool = False,
-) -> FeedAnswer:
-    """Reads the feed once; `query.key` names columns of the feed. `is_reverse`: what undoing it all would change.
+    take: Take | None = None,
+    limits: Limits = Limits(),
+) -> tuple[Compared, Gross]:
+    """Reads the feed once; `key` names columns of the feed. `is_reverse`: what undoing it all would change.
 
     Raises `DiffError` and what reading raises.
     """
@@ -143,11 +139,13 @@ def sum_up(
     columns = tuple(n for n in reader.schema.names if n not in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
     gross = Gross()
     sign = -1 if is_reverse else 1
-    found = net_changes(lambda _: _signed(reader, columns, gross, sign), columns, query, token or CancelToken())
-    values = {name: getattr(found, name) for name in NetAnswer.__dataclass_fields__}
-    if not query.key:
-        values["net"] = net_without_key(found.net, gross, is_reverse=is_reverse, is_filtered=query.where is not None)
-    return FeedAnswer(**values, gross=gross)
+    signed, pairing = (lambda _: _signed(reader, columns, gross, sign)), Pairing(columns, key)
+    compared = net_changes(signed, pairing, question, token, take=take, limits=limits)
+    if not key:
+        is_filtered = question.where is not None
+        net = net_without_key(compared.changes.net, gross, is_reverse=is_reverse, is_filtered=is_filtered)
+        compared = replace(compared, changes=replace(compared.changes, net=net))
+    return compared, gross
 
 
 def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, plus: int) -> pa.RecordBatchReader:

@@ -5,9 +5,9 @@ difference. A key names a row where no side has it twice; rows of other keys are
 so nothing is dropped. Inside, columns are c0, c1 …: a table's own names cannot clash.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from typing import Any
@@ -17,43 +17,32 @@ import pyarrow as pa
 from backend.changes.changed_rows import APART, Bucket, Changes, changed_batches, fetch_rows
 from backend.changes.explain import Findings, find
 from backend.changes.export import ChangedBatches
-from backend.changes.model import ApartCounts, CommonChange, Limits, NetCounts, Partial, RowChange
+from backend.changes.model import Limits, Partial, Question, RowChanges
 from backend.errors import QueryError
 from backend.sql.condition import find_matching
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
+
+Take = Callable[[ChangedBatches], None]  # gets every changed row
 
 SIGN = pa.field("sign", pa.int8())
 _BUCKETS = {0: "update", 1: "insert", -1: "delete"}  # by `n`, the sum of both sides' signs
 
 
 @dataclass(frozen=True, slots=True)
-class NetQuery:
-    """`key` names columns, () for none; two floats within `tolerance` are the same (with a key only); `where` is SQL
-    over one row: only changes are kept whose row satisfies it before or after. `take` gets every changed row."""
+class Pairing:
+    """The columns of the rows to compare, and those among them that name a row: () for none."""
 
+    columns: tuple[str, ...]
     key: tuple[str, ...] = ()
-    row_limit: int = 10_000
-    tolerance: float = 0.0
-    where: str | None = None
-    take: Callable[[ChangedBatches], None] | None = None
-    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True)
-class NetAnswer:
-    """`net` counts whole rows; `rows` are at most the asked number of them; `findings` are what stands out among all.
-    `partial` where it was ended before it had compared all."""
+class Compared:
+    """What a method found: rows that differ, and what stands out among all of them."""
 
-    net: NetCounts
-    apart: ApartCounts
-    rows: tuple[RowChange, ...]
-    truncated: bool
-    changed_cells: Mapping[str, int]
-    common: tuple[CommonChange, ...]
-    arrow_schema: pa.Schema
-    partial: Partial | None = field(default=None, kw_only=True)
-    findings: Findings = field(default=Findings(), kw_only=True)
+    changes: RowChanges
+    findings: Findings = Findings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,56 +77,38 @@ def column_name(number: int) -> str:
     return f"c{number}"
 
 
-def net_changes(read: Read, columns: Sequence[str], query: NetQuery, token: CancelToken) -> NetAnswer:
+def net_changes(
+    read: Read,
+    pairing: Pairing,
+    question: Question,
+    token: CancelToken,
+    *,
+    take: Take | None = None,
+    limits: Limits = Limits(),
+) -> Compared:
     """Compares the rows; `token.rows_total` is how many they are, where that is known. Files are joined part by part
     where their footers tell keys apart: what was joined when the token ended it is a partial answer, unless all rows
-    are to be taken.
+    are to be taken (`take`).
 
     Raises `DiffError`, `Stopped`, `QueryError` for a condition, and what reading the rows raises.
     """
-    with session(token, memory_bytes=query.limits.memory_bytes) as connection:
-        if len(columns) > query.limits.many_columns:
+    with session(token, memory_bytes=limits.memory_bytes) as connection:
+        if len(pairing.columns) > limits.many_columns:
             connection.execute("SET threads = 1")  # a batch of each thread is tens of megabytes
-        comparison = _Comparison(connection, columns, query, token)
+        comparison = _Comparison(connection, pairing, question, token, limits)
         left_out = comparison.read(read(connection))
         with nullcontext() if left_out is None else token.sheltered():  # it was ended once already
             changes, buckets = comparison.found()
         with token.sheltered():  # all is compared: an end that comes now would lose it
-            page = fetch_rows(changes, buckets, query.row_limit)
+            is_filtered = question.where is not None
+            first = fetch_rows(changes, buckets, question.row_limit, is_filtered=is_filtered, partial=left_out)
         findings: list[Findings] = []
         with suppress(QueryError), row_errors():  # values that cannot be reckoned with: the answer stands without it
-            ended_within(token, lambda: findings.append(find(changes, buckets, page)))
-        if query.take is not None:
+            ended_within(token, lambda: findings.append(find(changes, buckets, first)))
+        if take is not None:
             token.check()  # a file holds all rows
-            query.take(changed_batches(changes, buckets, page.arrow_schema, token))
-    return NetAnswer(
-        count_net(buckets, has_key=bool(query.key), is_filtered=query.where is not None),
-        count_apart(buckets),
-        page.rows,
-        page.truncated,
-        page.changed_cells,
-        page.common,
-        page.arrow_schema,
-        partial=left_out,
-        findings=findings[0] if findings else Findings(),
-    )
-
-
-def count_net(buckets: Mapping[str, Bucket], *, has_key: bool, is_filtered: bool = False) -> NetCounts:
-    """Without a key, whether an update happened is not known: None. `is_filtered`: its other half may be left out."""
-    added = sum(bucket.added for bucket in buckets.values())
-    removed = sum(bucket.removed for bucket in buckets.values())
-    if has_key:
-        updated = buckets["update"].keys if "update" in buckets else 0
-        return NetCounts(added - updated, updated, removed - updated)
-    may_update = (added or removed) if is_filtered else (added and removed)
-    return NetCounts(added, None if may_update else 0, removed)
-
-
-def count_apart(buckets: Mapping[str, Bucket]) -> ApartCounts:
-    none = Bucket(0, 0, 0, 0)
-    twice, null = buckets.get("duplicate", none), buckets.get("null", none)
-    return ApartCounts(twice.keys, twice.added, twice.removed, null.added, null.removed)
+            take(changed_batches(changes, buckets, first.arrow_schema, token))
+    return Compared(first, findings[0] if findings else Findings())
 
 
 class _NotWithin(Exception):
@@ -154,9 +125,12 @@ class _Comparison:
     `keyed`    the keys of `summed` when it holds rows set apart
     """
 
-    def __init__(self, connection: Connection, columns: Sequence[str], query: NetQuery, token: CancelToken) -> None:
-        self._connection, self._columns, self._query, self._token = connection, columns, query, token
-        self._key = [columns.index(name) for name in query.key]
+    def __init__(
+        self, connection: Connection, pairing: Pairing, question: Question, token: CancelToken, limits: Limits
+    ) -> None:
+        self._connection, self._question, self._token, self._limits = connection, question, token, limits
+        columns = self._columns = pairing.columns
+        self._key = [columns.index(name) for name in pairing.key]
         self._names = [column_name(i) for i in range(len(columns))]
         self._keys = [column_name(i) for i in self._key]
         self._has_apart = False
@@ -182,11 +156,11 @@ class _Comparison:
         if self._has_apart:
             self._name_apart()
         changes = self._changes()
-        if self._key and self._query.tolerance:
+        if self._key and self._question.tolerance:
             differs = " OR ".join(changes.differs().values())
             self._run(f"DELETE FROM changed WHERE n = 0 AND NOT ({differs})")
-        if self._query.where is not None:
-            self._keep_where(self._query.where)
+        if self._question.where is not None:
+            self._keep_where(self._question.where)
         return changes, self._buckets()
 
     def _run(self, sql: str) -> list[tuple[Any, ...]]:
@@ -212,7 +186,7 @@ class _Comparison:
     # the join by key
 
     def _join_files(self, rows: FileRows) -> Partial | None:
-        total, most_rows = self._token.rows_total, max(1, self._query.limits.values_at_once // len(self._columns))
+        total, most_rows = self._token.rows_total, max(1, self._limits.values_at_once // len(self._columns))
         if total is not None and total <= most_rows:
             return self._join([rows.whole])
         parts = rows.parts(self._key, most_rows)
@@ -352,8 +326,8 @@ class _Comparison:
             for bucket in APART:
                 mine = f"SELECT * FROM keyed WHERE bucket = '{bucket}'"
                 one_sided[bucket] = f"SELECT summed.* FROM summed SEMI JOIN ({mine}) k ON {same}"
-        query = self._query
-        return Changes(self._connection, self._columns, self._key, pairs, one_sided, query.tolerance, query.limits)
+        tolerance = self._question.tolerance
+        return Changes(self._connection, self._columns, self._key, pairs, one_sided, tolerance, self._limits)
 
     def _keep_where(self, where: str) -> None:
         """Leaves out keys, or rows without a key, of which no row satisfies the condition before or after."""

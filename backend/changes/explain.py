@@ -14,8 +14,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.changed_rows import Bucket, ChangedRows, Changes
-from backend.changes.model import ROW_ID, Alteration, Common, Effect, Explanation, Population, RowKind, Trait
+from backend.changes.changed_rows import Bucket, Changes
+from backend.changes.model import (
+    ROW_ID,
+    Alteration,
+    Common,
+    Effect,
+    Explanation,
+    Population,
+    RowChanges,
+    RowKind,
+    Trait,
+)
 from backend.sql.quoting import quoted_text
 from backend.sql.session import CancelToken, Connection, session
 
@@ -81,7 +91,7 @@ class Findings:
         return tuple(dict.fromkeys(each.column for group in self.groups for each in group.conditions))
 
 
-def find(changes: Changes, buckets: Mapping[str, Bucket], page: ChangedRows) -> Findings:
+def find(changes: Changes, buckets: Mapping[str, Bucket], page: RowChanges) -> Findings:
     """What stands out among the changed rows; `page` has the cells that updates touch."""
     if sum(bucket.added + bucket.removed for bucket in buckets.values()) > MOST_ROWS:
         return Findings()
@@ -284,7 +294,7 @@ class _Tried:
     told: dict[str, Any] = field(default_factory=dict)
 
 
-def _alterations(changes: Changes, page: ChangedRows, updates: int) -> Iterator[Alteration]:
+def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[Alteration]:
     """Of each touched column what was done to most of the rows that touch it."""
     names = sorted(page.changed_cells, key=lambda name: -page.changed_cells[name])[:_MOST_TOUCHED]
     if not names:

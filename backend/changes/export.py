@@ -1,7 +1,7 @@
 """Changed rows on their way out: those that were fetched, or all of them as they stream past.
 
 Rule: they travel as record batches of `change_schema`, and `backend.sql.export` makes the file. What was cut off is
-said beside the data by the caller: `VersionDiff.truncated`.
+said beside the data by the caller: `RowChanges.truncated`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,11 +40,11 @@ def change_schema(rows: pa.Schema) -> pa.Schema:
 
 def fetched(diff: VersionDiff) -> ChangedBatches:
     """The rows that a difference holds."""
-    lines = [(*_leading(row), *_cells(diff, row)) for row in diff.rows]
-    schema = change_schema(diff.arrow_schema)
+    lines = [(*_leading(row), *_cells(diff, row)) for row in diff.changes.rows]
+    schema = change_schema(diff.changes.arrow_schema)
     columns = [pa.array([line[i] for line in lines], field.type) for i, field in enumerate(schema)]
-    key = next((tuple(row.key) for row in diff.rows if row.key), ())
-    return ChangedBatches(diff.arrow_schema, key, [pa.record_batch(columns, schema=schema)])
+    key = next((tuple(row.key) for row in diff.changes.rows if row.key), ())
+    return ChangedBatches(diff.changes.arrow_schema, key, [pa.record_batch(columns, schema=schema)])
 
 
 def file_of(changed: ChangedBatches, form: Format) -> Iterator[tuple[int, bytes]]:
@@ -106,4 +106,4 @@ def _leading(row: RowChange) -> tuple[str, list[str], str | None, int]:
 
 def _cells(diff: VersionDiff, row: RowChange) -> tuple[Any, ...]:
     sides = (row.before or {}, row.after or {})
-    return tuple(side.get(name) for side in sides for name in diff.columns)
+    return tuple(side.get(name) for side in sides for name in diff.changes.columns)

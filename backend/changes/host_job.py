@@ -14,10 +14,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.answer import explained_rows, with_answer, with_commits
-from backend.changes.changed_rows import APART, ORDER, Bucket, bucket_sizes
+from backend.changes.answer import Answered, answer_of, commits_by_feed, explained_rows, outline
+from backend.changes.changed_rows import APART, ORDER, Bucket, bucket_sizes, count_apart, count_net
 from backend.changes.commits import Gross, net_without_key
-from backend.changes.compare import SIGN, NetAnswer, count_apart, count_net
+from backend.changes.compare import SIGN, Pairing
 from backend.changes.model import (
     CommonChange,
     DiffMethod,
@@ -27,6 +27,7 @@ from backend.changes.model import (
     Partial,
     Question,
     RowChange,
+    RowChanges,
     RowKind,
     VersionDiff,
 )
@@ -189,14 +190,16 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
     rows = read_result(lake, settings, job, _COLUMNS, again="compare again")
     summary = summary_of(_detail(rows))
     gross = None if summary.gross is None else Gross.of_rows(summary.gross)
-    answer = replace(_answer(prepared, summary, gross, rows), partial=_partial(job, summary))
-    found = with_answer(prepared, summary.method, answer, gross=gross, failed=summary.failed)
-    if gross is None and found.partial is None:
-        found = with_commits(prepared, found, CancelToken())
-    is_whole = not found.truncated and found.partial is None
-    explanation = _explanation(prepared, summary, rows) if is_whole else Explanation()
-    unsaid = () if found.partial or not found.truncated else (UNEXPLAINED,)
-    return replace(found, explanation=explanation, reasons=(*found.reasons, f"{COMPUTED} {summary.by}", *unsaid))
+    changes = _changes(prepared, summary, gross, rows, _partial(job, summary))
+    answered = Answered(summary.method, changes, gross=gross, failed=summary.failed)
+    answered = replace(answered, notes=(f"{COMPUTED} {summary.by}",))
+    if gross is None and not changes.partial:
+        answered = replace(answered, commits=commits_by_feed(prepared, CancelToken()))
+    if not changes.partial and changes.truncated:
+        answered = replace(answered, notes=(*answered.notes, UNEXPLAINED))
+    elif not changes.partial:
+        answered = replace(answered, explanation=_explanation(prepared, summary, rows))
+    return answer_of(prepared, answered)
 
 
 def _explanation(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -> Explanation:
@@ -208,7 +211,7 @@ def _explanation(prepared: PreparedDiff, summary: DiffSummary, rows: pa.Table) -
         return pa.concat_tables(sides).to_reader()
 
     try:
-        return explained_rows(prepared, signed, summary.columns, summary.key)
+        return explained_rows(prepared, signed, Pairing(summary.columns, summary.key))
     except LakehouseError:  # the answer stands without it
         return Explanation()
 
@@ -234,19 +237,22 @@ def _detail(rows: pa.Table) -> str:
     return str(found[0])
 
 
-def _answer(prepared: PreparedDiff, summary: DiffSummary, gross: Gross | None, rows: pa.Table) -> NetAnswer:
+def _changes(
+    prepared: PreparedDiff, summary: DiffSummary, gross: Gross | None, rows: pa.Table, partial: Partial | None
+) -> RowChanges:
     found = [row for row in rows.to_pylist() if row["what"] != SUMMARY]
     order = {bucket: number for number, bucket in enumerate(ORDER)}
     changed = sorted((row for row in found if row["what"] in order), key=lambda r: (order[r["what"]], r["number"]))
     common = sorted((row for row in found if row["what"] == COMMON), key=lambda row: row["number"])
-    return NetAnswer(
+    return RowChanges(
         _net(prepared, summary, gross),
+        _schema(summary, rows.schema),
         count_apart(summary.buckets),
         tuple(_change(summary, row, prepared.question.tolerance) for row in changed),
         sum(bucket_sizes(summary.buckets).values()) > len(changed),
         {name: summary.changed_cells[name] for name in summary.columns if name in summary.changed_cells},
         tuple(_common(summary, row) for row in common),
-        _schema(summary, rows.schema),
+        partial,
     )
 
 
@@ -300,6 +306,11 @@ class DiffJobs:
         """The job that would answer; raises as `job_request` does."""
         prepared, limit_s = self._prepare(question), self._settings.jobs.time_limit_s
         return job_request(prepared, actor=actor, reason=reason, time_limit_s=limit_s)
+
+    def without_rows(self, question: Question) -> VersionDiff | None:
+        """The answer where there are no rows to compare; else None."""
+        prepared = self._prepare(question)
+        return outline(prepared) if prepared.plan.method in _NOT_ON_HOST else None
 
     def answer(self, question: Question, job: Job) -> VersionDiff:
         """What a finished job found; raises `JobError` when its result is gone."""

@@ -171,16 +171,21 @@ class KeyMemory:
 
     def learn(self, found: VersionDiff) -> None:
         """Keep a key that was given, where no changed row had to be set apart."""
-        if found.key is None or found.key.source is not KeySource.GIVEN or found.apart.rows or not found.is_available:
+        if (
+            found.key is None
+            or found.key.source is not KeySource.GIVEN
+            or found.changes.apart.rows
+            or not found.is_available
+        ):
             return
-        path = self._path(found.ref)
+        path = self._path(found.question.ref)
         unfinished = path.with_suffix(f".{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(orjson.dumps(found.key.columns))
             unfinished.replace(path)
         except OSError as exc:
-            _log.warning("the key used for %s is not kept: %.200s", found.ref.name, exc)
+            _log.warning("the key used for %s is not kept: %.200s", found.question.ref.name, exc)
 
     def _path(self, ref: TableRef) -> Path:
         return self._folder / f"{hashlib.sha256(ref.uri.encode()).hexdigest()[:32]}.json"

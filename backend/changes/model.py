@@ -1,11 +1,11 @@
-"""What a diff of two versions is: a value that pages, the CLI and exports read alike.
+"""A question about two versions, and its answer: values that page, terminal, exports and stream hosts read alike.
 
 Rule: net (state to state) and gross (per commit) are apart and named; a number that cannot be known is None, and
 `reasons` say how everything else is known.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -301,10 +301,13 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a comparison holds at once. DuckDB spills beyond `memory_bytes`. Files are joined in parts of about
-    `values_at_once` values. A table of more than `many_columns` is read by deltalake and by one thread: whole rows of
-    it cost memory for every column. Up to `sorted_rows` leave in the order of their key, in batches of `batch_rows`.
-    Changed rows are held against a whole state of up to `values_beside` values (or bytes)."""
+    """How much memory a comparison takes.
+
+    DuckDB spills to disk beyond `memory_bytes`. Files are joined in parts of about `values_at_once` values. A table of
+    more than `many_columns` is read by deltalake and by one thread, as each batch holds whole rows. Up to `sorted_rows`
+    changed rows are written out in the order of their key, in batches of `batch_rows`. To explain changed rows, at most
+    `values_beside` values are read beside them.
+    """
 
     memory_bytes: int = DIFF_BYTES
     values_at_once: int = 16_000_000
@@ -315,80 +318,99 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionDiff:
-    """The answer to "what changed between these two versions?". Counts are whole unless `partial`; `rows` may be cut.
+class RowChanges:
+    """Rows that differ: `net` counts all of them, `rows` are the first ones, `truncated` where there are more.
 
-    `is_reverse`: from is the newer version, so this is what going back would change; `commits` would be undone.
-    `arrow_schema` types the values in `rows`. `changed_cells` counts, per column, the updates that touch it.
-    `first_covered_version` is the oldest version of the range from which the change feed answers up to its end; None:
-    unknown or none.
-    `num_rows` are the rows of both states, from statistics; None where those do not say it, and until rows are
-    compared: it takes the statistics of every file. `rewritten`: by version,
-    how many files a commit replaced without changing a row, as its writer says; None where that is not known.
+    `changed_cells` counts, per column, the updates that touch it; `common` are the changes of a column that most
+    updates share. `arrow_schema` types the values in `rows`. `partial`: the comparison was ended early, and all of this
+    is about the rows compared until then.
     """
 
-    ref: TableRef
-    from_version: int
-    to_version: int
-    method: DiffMethod
-    reasons: tuple[str, ...]
-    exact: bool
-    key: KeyChoice | None
     net: NetCounts
-    apart: ApartCounts
-    commits: tuple[CommitChanges, ...]
-    rows: tuple[RowChange, ...]
-    truncated: bool
-    changed_cells: Mapping[str, int]
     arrow_schema: pa.Schema
-    schema: SchemaDiff
-    properties: tuple[PropertyChange, ...]
-    files: FilesDiff
-    num_rows: tuple[int | None, int | None] = (None, None)
+    apart: ApartCounts = ApartCounts()
+    rows: tuple[RowChange, ...] = ()
+    truncated: bool = False
+    changed_cells: Mapping[str, int] = field(default_factory=dict)
     common: tuple[CommonChange, ...] = ()
-    first_covered_version: int | None = None
-    hint: str = ""
-    rewritten: Mapping[int, int] | None = None
-    against: TableRef | None = None  # the table that `to_version` is of, None for the same one
-    partial: Partial | None = None  # where the comparison was ended: counts and rows are of what it had compared
-    explanation: Explanation = Explanation()
-
-    @property
-    def is_changed(self) -> bool | None:
-        """Whether anything that people mean by a change differs: rows, schema, properties; None when rows are unknown
-        and nothing else differs. Other files alone are none: a compaction changes nothing."""
-        if self.net.total or not self.schema.is_empty or self.properties:
-            return True
-        if self.partial or (self.net.total is None and (self.files.added or self.files.removed)):
-            return None
-        return False
-
-    @property
-    def unchanged(self) -> int | None:
-        """Rows of the second state that the first has too."""
-        rows, net = self.num_rows[1], self.net
-        if rows is None or net.inserted is None or net.updated is None or self.partial or not self.rows_agree:
-            return None
-        return rows - net.inserted - net.updated
-
-    @property
-    def rows_agree(self) -> bool:
-        """Whether the log's row counts, where it has them, are apart by the rows that came and went: else one is
-        wrong."""
-        (before, after), net = self.num_rows, self.net
-        if before is None or after is None or net.inserted is None or net.deleted is None or self.partial:
-            return True
-        return after - before == net.inserted - net.deleted
+    partial: Partial | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The compared columns, in the table's order."""
         return tuple(self.arrow_schema.names)
 
+    def agree_with(self, num_rows: tuple[int | None, int | None]) -> bool:
+        """Whether the row counts of both states, where the log has them, are apart by the rows that came and went."""
+        before, after = num_rows
+        if before is None or after is None or self.net.inserted is None or self.net.deleted is None or self.partial:
+            return True
+        return after - before == self.net.inserted - self.net.deleted
+
+
+@dataclass(frozen=True, slots=True)
+class LogChanges:
+    """What differs by the log alone.
+
+    `rewritten`: by version, how many files a commit replaced without changing a row, as its writer says; None where
+    that is not known. `first_covered_version` is the oldest version from which the change feed answers up to the end of
+    the range; None: unknown or none.
+    """
+
+    schema: SchemaDiff
+    properties: tuple[PropertyChange, ...]
+    files: FilesDiff
+    rewritten: Mapping[int, int] | None = None
+    first_covered_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDiff:
+    """The answer to a question: rows that differ (net), what each commit in between did (gross), and what the log
+    alone tells.
+
+    `reasons` say how it is known, and why not better; `hint` what would help where rows cannot be compared. `exact`:
+    every changed row is counted, and as what it is. `num_rows` are the rows of both states by statistics: None where
+    those do not say it, and until rows are compared, as they take the statistics of every file.
+    """
+
+    question: Question
+    method: DiffMethod
+    key: KeyChoice | None
+    reasons: tuple[str, ...]
+    exact: bool
+    changes: RowChanges
+    commits: tuple[CommitChanges, ...]
+    log: LogChanges
+    num_rows: tuple[int | None, int | None] = (None, None)
+    hint: str = ""
+    explanation: Explanation = Explanation()
+
+    @property
+    def is_changed(self) -> bool | None:
+        """Whether anything that people mean by a change differs: rows, schema, properties; None when rows are unknown
+        and nothing else differs. Other files alone are none: a compaction changes nothing."""
+        log, changes = self.log, self.changes
+        if changes.net.total or not log.schema.is_empty or log.properties:
+            return True
+        if changes.partial or (changes.net.total is None and (log.files.added or log.files.removed)):
+            return None
+        return False
+
+    @property
+    def unchanged(self) -> int | None:
+        """Rows of the second state that the first has too."""
+        rows, net = self.num_rows[1], self.changes.net
+        if rows is None or net.inserted is None or net.updated is None or self.changes.partial:
+            return None
+        return rows - net.inserted - net.updated if self.changes.agree_with(self.num_rows) else None
+
     @property
     def is_available(self) -> bool:
+        """Whether rows were compared."""
         return self.method is not DiffMethod.LOG_ONLY
 
     @property
     def is_reverse(self) -> bool:
-        return self.against is None and self.from_version > self.to_version
+        """Whether this is what going back to an older version would change, by undoing `commits`."""
+        return self.question.against is None and self.question.from_version > self.question.to_version

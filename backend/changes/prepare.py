@@ -4,7 +4,7 @@ Rule: no row is read here; the plan says how rows will be compared, and why not 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -13,14 +13,11 @@ import pyarrow.compute as pc
 from backend.changes.commits import CountingLake
 from backend.changes.key import KeyFound, choose_key
 from backend.changes.model import (
-    ApartCounts,
     CommitChanges,
-    DiffMethod,
     FilesDiff,
     Limits,
-    NetCounts,
+    LogChanges,
     Question,
-    VersionDiff,
 )
 from backend.changes.plan import DiffFacts, DiffPlan, FeedSupport, FilesFacts, plan_diff
 from backend.changes.read_local import why_not_by_duckdb
@@ -57,15 +54,15 @@ class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreparedDiff:
-    """Everything that the log tells, and how rows would be compared. `outline` is the answer without rows, `limits` are
-    of memory, not of the answer."""
+    """Everything that the log tells, and how rows would be compared; `limits` are of memory, not of the answer."""
 
     lake: DiffLake
     question: Question
     plan: DiffPlan
     input: DiffInput
     columns: tuple[str, ...]
-    outline: VersionDiff
+    log: LogChanges
+    commits: tuple[CommitChanges, ...]
     limits: Limits = Limits()
 
 
@@ -80,7 +77,8 @@ def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) ->
     names = _compared(question.columns, given, plan)
     if question.where is not None:
         check_row_condition(question.where, names)
-    return PreparedDiff(lake, question, plan, given, names, _outline(lake, given, plan, names), limits)
+    log, commits = _log_changes(given, plan), _commits(lake, given)
+    return PreparedDiff(lake, question, plan, given, names, log, commits, limits)
 
 
 def _input(lake: DiffLake, first: Snapshot, second: Snapshot) -> DiffInput:
@@ -131,41 +129,27 @@ def _compared(columns: Sequence[str] | None, given: DiffInput, plan: DiffPlan) -
     return tuple(name for name in given.columns if name.lower() in wanted)
 
 
-def _outline(lake: DiffLake, given: DiffInput, plan: DiffPlan, names: tuple[str, ...]) -> VersionDiff:
+def _log_changes(given: DiffInput, plan: DiffPlan) -> LogChanges:
     first, second = given.first, given.second
-    is_same = plan.method is DiffMethod.SAME_VERSION
-    found = VersionDiff(
-        ref=first.ref,
-        from_version=first.version,
-        to_version=second.version,
-        method=plan.method,
-        reasons=plan.reasons(plan.method),
-        exact=is_same,
-        key=plan.key,
-        net=NetCounts(0, 0, 0) if is_same else NetCounts(None, None, None),
-        apart=ApartCounts(),
-        commits=(),
-        rows=(),
-        truncated=False,
-        changed_cells={},
-        arrow_schema=pa.schema([(name, pa.null()) for name in names]),
-        schema=diff_schemas(first.metadata, second.metadata) if given.is_reverse else given.schema,
-        properties=diff_properties(
+    return LogChanges(
+        diff_schemas(first.metadata, second.metadata) if given.is_reverse else given.schema,
+        diff_properties(
             (first.metadata, first.protocol),
             (second.metadata, second.protocol),
             clustered=(declared_clustering(first), declared_clustering(second)),
         ),
-        files=_files(given),
-        num_rows=given.row_counts() if is_same else (None, None),
-        first_covered_version=plan.first_covered_version,
-        hint=plan.hint,
-        rewritten=given.apart.rewritten,
-        against=None if given.is_one_table else second.ref,
+        _files(given),
+        given.apart.rewritten,
+        plan.first_covered_version,
     )
+
+
+def _commits(lake: DiffLake, given: DiffInput) -> tuple[CommitChanges, ...]:
+    """Those in between, as their writers report them."""
     if not given.is_one_table or given.low == given.high:
-        return found
-    commits = lake.history(first.ref, starting_version=given.low + 1, ending_version=given.high)
-    return replace(found, commits=tuple(CommitChanges.reported(commit) for commit in commits))
+        return ()
+    commits = lake.history(given.first.ref, starting_version=given.low + 1, ending_version=given.high)
+    return tuple(CommitChanges.reported(commit) for commit in commits)
 
 
 def _files(given: DiffInput) -> FilesDiff:

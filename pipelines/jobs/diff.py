@@ -210,7 +210,7 @@ def _require_complete(prepared: PreparedDiff, method: DiffMethod, gross: Gross) 
     """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
     if prepared.question.method is not None and method is DiffMethod.CHANGE_FEED:
         return
-    commits, given = (change.commit for change in prepared.outline.commits), prepared.input
+    commits, given = (change.commit for change in prepared.commits), prepared.input
     if why := why_not_whole(commits, gross, given.row_counts(), is_reverse=given.is_reverse):
         raise DiffError(why)
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from backend.changes.answer import outline
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.lake import Lake
 from backend.lake.table.metadata_diff import PropertyChange
@@ -46,9 +47,9 @@ def test_clustering_columns_go_by_their_names_and_their_change_is_told(tmp_path:
         (1, 2, "place.city, id", None),
         (2, 0, None, "id"),
     ):
-        outline = prepare(lake, ref, first, second).outline
-        assert outline.properties == (PropertyChange("clustered by", before, after),)
-        assert outline.is_changed
+        answer = outline(prepare(lake, ref, first, second))
+        assert answer.log.properties == (PropertyChange("clustered by", before, after),)
+        assert answer.is_changed
 
 
 def test_a_declaration_that_cannot_be_read_is_said(tmp_path: Path) -> None:

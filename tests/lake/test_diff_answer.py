@@ -76,7 +76,7 @@ def test_every_commit_gross_and_the_whole_net(orders: Path) -> None:
     assert (found.method, found.exact) == (DiffMethod.CHANGE_FEED, True)
     assert found.key is not None
     assert (found.key.columns, found.key.source) == (("id",), KeySource.MERGE)
-    assert found.net == NetCounts(3, 2, 1)
+    assert found.changes.net == NetCounts(3, 2, 1)
     gross = {c.commit.version: (c.commit.operation, c.inserted, c.updated, c.deleted) for c in found.commits}
     assert gross == {
         1: ("WRITE", 2, 0, 0),
@@ -85,24 +85,31 @@ def test_every_commit_gross_and_the_whole_net(orders: Path) -> None:
         4: ("OPTIMIZE", 0, 0, 0),
         5: ("DELETE", 0, 0, 1),
     }
-    updates = {row.key["id"]: (row.before, row.after) for row in found.rows if row.kind is RowKind.UPDATE and row.key}
+    updates = {
+        row.key["id"]: (row.before, row.after) for row in found.changes.rows if row.kind is RowKind.UPDATE and row.key
+    }
     assert updates == {1: ({"id": 1, "v": "a"}, {"id": 1, "v": "m"}), 2: ({"id": 2, "v": "b"}, {"id": 2, "v": "z"})}
-    assert found.files.added and found.files.removed and found.files.bytes_added
+    assert found.log.files.added and found.log.files.removed and found.log.files.bytes_added
 
 
 def test_reverse_is_what_going_back_would_change(orders: Path) -> None:
     there, back = compare(orders, 1, 5), compare(orders, 5, 1)
     assert back.is_reverse
-    assert back.net == NetCounts(there.net.deleted, there.net.updated, there.net.inserted)
-    assert (back.files.added, back.files.bytes_removed) == (there.files.removed, there.files.bytes_added)
-    swapped = {(str(row.before), str(row.after)) for row in back.rows}
-    assert swapped == {(str(row.after), str(row.before)) for row in there.rows}
+    assert back.changes.net == NetCounts(
+        there.changes.net.deleted, there.changes.net.updated, there.changes.net.inserted
+    )
+    assert (back.log.files.added, back.log.files.bytes_removed) == (
+        there.log.files.removed,
+        there.log.files.bytes_added,
+    )
+    swapped = {(str(row.before), str(row.after)) for row in back.changes.rows}
+    assert swapped == {(str(row.after), str(row.before)) for row in there.changes.rows}
     assert [c.commit.version for c in back.commits] == [c.commit.version for c in there.commits]
 
 
 def test_equal_versions_have_no_difference(orders: Path) -> None:
     found = compare(orders, 3, 3)
-    assert (found.method, found.net, found.commits, found.exact) == (
+    assert (found.method, found.changes.net, found.commits, found.exact) == (
         DiffMethod.SAME_VERSION,
         NetCounts(0, 0, 0),
         (),
@@ -119,14 +126,14 @@ def test_a_missing_version_is_not_found(orders: Path, first: int, last: int) -> 
 def test_a_key_can_be_given_and_a_wrong_one_is_refused(orders: Path) -> None:
     by_value = compare(orders, 0, 1, key=["v"])
     assert by_value.key is not None
-    assert (by_value.key.source, by_value.net) == (KeySource.GIVEN, NetCounts(2, 0, 0))
+    assert (by_value.key.source, by_value.changes.net) == (KeySource.GIVEN, NetCounts(2, 0, 0))
     with pytest.raises(DiffError, match="nope"):
         compare(orders, 0, 1, key=["nope"])
 
 
 def test_only_some_columns_can_be_compared(orders: Path) -> None:
     found = compare(orders, 1, 2, columns=["id"])
-    assert (found.columns, found.net) == (("id",), NetCounts(0, 0, 0))
+    assert (found.changes.columns, found.changes.net) == (("id",), NetCounts(0, 0, 0))
     assert any("left out" in reason and "v" in reason for reason in found.reasons)
     with pytest.raises(DiffError, match="nope"):
         compare(orders, 1, 2, columns=["nope"])
@@ -134,7 +141,7 @@ def test_only_some_columns_can_be_compared(orders: Path) -> None:
 
 def test_the_limit_cuts_rows_but_not_counts(orders: Path) -> None:
     found = compare(orders, 0, 5, row_limit=2)
-    assert (len(found.rows), found.truncated, found.net) == (2, True, NetCounts(3, 2, 1))
+    assert (len(found.changes.rows), found.changes.truncated, found.changes.net) == (2, True, NetCounts(3, 2, 1))
 
 
 def test_a_declared_key_wins_over_merges(tmp_path: Path) -> None:
@@ -144,7 +151,7 @@ def test_a_declared_key_wins_over_merges(tmp_path: Path) -> None:
     merge(path, table([1], ["b"]))
     found = compare(tmp_path, 1, 2)
     assert found.key is not None
-    assert (found.key.source, found.net) == (KeySource.PROPERTY, NetCounts(1, 0, 1))
+    assert (found.key.source, found.changes.net) == (KeySource.PROPERTY, NetCounts(1, 0, 1))
 
 
 def test_without_a_key_rows_are_a_multiset_and_it_says_so(tmp_path: Path) -> None:
@@ -155,9 +162,9 @@ def test_without_a_key_rows_are_a_multiset_and_it_says_so(tmp_path: Path) -> Non
     DeltaTable(path).delete("id = 2")
     found = compare(tmp_path, 0, 3)
     assert (found.key, found.exact) == (None, False)
-    assert found.net == NetCounts(3, None, 3)
+    assert found.changes.net == NetCounts(3, None, 3)
     assert any("pair" in reason for reason in found.reasons)
-    copies = Counter({(row.kind, str(row.before or row.after)): row.copies for row in found.rows})
+    copies = Counter({(row.kind, str(row.before or row.after)): row.copies for row in found.changes.rows})
     assert copies[RowKind.DELETE, "{'id': 1, 'v': 'a'}"] == 2
 
 
@@ -166,8 +173,8 @@ def test_duplicate_and_null_keys_of_a_real_table(tmp_path: Path) -> None:
     write_deltalake(path, table([1], ["a"]), configuration=FEED)
     write_deltalake(path, table([2, 2, None, 3], ["a", "b", "c", "d"]), mode="append")
     found = compare(tmp_path, 0, 1, key=["id"])
-    assert found.net == NetCounts(4, 0, 0)
-    assert (found.apart.duplicate_keys, found.apart.null_inserted, found.exact) == (1, 1, False)
+    assert found.changes.net == NetCounts(4, 0, 0)
+    assert (found.changes.apart.duplicate_keys, found.changes.apart.null_inserted, found.exact) == (1, 1, False)
 
 
 def test_an_added_column_is_compared_and_an_earlier_row_has_null_there(tmp_path: Path) -> None:
@@ -177,8 +184,8 @@ def test_an_added_column_is_compared_and_an_earlier_row_has_null_there(tmp_path:
     write_deltalake(path, wide, mode="append", schema_mode="merge")
     DeltaTable(path).update(updates={"w": "2.0"}, predicate="id = 1")
     found = compare(tmp_path, 0, 2, key=["id"])
-    assert [f.path for f in found.schema.added] == ["w"]
-    (update,) = [row for row in found.rows if row.kind is RowKind.UPDATE]
+    assert [f.path for f in found.log.schema.added] == ["w"]
+    (update,) = [row for row in found.changes.rows if row.kind is RowKind.UPDATE]
     assert (update.before, update.changed) == ({"id": 1, "v": "a", "w": None}, ("w",))
 
 
@@ -189,22 +196,22 @@ def test_a_feed_that_was_switched_on_later_says_from_where_it_covers(tmp_path: P
     DeltaTable(path).alter.set_table_properties(FEED)
     write_deltalake(path, table([3], ["c"]), mode="append")
     found = compare(tmp_path, 0, 3, method=DiffMethod.LOG_ONLY)
-    assert (found.method, found.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
-    assert found.first_covered_version is not None
-    assert str(found.first_covered_version) in found.hint
-    assert [p.key for p in found.properties if p.key.startswith("delta.")] == ["delta.enableChangeDataFeed"]
-    assert found.files.added == 2
-    covered = compare(tmp_path, found.first_covered_version, 3)
-    assert (covered.method, covered.net) == (DiffMethod.CHANGE_FEED, NetCounts(1, 0, 0))
-    earlier = compare(tmp_path, found.first_covered_version - 1, 3)
-    assert (earlier.method, earlier.net) == (DiffMethod.MULTISET, NetCounts(2, 0, 0))
+    assert (found.method, found.changes.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
+    assert found.log.first_covered_version is not None
+    assert str(found.log.first_covered_version) in found.hint
+    assert [p.key for p in found.log.properties if p.key.startswith("delta.")] == ["delta.enableChangeDataFeed"]
+    assert found.log.files.added == 2
+    covered = compare(tmp_path, found.log.first_covered_version, 3)
+    assert (covered.method, covered.changes.net) == (DiffMethod.CHANGE_FEED, NetCounts(1, 0, 0))
+    earlier = compare(tmp_path, found.log.first_covered_version - 1, 3)
+    assert (earlier.method, earlier.changes.net) == (DiffMethod.MULTISET, NetCounts(2, 0, 0))
 
 
 def test_a_table_without_feed_is_compared_by_the_files_that_differ(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", table([1], ["a"]))
     write_deltalake(tmp_path / "t", table([2], ["b"]), mode="append")
     found = compare(tmp_path, 0, 1)
-    assert (found.method, found.net, found.unchanged) == (DiffMethod.MULTISET, NetCounts(1, 0, 0), 1)
+    assert (found.method, found.changes.net, found.unchanged) == (DiffMethod.MULTISET, NetCounts(1, 0, 0), 1)
     assert [(c.commit.version, c.inserted, c.is_reported) for c in found.commits] == [(1, 1, True)]
     assert [reason for reason in found.reasons if reason.startswith("not by the change feed")]
 
@@ -224,7 +231,7 @@ def test_a_vacuumed_change_file_leaves_the_next_method_and_a_reason(orders: Path
     for file in gone:
         file.unlink()
     found = compare(orders, 0, 5)
-    assert (found.method, found.net) == (DiffMethod.KEY_JOIN, whole.net)
+    assert (found.method, found.changes.net) == (DiffMethod.KEY_JOIN, whole.changes.net)
     assert any("not by the change feed" in reason and "is gone" in reason for reason in found.reasons)
     with pytest.raises(DataFileMissingError):
         compare(orders, 0, 5, method=DiffMethod.CHANGE_FEED)
@@ -234,7 +241,7 @@ def test_vacuumed_data_leaves_the_log(orders: Path) -> None:
     for file in (orders / "orders").rglob("*.parquet"):
         file.unlink()
     found = compare(orders, 0, 5)
-    assert (found.method, found.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
+    assert (found.method, found.changes.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
     assert sum("is gone" in reason for reason in found.reasons) >= 2
     assert found.num_rows == (3, 5)
     with pytest.raises(DiffError, match="not possible"):
@@ -267,8 +274,8 @@ def test_rich_types_survive(tmp_path: Path) -> None:
     write_deltalake(path, pa.Table.from_pylist([row], schema), configuration=FEED)
     merge(path, pa.Table.from_pylist([row | {"big": 2**63 - 1}, row | {"id": 2}], schema))
     found = compare(tmp_path, 0, 1)
-    assert found.net == NetCounts(1, 1, 0)
-    (update,) = [r for r in found.rows if r.kind is RowKind.UPDATE]
+    assert found.changes.net == NetCounts(1, 1, 0)
+    (update,) = [r for r in found.changes.rows if r.kind is RowKind.UPDATE]
     assert update.changed == ("big",)
     assert update.after is not None
     assert (update.after["big"], update.after["money"], update.after["at"]) == (2**63 - 1, row["money"], at)
@@ -290,13 +297,13 @@ def naive(path: Path, first: int, last: int) -> tuple[Counter[tuple[int, str]], 
 
 
 def assert_agrees(path: Path, found: VersionDiff) -> None:
-    gross, net = naive(path, found.from_version, found.to_version)
+    gross, net = naive(path, found.question.from_version, found.question.to_version)
     for changes in found.commits:
         version = changes.commit.version
         expected = (gross[version, "insert"], gross[version, "update_postimage"], gross[version, "delete"])
         assert (changes.inserted, changes.updated, changes.deleted) == expected
     ours = Counter[str]()
-    for row in found.rows:
+    for row in found.changes.rows:
         for cells, sign in ((row.before, -1), (row.after, 1)):
             if cells is not None:
                 ours[str(dict(cells))] += sign * row.copies
@@ -315,10 +322,14 @@ def test_agrees_on_a_table_that_spark_wrote() -> None:
     ref = lake.find("cdf_table")
     found = diff(lake, ref, 0, 3, row_limit=100)
     assert_agrees(SHARED / "cdf_table", found)
-    assert (found.key, found.net) == (None, NetCounts(0, 5, 1))
+    assert (found.key, found.changes.net) == (None, NetCounts(0, 5, 1))
     by_id = diff(lake, ref, 0, 3, key=("id",), row_limit=100)
     assert_agrees(SHARED / "cdf_table", by_id)
-    assert (by_id.net, by_id.exact, dict(by_id.changed_cells)) == (NetCounts(0, 5, 1), True, {"birthday": 5})
+    assert (by_id.changes.net, by_id.exact, dict(by_id.changes.changed_cells)) == (
+        NetCounts(0, 5, 1),
+        True,
+        {"birthday": 5},
+    )
 
 
 # -- property: net changes of a → b applied to a give b, on tables that deltalake wrote -------------------------------
@@ -381,7 +392,7 @@ def test_net_changes_applied_to_the_first_state_give_the_last(
     last = DeltaTable(path).version()
     found = compare(root, 0, last, key=key)
     state = state_at(path, 0)
-    for row in found.rows:
+    for row in found.changes.rows:
         for cells, sign in ((row.before, -1), (row.after, 1)):
             if cells is not None:
                 state[cells["id"], cells["v"]] += sign * row.copies
@@ -397,7 +408,7 @@ def test_a_feed_that_leaves_rows_out_is_not_believed(tmp_path: Path) -> None:
     recorded = pa.table(DeltaTable(path).load_cdf(starting_version=2))["_change_type"].to_pylist()
     assert recorded == ["update_preimage"], "the writer has mended its feed: delete this test"
     found = compare(tmp_path, 1, 2)
-    assert (found.method, found.net) == (DiffMethod.MULTISET, NetCounts(1, None, 1))
+    assert (found.method, found.changes.net) == (DiffMethod.MULTISET, NetCounts(1, None, 1))
     assert any("feed of v2 is not complete: rows before updates 1, after them 0" in reason for reason in found.reasons)
     [commit] = found.commits
     assert (commit.is_reported, commit.updated) == (True, 2)
@@ -416,12 +427,12 @@ def test_a_feed_that_does_not_add_up_to_the_row_counts_is_not_believed(tmp_path:
     commit = path / "_delta_log" / f"{1:020d}.json"
     commit.write_text(commit.read_text().replace(f'"size":{size},', f'"size":{recorded.stat().st_size},'))
     found = compare(tmp_path, 0, 1)
-    assert (found.method, found.net, found.exact) == (DiffMethod.MULTISET, NetCounts(0, 0, 2), True)
+    assert (found.method, found.changes.net, found.exact) == (DiffMethod.MULTISET, NetCounts(0, 0, 2), True)
     assert any(reason.endswith("does not add up to the row counts of the two versions") for reason in found.reasons)
     kept = compare(tmp_path, 0, 1, where="v <> 'b'")  # of which the feed has as many as the states
-    assert (kept.method, kept.net) == (DiffMethod.MULTISET, NetCounts(0, None, 1))
+    assert (kept.method, kept.changes.net) == (DiffMethod.MULTISET, NetCounts(0, None, 1))
     named = compare(tmp_path, 0, 1, method=DiffMethod.CHANGE_FEED)
-    assert (named.net, named.unchanged) == (NetCounts(0, 0, 1), None)
+    assert (named.changes.net, named.unchanged) == (NetCounts(0, 0, 1), None)
     assert any("row counts do not agree" in reason for reason in named.reasons)
 
 
@@ -432,19 +443,19 @@ def test_a_key_that_was_given_is_used_again_when_it_told_rows_apart(tmp_path: Pa
     DeltaTable(path).update(updates={"v": "'d'"})
     keys = key_memory(tmp_path / "home")
     by_id = compare(tmp_path, 0, 1, key=("id",))
-    assert (by_id.net, keys.known(by_id.ref)) == (NetCounts(0, 1, 0), None)
+    assert (by_id.changes.net, keys.known(by_id.question.ref)) == (NetCounts(0, 1, 0), None)
     keys.learn(compare(tmp_path, 0, 2, key=("id",)))  # id 2 is there twice: it names no row
-    assert keys.known(by_id.ref) is None
+    assert keys.known(by_id.question.ref) is None
     keys.learn(by_id)
-    remembered = keys.known(by_id.ref)
+    remembered = keys.known(by_id.question.ref)
     found = compare(tmp_path, 0, 1, remembered_key=remembered)
-    assert (found.method, found.net) == (DiffMethod.KEY_JOIN, NetCounts(0, 1, 0))
+    assert (found.method, found.changes.net) == (DiffMethod.KEY_JOIN, NetCounts(0, 1, 0))
     assert found.key and found.key.source is KeySource.REMEMBERED
     assert "key `id`: given when the table was last compared" in found.reasons
     keys.learn(found)
     assert compare(tmp_path, 0, 1, remembered_key=("gone",)).method is DiffMethod.MULTISET
     next((tmp_path / "home").rglob("*.json")).write_text("{")
-    assert keys.known(by_id.ref) is None
+    assert keys.known(by_id.question.ref) is None
 
 
 def test_files_only_rewritten_are_those_of_commits_that_say_no_row_changed(tmp_path: Path) -> None:
@@ -453,13 +464,13 @@ def test_files_only_rewritten_are_those_of_commits_that_say_no_row_changed(tmp_p
     log.commit(remove("a", dataChange=False), remove("b", dataChange=False), add("d", dataChange=False), commit_info())
     log.commit(remove("d", dataChange=False), remove("c"), add("e", dataChange=False), commit_info("OPTIMIZE"))
     log.commit(add("f", dataChange=False), commit_info("OPTIMIZE"))
-    assert compare(tmp_path, 1, 4).rewritten == {2: 2}
-    assert compare(tmp_path, 4, 1).rewritten == {2: 2}
-    assert compare(tmp_path, 2, 4).rewritten == {}
+    assert compare(tmp_path, 1, 4).log.rewritten == {2: 2}
+    assert compare(tmp_path, 4, 1).log.rewritten == {2: 2}
+    assert compare(tmp_path, 2, 4).log.rewritten == {}
     base = [protocol(), metadata()]
     log.checkpoint(1, [*base, add("a"), add("b"), add("c")]).checkpoint(2, [*base, add("c"), add("d")])
     (log.log / f"{2:020d}.json").unlink()
-    assert compare(tmp_path, 1, 4).rewritten is None
+    assert compare(tmp_path, 1, 4).log.rewritten is None
 
 
 @pytest.mark.parametrize("feed", [True, False])
@@ -469,10 +480,10 @@ def test_half_an_update_that_a_condition_lets_through_is_not_called_an_insert(tm
     write_deltalake(path, table([1, 2], ["a", "b"]), configuration=FEED if feed else None)
     DeltaTable(path).update(updates={"v": "'z'"}, predicate="id = 1")
     half = compare(tmp_path, 0, 1, where="v = 'z'")
-    assert (half.method is DiffMethod.CHANGE_FEED, half.net, half.exact) == (feed, NetCounts(1, None, 0), False)
-    assert compare(tmp_path, 0, 1, where="v = 'z' OR v = 'a'").net == NetCounts(1, None, 1)
-    assert compare(tmp_path, 0, 1, where="v = 'b'").net == NetCounts(0, 0, 0)
-    assert compare(tmp_path, 0, 1, where="v = 'z'", key=("id",)).net == NetCounts(0, 1, 0)
+    assert (half.method is DiffMethod.CHANGE_FEED, half.changes.net, half.exact) == (feed, NetCounts(1, None, 0), False)
+    assert compare(tmp_path, 0, 1, where="v = 'z' OR v = 'a'").changes.net == NetCounts(1, None, 1)
+    assert compare(tmp_path, 0, 1, where="v = 'b'").changes.net == NetCounts(0, 0, 0)
+    assert compare(tmp_path, 0, 1, where="v = 'z'", key=("id",)).changes.net == NetCounts(0, 1, 0)
     with pytest.raises(QueryError, match="gives BIGINT, not true or false"):
         compare(tmp_path, 0, 1, where="id")
     with pytest.raises(QueryError, match="names no column"):

@@ -123,9 +123,14 @@ def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
     spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
     found = compare(spoiled, lake.find("prices"), 0, 2, **KEYED)  # type: ignore[arg-type]
     assert spoiled.times and found.method is DiffMethod.LOG_ONLY and not found.exact
-    assert (found.net.inserted, found.net.updated, found.net.deleted, found.rows) == (None, None, None, ())
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted, found.changes.rows) == (
+        None,
+        None,
+        None,
+        (),
+    )
     assert any("is gone" in reason for reason in found.reasons) and found.is_changed is not False and found.hint
-    assert found.files.added == 2
+    assert found.log.files.added == 2
 
 
 class SpoiledToken(CancelToken):
@@ -149,8 +154,13 @@ def test_files_that_go_while_they_are_compared_part_by_part_leave_no_count(
     lake, token = open_lake(), SpoiledToken(number, lambda: vacuum(prices))
     options = asked(key=("id",), limits=Limits(values_at_once=2 * 90))
     found = compare(lake, lake.find("prices"), 0, 2, **options, token=token)
-    assert token.left <= 0 and found.method is DiffMethod.LOG_ONLY and found.partial is None
-    assert (found.net.inserted, found.net.updated, found.net.deleted, found.rows) == (None, None, None, ())
+    assert token.left <= 0 and found.method is DiffMethod.LOG_ONLY and found.changes.partial is None
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted, found.changes.rows) == (
+        None,
+        None,
+        None,
+        (),
+    )
     assert any("is gone" in reason for reason in found.reasons)
 
 
@@ -227,9 +237,9 @@ def test_while_another_process_writes_compacts_and_vacuums_an_answer_is_true_or_
         answers += [(last, compare(lake, ref, 1, 3, **KEYED)), (last, compare(lake, ref, last, last - 1, **KEYED))]
     assert writer.returncode == 0
     for last, found in answers:
-        net = found.net
+        net = found.changes.net
         assert not found.is_available or found.method is DiffMethod.SAME_VERSION or net.updated is not None
-        if found.is_available and found.to_version == 3:
+        if found.is_available and found.question.to_version == 3:
             assert (net.inserted, net.updated, net.deleted) == (100, 150, 0)
         elif found.is_available and last > 3:
             assert net.updated == 0 and (net.inserted, net.deleted) in ((0, 0), (0, 1), (100, 0), (150, 0)), last
@@ -256,11 +266,11 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
     log.commit(builders.commit_info(), builders.remove("a"), added("b", [(1, 9), (3, 3), (4, 4), (5, 5)], claims[1]))
     lake = open_lake()
     found = compare(lake, lake.find("t"), 1, 2, **KEYED)
-    assert (found.net.inserted, found.net.updated, found.net.deleted) == (2, 1, 1)
-    assert not found.rows_agree and found.unchanged is None
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (2, 1, 1)
+    assert not found.changes.agree_with(found.num_rows) and found.unchanged is None
     assert any("row counts" in reason for reason in found.reasons)
     rows = compare(lake, lake.find("t"), 1, 2)
-    assert (rows.net.inserted, rows.net.deleted, rows.unchanged) == (3, 2, None)
+    assert (rows.changes.net.inserted, rows.changes.net.deleted, rows.unchanged) == (3, 2, None)
 
 
 # what is asked for ---------------------------------------------------------------------------------------------------
@@ -310,8 +320,8 @@ def test_a_condition_that_is_neither_true_nor_false_is_refused(prices: Path, wei
 def test_a_condition_that_lets_half_an_update_through_makes_no_insert_of_it(prices: Path, open_lake: OpenLake) -> None:
     lake = open_lake()
     found = compare(lake, lake.find("prices"), 2, 3, where="v > 1.5")  # 150 rows went from 1 to 2
-    assert (found.net.inserted, found.net.updated, found.net.deleted) != (150, 0, 0)
-    assert not found.exact or found.net.updated is None
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) != (150, 0, 0)
+    assert not found.exact or found.changes.net.updated is None
 
 
 @pytest.mark.parametrize("option", ["--key", "--columns"])
@@ -351,15 +361,15 @@ def odd(root: Path) -> Path:
 
 def test_odd_names_and_values_are_compared_and_leave_whole_and_safe(odd: Path, open_lake: OpenLake) -> None:
     found = odd_difference(odd, open_lake)
-    assert (found.net.inserted, found.net.updated, found.net.deleted) == (1, 1, 0)
-    (update,) = [row for row in found.rows if row.before and row.after]
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (1, 1, 0)
+    (update,) = [row for row in found.changes.rows if row.before and row.after]
     assert set(update.changed) == {"s", "pairs", "raw"}
     cells = [
         cell
         for line in csv.reader(io.StringIO(exported(found, FORMATS["csv"]).decode("utf-8-sig"), newline=""))
         for cell in line
     ]
-    assert len(cells) == 3 * (4 + 2 * len(found.columns))
+    assert len(cells) == 3 * (4 + 2 * len(found.changes.columns))
     assert not [cell for cell in cells if cell.lstrip("\t\r ")[:1] in tuple("=+@") or cell[:1] in tuple("\t\r")]
     assert "'@x" in cells and any("line\nbreak" in cell for cell in cells)
     document = json.loads(exported(found, FORMATS["json"]))
@@ -378,11 +388,11 @@ def odd_difference(odd: Path, open_lake: OpenLake) -> VersionDiff:
 def test_any_column_can_be_the_key_and_one_that_is_not_unique_is_said(odd: Path, open_lake: OpenLake, key: str) -> None:
     lake = open_lake()
     found = compare(lake, lake.find("odd"), 0, 1, key=(key,))
-    net, rows = found.net, (1, 2)
+    net, rows = found.changes.net, (1, 2)
     assert found.method is DiffMethod.KEY_JOIN and found.key is not None and found.key.columns == (key,)
     assert net.inserted is not None and net.deleted is not None
     assert net.inserted - net.deleted == rows[1] - rows[0] and not found.exact
-    assert found.apart.rows and any("share their key" in reason for reason in found.reasons)
+    assert found.changes.apart.rows and any("share their key" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +401,7 @@ def test_any_column_can_be_the_key_and_one_that_is_not_unique_is_said(odd: Path,
 def test_a_condition_names_odd_columns_in_quotes(odd: Path, open_lake: OpenLake, where: str) -> None:
     lake = open_lake()
     found = compare(lake, lake.find("odd"), 0, 1, key=("id",), where=where)
-    assert (found.net.inserted, found.net.updated, found.net.deleted) == (1, 1, 0)
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (1, 1, 0)
 
 
 def test_a_row_of_a_megabyte_is_a_line_on_a_terminal_and_whole_in_json(root: Path, weir: Weir) -> None:
@@ -439,6 +449,10 @@ def test_three_thousand_columns_are_compared_by_key(tmp_path: Path, open_lake: O
     DeltaTable(tmp_path / "wide").update(updates={"c7": "-1"}, predicate="c0 = 10")
     lake = open_lake(tmp_path)
     found = compare(lake, lake.find("wide"), 0, 2, key=("c0",))
-    assert (found.method, found.net, found.changed_cells) == (DiffMethod.KEY_JOIN, NetCounts(1, 1, 0), {"c7": 1})
-    assert [(row.kind, row.changed) for row in found.rows] == [(RowKind.UPDATE, ("c7",)), (RowKind.INSERT, ())]
-    assert found.columns == tuple(names)
+    assert (found.method, found.changes.net, found.changes.changed_cells) == (
+        DiffMethod.KEY_JOIN,
+        NetCounts(1, 1, 0),
+        {"c7": 1},
+    )
+    assert [(row.kind, row.changed) for row in found.changes.rows] == [(RowKind.UPDATE, ("c7",)), (RowKind.INSERT, ())]
+    assert found.changes.columns == tuple(names)

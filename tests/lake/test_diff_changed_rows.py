@@ -48,7 +48,12 @@ def both(lake: Lake, pair: tuple[int, int], **options: Any) -> tuple[VersionDiff
     whole = diff(lake, ref, *pair, row_limit=100_000, **options)
     taken = Taken(FORMATS["json"])
     few = diff(lake, ref, *pair, row_limit=FEW, take=taken, **({"limits": SMALL} | options))
-    assert (few.net, few.apart, few.method, taken.times) == (whole.net, whole.apart, whole.method, 1)
+    assert (few.changes.net, few.changes.apart, few.method, taken.times) == (
+        whole.changes.net,
+        whole.changes.apart,
+        whole.method,
+        1,
+    )
     return whole, json.loads(taken.content)
 
 
@@ -70,7 +75,7 @@ def test_every_method_gives_all_rows(root: Path, open_lake: OpenLake, seed: int)
         whole, rows = both(lake, pair, key=key, method=method)
         held = json.loads(exported(whole, FORMATS["json"]))
         assert in_order(rows) == in_order(held), method
-        if whole.key and not whole.apart.rows:
+        if whole.key and not whole.changes.apart.rows:
             assert rows == held, "in the order of the key"
 
 
@@ -118,7 +123,7 @@ def test_nothing_changed_is_a_file_without_rows(root: Path, open_lake: OpenLake)
     write_deltalake(root / "t", pa.table({"id": [2]}), mode="append")
     DeltaTable(root / "t").optimize.compact()
     whole, rows = both(open_lake(), (1, 2))
-    assert (whole.net.total, rows) == (0, [])
+    assert (whole.changes.net.total, rows) == (0, [])
 
 
 def test_writing_ends_when_it_is_cancelled(root: Path, open_lake: OpenLake) -> None:

@@ -100,10 +100,10 @@ def plain(value: Any) -> Any:
 
 def applied(state: Counter[Row], found: VersionDiff) -> Counter[Row]:
     result = Counter(state)
-    for row in found.rows:
+    for row in found.changes.rows:
         for cells, sign in ((row.before, -1), (row.after, 1)):
             if cells is not None:
-                result[tuple((name, plain(cells[name])) for name in found.columns)] += sign * row.copies
+                result[tuple((name, plain(cells[name])) for name in found.changes.columns)] += sign * row.copies
     assert all(count >= 0 for count in result.values()), "took away a row that was not there"
     return +result
 
@@ -127,7 +127,7 @@ def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Pat
         method: diff(lake, ref, first, second, key=key, method=method, row_limit=10_000)
         for method in prepare(lake, ref, first, second, key=key).plan.methods[:-1]
     }
-    columns = found[ROWS].columns
+    columns = found[ROWS].changes.columns
     before, after = (state_at(history.path, version, columns) for version in (first, second))
     counted = {tuple((c.inserted, c.updated, c.deleted) for c in each.commits) for each in found.values()}
     assert len(counted) == 1, "commits are counted alike, whether the feed's rows are read or not"
@@ -137,16 +137,19 @@ def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Pat
         assert applied(before, answer) == after, method
         assert answer.num_rows == (before.total(), after.total())
     came, went = (after - before).total(), (before - after).total()
-    assert (found[ROWS].net.inserted, found[ROWS].net.deleted) == (came, went)
+    assert (found[ROWS].changes.net.inserted, found[ROWS].changes.net.deleted) == (came, went)
     if key:
         old, new = by_key(before), by_key(after)
         both = old.keys() & new.keys()
         net = NetCounts(len(new.keys() - both), sum(old[k] != new[k] for k in both), len(old.keys() - both))
-        assert {answer.net for method, answer in found.items() if method is not ROWS} == {net}
+        assert {answer.changes.net for method, answer in found.items() if method is not ROWS} == {net}
         assert found[KEY].unchanged == len(both) - (net.updated or 0)
         for answer in found.values():
             if answer.method is not ROWS:
-                assert (answer.changed_cells, answer.common) == (found[KEY].changed_cells, found[KEY].common)
+                assert (answer.changes.changed_cells, answer.changes.common) == (
+                    found[KEY].changes.changed_cells,
+                    found[KEY].changes.common,
+                )
 
 
 def differ(before: Row, after: Row, tolerance: float) -> bool:
@@ -190,8 +193,8 @@ def test_of_a_history_every_method_tells_what_is_wanted(tmp_path: Path, seed: in
             if method is not ROWS:
                 options = asked(key=("id",), method=method, where=where, tolerance=tolerance, row_limit=1_000)
                 answer = diff(lake, ref, first, second, **options)
-                assert (answer.method, answer.net) == (method, net), (where, tolerance)
-                assert len(answer.rows) == net.total
+                assert (answer.method, answer.changes.net) == (method, net), (where, tolerance)
+                assert len(answer.changes.rows) == net.total
 
 
 @pytest.mark.parametrize("seed", few(2, [2, 3, 0, 1, 4, 5]))
@@ -215,7 +218,7 @@ def test_keys_that_are_null_or_in_several_rows_are_set_apart_alike(tmp_path: Pat
         if FEED in prepare(lake, ref, first, second, **options).plan.methods:
             fed = diff(lake, ref, first, second, where=where, **options)
             if fed.method is FEED:  # whole, so far as can be told
-                assert (fed.net, fed.apart) == (answers[0].net, answers[0].apart)
+                assert (fed.changes.net, fed.changes.apart) == (answers[0].changes.net, answers[0].changes.apart)
 
 
 @pytest.fixture
@@ -237,17 +240,17 @@ def compare(root: Path, first: int, second: int, **options: Any) -> VersionDiff:
 
 
 def test_floats_within_the_tolerance_are_no_update(prices: Path) -> None:
-    assert compare(prices, 0, 1, key=("id",)).net.updated == 2
+    assert compare(prices, 0, 1, key=("id",)).changes.net.updated == 2
     near = compare(prices, 0, 1, key=("id",), tolerance=0.01)
-    assert (near.net, near.unchanged) == (NetCounts(0, 1, 0), 4)
-    assert [row.key for row in near.rows] == [{"id": 2}]
-    assert near.changed_cells == {"price": 1}
+    assert (near.changes.net, near.unchanged) == (NetCounts(0, 1, 0), 4)
+    assert [row.key for row in near.changes.rows] == [{"id": 2}]
+    assert near.changes.changed_cells == {"price": 1}
 
 
 def test_a_compaction_alone_changes_files_and_no_row(prices: Path) -> None:
     found = compare(prices, 2, 3, key=("id",))
-    assert (found.net, found.exact, found.rows) == (NetCounts(0, 0, 0), True, ())
-    assert (found.files.added, found.files.removed) == (1, 2)
+    assert (found.changes.net, found.exact, found.changes.rows) == (NetCounts(0, 0, 0), True, ())
+    assert (found.log.files.added, found.log.files.removed) == (1, 2)
 
 
 def test_only_files_that_differ_are_opened(tmp_path: Path) -> None:
@@ -260,7 +263,7 @@ def test_only_files_that_differ_are_opened(tmp_path: Path) -> None:
     for uri in common:
         Path(uri).unlink()
     found = compare(tmp_path, 4, 5, key=("id",))
-    assert (found.method, found.net) == (KEY, NetCounts(0, 0, 1))
+    assert (found.method, found.changes.net) == (KEY, NetCounts(0, 0, 1))
 
 
 def test_a_plan_says_what_would_be_read(prices: Path) -> None:
@@ -276,7 +279,7 @@ def test_too_much_data_is_left_unless_a_method_is_named(prices: Path) -> None:
     found = compare(prices, 0, 1, key=("id",), max_bytes=10)
     assert found.method is DiffMethod.LOG_ONLY
     assert any("differ, more than" in reason for reason in found.reasons) and "key_join" in found.hint
-    assert compare(prices, 0, 1, key=("id",), max_bytes=10, method=KEY).net.updated == 2
+    assert compare(prices, 0, 1, key=("id",), max_bytes=10, method=KEY).changes.net.updated == 2
 
 
 def test_another_type_leaves_its_column_out(tmp_path: Path) -> None:
@@ -285,7 +288,7 @@ def test_another_type_leaves_its_column_out(tmp_path: Path) -> None:
     new = pa.table({"id": [1, 2], "v": [1.5, 2.5], "w": [1, 7]})
     write_deltalake(path, new, mode="overwrite", schema_mode="overwrite")
     found = compare(tmp_path, 0, 1, key=("id",))
-    assert (found.columns, found.net) == (("id", "w"), NetCounts(0, 1, 0))
+    assert (found.changes.columns, found.changes.net) == (("id", "w"), NetCounts(0, 1, 0))
     assert any("another type" in reason and reason.endswith("v") for reason in found.reasons)
     assert not found.exact
 
@@ -296,9 +299,9 @@ def test_two_tables_are_compared_by_key(tmp_path: Path) -> None:
     lake = lake_at(tmp_path)
     a, b = lake.tables()
     found = diff(lake, a, 0, 0, key=("id",), against=b)
-    assert (found.method, found.net, found.unchanged) == (KEY, NetCounts(1, 1, 1), 1)
-    assert found.against == b and not found.commits
-    assert diff(lake, a, 0, 0, against=b).net == NetCounts(2, None, 2)
+    assert (found.method, found.changes.net, found.unchanged) == (KEY, NetCounts(1, 1, 1), 1)
+    assert found.question.against == b and not found.commits
+    assert diff(lake, a, 0, 0, against=b).changes.net == NetCounts(2, None, 2)
 
 
 @pytest.mark.parametrize("keyed", ["a", "b"])
@@ -310,7 +313,7 @@ def test_two_tables_go_by_the_key_that_either_declares(tmp_path: Path, keyed: st
     lake = lake_at(tmp_path)
     a, b = lake.tables()
     found = diff(lake, a, lake.latest_version(a), lake.latest_version(b), against=b)
-    assert (found.method, found.net) == (KEY, NetCounts(0, 1, 0))
+    assert (found.method, found.changes.net) == (KEY, NetCounts(0, 1, 0))
 
 
 def test_files_compared_part_by_part_give_what_they_give_at_once(tmp_path: Path) -> None:
@@ -364,8 +367,8 @@ def test_wide_rows_are_compared(tmp_path: Path, kind: str) -> None:
     write_deltalake(path, WIDE[kind]())
     write_deltalake(path, WIDE[kind]().slice(0, 1), mode="append")
     found = compare(tmp_path, 0, 1)
-    assert (found.method, found.net) == (ROWS, NetCounts(1, 0, 0))
-    assert len(found.rows) == 1
+    assert (found.method, found.changes.net) == (ROWS, NetCounts(1, 0, 0))
+    assert len(found.changes.rows) == 1
 
 
 def test_files_differ_by_path_and_deletion_vector(tmp_path: Path) -> None:
@@ -376,23 +379,23 @@ def test_files_differ_by_path_and_deletion_vector(tmp_path: Path) -> None:
     log.commit(remove("a"), add("a", size=1), commit_info("RESTORE"))
     there = FilesDiff(2, 2, 1_010, 110, new_deletion_vectors=1, rows_added=19, rows_removed=20, vectors_added=1)
     back = FilesDiff(2, 2, 110, 1_010, new_deletion_vectors=1, rows_added=20, rows_removed=19, vectors_removed=1)
-    assert compare(tmp_path, 1, 2).files == there
-    assert compare(tmp_path, 2, 1).files == back
-    assert compare(tmp_path, 2, 3).files == FilesDiff()
-    whole = compare(tmp_path, 0, 3).files
+    assert compare(tmp_path, 1, 2).log.files == there
+    assert compare(tmp_path, 2, 1).log.files == back
+    assert compare(tmp_path, 2, 3).log.files == FilesDiff()
+    whole = compare(tmp_path, 0, 3).log.files
     (log.log / f"{2:020d}.json").rename(log.log / "gone")
     log.checkpoint(3, [protocol(), metadata(), add("a", size=1), add("b", size=10, dv=marked), add("d", size=1_000)])
-    assert compare(tmp_path, 0, 3).files == whole == FilesDiff(3, 0, 1_011, 0, rows_added=29, vectors_added=1)
+    assert compare(tmp_path, 0, 3).log.files == whole == FilesDiff(3, 0, 1_011, 0, rows_added=29, vectors_added=1)
 
 
 @pytest.mark.parametrize("method", [KEY, ROWS])
 def test_a_condition_keeps_the_changes_whose_row_satisfies_it_before_or_after(prices: Path, method: DiffMethod) -> None:
     key = ("id",) if method is KEY else None
     found = compare(prices, 0, 2, key=key, where="price > 2.5", method=method)
-    assert found.net == (NetCounts(1, 1, 0) if key else NetCounts(2, None, 0))
-    assert {row.after["id"] for row in found.rows if row.after} == {2, 6}
+    assert found.changes.net == (NetCounts(1, 1, 0) if key else NetCounts(2, None, 0))
+    assert {row.after["id"] for row in found.changes.rows if row.after} == {2, 6}
     assert found.unchanged is None and any("price > 2.5" in reason for reason in found.reasons)
-    assert compare(prices, 0, 2, key=key, where="price <> price", method=method).net.total == 0
+    assert compare(prices, 0, 2, key=key, where="price <> price", method=method).changes.net.total == 0
 
 
 @pytest.mark.parametrize(
@@ -428,7 +431,7 @@ def test_plain_files_read_by_duckdb_give_what_deltalake_gives(tmp_path: Path) ->
     by_duckdb = diff(told, ref, 0, 2, key=("id",))  # type: ignore[arg-type]
     assert not told.by_deltalake
     by_deltalake = diff(ByDeltalake(lake), ref, 0, 2, key=("id",))  # type: ignore[arg-type]
-    assert by_duckdb.net == by_deltalake.net == NetCounts(0, 3, 1)
+    assert by_duckdb.changes.net == by_deltalake.changes.net == NetCounts(0, 3, 1)
     assert str(by_duckdb) == str(by_deltalake)
 
 

@@ -74,8 +74,8 @@ def test_partition_values_stand_beside_the_files(tmp_path: Path, kind: str) -> N
     moved = pa.table({"id": [12], "p": rows["p"].slice(1, 1), "v": [0.0]})
     DeltaTable(tmp_path / "t").delete("id = 12")
     write_deltalake(tmp_path / "t", moved, mode="append")
-    assert agrees(tmp_path, 0, 4).net == NetCounts(0, 4, 1)
-    assert agrees(tmp_path, 4, 1).net == NetCounts(1, 1, 0)
+    assert agrees(tmp_path, 0, 4).changes.net == NetCounts(0, 4, 1)
+    assert agrees(tmp_path, 4, 1).changes.net == NetCounts(1, 1, 0)
     agrees(tmp_path, 0, 4, key=("id", "p"))
 
 
@@ -83,7 +83,7 @@ def test_a_partition_value_that_duckdb_reads_otherwise_is_left_to_deltalake(tmp_
     at = pa.array([1_000_000, 2_000_000], pa.timestamp("us", "UTC"))
     write_deltalake(tmp_path / "t", pa.table({"id": [1, 2], "p": at}), partition_by=["p"])
     write_deltalake(tmp_path / "t", pa.table({"id": [3, 4], "p": at}), mode="append")
-    assert compare(tmp_path, 0, 1, key=KEY, method=DiffMethod.KEY_JOIN).net == NetCounts(2, 0, 0)
+    assert compare(tmp_path, 0, 1, key=KEY, method=DiffMethod.KEY_JOIN).changes.net == NetCounts(2, 0, 0)
     assert not is_read_by_duckdb(tmp_path, 0, 1)
 
 
@@ -124,10 +124,10 @@ def test_deleted_rows_are_none(tmp_path: Path, written: Files, a: str) -> None:
         remove(quote(a), dv=one), here(tmp_path, a, rows=8, dv=write_vector(tmp_path / "t", [0, 2, 5])), remove("b"),
         here(tmp_path, "b", rows=4, dv=write_vector(tmp_path / "t", range(4))), commit_info(),
     )  # fmt: skip
-    assert agrees(tmp_path, 1, 2).net == NetCounts(0, 2, 1)
-    assert agrees(tmp_path, 2, 3).net == NetCounts(0, 0, 5)
-    assert agrees(tmp_path, 1, 3).net == NetCounts(0, 2, 6)
-    assert agrees(tmp_path, 3, 1).net == NetCounts(6, 2, 0)
+    assert agrees(tmp_path, 1, 2).changes.net == NetCounts(0, 2, 1)
+    assert agrees(tmp_path, 2, 3).changes.net == NetCounts(0, 0, 5)
+    assert agrees(tmp_path, 1, 3).changes.net == NetCounts(0, 2, 6)
+    assert agrees(tmp_path, 3, 1).changes.net == NetCounts(6, 2, 0)
 
 
 def mapped(names: dict[str, str], mode: str) -> dict[str, Any]:
@@ -162,12 +162,12 @@ IDS, OLD, NEW = [list(range(4))] * 2, [["x"] * 4] * 2, [["1"] * 4, ["2"] * 4]
 def test_columns_go_by_their_names_in_the_files(tmp_path: Path) -> None:
     """Column `v` of the files was dropped, another one is called so now."""
     mapped_table(tmp_path, "name", {"c-1": IDS, "c-2": NEW, "v": OLD})
-    assert agrees(tmp_path, 1, 2).changed_cells == {"v": 4}
+    assert agrees(tmp_path, 1, 2).changes.changed_cells == {"v": 4}
 
 
 def test_columns_that_go_by_ids_are_left_to_deltalake(tmp_path: Path) -> None:
     mapped_table(tmp_path, "id", {"c-1": IDS, "c-2": NEW})
-    assert compare(tmp_path, 1, 2, key=KEY, method=DiffMethod.KEY_JOIN).net == NetCounts(0, 4, 0)
+    assert compare(tmp_path, 1, 2, key=KEY, method=DiffMethod.KEY_JOIN).changes.net == NetCounts(0, 4, 0)
     assert not is_read_by_duckdb(tmp_path, 1, 2)
 
 
@@ -178,7 +178,7 @@ def test_files_that_hold_other_types_are_left_to_deltalake(tmp_path: Path, writt
     pq.write_table(pa.table({"id": [1.0, 2.0], "v": ["x", "y"]}), tmp_path / "t" / "b")
     log.commit(here(tmp_path, "a", rows=2), commit_info())
     log.commit(remove("a"), here(tmp_path, "b", rows=2), commit_info())
-    assert agrees(tmp_path, 1, 2, is_read=False).net == NetCounts(0, 1, 0)
+    assert agrees(tmp_path, 1, 2, is_read=False).changes.net == NetCounts(0, 1, 0)
 
 
 def test_timestamps_are_instants_however_the_file_holds_them(tmp_path: Path) -> None:
@@ -193,9 +193,9 @@ def test_timestamps_are_instants_however_the_file_holds_them(tmp_path: Path) -> 
     log.commit(here(tmp_path, "a", 3), commit_info())
     log.commit(remove("a"), here(tmp_path, "b", 3), commit_info())
     log.commit(remove("b"), here(tmp_path, "c", 3), commit_info())
-    assert agrees(tmp_path, 1, 2).net == NetCounts(0, 1, 0)
-    assert agrees(tmp_path, 2, 3).net == NetCounts(0, 0, 0)
-    assert agrees(tmp_path, 1, 3).net == NetCounts(0, 1, 0)
+    assert agrees(tmp_path, 1, 2).changes.net == NetCounts(0, 1, 0)
+    assert agrees(tmp_path, 2, 3).changes.net == NetCounts(0, 0, 0)
+    assert agrees(tmp_path, 1, 3).changes.net == NetCounts(0, 1, 0)
 
 
 @pytest.mark.parametrize("seed", few(1, range(4)))

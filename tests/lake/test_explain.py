@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from app.cli.tables import documents
+from app.cli.output import encoded
+from app.cli.tables.changes import SHAPES
 from backend.changes.answer import compare_rows
 from backend.changes.changed_rows import Bucket
 from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
@@ -84,7 +85,7 @@ def test_an_append_of_the_usual_rows_needs_no_explanation(lake: Lake) -> None:
 
 
 def test_the_document_says_the_same(lake: Lake, planted: tuple[Path, Planted]) -> None:
-    said = documents.diff(diff(lake, lake.find("payments"), 2, 3))["explanation"]
+    said = encoded(diff(lake, lake.find("payments"), 2, 3), SHAPES)["explanation"]
 
     assert said["done"][0] | {"column": "amount", "effect": "multiplied", "by": 100} == said["done"][0]
     (common,) = said["common"]
@@ -118,29 +119,30 @@ def test_what_the_host_left_out_is_not_guessed_and_no_large_table_is_read(
     found = as_by_host(prepared, compare_rows(prepared, CancelToken()), tmp_path)
 
     assert not found.explanation.common
-    assert (UNEXPLAINED in found.reasons) is found.truncated is (rows_listed == 20)
-    assert bool(found.explanation.done) is not found.truncated  # what was done needs no other row
+    assert (UNEXPLAINED in found.reasons) is found.changes.truncated is (rows_listed == 20)
+    assert bool(found.explanation.done) is not found.changes.truncated  # what was done needs no other row
 
 
 def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> VersionDiff:
     """The same answer after a way through a result table, as a stream host writes it."""
-    columns = found.columns
-    cells = pa.struct([(f"c{i}", field.type) for i, field in enumerate(found.arrow_schema)])
-    inserted, updated, deleted = found.net.inserted or 0, found.net.updated or 0, found.net.deleted or 0
+    changes = found.changes
+    cells = pa.struct([(f"c{i}", field.type) for i, field in enumerate(changes.arrow_schema)])
+    inserted, updated, deleted = changes.net.inserted or 0, changes.net.updated or 0, changes.net.deleted or 0
     buckets = {
         "insert": Bucket(inserted, inserted, inserted, 0),
         "update": Bucket(updated, updated, updated, updated),
         "delete": Bucket(deleted, deleted, 0, deleted),
     }
-    key = found.key.columns if found.key else ()
-    summary = DiffSummary(found.method, columns, key, buckets, found.changed_cells, by="by Spark")
+    columns, key = changes.columns, found.key.columns if found.key else ()
+    summary = DiffSummary(found.method, columns, key, buckets, changes.changed_cells, by="by Spark")
 
     def side(values: Any) -> Any:
         return values and {f"c{i}": values[name] for i, name in enumerate(columns)}
 
     rows = [(SUMMARY, 0, 0, to_json(summary), None, None)]
     rows += [
-        (row.kind.value, i, row.copies, None, side(row.before), side(row.after)) for i, row in enumerate(found.rows)
+        (row.kind.value, i, row.copies, None, side(row.before), side(row.after))
+        for i, row in enumerate(found.changes.rows)
     ]
     names = ["what", "number", "n", "detail", "before", "after"]
     kinds = [pa.string(), pa.int64(), pa.int64(), pa.string(), cells, cells]

@@ -175,7 +175,7 @@ def test_what_the_log_tells_of_a_few_commits_looks_at_no_file_of_a_large_checkpo
     for name in ("f7", "g"):
         (root / "t" / name).write_bytes(b"")
     lake = open_lake()
-    found = prepare(lake, lake.find("t"), 1, 2).outline.files
+    found = prepare(lake, lake.find("t"), 1, 2).log.files
     assert (found.added, found.removed, found.more_rows, found.bytes_added - found.bytes_removed) == (1, 1, -6, -60)
 
 

@@ -69,18 +69,20 @@ def moved(tmp_path: Path) -> Tracked:
 
 def test_rows_without_a_key_are_paired_by_their_ids(moved: Tracked) -> None:
     found = moved.diff(1, 2)
-    assert (found.method, found.exact, found.net) == (DiffMethod.ROW_ID, True, NetCounts(1, 1, 1))
+    assert (found.method, found.exact, found.changes.net) == (DiffMethod.ROW_ID, True, NetCounts(1, 1, 1))
     assert found.key and (found.key.columns, found.key.source) == (("_row_id",), KeySource.ROW_TRACKING)
-    rows = {row.kind: (row.before, row.after, row.changed) for row in found.rows}
+    rows = {row.kind: (row.before, row.after, row.changed) for row in found.changes.rows}
     assert rows == {
         RowKind.UPDATE: ({"id": 2, "v": "y", "_row_id": 12}, {"id": 2, "v": "changed", "_row_id": 12}, ("v",)),
         RowKind.DELETE: ({"id": 1, "v": "x", "_row_id": 11}, None, ()),
         RowKind.INSERT: (None, {"id": 9, "v": "new", "_row_id": 21}, ()),
     }
-    assert found.changed_cells == {"v": 1} and not any(row.key for row in found.rows)  # no key to look up
-    assert moved.diff(2, 1).net == NetCounts(1, 1, 1)
-    assert moved.diff(1, 2, where="id = 9").net == NetCounts(1, 0, 0)
-    assert moved.diff(1, 2, columns=("id",)).net == NetCounts(1, 0, 1)
+    assert found.changes.changed_cells == {"v": 1} and not any(
+        row.key for row in found.changes.rows
+    )  # no key to look up
+    assert moved.diff(2, 1).changes.net == NetCounts(1, 1, 1)
+    assert moved.diff(1, 2, where="id = 9").changes.net == NetCounts(1, 0, 0)
+    assert moved.diff(1, 2, columns=("id",)).changes.net == NetCounts(1, 0, 1)
 
 
 def test_rows_go_by_the_key_of_the_table_where_it_has_one(tmp_path: Path) -> None:
@@ -91,11 +93,15 @@ def test_rows_go_by_the_key_of_the_table_where_it_has_one(tmp_path: Path) -> Non
     table.file("b", [(7, "x"), (2, "y")], ids=[0, 1])
     table.log.commit(remove("a"), add("b", rows=2, baseRowId=2), commit_info())
     found = table.diff(1, 2)
-    assert (found.method, found.net, found.columns) == (DiffMethod.ROW_ID, NetCounts(0, 1, 0), ("id", "v"))
-    [row] = found.rows
+    assert (found.method, found.changes.net, found.changes.columns) == (
+        DiffMethod.ROW_ID,
+        NetCounts(0, 1, 0),
+        ("id", "v"),
+    )
+    [row] = found.changes.rows
     assert (row.key, row.before, row.after) == ({"id": 7}, {"id": 1, "v": "x"}, {"id": 7, "v": "x"})
     by_key = table.diff(1, 2, key=("id",))
-    assert (by_key.method, by_key.net) == (DiffMethod.KEY_JOIN, NetCounts(1, 0, 1))
+    assert (by_key.method, by_key.changes.net) == (DiffMethod.KEY_JOIN, NetCounts(1, 0, 1))
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -122,8 +128,8 @@ def test_an_id_that_two_rows_have_is_set_apart(tmp_path: Path) -> None:
     table.file("a", [(1, "x"), (2, "y")], ids=[5, 5])
     table.log.commit(add("a", rows=2, baseRowId=0), commit_info())
     found = table.diff(0, 1)
-    assert (found.exact, found.net, found.apart.duplicate_keys) == (False, NetCounts(2, 0, 0), 1)
-    assert {row.set_apart for row in found.rows} == {SetApart.DUPLICATE_KEY}
+    assert (found.exact, found.changes.net, found.changes.apart.duplicate_keys) == (False, NetCounts(2, 0, 0), 1)
+    assert {row.set_apart for row in found.changes.rows} == {SetApart.DUPLICATE_KEY}
 
 
 def test_where_ids_cannot_be_read_the_next_method_answers_and_says_why(tmp_path: Path) -> None:

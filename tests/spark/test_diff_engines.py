@@ -88,13 +88,16 @@ MORE_CASES = (
 
 def assert_same(spark: VersionDiff, here: VersionDiff) -> None:
     """Everything that a method finds; what the log says is the same code."""
-    assert spark.net == here.net
-    assert spark.apart == here.apart
-    assert (spark.changed_cells, spark.truncated) == (here.changed_cells, here.truncated)
-    assert sorted(map(repr, spark.common)) == sorted(map(repr, here.common))
-    assert spark.arrow_schema.names == here.arrow_schema.names
-    assert list(map(repr, spark.rows)) == list(map(repr, here.rows))
-    assert (spark.exact, spark.key, spark.columns) == (here.exact, here.key, here.columns)
+    assert spark.changes.net == here.changes.net
+    assert spark.changes.apart == here.changes.apart
+    assert (spark.changes.changed_cells, spark.changes.truncated) == (
+        here.changes.changed_cells,
+        here.changes.truncated,
+    )
+    assert sorted(map(repr, spark.changes.common)) == sorted(map(repr, here.changes.common))
+    assert spark.changes.arrow_schema.names == here.changes.arrow_schema.names
+    assert list(map(repr, spark.changes.rows)) == list(map(repr, here.changes.rows))
+    assert (spark.exact, spark.key, spark.changes.columns) == (here.exact, here.key, here.changes.columns)
     assert spark.num_rows == here.num_rows
 
 
@@ -110,18 +113,22 @@ def test_both_engines_give_one_answer(world: World, case: Case) -> None:
     assert any(reason.startswith("computed by Spark") for reason in spark.reasons)
     assert any("part 2 of 3" in phase for phase in phases) is (case.limits is IN_PARTS)
     if case.net is not None:
-        assert here.net == case.net
+        assert here.changes.net == case.net
     elif "where" in case.wanted:
         whole = world.here(case.table, case.first, case.second, {**case.wanted, "where": None})
-        assert 0 < (here.net.total or 0) + here.apart.rows < (whole.net.total or 0) + whole.apart.rows
+        assert (
+            0
+            < (here.changes.net.total or 0) + here.changes.apart.rows
+            < (whole.changes.net.total or 0) + whole.changes.apart.rows
+        )
     else:
-        assert here.net.total
+        assert here.changes.net.total
 
 
 def test_two_tables_are_compared_too(world: World) -> None:
     wanted = asked(key=("id",), against=world.lake.find("narrowed"), row_limit=50)
     spark, here = world.by_spark("tracked", 4, 0, wanted), world.here("tracked", 4, 0, wanted)
-    assert here.net.total and here.against
+    assert here.changes.net.total and here.question.against
     assert_same(spark, here)
 
 

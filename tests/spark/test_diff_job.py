@@ -63,11 +63,11 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
     assert ended.state is (JobState.CANCELLED if is_cancelled else JobState.FAILED)
     prepared = prepare(world.lake, world.lake.find("mid"), 0, 1, **(options | asked(on_host=True)))
     found = read_answer(results_lake(world.settings), world.settings, prepared, ended)
-    partial, net = found.partial, found.net
+    partial, net = found.changes.partial, found.changes.net
     assert partial is not None and not found.exact and found.unchanged is None
     assert partial.ended == ("cancelled" if is_cancelled else "stopped at the time limit of 60 s")
     assert partial.rows_total == 2 * MID_ROWS and 0.2 < partial.rows_read / partial.rows_total < 0.5
-    assert len(found.rows) == options.get("row_limit")  # every row differs, so every one that was compared
+    assert len(found.changes.rows) == options.get("row_limit")  # every row differs, so every one that was compared
     assert (
         net.updated == partial.rows_read / 2 if key else (net.inserted or 0) + (net.deleted or 0) == partial.rows_read
     )

@@ -253,10 +253,10 @@ def _plain(value: Any) -> Any:
 def applied(state: Counter[Cells], found: VersionDiff) -> Counter[Cells]:
     """The first state with the found rows taken away and added."""
     result = Counter(state)
-    for row in found.rows:
+    for row in found.changes.rows:
         for cells, sign in ((row.before, -1), (row.after, 1)):
             if cells is not None:
-                result[tuple((name, _plain(cells[name])) for name in found.columns)] += sign * row.copies
+                result[tuple((name, _plain(cells[name])) for name in found.changes.columns)] += sign * row.copies
     assert all(count >= 0 for count in result.values()), "took away a row that was not there"
     return +result
 
@@ -325,13 +325,13 @@ def test_every_method_carries_one_state_to_the_other(made: Callable[[str], Made]
         for method in plan.methods[:-1]:
             options = asked(key=history.key, method=method, row_limit=LIMIT)
             found = diff(lake, ref, first, second, **options)
-            before, after = (table.state(version, found.columns) for version in (first, second))
+            before, after = (table.state(version, found.changes.columns) for version in (first, second))
             assert (found.method, applied(before, found)) == (method, after)
             assert found.num_rows == (before.total(), after.total())
             if found.key and method is not ROWS:
-                assert found.net == counted(before, after, found.key.columns), method
+                assert found.changes.net == counted(before, after, found.key.columns), method
             if method is ROWS:
-                net = (found.net.inserted, found.net.deleted)
+                net = (found.changes.net.inserted, found.changes.net.deleted)
                 assert net == ((after - before).total(), (before - after).total())
 
 
@@ -393,11 +393,11 @@ def test_a_shallow_clone_is_compared_with_its_source(spark: SparkSession, tmp_pa
     versions = {name: lake.latest_version(lake.find(name)) for name in ("source", "clone")}
     options = asked(key=("id",), against=lake.find("clone"))
     found = diff(lake, lake.find("source"), versions["source"], versions["clone"], **options)
-    assert (found.method, found.net, found.unchanged) == (KEY, NetCounts(0, 2, 1), 8)
-    rows = {(row.kind, row.key["id"]) for row in found.rows if row.key}
+    assert (found.method, found.changes.net, found.unchanged) == (KEY, NetCounts(0, 2, 1), 8)
+    rows = {(row.kind, row.key["id"]) for row in found.changes.rows if row.key}
     assert rows == {(RowKind.UPDATE, 2), (RowKind.UPDATE, 8), (RowKind.DELETE, 50)}
     back = diff(lake, lake.find("source"), 0, versions["clone"], **(options | asked(key=None)))
-    assert (back.method, back.net) == (ROWS, NetCounts(2, None, 2))
+    assert (back.method, back.changes.net) == (ROWS, NetCounts(2, None, 2))
 
 
 def copied(table: Made, tmp_path: Path) -> Path:
@@ -433,19 +433,19 @@ def test_each_rung_opens_its_own_files_and_no_others(made: Callable[[str], Made]
 
     remove(change_files(folder))
     by_key = diff(lake, ref, history.first, history.last)
-    assert (by_key.method, by_key.net) == (KEY, whole.net)
+    assert (by_key.method, by_key.changes.net) == (KEY, whole.changes.net)
     assert any(reason.startswith("not by the change feed: _change_data/") for reason in by_key.reasons), by_key.reasons
 
     remove(data_files(folder) - (first ^ last))  # common files, and those of versions in between
     again = diff(lake, ref, history.first, history.last)
-    assert (again.method, again.net) == (KEY, whole.net)
+    assert (again.method, again.changes.net) == (KEY, whole.changes.net)
 
     remove(first - last)
     found = diff(lake, ref, history.first, history.last)
-    assert (found.method, found.net.total) == (LOG, None)
+    assert (found.method, found.changes.net.total) == (LOG, None)
     for method in ("the change feed", "a join by key", "a comparison of whole rows"):
         assert any(r.startswith("not by ") and method in r and " is gone" in r for r in found.reasons), found.reasons
-    assert found.files == whole.files and found.commits
+    assert found.log.files == whole.log.files and found.commits
 
 
 def test_the_feed_needs_no_file_of_the_states(made: Callable[[str], Made], tmp_path: Path) -> None:
@@ -458,7 +458,11 @@ def test_the_feed_needs_no_file_of_the_states(made: Callable[[str], Made], tmp_p
     remove(data_files(folder) - needed)
     found = diff(lake, ref, history.first, history.last)
     assert len(data_files(folder)) < len(data_files(table.folder))
-    assert (found.method, found.net, str(found.rows)) == (FEED, whole.net, str(whole.rows))
+    assert (found.method, found.changes.net, str(found.changes.rows)) == (
+        FEED,
+        whole.changes.net,
+        str(whole.changes.rows),
+    )
 
 
 def _paths(folder: Path, version: int) -> Iterable[Path]:

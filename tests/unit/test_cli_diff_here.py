@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +15,18 @@ import pytest
 from deltalake import write_deltalake
 
 from app.cli import INTERRUPTED
-from app.cli.tables.diff_here import compared
-from backend.changes.model import Partial, VersionDiff
+from app.cli.tables.compare import here
+from backend.changes.cache import Differences
+from backend.changes.model import Partial, Question, VersionDiff
 from backend.errors import DiffError
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.sql.session import CancelToken
 from tests import builders
-from tests.diffs import diff
+from tests.diffs import NOWHERE, but, diff
 from tests.processes import wait_until
+
+NO_LAKE: Any = None
 
 
 @pytest.fixture
@@ -39,12 +43,18 @@ def press_ctrl_c(token: CancelToken) -> None:
     wait_until(lambda: token.ending() is not None, "the comparison was told to end", pause_s=0.001)
 
 
+def compared(compute: Callable[[CancelToken], VersionDiff]) -> VersionDiff:
+    """As the command has it computed."""
+    differences = Differences(compute=lambda _lake, _question, token: compute(token))
+    return here(differences, NO_LAKE, Question(NOWHERE, 0, 1))
+
+
 def test_ctrl_c_leaves_what_was_compared(whole: VersionDiff, capsys: pytest.CaptureFixture[str]) -> None:
     def slow(token: CancelToken) -> VersionDiff:
         press_ctrl_c(token)
-        return replace(whole, partial=Partial(token.ended(), 1, 2))
+        return but(whole, partial=Partial(token.ended(), 1, 2))
 
-    assert compared(slow, CancelToken()).partial == Partial("cancelled", 1, 2)
+    assert compared(slow).changes.partial == Partial("cancelled", 1, 2)
     assert "Ctrl-C again leaves at once" in capsys.readouterr().err
 
 
@@ -55,7 +65,7 @@ def test_ctrl_c_before_anything_was_compared_is_an_interruption() -> None:
         raise AssertionError
 
     with pytest.raises(KeyboardInterrupt):
-        compared(slow, CancelToken())
+        compared(slow)
 
 
 def test_a_second_ctrl_c_waits_for_nothing() -> None:
@@ -68,7 +78,7 @@ def test_a_second_ctrl_c_waits_for_nothing() -> None:
         raise AssertionError
 
     with pytest.raises(KeyboardInterrupt):
-        compared(deaf, CancelToken())
+        compared(deaf)
     released.set()
 
 
@@ -103,6 +113,6 @@ def test_an_answer_and_an_error_come_through(whole: VersionDiff) -> None:
     def fails(token: CancelToken) -> VersionDiff:
         raise DiffError("no")
 
-    assert compared(lambda _: whole, CancelToken()) is whole
+    assert compared(lambda _: whole) is whole
     with pytest.raises(DiffError, match="no"):
-        compared(fails, CancelToken())
+        compared(fails)

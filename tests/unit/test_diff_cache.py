@@ -2,18 +2,16 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from backend.changes.cache import CacheLimits, Differences, DiffProgress
-from backend.changes.model import ApartCounts, DiffMethod, FilesDiff, NetCounts, Partial, Question, VersionDiff
+from backend.changes.model import DiffMethod, NetCounts, Partial, Question, VersionDiff
 from backend.errors import DiffError
 from backend.lake.model import TableRef
-from backend.lake.table.metadata_diff import SchemaDiff
 from backend.sql.session import CancelToken
+from tests.diffs import answer_of, but
 from tests.processes import wait_until
 
 REF = TableRef("/lake/t", "t", "/lake")
@@ -25,10 +23,7 @@ def question(to_version: int = 1, **options: Any) -> Question:
 
 
 def answer(method: DiffMethod = DiffMethod.KEY_JOIN) -> VersionDiff:
-    return VersionDiff(
-        REF, 0, 1, method, (), True, None, NetCounts(1, 2, 3), ApartCounts(), (), (), False, {}, pa.schema([]),
-        SchemaDiff(), (), FilesDiff(),
-    )  # fmt: skip
+    return answer_of(method=method, net=NetCounts(1, 2, 3))
 
 
 class Slow:
@@ -151,7 +146,7 @@ def test_cancel_stops_at_once_what_nobody_else_waits_for(slow: Slow) -> None:
 
 def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> None:
     found_when_stopped, go = answer(), threading.Event()
-    some = replace(found_when_stopped, partial=Partial("cancelled", 4, 10))
+    some = but(found_when_stopped, partial=Partial("cancelled", 4, 10))
 
     def compute(*given: Any) -> VersionDiff:
         token: CancelToken = given[-1]

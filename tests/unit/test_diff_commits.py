@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.changes.changed_rows import share_out
-from backend.changes.commits import FeedAnswer, sum_up
-from backend.changes.compare import NetQuery
-from backend.changes.model import CommitChanges, NetCounts, RowKind, SetApart
+from backend.changes.commits import Gross, sum_up
+from backend.changes.model import CommitChanges, NetCounts, Question, RowChanges, RowKind, SetApart
 from backend.errors import DataFileMissingError, DiffError
 from backend.lake.model import Commit, OperationMetrics
+from backend.sql.session import CancelToken
+from tests.diffs import NOWHERE
 from tests.soak import drawn
 
 Event = tuple[int, str, tuple[Any, ...]]
@@ -34,8 +35,17 @@ def feed(events: list[Event], schema: pa.Schema | None = None) -> pa.Table:
     return table.append_column("_commit_timestamp", stamps)
 
 
-def summed(events: list[Event], key: tuple[str, ...] = ("id",), row_limit: int = 1_000) -> FeedAnswer:
-    return sum_up(feed(events), NetQuery(key, row_limit))
+def summed_feed(
+    rows: pa.Table | pa.RecordBatchReader, key: tuple[str, ...], row_limit: int
+) -> tuple[RowChanges, Gross]:
+    compared, gross = sum_up(rows, key, Question(NOWHERE, 0, 1, row_limit=row_limit), CancelToken())
+    return compared.changes, gross
+
+
+def summed(
+    events: list[Event], key: tuple[str, ...] = ("id",), row_limit: int = 1_000, schema: pa.Schema | None = None
+) -> RowChanges:
+    return summed_feed(feed(events, schema), key, row_limit)[0]
 
 
 @pytest.mark.parametrize(
@@ -86,10 +96,12 @@ def test_updates_show_the_first_image_and_the_last_and_mark_the_changed_cells() 
 
 
 def test_gross_counts_are_per_commit_and_keep_what_net_cancels() -> None:
-    answer = summed(
-        [(1, INS, (1, "a")), (1, INS, (2, "a")), (2, DEL, (1, "a")), (2, PRE, (2, "a")), (2, POST, (2, "b"))]
+    answer, gross = summed_feed(
+        feed([(1, INS, (1, "a")), (1, INS, (2, "a")), (2, DEL, (1, "a")), (2, PRE, (2, "a")), (2, POST, (2, "b"))]),
+        ("id",),
+        10,
     )
-    assert [answer.gross.of(1, INS), answer.gross.of(2, DEL), answer.gross.of(2, POST)] == [2, 1, 1]
+    assert [gross.of(1, INS), gross.of(2, DEL), gross.of(2, POST)] == [2, 1, 1]
     assert answer.net == NetCounts(1, 0, 0)
 
 
@@ -209,7 +221,7 @@ def rich(**changed: Any) -> tuple[Any, ...]:
 )
 def test_the_smallest_difference_of_every_type_is_seen_and_nothing_else(column: str, value: Any) -> None:
     events: list[Event] = [(1, PRE, rich()), (1, POST, rich(**{column: value}))]
-    answer = sum_up(feed(events, RICH), NetQuery(("id",), 10))
+    answer = summed(events, schema=RICH)
     (row,) = answer.rows
     assert row.changed == (column,)
     assert row.after is not None
@@ -218,13 +230,13 @@ def test_the_smallest_difference_of_every_type_is_seen_and_nothing_else(column: 
 
 
 def test_nan_equals_nan_also_inside_nested_values() -> None:
-    assert sum_up(feed([(1, PRE, rich()), (1, POST, rich())], RICH), NetQuery(("id",), 10)).net.total == 0
+    assert summed([(1, PRE, rich()), (1, POST, rich())], schema=RICH).net.total == 0
 
 
 def test_columns_that_are_called_like_our_own_do_not_clash() -> None:
     schema = pa.schema([("n", pa.int64()), ("c0", pa.string()), ('sign "x', pa.string()), ("bucket", pa.string())])
     events: list[Event] = [(1, PRE, (1, "a", "b", "c")), (1, POST, (1, "a", "B", "c"))]
-    answer = sum_up(feed(events, schema), NetQuery(("n",), 10))
+    answer = summed(events, ("n",), schema=schema)
     assert answer.rows[0].changed == ('sign "x',)
 
 
@@ -241,7 +253,7 @@ def test_what_breaks_the_feed_is_told_as_it_is() -> None:
         raise DataFileMissingError("cdc-1.parquet is gone", hint="vacuumed")
 
     with pytest.raises(DataFileMissingError, match=r"cdc-1.parquet"):
-        sum_up(pa.RecordBatchReader.from_batches(whole.schema, batches()), NetQuery(("id",), 1))
+        summed_feed(pa.RecordBatchReader.from_batches(whole.schema, batches()), ("id",), 1)
 
 
 def test_what_an_operation_cannot_do_is_zero_where_its_writer_leaves_it_out() -> None:
@@ -292,7 +304,7 @@ def histories(draw: st.DrawFn, *, unique: bool) -> tuple[list[Row], list[Row], l
     return first, state, events
 
 
-def applied(state: list[Row], answer: FeedAnswer) -> Counter[Row]:
+def applied(state: list[Row], answer: RowChanges) -> Counter[Row]:
     result = Counter(state)
     for row in answer.rows:
         if row.before is not None:

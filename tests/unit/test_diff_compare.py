@@ -14,18 +14,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from backend.changes.compare import FileRows, NetAnswer, NetQuery, Part, Read, column_name, net_changes
-from backend.changes.model import ApartCounts, Limits, NetCounts, Partial, RowKind, SetApart
+from backend.changes.compare import FileRows, Part, Read, column_name
+from backend.changes.model import ApartCounts, Limits, NetCounts, Partial, RowChanges, RowKind, SetApart
 from backend.errors import DiffError
 from backend.sql.session import CancelToken
 from backend.work import Stopped
+from tests import diffs
+from tests.diffs import Asked, asked
 from tests.soak import drawn, few
 
 Row = tuple[Any, ...]
 COLUMNS = ("id", "part", "v", "f")
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string()), ("c2", pa.string()), ("c3", pa.float64())])
 NAN = float("nan")
-BY_ID = NetQuery(("id",), 100)
+BY_ID = asked(key=("id",), row_limit=100)
 
 
 # ways to hand rows over ----------------------------------------------------------------------------------------------
@@ -89,9 +91,9 @@ class Told(CancelToken):
 
 
 def compared(
-    read: Read, query: NetQuery, token: CancelToken | None = None, columns: Sequence[str] = COLUMNS
-) -> NetAnswer:
-    return net_changes(read, columns, query, token or CancelToken())
+    read: Read, query: Asked, token: CancelToken | None = None, columns: Sequence[str] = COLUMNS
+) -> RowChanges:
+    return diffs.compared(read, columns, query, token).changes
 
 
 # the recount ---------------------------------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ def beyond(before: Row, after: Row, tolerance: float) -> bool:
     )
 
 
-def told(found: NetAnswer) -> Recount:
+def told(found: RowChanges) -> Recount:
     changes = Counter[tuple[Any, ...]]()
     for row in found.rows:
         cells = (None if side is None else plain(tuple(side.values())) for side in (row.before, row.after))
@@ -197,7 +199,7 @@ WANTED: tuple[tuple[dict[str, Any], Keep | None], ...] = (
 
 def agrees(before: list[Row], after: list[Row], key: tuple[str, ...], wanted: int) -> None:
     options, keep = WANTED[wanted]
-    table, query = table_of(before, after, SCHEMA), NetQuery(key, 100, **options)
+    table, query = table_of(before, after, SCHEMA), asked(key=key, row_limit=100, **options)
     numbers = [COLUMNS.index(name) for name in key]
     expected = recounted(before, after, numbers, keep=keep, tolerance=options.get("tolerance", 0.0) if key else 0.0)
     if not key and keep is not None and (expected.net.inserted or expected.net.deleted):
@@ -277,9 +279,9 @@ def test_each_value_that_becomes_another_one_is_seen(name: str) -> None:
     pairs, schema = list(permutations(values, 2)), pa.schema([("c0", pa.int64()), ("c1", kind)])
     table = table_of(*([(i, pair[side]) for i, pair in enumerate(pairs)] for side in (0, 1)), schema)
     for read in (as_stream(table), as_files(table)):
-        by_key = compared(read, NetQuery(("id",), 1_000), columns=("id", "v"))
+        by_key = compared(read, asked(key=("id",), row_limit=1_000), columns=("id", "v"))
         assert (by_key.net, by_key.changed_cells) == (NetCounts(0, len(pairs), 0), {"v": len(pairs)})
-    assert compared(as_stream(table), NetQuery(), columns=("id", "v")).net == NetCounts(len(pairs), None, len(pairs))
+    assert compared(as_stream(table), asked(), columns=("id", "v")).net == NetCounts(len(pairs), None, len(pairs))
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -318,9 +320,9 @@ MAPS: dict[str, tuple[pa.DataType, Any]] = {
 def test_the_order_of_a_map_s_entries_is_no_change_and_a_value_is(name: str) -> None:
     kind, wrapped = MAPS[name]
 
-    def of(before: Any, after: Any, key: tuple[str, ...] = ("id",)) -> NetAnswer:
+    def of(before: Any, after: Any, key: tuple[str, ...] = ("id",)) -> RowChanges:
         table = table_of([(1, before)], [(1, after)], pa.schema([("c0", pa.int64()), ("c1", kind)]))
-        return compared(as_stream(table), NetQuery(key, 10), columns=("id", "m"))
+        return compared(as_stream(table), asked(key=key, row_limit=10), columns=("id", "m"))
 
     for key in (("id",), ()):
         assert of(wrapped(AB), wrapped(BA), key).net == NetCounts(0, 0, 0)
@@ -362,13 +364,13 @@ def test_a_key_that_hardly_names_anything_loses_nothing() -> None:
     before, after = rows[:150], rows[:40] + rows[150:]
     expected = recounted(before, after, [0])
     for read in (as_stream, as_files):
-        assert told(compared(read(table_of(before, after, SCHEMA)), NetQuery(("id",), 1_000))) == expected
+        assert told(compared(read(table_of(before, after, SCHEMA)), asked(key=("id",), row_limit=1_000))) == expected
 
 
 def test_the_limit_is_shared_between_the_kinds() -> None:
     before = [(i, "a", "x", 0.0) for i in range(60)]
     after = [(i, "a", "y", 0.0) for i in range(20, 40)] + [(i, "a", "x", 0.0) for i in range(100, 140)]
-    found = compared(as_files(table_of(before, after, SCHEMA)), NetQuery(("id",), 12))
+    found = compared(as_files(table_of(before, after, SCHEMA)), asked(key=("id",), row_limit=12))
     assert found.truncated
     assert [row.key for row in found.rows if row.before and row.after] == [{"id": i} for i in range(20, 24)]
     assert Counter(row.kind for row in found.rows) == dict.fromkeys(RowKind, 4)
@@ -377,8 +379,8 @@ def test_the_limit_is_shared_between_the_kinds() -> None:
 def test_wide_rows_are_compared_by_one_thread_and_not_sorted() -> None:
     schema = pa.schema([(column_name(i), pa.int32()) for i in range(9)])
     table = table_of([(i,) * 9 for i in range(5)], [(i, *(i + 1,) * 8) for i in range(1, 7)], schema)
-    columns, query = ("id", *(f"n{i}" for i in range(1, 9))), NetQuery(("id",), 3)
-    wide = replace(query, limits=Limits(many_columns=8))
+    columns, query = ("id", *(f"n{i}" for i in range(1, 9))), asked(key=("id",), row_limit=3)
+    wide = query | asked(limits=Limits(many_columns=8))
     assert compared(as_stream(table), wide, columns=columns) == compared(as_stream(table), query, columns=columns)
 
 
@@ -393,7 +395,7 @@ OLD = [row for n in range(4) for row in steps(100 * n, 10)]
 NEW = [(i, p, "y" if i % 100 == 0 else v, f) for i, p, v, f in OLD] + steps(400, 2)
 TABLE = table_of(OLD, NEW, SCHEMA)
 ENDS = (99, 199, 299)  # parts of 20, 20, 20 and 22 rows: in each one row is updated, in the last two are new
-SOME = replace(BY_ID, limits=Limits(values_at_once=4 * 20))
+SOME = BY_ID | asked(limits=Limits(values_at_once=4 * 20))
 
 
 def test_files_that_share_no_key_are_joined_apart() -> None:
@@ -428,19 +430,19 @@ def test_what_was_compared_when_it_was_ended_is_told_as_that(is_stopped: bool) -
 @pytest.mark.parametrize(
     ("query", "net"),
     [
-        (replace(SOME, where="v = 'y' AND id < 100"), NetCounts(0, 1, 0)),
-        (replace(SOME, where="v = 'x' AND id > 400"), NetCounts(0, 0, 0)),
-        (replace(SOME, tolerance=0.5), NetCounts(0, 2, 0)),
+        (SOME | asked(where="v = 'y' AND id < 100"), NetCounts(0, 1, 0)),
+        (SOME | asked(where="v = 'x' AND id > 400"), NetCounts(0, 0, 0)),
+        (SOME | asked(tolerance=0.5), NetCounts(0, 2, 0)),
     ],
 )
-def test_of_what_was_compared_only_what_is_wanted_is_told(query: NetQuery, net: NetCounts) -> None:
+def test_of_what_was_compared_only_what_is_wanted_is_told(query: Asked, net: NetCounts) -> None:
     found = compared(as_files(TABLE, *ENDS), query, Told(40))
     assert (found.partial, found.net, len(found.rows)) == (Partial("cancelled", 40, 82), net, net.total)
 
 
-@pytest.mark.parametrize("query", [SOME, replace(SOME, take=lambda _: pytest.fail("not whole"))])
-def test_nothing_is_told_of_what_was_ended_too_early(query: NetQuery) -> None:
-    rows = 0 if query.take is None else 40
+@pytest.mark.parametrize("query", [SOME, SOME | asked(take=lambda _: pytest.fail("not whole"))])
+def test_nothing_is_told_of_what_was_ended_too_early(query: Asked) -> None:
+    rows = 0 if "take" not in query else 40
     with pytest.raises(Stopped):
         compared(as_files(TABLE, *ENDS), query, Told(rows))
     with pytest.raises(DiffError, match="longer than"):
@@ -448,8 +450,8 @@ def test_nothing_is_told_of_what_was_ended_too_early(query: NetQuery) -> None:
 
 
 @pytest.mark.parametrize("read", [as_stream(TABLE), as_files(TABLE)])
-@pytest.mark.parametrize("query", [NetQuery((), 100), BY_ID])
-def test_rows_that_are_compared_at_once_are_all_or_nothing(read: Read, query: NetQuery) -> None:
+@pytest.mark.parametrize("query", [asked(key=(), row_limit=100), BY_ID])
+def test_rows_that_are_compared_at_once_are_all_or_nothing(read: Read, query: Asked) -> None:
     with pytest.raises(Stopped):
         compared(read, query, Told(0))
 
@@ -578,7 +580,7 @@ def test_random_rows_that_do_not_fit_into_memory_are_spilled(key: tuple[str, ...
     side = f"SELECT {values} FROM range({{}}) t(i)"
     before, after = side.format(1, -1, count), side.format("1 + i % 2", 1, count)
     whole = Part(before, after, 2 * count)
-    query = NetQuery(key, 10, limits=Limits(memory_bytes=100_000_000))
+    query = asked(key=key, row_limit=10, limits=Limits(memory_bytes=100_000_000))
     found = compared(lambda _: FileRows(whole, lambda *_: [whole]), query, columns=("id", "v", "f"))
     half = count // 2
     assert found.net == (NetCounts(0, half, 0) if key else NetCounts(half, None, half))

@@ -6,10 +6,9 @@ import re
 import pyarrow as pa
 import pytest
 
-from backend.changes.compare import NetQuery, net_changes
 from backend.errors import QueryError
 from backend.sql.condition import check_row_condition, check_value, computed, fields_of, require_fit, satisfied
-from backend.sql.session import CancelToken
+from tests import diffs
 
 COLUMNS = pa.schema(
     [("row_id", pa.int64()), ("f", pa.float64()), ("v", pa.string()), ("rows", pa.struct([("a b", pa.int8())]))]
@@ -110,14 +109,14 @@ def test_types_are_looked_at_before_there_is_a_row() -> None:
 def test_an_error_does_not_depend_on_the_bounds_of_all_rows() -> None:
     """A batch of a worker has none: what is always true of a table would be asked there and left out here."""
     rows = pa.table({"c0": [7, 8], "c1": ["x", "y"], "sign": pa.array([1, 1], pa.int8())})
-    query = NetQuery(("id",), where="id >= 0 OR CAST(v AS INTEGER) > 1")
+    query = diffs.asked(key=("id",), where="id >= 0 OR CAST(v AS INTEGER) > 1")
     with pytest.raises(QueryError, match="Could not convert string"):
-        net_changes(lambda _: rows.to_reader(), ["id", "v"], query, CancelToken())
+        diffs.compared(lambda _: rows.to_reader(), ["id", "v"], query)
 
 
 def test_a_column_called_as_the_rows_numbers_are_is_no_such_number() -> None:
     rows = pa.table({"c0": [7, 8, 9], "sign": pa.array([1, 1, 1], pa.int8())})
-    found = net_changes(
-        lambda _: rows.to_reader(), ["row_id"], NetQuery(("row_id",), where="row_id >= 8"), CancelToken()
-    )
+    found = diffs.compared(
+        lambda _: rows.to_reader(), ["row_id"], diffs.asked(key=("row_id",), where="row_id >= 8")
+    ).changes
     assert [row.after for row in found.rows] == [{"row_id": 8}, {"row_id": 9}]

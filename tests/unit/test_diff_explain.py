@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ui.view.explanation import explained
-from backend.changes.compare import NetAnswer, NetQuery, column_name, net_changes
+from backend.changes.compare import Compared, column_name
 from backend.changes.explain import explain, hold_against
 from backend.changes.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
 from backend.sql.session import CancelToken
+from tests.diffs import Asked, asked, compared
 from tests.soak import drawn
 
 TYPES = {
@@ -33,7 +34,7 @@ TYPES = {
     "is_open": pa.bool_(),
 }
 COLUMNS = tuple(TYPES)
-BY_ID = NetQuery(("id",), 10)
+BY_ID = asked(key=("id",), row_limit=10)
 START = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -89,9 +90,9 @@ def stream(before: pd.DataFrame, after: pd.DataFrame) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def found(before: pd.DataFrame, after: pd.DataFrame, query: NetQuery = BY_ID) -> tuple[NetAnswer, Explanation]:
+def found(before: pd.DataFrame, after: pd.DataFrame, query: Asked = BY_ID) -> tuple[Compared, Explanation]:
     rows = stream(before, after)
-    answer = net_changes(lambda _: rows.to_reader(), COLUMNS, query, CancelToken())
+    answer = compared(lambda _: rows.to_reader(), COLUMNS, query)
     old = rows.filter(pa.compute.equal(rows["sign"], -1))
 
     def beside(connection: Any) -> str:
@@ -144,7 +145,7 @@ def test_a_planted_change_is_told_with_the_counts_of_a_recount(
 
     answer, said = found(before, after)
 
-    assert answer.net.updated == sum(touched)
+    assert answer.changes.net.updated == sum(touched)
     (done,) = said.done
     pairs = [(b, c) for b, c, is_touched in zip(before[column], after[column], touched, strict=True) if is_touched]
     assert done.effect is effect or (done.effect is Effect.REPLACED and len({b for b, _ in pairs}) <= 2)
@@ -199,7 +200,7 @@ def test_without_a_key_whole_rows_that_went_and_came_are_told() -> None:
     after = before.copy()
     after.loc[hit, "amount"] = before.loc[hit, "amount"] * 10
 
-    _, said = found(before, after, NetQuery((), 10))
+    _, said = found(before, after, asked(key=(), row_limit=10))
 
     assert said.done == ()
     for common in said.common:
@@ -213,10 +214,10 @@ def test_a_filter_leaves_only_its_rows_to_explain() -> None:
     after = before.copy()
     after.loc[hit, "stock"] = [value + 1_000 for value in before.loc[hit, "stock"]]
 
-    answer, said = found(before, after, NetQuery(("id",), 10, where="stock >= 1500"))
+    answer, said = found(before, after, asked(key=("id",), row_limit=10, where="stock >= 1500"))
 
     few = hit & before["stock"].map(lambda v: v >= 500)
-    assert answer.net.updated == int(few.sum())
+    assert answer.changes.net.updated == int(few.sum())
     assert (said.done[0].effect, said.done[0].by, said.done[0].rows) == (Effect.SHIFTED, 1_000, int(few.sum()))
     recount(said.common[0], before[few], before)
 
@@ -257,7 +258,7 @@ def test_no_value_of_any_type_is_too_odd(name: str) -> None:
     pairs = [(number, old, -1) for number, old in enumerate(before)] + [(n, new, 1) for n, new in enumerate(after)]
     rows = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in pairs], schema)
 
-    answer = net_changes(lambda _: rows.to_reader(), ("id", name), NetQuery(("id",), 10), CancelToken())
+    answer = compared(lambda _: rows.to_reader(), ("id", name), asked(key=("id",), row_limit=10))
 
     touched = sum(old is not new and old != new for old, new in zip(before, after, strict=True))
     (done,) = answer.findings.done

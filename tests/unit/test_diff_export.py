@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,19 +12,14 @@ import pytest
 
 from backend.changes.export import exported, row_document
 from backend.changes.model import (
-    ApartCounts,
-    DiffMethod,
-    FilesDiff,
     KeyChoice,
     KeySource,
-    NetCounts,
     RowChange,
     RowKind,
-    SchemaDiff,
     VersionDiff,
 )
-from backend.lake.model import TableRef
 from backend.sql.export import FORMATS
+from tests.diffs import answer_of
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("v", pa.string()), ("money", pa.decimal128(38, 4)), ("xs", pa.list_(pa.float64()))]
@@ -33,25 +27,7 @@ SCHEMA = pa.schema(
 
 
 def diff_of(*rows: RowChange) -> VersionDiff:
-    return VersionDiff(
-        ref=TableRef("/lake/t", "t", "/lake"),
-        from_version=0,
-        to_version=1,
-        method=DiffMethod.CHANGE_FEED,
-        reasons=(),
-        exact=True,
-        key=KeyChoice(("id",), KeySource.GIVEN),
-        net=NetCounts(0, 0, 0),
-        apart=ApartCounts(),
-        commits=(),
-        rows=rows,
-        truncated=False,
-        changed_cells={},
-        arrow_schema=SCHEMA,
-        schema=SchemaDiff(),
-        properties=(),
-        files=FilesDiff(),
-    )
+    return answer_of(key=KeyChoice(("id",), KeySource.GIVEN), rows=rows, arrow_schema=SCHEMA)
 
 
 def cells(v: str | None = "x", **more: Any) -> dict[str, Any]:
@@ -90,7 +66,7 @@ def test_csv_keeps_digits_and_leaves_numbers_alone() -> None:
 
 
 def test_csv_column_names_are_safe_too() -> None:
-    named = replace(diff_of(), arrow_schema=pa.schema([("=x", pa.int64())]))
+    named = but(diff_of(), arrow_schema=pa.schema([("=x", pa.int64())]))
     header = exported(named, FORMATS["csv"]).decode("utf-8-sig").splitlines()[0]
     assert next(csv.reader([header]))[-2:] == ["before.=x", "after.=x"]
 

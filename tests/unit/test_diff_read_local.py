@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.changes.compare import NetAnswer, NetQuery, net_changes
-from backend.changes.model import Limits, NetCounts
+from backend.changes.model import Limits, NetCounts, RowChanges
 from backend.changes.read_local import KeyedFile, file_rows, keyed_files, split
 from backend.lake.model import Metadata
 from backend.lake.rows.local_files import LocalFiles
 from backend.sql.session import CancelToken
+from tests import diffs
+from tests.diffs import Asked, asked
 from tests.soak import drawn
 
 TYPES = {"id": "long", "part": "string", "v": "integer"}
@@ -27,7 +28,7 @@ FIELDS = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for nam
 METADATA = Metadata("t", json.dumps({"type": "struct", "fields": FIELDS}))
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("v", pa.int32())])
 COLUMNS = tuple(TYPES)
-QUERY = NetQuery(("id",), 100)
+QUERY = asked(key=("id",), row_limit=100)
 
 Row = tuple[Any, ...]
 Paths = tuple[list[str], list[str]]
@@ -64,12 +65,12 @@ class Joins(CancelToken):
             yield
 
 
-def compared(paths: Paths, query: NetQuery = QUERY, *, at_once: int) -> tuple[NetAnswer, list[int | None]]:
+def compared(paths: Paths, query: Asked = QUERY, *, at_once: int) -> tuple[RowChanges, list[int | None]]:
     """The answer with parts of about so many rows, and the rows of the parts that were joined."""
     files, token = (laid(paths[0]), laid(paths[1])), Joins()
-    query = replace(query, limits=Limits(values_at_once=at_once * len(COLUMNS)))
-    found = net_changes(lambda connection: file_rows(connection, files, METADATA, COLUMNS), COLUMNS, query, token)
-    return found, token.rows
+    query = query | asked(limits=Limits(values_at_once=at_once * len(COLUMNS)))
+    read = partial(file_rows, files=files, metadata=METADATA, columns=COLUMNS)
+    return diffs.compared(read, COLUMNS, query, token).changes, token.rows
 
 
 ranges = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 1]), st.integers(1, 4))
@@ -109,7 +110,7 @@ def test_part_by_part_is_the_same_as_at_once(
 ) -> None:
     folder = tmp_path_factory.mktemp("files")
     sides = written(folder / "a", before), written(folder / "b", after)
-    for query in (QUERY, replace(QUERY, where="part = 'b' AND v < 2")):
+    for query in (QUERY, QUERY | asked(where="part = 'b' AND v < 2")):
         whole = compared(sides, query, at_once=1_000)[0]
         assert str(compared(sides, query, at_once=at_once)[0]) == str(whole)
 
@@ -146,7 +147,7 @@ def test_the_second_column_of_a_key_may_tell_files_apart(tmp_path: Path) -> None
     before = [[(i, name, 0) for i in range(10)] for name in "pqr"]
     after = [[(i, name, int(name == "q" and i == 3)) for i in range(10)] for name in "pqr"]
     sides = written(tmp_path / "a", before), written(tmp_path / "b", after)
-    found, joined = compared(sides, NetQuery(("id", "part"), 10), at_once=20)
+    found, joined = compared(sides, asked(key=("id", "part"), row_limit=10), at_once=20)
     assert joined == [20, 20, 20]
     assert [row.key for row in found.rows] == [{"id": 3, "part": "q"}]
 
@@ -165,9 +166,9 @@ def test_a_side_without_files_has_no_rows(tmp_path: Path) -> None:
     paths = written(tmp_path / "a", [steps(0, 3), steps(10, 3)])
     for key in (("id",), ()):
         for at_once in (3, 100):
-            assert compared(([], paths), NetQuery(key), at_once=at_once)[0].net == NetCounts(6, 0, 0)
-            assert compared((paths, []), NetQuery(key), at_once=at_once)[0].net == NetCounts(0, 0, 6)
-        found = compared(([], []), NetQuery(key), at_once=3)[0]
+            assert compared(([], paths), asked(key=key), at_once=at_once)[0].net == NetCounts(6, 0, 0)
+            assert compared((paths, []), asked(key=key), at_once=at_once)[0].net == NetCounts(0, 0, 6)
+        found = compared(([], []), asked(key=key), at_once=3)[0]
         assert (found.net, found.arrow_schema) == (NetCounts(0, 0, 0), SCHEMA)
 
 

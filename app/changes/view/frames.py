@@ -1,4 +1,4 @@
-"""The difference of two versions in frames, one chart, and the words beside them.
+"""The difference of two versions in frames, key figures and one chart.
 
 Rule: pure; net (state to state) and gross (commit by commit) are named each time and never added to one another.
 """
@@ -9,16 +9,15 @@ from datetime import datetime
 import pandas as pd
 import plotly.graph_objects as go
 
+from app.changes.text import changed_share, rewrites
 from app.changes.view.rows import cell_text
-from app.changes.view.sentence import METHOD_WORDS, changed_share, rewrites
 from app.ui.view.conditions import predicate_text
 from app.ui.view.frames import ages
 from app.ui.view.theme import Mode, categories, operation_text, template_name
 from app.ui.view.words import KeyFigure
 from app.ui.view.writers import writer_text
 from backend.changes.cache import LogPart
-from backend.changes.model import CommitChanges, DiffMethod, RowChange, VersionDiff
-from backend.changes.plan import METHOD_NAMES
+from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import bytes_text, count_text, cut, percent, signed, signed_bytes, things, utc_text
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 
@@ -30,14 +29,18 @@ GREEN, VERMILLION, BLUE = 2, 4, 0  # places in the palette
 
 def net_figures(diff: VersionDiff, *, is_pending: bool = False) -> list[KeyFigure]:
     """Net rows and files, as key figures; `is_pending`: rows are not compared yet."""
-    files, pending = diff.files, "Rows are not compared yet." if is_pending else ""
+    files, pending = diff.log.files, "Rows are not compared yet." if is_pending else ""
     no_key = "Without a key an update cannot be told from a delete and an insert."
-    updated = "Rows that both states have, with other values" if diff.net.updated is not None else no_key
-    share, net = changed_share(diff), "net" if diff.partial is None else "net so far"
+    updated = "Rows that both states have, with other values" if diff.changes.net.updated is not None else no_key
+    share, net = changed_share(diff), "net" if diff.changes.partial is None else "net so far"
     return [
-        KeyFigure(f"Inserted ({net})", _moved(diff.net.inserted, 1), pending or "Rows that only the second state has"),
-        KeyFigure(f"Updated ({net})", count_text(diff.net.updated), pending or updated),
-        KeyFigure(f"Deleted ({net})", _moved(diff.net.deleted, -1), pending or "Rows that only the first state has"),
+        KeyFigure(
+            f"Inserted ({net})", _moved(diff.changes.net.inserted, 1), pending or "Rows that only the second state has"
+        ),
+        KeyFigure(f"Updated ({net})", count_text(diff.changes.net.updated), pending or updated),
+        KeyFigure(
+            f"Deleted ({net})", _moved(diff.changes.net.deleted, -1), pending or "Rows that only the first state has"
+        ),
         KeyFigure(
             "Rows changed",
             percent(share),
@@ -50,31 +53,6 @@ def net_figures(diff: VersionDiff, *, is_pending: bool = False) -> list[KeyFigur
             note=signed_bytes(files.bytes_added - files.bytes_removed),
         ),
     ]
-
-
-def file_stem(diff: VersionDiff) -> str:
-    """The name of a file that is downloaded, without its suffix."""
-    return f"{diff.ref.name.replace('/', '_')}_v{diff.from_version}_v{diff.to_version}"
-
-
-def rows_known_text(diff: VersionDiff) -> str:
-    """ "1,526 changed rows"."""
-    return things(diff.net.total, "changed row")
-
-
-def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
-    """How many rows are listed of how many there are, and what the marks mean."""
-    fetched = len(diff.rows)
-    parts = [f"{count_text(len(found))} of {count_text(fetched)} rows listed" if len(found) < fetched else ""]
-    if diff.truncated:
-        whole = "; the counts above are whole" if diff.partial is None else ""
-        parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}{whole}")
-    if any(row.changed for row in found):
-        parts.append("● marks a changed cell")
-    if diff.against is None and any(row.key is not None and row.set_apart is None for row in found):
-        parts.append("click a row for the history of its key")
-    said = " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
-    return said[0].upper() + said[1:]
 
 
 def build_commit_frame(
@@ -156,11 +134,11 @@ def build_property_frame(properties: Sequence[PropertyChange]) -> pd.DataFrame:
 def build_cell_frame(diff: VersionDiff) -> pd.DataFrame:
     """One row a column that updates touch, most updates first, with the commonest changes."""
     shared: dict[str, list[str]] = {}
-    for each in diff.common:
+    for each in diff.changes.common:
         text = f"{cut(cell_text(each.before))} → {cut(cell_text(each.after))} ({count_text(each.updates)})"
         shared.setdefault(each.column, []).append(text)
-    cells = sorted(diff.changed_cells.items(), key=lambda item: -item[1])
-    updated = diff.net.updated
+    cells = sorted(diff.changes.changed_cells.items(), key=lambda item: -item[1])
+    updated = diff.changes.net.updated
     return pd.DataFrame(
         {
             "Column": [name for name, _ in cells],
@@ -188,10 +166,10 @@ def build_rewrite_frame(diff: VersionDiff) -> pd.DataFrame:
 
 def file_figures(part: LogPart) -> list[KeyFigure]:
     """Files, bytes and deletion vectors of one state against the other."""
-    files, outline = part.outline.files, part.outline
+    files, outline = part.outline.log.files, part.outline
     vectors = signed(files.vectors_added - files.vectors_removed)
     remarked = things(files.new_deletion_vectors, "file") + " marked anew" if files.new_deletion_vectors else ""
-    rewritten = outline.rewritten
+    rewritten = outline.log.rewritten
     return [
         KeyFigure(
             "Files added", count_text(files.added), "Only the second state has them", note=bytes_text(files.bytes_added)
@@ -215,56 +193,9 @@ def file_figures(part: LogPart) -> list[KeyFigure]:
     ]
 
 
-def plan_lines(part: LogPart) -> list[str]:
-    """How rows will be compared, what is read for it, and why the better ways are not possible."""
-    plan = part.plan
-    return [f"**{METHOD_WORDS[plan.method]}**", cost_text(part), *plan.reasons(plan.method)]
-
-
-def cost_text(part: LogPart) -> str:
-    """What comparing rows reads."""
-    plan, commits = part.plan, len(part.outline.commits)
-    if plan.method is DiffMethod.CHANGE_FEED:
-        return f"to read: the change files of {things(commits, 'commit')}, their size is not known before"
-    if plan.bytes_to_read is None:
-        return "to read: nothing but the log"
-    rows = things(plan.rows_to_read, "row") if plan.rows_to_read is not None else "rows unknown"
-    return f"to read: {bytes_text(plan.bytes_to_read)} of data files, {rows}"
-
-
-def start_label(part: LogPart) -> str:
-    """The button that starts the comparison, with what it reads."""
-    plan = part.plan
-    if plan.bytes_to_read is not None:
-        return f"Compare rows: read {bytes_text(plan.bytes_to_read)}"
-    return f"Compare rows: read the change feed of {things(len(part.outline.commits), 'commit')}"
-
-
-def offer_text(so_far: VersionDiff | None, *, was_begun: bool, is_counting: bool = False) -> str:
-    """The words beside the start button: what became of an earlier comparison, or that none began.
-
-    `is_counting`: it was ended, and its rows are still being counted.
-    """
-    if is_counting:
-        return "Stopped: counting what was compared …"
-    if so_far is not None and so_far.partial is not None:
-        return f"{so_far.partial.text.capitalize()}. The numbers below are of the rows that were compared."
-    return "Stopped before rows were counted." if was_begun else "Rows are not compared yet; the rest is known."
-
-
-def anyway_label(part: LogPart) -> str:
-    """The button that reads more than the limit."""
-    return f"Compare rows all the same: read {bytes_text(part.possible.bytes_to_read)}"
-
-
 def method_choices(part: LogPart) -> tuple[DiffMethod, ...]:
     """The methods that can be named, best first."""
     return tuple(method for method in part.possible.methods if method is not DiffMethod.SAME_VERSION)
-
-
-def impossible_lines(part: LogPart) -> list[str]:
-    """Why the other methods cannot be chosen."""
-    return [f"Not by {METHOD_NAMES[method]}: {reason}" for method, reason in part.possible.against.items()]
 
 
 def _less(added: int | None, removed: int | None) -> int | None:

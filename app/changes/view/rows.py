@@ -68,8 +68,10 @@ def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
     """The rows in the order given: kind, key, then changed columns as before and after, then the rest once."""
     key = diff.key.columns if diff.key else ()
     changed = {name for row in rows for name in row.changed} - set(key)
-    twice = [name for name in diff.columns if name in changed][: MOST_COLUMNS // 2]
-    once = [name for name in diff.columns if name not in changed and name not in key][: MOST_COLUMNS - 2 * len(twice)]
+    twice = [name for name in diff.changes.columns if name in changed][: MOST_COLUMNS // 2]
+    once = [name for name in diff.changes.columns if name not in changed and name not in key][
+        : MOST_COLUMNS - 2 * len(twice)
+    ]
     data: dict[str, Any] = {"Change": [KIND_TEXTS[row.kind] for row in rows]}
     for name in key:
         data[name] = _column(diff, name, [_either(row, name) for row in rows])
@@ -83,9 +85,13 @@ def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
         (at, f"{name} · {side}") for at, row in enumerate(rows) for name in row.changed if name in twice
         for side in ("before", "after")
     ]  # fmt: skip
-    decimals = [name for name in diff.columns if pa.types.is_decimal(diff.arrow_schema.field(name).type)]
+    decimals = [
+        name for name in diff.changes.columns if pa.types.is_decimal(diff.changes.arrow_schema.field(name).type)
+    ]
     numbers = [each for name in decimals for each in (name, f"{name} · before", f"{name} · after") if each in data]
-    return RowTable(pd.DataFrame(data), tuple(marks), len(set(diff.columns) - {*key, *twice, *once}), tuple(numbers))
+    return RowTable(
+        pd.DataFrame(data), tuple(marks), len(set(diff.changes.columns) - {*key, *twice, *once}), tuple(numbers)
+    )
 
 
 def build_step_table(
@@ -148,7 +154,7 @@ def _cell(side: Any, name: str) -> Any:
 
 def _column(diff: VersionDiff, name: str, values: list[Any]) -> pd.Series:
     """Typed, so that numbers sort as numbers; nested and decimal values as text."""
-    kind = diff.arrow_schema.field(name).type
+    kind = diff.changes.arrow_schema.field(name).type
     if pa.types.is_integer(kind):
         return pd.Series(values, dtype="Int64")
     if pa.types.is_boolean(kind):

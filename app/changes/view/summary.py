@@ -7,7 +7,7 @@ link, a mention, a table or a heading.
 import re
 from collections.abc import Iterable, Mapping
 
-from app.changes.view.sentence import (
+from app.changes.text import (
     METHOD_WORDS,
     exactness_text,
     gross_source_text,
@@ -31,7 +31,7 @@ def to_markdown(diff: VersionDiff, *, is_pending: bool = False, streams: Mapping
     """The sentence, counts, at most 20 commits, metadata changes and the method. `is_pending`: rows are not compared
     yet. `streams` names the stream of a query id."""
     parts = [
-        f"**{escaped(diff.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
+        f"**{escaped(diff.question.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
         *_rows(diff, is_pending=is_pending),
         *_explanation(diff),
         *_commits(diff, streams or {}),
@@ -51,12 +51,12 @@ def escaped(text: object) -> str:
 def _rows(diff: VersionDiff, *, is_pending: bool) -> list[str]:
     if is_pending or not diff.is_available or diff.method is DiffMethod.SAME_VERSION:
         return []
-    net = diff.net
+    net = diff.changes.net
     named = (("inserted", net.inserted), ("updated", net.updated), ("deleted", net.deleted), ("same", diff.unchanged))
     cells = " | ".join("unknown" if count is None else count_text(count) for _, count in named)
     return [
         "",
-        f"| net rows{' so far' if diff.partial else ''} | {' | '.join(name for name, _ in named)} |",
+        f"| net rows{' so far' if diff.changes.partial else ''} | {' | '.join(name for name, _ in named)} |",
         "|---|---:|---:|---:|---:|",
         f"| | {cells} |",
     ]
@@ -92,14 +92,14 @@ def _commit(each: CommitChanges, streams: Mapping[str, str]) -> str:
 
 
 def _metadata(diff: VersionDiff) -> list[str]:
-    schema = diff.schema
+    schema = diff.log.schema
     lines = [
         *(f"column {_code(field.path)} added, {escaped(cut(field.type, MOST_TEXT))}" for field in schema.added),
         *(f"column {_code(field.path)} dropped" for field in schema.dropped),
         *(f"column {_code(before)} renamed to {_code(after)}" for before, after in schema.renamed),
         *(f"{each.what} of {_code(each.path)}: {_from_to(each.before, each.after)}" for each in schema.changed),
         *([f"partitioning: {_from_to(*map(_names, schema.partitioning))}"] if schema.partitioning else []),
-        *(f"{_code(each.key)}: {_from_to(each.before, each.after)}" for each in diff.properties),
+        *(f"{_code(each.key)}: {_from_to(each.before, each.after)}" for each in diff.log.properties),
     ]
     if not lines:
         return []

@@ -4,10 +4,10 @@ Rule: each probe is shown on stderr as it ends, the result alone goes to stdout;
 """
 
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from app.cli.output import Document, cell, only, print_json, print_table, say
-from app.cli.tables import documents
+from app.cli.output import Document, cell, encoded, only, print_json, print_table, say
+from app.cli.tables.changes import SHAPES
 from app.cli.tables.history import commit_document
 from app.cli.tables.lake import opened
 from app.search import text
@@ -58,11 +58,11 @@ class _About:
     def document(self) -> Document:
         changed, back = self.changed, self.way_back
         return {
-            "changed": changed and {"net": asdict(changed.net), "explanation": documents.explanation(changed)},
+            "changed": changed and {"net": changed.changes.net, "explanation": encoded(changed.explanation, SHAPES)},
             "way_back": {
                 "version": self.result.good_seen,
                 "commits": [commit.version for commit in self.commits],
-                "net": back and asdict(back.net),
+                "net": back and back.changes.net,
             }
             if self.commits
             else None,

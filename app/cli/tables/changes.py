@@ -4,110 +4,166 @@ Rule: counts are told in words that hold. The exit code is 0 when nothing differ
 cannot be compared and nothing else tells.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from app import services
-from app.changes.view.sentence import rewritten_text
+from app.changes.text import counts_text, rewritten_text
 from app.changes.view.summary import to_markdown
 from app.cli import leave_at_once
-from app.cli.output import cell, fail, print_json, print_table, say
-from app.cli.tables import documents
-from app.cli.tables.diff_here import compared as compared_here
+from app.cli.output import Document, Shapes, cell, fail, fields_of, only, print_json, print_table, say
+from app.cli.tables.compare import here, on_host
 from app.cli.tables.export import write_file
+from app.cli.tables.history import commit_document
 from app.cli.tables.lake import opened
 from app.ui.view.explanation import explained
 from backend.changes.answer import diff as compare
-from backend.changes.export import ChangedBatches, fetched, file_of
+from backend.changes.cache import Differences
+from backend.changes.compare import Take
+from backend.changes.export import ChangedBatches, fetched, file_of, row_document
+from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
-from backend.changes.model import DiffMethod, Question, RowChange, RowKind, VersionDiff
-from backend.changes.prepare import prepare
+from backend.changes.model import CommitChanges, Question, RowChange, RowKind, Trait, VersionDiff
 from backend.changes.versions import resolve_version
 from backend.format import bytes_text, count_text, things, utc_text
+from backend.lake.model import TableRef
+from backend.lake.table.metadata_diff import FieldState, SchemaDiff
 from backend.sql.export import FORMATS
-from backend.sql.session import CancelToken
 
 CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal
 _SIGNS = {RowKind.INSERT: "+", RowKind.UPDATE: "~", RowKind.DELETE: "−"}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """`weir diff` as typed."""
-
-    table: str
-    from_version: str
-    to_version: str
-    key: str | None = None
-    columns: str | None = None
-    method: str | None = None
-    where: str | None = None
-    tolerance: float = 0.0
-    against: str | None = None
-    rows: int | None = None
-    output: Path | None = None
-    on_host: bool = False
-
-
-def diff(request: Request, *, as_json: bool) -> int:
-    output = None if request.output is None else _Output(request.output)
-    holds_few = request.rows is not None or request.on_host
-    found = _compared(request, None if output is None or holds_few else output.take)
-    if output is not None:
-        output.finish(found)
+def diff(question: Question, *, shown: int | None, output: Path | None, as_json: bool) -> int:
+    """Compares and prints. `shown`: so many rows are listed, and read; None: a few, and as many as the settings say."""
+    file = None if output is None else _Output(output)
+    reads_all = file is not None and shown is None and not question.on_host
+    answer = _answer(question, file.take if file and reads_all else None)
+    if file is not None:
+        file.finish(answer)
     if as_json:
-        print_json(documents.diff(found))
+        print_json(answer, SHAPES)
     else:
-        shown = SHOWN if request.rows is None else request.rows
-        _print(found, shown)
-        if output is not None:
-            say(output.words(found), style="dim")
-        elif shown and (found.truncated or len(found.rows) > shown):
-            written = "" if request.on_host else ", --output FILE writes all of them"
+        _print(answer, SHOWN if shown is None else shown)
+        if file is not None:
+            say(file.words(answer), style="dim")
+        elif shown != 0 and (answer.changes.truncated or len(answer.changes.rows) > (shown or SHOWN)):
+            written = "" if question.on_host else ", --output FILE writes all of them"
             say(f"More rows changed: --rows N shows them{written}.", style="dim")
-    if found.is_changed:
+    if answer.is_changed:
         return CHANGED
-    if found.is_changed is None:
-        what = "no change was found so far" if found.partial else "rows cannot be compared"
-        return fail(f"{what}: {'; '.join(found.reasons)}", found.hint)
+    if answer.is_changed is None:
+        what = "no change was found so far" if answer.changes.partial else "rows cannot be compared"
+        return fail(f"{what}: {'; '.join(answer.reasons)}", answer.hint)
     return 0
 
 
-def _compared(request: Request, take: Callable[[ChangedBatches], None] | None) -> VersionDiff:
-    settings = services.settings()
-    lake, ref = opened(request.table)
-    other = opened(request.against)[1] if request.against else None
-    keys = key_memory(settings.home)
-    question = Question(
+def question(
+    table: str,
+    versions: tuple[str, str],
+    *,
+    against: str | None,
+    key: str | None,
+    columns: str | None,
+    rows: int | None,
+    **wanted: Any,
+) -> Question:
+    """`weir diff` as typed; `wanted` are further fields of the question."""
+    limits = services.settings().lake
+    lake, ref = opened(table)
+    other = opened(against)[1] if against else None
+    return Question(
         ref,
-        resolve_version(lake, ref, request.from_version),
-        resolve_version(lake, other or ref, request.to_version),
-        key=parse_names(request.key) if request.key else None,
-        remembered_key=None if request.key else keys.known(ref),
-        columns=parse_names(request.columns) if request.columns else None,
-        row_limit=settings.lake.diff_rows if request.rows is None else request.rows,
-        method=DiffMethod(request.method) if request.method else None,
-        max_bytes=settings.lake.diff_max_bytes,
-        tolerance=request.tolerance,
-        against=other,
-        where=request.where,
-        on_host=request.on_host,
+        resolve_version(lake, ref, versions[0]),
+        resolve_version(lake, other or ref, versions[1]),
+        other,
+        key=parse_names(key) if key else None,
+        remembered_key=None if key else key_memory(services.settings().home).known(ref),
+        columns=parse_names(columns) if columns else None,
+        row_limit=limits.diff_rows if rows is None else rows,
+        max_bytes=limits.diff_max_bytes,
+        **wanted,
     )
-    if request.on_host:
-        from app.cli.tables.diff_on_host import compared
 
-        return compared(prepare(lake, question), settings)
-    token = CancelToken(settings.lake.diff_time_limit_s)
+
+def _answer(question: Question, take: Take | None) -> VersionDiff:
+    settings, lake = services.settings(), services.lake()
+    if question.on_host:
+        return on_host(DiffJobs(settings, lake), question)
+    keys = key_memory(settings.home)
+    differences = Differences(settings.lake.diff_time_limit_s, partial(compare, take=take), keys.learn)
     try:
-        found = compared_here(lambda token: compare(lake, question, token, take=take), token)
+        return here(differences, lake, question)
     except KeyboardInterrupt:
         leave_at_once()
-    keys.learn(found)
-    return found
+
+
+# --json ---------------------------------------------------------------------------------------------------------------
+
+
+def _diff_document(diff: VersionDiff) -> Document:
+    question, changes, log = diff.question, diff.changes, diff.log
+    rewritten = None if log.rewritten is None else sum(log.rewritten.values())
+    return {
+        "name": question.ref.name,
+        "uri": question.ref.uri,
+        "from_version": question.from_version,
+        "to_version": question.to_version,
+        "method": diff.method,
+        "reasons": diff.reasons,
+        "hint": diff.hint or None,
+        "exact": diff.exact,
+        "partial": changes.partial,
+        "key": diff.key,
+        "first_covered_version": log.first_covered_version,
+        "net": fields_of(changes.net) | {"unchanged": diff.unchanged},
+        "num_rows": dict(zip(("from", "to"), diff.num_rows, strict=True)),
+        "against": question.against,
+        "set_apart": changes.apart,
+        "commits": diff.commits,
+        "changed_cells": changes.changed_cells,
+        "common_changes": changes.common,
+        "explanation": diff.explanation,
+        "rows": changes.rows,
+        "truncated": changes.truncated,
+        "schema": log.schema,
+        "properties": log.properties,
+        "files": fields_of(log.files) | {"rewritten": rewritten},
+    }
+
+
+def _commit_changes(value: CommitChanges) -> Document:
+    counts = {name: getattr(value, name) for name in ("inserted", "updated", "deleted")}
+    source = "writer" if value.is_reported else "change_feed"
+    return commit_document(value.commit) | {"changes": counts | {"source": source}}
+
+
+def _schema_document(value: SchemaDiff) -> Document:
+    renamed = [{"before": before, "after": after} for before, after in value.renamed]
+    partitioning = value.partitioning and dict(zip(("before", "after"), value.partitioning, strict=True))
+    return fields_of(value) | {"renamed": renamed, "partitioning": partitioning}
+
+
+def _trait_document(value: Trait) -> Document:
+    return fields_of(value) | {"values": None if value.bounds else value.values}
+
+
+SHAPES: Shapes = {
+    VersionDiff: _diff_document,
+    TableRef: only("name", "uri"),
+    CommitChanges: _commit_changes,
+    RowChange: row_document,
+    Trait: _trait_document,
+    SchemaDiff: _schema_document,
+    FieldState: only("path", "type", "nullable", "comment"),
+}
+
+
+# --output -------------------------------------------------------------------------------------------------------------
 
 
 class _Output:
@@ -139,20 +195,26 @@ class _Output:
             return f"{self._path}: not written, rows cannot be compared"
         if self._rows is None:
             return f"{self._path}: the summary"
-        cut = " of more" if found.truncated and self._rows == len(found.rows) else ""
+        cut = " of more" if found.changes.truncated and self._rows == len(found.changes.rows) else ""
         return f"{self._path}: {things(self._rows, 'changed row')}{cut}"
+
+
+# for people -----------------------------------------------------------------------------------------------------------
 
 
 def _print(found: VersionDiff, shown: int) -> None:
     commits = things(len(found.commits), "commit")
-    say(f"{found.ref.name} · v{found.from_version} → v{found.to_version} · {commits}", style="bold")
+    say(
+        f"{found.question.ref.name} · v{found.question.from_version} → v{found.question.to_version} · {commits}",
+        style="bold",
+    )
     if found.is_available:
         say(net_words(found))
     for line in explained(found.explanation):
         say(f"  {line}")
     for reason in found.reasons:
         say(f"  {reason}", style="dim")
-    files = found.files
+    files = found.log.files
     say(
         f"files: {count_text(files.added)} added ({bytes_text(files.bytes_added)}), "
         f"{count_text(files.removed)} removed ({bytes_text(files.bytes_removed)})"
@@ -163,22 +225,20 @@ def _print(found: VersionDiff, shown: int) -> None:
     if found.commits:
         say()
         _print_commits(found)
-    if found.rows and shown:
+    if found.changes.rows and shown:
         say()
         _print_rows(found, shown)
 
 
 def net_words(found: VersionDiff) -> str:
-    """The net counts in one line; without a key the pairs are named as such."""
-    net = found.net
-    words = f"net{' so far' if found.partial else ''}: {things(net.inserted, 'row')} inserted, "
-    words += "updates unknown, " if net.updated is None else f"{count_text(net.updated)} updated, "
-    words += f"{count_text(net.deleted)} deleted"
+    """The net counts in one line."""
+    so_far = " so far" if found.changes.partial else ""
+    words = f"net{so_far}: {counts_text(found.changes.net, noun='row')}"
     return words if found.exact else f"{words} (not exact, see below)"
 
 
 def _print_metadata(found: VersionDiff) -> None:
-    schema = found.schema
+    schema = found.log.schema
     for sign, fields in (("+", schema.added), ("−", schema.dropped)):
         for field in fields:
             say(f"schema: {sign} {field.path} {field.type}")
@@ -186,7 +246,7 @@ def _print_metadata(found: VersionDiff) -> None:
         say(f"schema: {before} renamed to {after}")
     for change in schema.changed:
         say(f"schema: {change.path}: {change.what} {change.before or 'none'} → {change.after or 'none'}")
-    for prop in found.properties:
+    for prop in found.log.properties:
         say(f"property: {prop.key}: {prop.before or 'unset'} → {prop.after or 'unset'}")
 
 
@@ -211,10 +271,10 @@ def _print_commits(found: VersionDiff) -> None:
 
 def _print_rows(found: VersionDiff, shown: int) -> None:
     print_table(
-        ("", "copies", *found.columns),
+        ("", "copies", *found.changes.columns),
         (
-            (_SIGNS[row.kind], count_text(row.copies), *(_cell(row, name) for name in found.columns))
-            for row in found.rows[:shown]
+            (_SIGNS[row.kind], count_text(row.copies), *(_cell(row, name) for name in found.changes.columns))
+            for row in found.changes.rows[:shown]
         ),
         right=("copies",),
     )

@@ -160,22 +160,21 @@ def diff(
 ) -> int:
     """What changed between two versions: counts, rows, schema, properties, files. Exit 0: nothing, 10: something."""
     from app.cli.tables import changes
+    from backend.changes.model import DiffMethod
 
-    request = changes.Request(
+    question = changes.question(
         name,
-        from_version,
-        to_version,
-        key,
-        columns,
-        method,
-        where,
-        tolerance,
-        against,
-        rows,
-        output,
-        on == "host",
+        (from_version, to_version),
+        against=against,
+        key=key,
+        columns=columns,
+        rows=rows,
+        where=where,
+        tolerance=tolerance,
+        method=DiffMethod(method) if method else None,
+        on_host=on == "host",
     )
-    return changes.diff(request, as_json=as_json)
+    return changes.diff(question, shown=rows, output=output, as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)

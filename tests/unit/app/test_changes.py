@@ -11,17 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.changes.view.frames import (
-    build_cell_frame,
-    build_commit_figure,
-    build_commit_frame,
-    build_schema_frame,
-    net_figures,
-    offer_text,
-    shown_text,
-)
-from app.changes.view.rows import CHANGED_MARK, build_row_table, filter_rows, style
-from app.changes.view.sentence import (
+from app.changes.text import (
     changed_share,
     counts_text,
     exactness_text,
@@ -29,11 +19,20 @@ from app.changes.view.sentence import (
     gross_text,
     headline,
     key_text,
+    offer_text,
+    shown_text,
 )
+from app.changes.view.frames import (
+    build_cell_frame,
+    build_commit_figure,
+    build_commit_frame,
+    build_schema_frame,
+    net_figures,
+)
+from app.changes.view.rows import CHANGED_MARK, build_row_table, filter_rows, style
 from app.changes.view.summary import escaped, to_markdown
 from app.ui.view.conditions import predicate_text, without_ids
 from backend.changes.model import (
-    ApartCounts,
     CommitChanges,
     CommonChange,
     DiffMethod,
@@ -48,6 +47,7 @@ from backend.changes.model import (
 )
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.lake.table.metadata_diff import FieldChange, FieldState, PropertyChange, SchemaDiff
+from tests.diffs import answer_of, but
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -74,24 +74,13 @@ def row(kind: RowKind, number: int, **changed: tuple[object, object]) -> RowChan
 
 
 def diff(rows: tuple[RowChange, ...] = (), commits: tuple[CommitChanges, ...] = ()) -> VersionDiff:
-    return VersionDiff(
-        ref=REF,
-        from_version=0,
+    return answer_of(
         to_version=len(commits),
-        method=DiffMethod.CHANGE_FEED,
-        reasons=(),
-        exact=True,
         key=KeyChoice(("id",), KeySource.PROPERTY),
         net=NetCounts(1_204, 310, 12),
-        apart=ApartCounts(),
         commits=commits,
         rows=rows,
-        truncated=False,
-        changed_cells={},
         arrow_schema=SCHEMA,
-        schema=SchemaDiff(),
-        properties=(),
-        files=FilesDiff(),
     )
 
 
@@ -110,7 +99,7 @@ def test_the_sentence_names_share_metadata_and_what_was_only_rewritten() -> None
     schema = SchemaDiff(added=(FieldState("country", "string", True),), renamed=(("a", "b"),))
 
     said = headline(
-        replace(
+        but(
             diff(commits=(commit(1), compaction)),
             num_rows=(507_475, 508_667),
             properties=changed,
@@ -125,7 +114,7 @@ def test_the_sentence_names_share_metadata_and_what_was_only_rewritten() -> None
         "12 deleted (0.3 % of rows); 1 column added, 1 renamed; 2 properties changed; protocol changed; "
         "compaction rewrote 40 files without changing rows."
     )
-    pending = headline(replace(diff(), schema=schema), is_pending=True)
+    pending = headline(but(diff(), schema=schema), is_pending=True)
     assert "rows not compared yet, their number by statistics: ±0; 1 column added" in pending
 
 
@@ -133,35 +122,35 @@ def test_unknown_parts_of_the_sentence_are_said_to_be_unknown() -> None:
     unnamed = replace(commit(2), commit=replace(commit(2).commit, operation="OPTIMIZE"))
     nothing = NetCounts(None, None, None)
     files = FilesDiff(rows_added=None)
-    log_only = replace(diff(commits=(unnamed,)), method=DiffMethod.LOG_ONLY, net=nothing, files=files)
+    log_only = but(diff(commits=(unnamed,)), method=DiffMethod.LOG_ONLY, net=nothing, files=files)
 
     said = headline(log_only)
 
     assert "rows cannot be compared, their number by statistics: unknown" in said
-    fewer = replace(log_only, files=FilesDiff(rows_added=1_000, rows_removed=2_500))
+    fewer = but(log_only, files=FilesDiff(rows_added=1_000, rows_removed=2_500))
     assert "rows cannot be compared, their number by statistics: −1,500" in headline(fewer)
     assert "rewr" not in said
     assert "0 rows" not in said
 
 
 def test_the_condition_is_in_the_sentence() -> None:
-    assert ": of rows with amount < 0: 1,204 rows inserted" in headline(diff(), where="amount < 0")
+    assert ": of rows with amount < 0: 1,204 rows inserted" in headline(but(diff(), where="amount < 0"))
 
 
 def test_what_a_comparison_had_found_when_it_was_ended_is_never_told_as_all() -> None:
-    ended = replace(diff(), partial=Partial("cancelled", 4_000, 10_000), num_rows=(2_000, 3_192), exact=False)
+    ended = but(diff(), partial=Partial("cancelled", 4_000, 10_000), num_rows=(2_000, 3_192), exact=False)
     when = "cancelled when 4,000 of 10,000 rows were compared"
     assert f": so far 1,204 rows inserted, 310 updated, 12 deleted, {when}; schema" in headline(ended)
-    assert f": so far no row differs, {when}" in headline(replace(ended, net=NetCounts(0, 0, 0)))
-    assert (ended.unchanged, changed_share(ended), ended.rows_agree) == (None, None, True)
-    assert (ended.is_changed, replace(ended, net=NetCounts(0, 0, 0)).is_changed) == (True, None)
+    assert f": so far no row differs, {when}" in headline(but(ended, net=NetCounts(0, 0, 0)))
+    assert (ended.unchanged, changed_share(ended), ended.changes.agree_with(ended.num_rows)) == (None, None, True)
+    assert (ended.is_changed, but(ended, net=NetCounts(0, 0, 0)).is_changed) == (True, None)
     summary = to_markdown(ended)
     assert "| net rows so far |" in summary and "| | 1,204 | 310 | 12 | unknown |" in summary
     assert "Not whole: the comparison was ended" in summary
     assert offer_text(ended, was_begun=True).startswith("Cancelled when 4,000 of")
     assert [each.label for each in net_figures(ended)][:3] == [f"{name} (net so far)" for name in KINDS]
-    cut = replace(ended, rows=(row(RowKind.INSERT, 1),), truncated=True)
-    assert shown_text(cut, cut.rows).startswith("1 were fetched of 1,526 changed rows · click a row")
+    cut = but(ended, rows=(row(RowKind.INSERT, 1),), truncated=True)
+    assert shown_text(cut, cut.changes.rows).startswith("1 were fetched of 1,526 changed rows · click a row")
 
 
 def test_a_predicate_is_read_from_what_spark_and_others_leave() -> None:
@@ -188,7 +177,7 @@ def test_a_condition_is_shown_without_the_ids_of_spark_s_plan(given: str, shown:
 
 def test_what_updates_touch_is_listed_with_the_commonest_changes() -> None:
     common = (CommonChange("status", "new", "paid", 200), CommonChange("status", None, "x", 2))
-    frame = build_cell_frame(replace(diff(), changed_cells={"amount": 31, "status": 310}, common=common))
+    frame = build_cell_frame(but(diff(), changed_cells={"amount": 31, "status": 310}, common=common))
 
     assert frame["Column"].tolist() == ["status", "amount"]
     assert frame["Share of updates"].tolist() == ["100 %", "10 %"]
@@ -203,7 +192,7 @@ def test_the_summary_for_a_channel_shows_what_a_stranger_wrote_literally() -> No
     wrote = replace(made.commit, operation=HOSTILE, user=HOSTILE, parameters={"predicate": HOSTILE + "\n| x |"})
     schema = SchemaDiff(added=(FieldState(HOSTILE, HOSTILE, True),), partitioning=((HOSTILE,), ()))
     text = to_markdown(
-        replace(
+        but(
             diff(commits=(replace(made, commit=wrote),)),
             ref=TableRef("/lake/t", HOSTILE, "/lake"),
             schema=schema,
@@ -222,7 +211,7 @@ def test_the_summary_for_a_channel_shows_what_a_stranger_wrote_literally() -> No
 
 
 def test_the_summary_has_the_newest_commits_and_says_how_many_are_left() -> None:
-    text = to_markdown(replace(diff(commits=tuple(commit(i) for i in range(1, 26))), num_rows=(None, 5_000)))
+    text = to_markdown(but(diff(commits=tuple(commit(i) for i in range(1, 26))), num_rows=(None, 5_000)))
 
     assert "| v25 |" in text
     assert "| v5 |" not in text
@@ -233,7 +222,7 @@ def test_the_summary_has_the_newest_commits_and_says_how_many_are_left() -> None
 
 
 def test_the_way_back_says_what_it_undoes() -> None:
-    assert headline(replace(diff(), from_version=9, to_version=7)).startswith("Going back from v9 to v7 undoes")
+    assert headline(but(diff(), from_version=9, to_version=7)).startswith("Going back from v9 to v7 undoes")
 
 
 def test_unknown_updates_are_not_shown_as_a_number() -> None:
@@ -282,23 +271,23 @@ def test_a_table_of_3000_columns_and_values_of_a_megabyte_stay_small() -> None:
     rows = (RowChange(RowKind.UPDATE, {"id": 1}, before, after, changed),) * 200
     schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in names[1:])])
 
-    table = build_row_table(replace(diff(rows), arrow_schema=schema), rows)
+    table = build_row_table(but(diff(rows), arrow_schema=schema), rows)
 
     assert len(table.frame.columns) <= 64
     assert table.left_out == 3_000 - 30
     assert "2,970 more columns are not shown" in table.note
     assert {column for _, column in table.changed} <= set(table.frame.columns)
     one = (replace(rows[0], changed=("c2999",)),)
-    cut = build_row_table(replace(diff(one), arrow_schema=schema), one).frame["c2999 · after"][0]
+    cut = build_row_table(but(diff(one), arrow_schema=schema), one).frame["c2999 · after"][0]
     assert cut.endswith("… (1,000,000 characters)")
     assert len(cut) < 600
     assert style(table).to_html()
 
 
 def test_two_tables_differ_and_nothing_changed() -> None:
-    other = replace(diff(), against=TableRef("/lake/u", "u", "/lake"), properties=(PropertyChange("a", None, "1"),))
+    other = but(diff(), against=TableRef("/lake/u", "u", "/lake"), properties=(PropertyChange("a", None, "1"),))
 
-    said = headline(replace(other, net=NetCounts(0, 0, 0)))
+    said = headline(but(other, net=NetCounts(0, 0, 0)))
 
     assert said == "t v0 → u v0: no row differs; schema the same; 1 property different."
 
@@ -397,7 +386,7 @@ def test_a_timestamp_is_written_as_everywhere() -> None:
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     change = RowChange(RowKind.INSERT, {"id": 1}, None, {"id": 1, "at": moment})
 
-    table = build_row_table(replace(diff(), arrow_schema=schema), [change])
+    table = build_row_table(but(diff(), arrow_schema=schema), [change])
 
     assert table.frame["at"].tolist() == ["2026-11-20 10:04:31.5 UTC"]
 
@@ -410,15 +399,15 @@ def test_decimals_stand_to_the_right() -> None:
     )
     change = RowChange(RowKind.UPDATE, {"id": 1}, before, after, ("price",))
 
-    table = build_row_table(replace(diff(), arrow_schema=schema), [change])
+    table = build_row_table(but(diff(), arrow_schema=schema), [change])
 
     assert set(table.numbers) == {"price · before", "price · after", "tax"}
 
 
 def test_without_a_key_nothing_says_that_updates_are_told_apart() -> None:
-    no_key = replace(diff(), key=None)
+    no_key = but(diff(), key=None)
 
-    overwritten = replace(no_key, net=NetCounts(5, 0, 3))
+    overwritten = but(no_key, net=NetCounts(5, 0, 3))
     for each in (no_key, overwritten):
         assert "one deleted, one inserted" in exactness_text(each)
     assert "updates are told from inserts" not in exactness_text(no_key) + key_text(no_key)

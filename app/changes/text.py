@@ -1,4 +1,4 @@
-"""A difference of two versions in words: the sentence on top, counts, files, metadata.
+"""The words of a comparison, for page and terminal: what it found, what it takes, how far it is, how it knows.
 
 Rule: pure, and free of pandas, which the terminal does without. Net counts are of states, gross counts of commits; what
 is not known is said to be unknown.
@@ -6,8 +6,11 @@ is not known is said to be unknown.
 
 from collections.abc import Iterable, Sequence
 
-from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, VersionDiff
+from backend.changes.cache import DiffProgress, LogPart
+from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, RowChange, VersionDiff
+from backend.changes.plan import METHOD_NAMES
 from backend.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
+from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 from backend.search.search import may_change_rows
 
@@ -23,49 +26,50 @@ METHOD_WORDS = {
 _TABLE_ITSELF = ("feature: ", "protocol: ")
 
 
-def headline(diff: VersionDiff, *, is_pending: bool = False, where: str | None = None) -> str:
+def headline(diff: VersionDiff, *, is_pending: bool = False) -> str:
     """One sentence: "v118 → v131, 13 commits in 2 h 10 min: 1,204 rows inserted, …; schema unchanged; …".
 
-    `is_pending`: rows are not compared yet. `where`: only rows that satisfy it are counted.
+    `is_pending`: rows are not compared yet.
     """
     if diff.method is DiffMethod.SAME_VERSION:
-        return f"v{diff.from_version} and v{diff.to_version} are the same version: nothing differs."
-    rows = f"rows not compared yet, {_more_rows_text(diff.files)}" if is_pending else rows_text(diff)
-    if where and not is_pending and diff.is_available:
-        rows = f"of rows with {where}: {rows}"
-    metadata = metadata_texts(diff.schema, diff.properties)
-    if diff.against is not None:  # two tables differ, nothing changed
+        return f"v{diff.question.from_version} and v{diff.question.to_version} are the same version: nothing differs."
+    rows = f"rows not compared yet, {_more_rows_text(diff.log.files)}" if is_pending else rows_text(diff)
+    if diff.question.where and not is_pending and diff.is_available:
+        rows = f"of rows with {diff.question.where}: {rows}"
+    metadata = metadata_texts(diff.log.schema, diff.log.properties)
+    if diff.question.against is not None:  # two tables differ, nothing changed
         metadata = [text.replace("unchanged", "the same").replace("changed", "different") for text in metadata]
     said = "; ".join(part for part in (rows, *metadata, rewritten_text(diff)) if part)
     return f"{range_text(diff)}: {said}."
 
 
 def versions_text(diff: VersionDiff) -> str:
-    if diff.against is not None:
-        return f"{diff.ref.name} v{diff.from_version} → {diff.against.name} v{diff.to_version}"
-    return f"v{diff.from_version} → v{diff.to_version}"
+    asked = diff.question
+    if asked.against is not None:
+        return f"{asked.ref.name} v{asked.from_version} → {asked.against.name} v{asked.to_version}"
+    return f"v{asked.from_version} → v{asked.to_version}"
 
 
 def range_text(diff: VersionDiff) -> str:
     """The two versions, how many commits lie between them and over which time."""
-    if diff.against is not None:
+    if diff.question.against is not None:
         return versions_text(diff)
     commits = things(len(diff.commits), "commit")
     times = [each.commit.committed_at for each in diff.commits if each.commit.committed_at]
     span = f" in {duration_text((max(times) - min(times)).total_seconds())}" if len(times) > 1 else ""
     if diff.is_reverse:
-        return f"Going back from v{diff.from_version} to v{diff.to_version} undoes {commits}{span}"
+        return f"Going back from v{diff.question.from_version} to v{diff.question.to_version} undoes {commits}{span}"
     return f"{versions_text(diff)}, {commits}{span}"
 
 
 def rows_text(diff: VersionDiff) -> str:
     """What differs in rows, with its share of all rows."""
     if not diff.is_available:
-        return f"rows cannot be compared, {_more_rows_text(diff.files)}"
-    words = "no row differs" if diff.net.total == 0 else counts_text(diff.net, noun="row")
-    if diff.partial is not None:
-        return f"so far {words}, {diff.partial.text}"
-    if diff.net.updated is None or diff.net.total == 0:
+        return f"rows cannot be compared, {_more_rows_text(diff.log.files)}"
+    words = "no row differs" if diff.changes.net.total == 0 else counts_text(diff.changes.net, noun="row")
+    if diff.changes.partial is not None:
+        return f"so far {words}, {diff.changes.partial.text}"
+    if diff.changes.net.updated is None or diff.changes.net.total == 0:
         return words
     share = changed_share(diff)
     return f"{words} ({'share unknown' if share is None else f'{percent(share)} of rows'})"
@@ -73,7 +77,7 @@ def rows_text(diff: VersionDiff) -> str:
 
 def changed_share(diff: VersionDiff) -> float | None:
     """Changed rows of all rows that either state has; None where updates or row counts are not known."""
-    same, changed = diff.unchanged, diff.net.total
+    same, changed = diff.unchanged, diff.changes.net.total
     if same is None or changed is None or same < 0 or not same + changed:
         return None
     return changed / (same + changed)
@@ -156,14 +160,14 @@ def schema_text(schema: SchemaDiff) -> str:
 
 def rewrites(diff: VersionDiff) -> list[CommitChanges]:
     """The commits that replaced files without changing a row."""
-    return [each for each in diff.commits if each.commit.version in (diff.rewritten or {})]
+    return [each for each in diff.commits if each.commit.version in (diff.log.rewritten or {})]
 
 
 def rewritten_text(diff: VersionDiff) -> str:
     """ "compaction rewrote 40 files without changing rows"; empty where nothing was only rewritten."""
-    if not diff.rewritten:
+    if not diff.log.rewritten:
         return ""
-    files = things(sum(diff.rewritten.values()), "file")
+    files = things(sum(diff.log.rewritten.values()), "file")
     if all(_is_compaction(each) for each in rewrites(diff)):
         return f"compaction rewrote {files} without changing rows"
     return f"{files} rewritten without changing rows"
@@ -184,13 +188,17 @@ def exactness_text(diff: VersionDiff) -> str:
     """How far the counts can be trusted."""
     if not diff.is_available:
         return "No counts of rows."
-    if diff.exact and diff.key is None and (diff.net.updated or (diff.net.inserted and diff.net.deleted)):
+    if (
+        diff.exact
+        and diff.key is None
+        and (diff.changes.net.updated or (diff.changes.net.inserted and diff.changes.net.deleted))
+    ):
         return "Exact: every changed row is counted. Without a key a row with new values is one deleted, one inserted."
     if diff.exact:
         return "Exact: every changed row is counted, and updates are told from inserts and deletes."
-    if diff.partial is not None:
+    if diff.changes.partial is not None:
         return "Not whole: the comparison was ended; counts and rows are of what it had compared."
-    if diff.net.updated is None:
+    if diff.changes.net.updated is None:
         return "Exact as rows that came and went; an updated row counts once as deleted and once as inserted."
     return "Not exact in every part; the reasons say where."
 
@@ -199,6 +207,117 @@ def key_text(diff: VersionDiff) -> str:
     if diff.key is None:
         return "No key is known: rows are compared as whole rows. A key, under How to compare, pairs them."
     return f"Rows are paired by {', '.join(diff.key.columns)} (from {diff.key.source.value})."
+
+
+# what comparing rows takes, and how far it is ----------------------------------------------------------------------
+
+
+def plan_lines(part: LogPart) -> list[str]:
+    """How rows will be compared, what is read for it, and why the better ways are not possible."""
+    plan = part.plan
+    return [f"**{METHOD_WORDS[plan.method]}**", cost_text(part), *plan.reasons(plan.method)]
+
+
+def cost_text(part: LogPart) -> str:
+    """What comparing rows reads."""
+    plan, commits = part.plan, len(part.outline.commits)
+    if plan.method is DiffMethod.CHANGE_FEED:
+        return f"to read: the change files of {things(commits, 'commit')}, their size is not known before"
+    if plan.bytes_to_read is None:
+        return "to read: nothing but the log"
+    rows = things(plan.rows_to_read, "row") if plan.rows_to_read is not None else "rows unknown"
+    return f"to read: {bytes_text(plan.bytes_to_read)} of data files, {rows}"
+
+
+def start_label(part: LogPart) -> str:
+    """The button that starts the comparison, with what it reads."""
+    plan = part.plan
+    if plan.bytes_to_read is not None:
+        return f"Compare rows: read {bytes_text(plan.bytes_to_read)}"
+    return f"Compare rows: read the change feed of {things(len(part.outline.commits), 'commit')}"
+
+
+def offer_text(so_far: VersionDiff | None, *, was_begun: bool, is_counting: bool = False) -> str:
+    """The words beside the start button: what became of an earlier comparison, or that none began.
+
+    `is_counting`: it was ended, and its rows are still being counted.
+    """
+    if is_counting:
+        return "Stopped: counting what was compared …"
+    if so_far is not None and so_far.changes.partial is not None:
+        return f"{so_far.changes.partial.text.capitalize()}. The numbers below are of the rows that were compared."
+    return "Stopped before rows were counted." if was_begun else "Rows are not compared yet; the rest is known."
+
+
+def anyway_label(part: LogPart) -> str:
+    """The button that reads more than the limit."""
+    return f"Compare rows all the same: read {bytes_text(part.possible.bytes_to_read)}"
+
+
+def impossible_lines(part: LogPart) -> list[str]:
+    """Why the other methods cannot be chosen."""
+    return [f"Not by {METHOD_NAMES[method]}: {reason}" for method, reason in part.possible.against.items()]
+
+
+def progress_text(step: DiffProgress) -> tuple[float, str]:
+    """How far a comparison is: share done, and words: "1.2 M of 4.8 M rows read · 12 s"."""
+    took = duration_text(step.elapsed_s if step.elapsed_s < 10 else round(step.elapsed_s))
+    if step.is_waiting:
+        return 0.0, f"Waiting for other comparisons to end · {took}"
+    if not step.rows_read:
+        return 0.0, f"Opening files · {took}"
+    if step.rows_total is None:
+        return 0.0, f"{things(step.rows_read, 'row')} read · {took}"
+    share = step.rows_read / step.rows_total if step.rows_total else 1.0
+    return share, f"{count_text(step.rows_read)} of {count_text(step.rows_total)} rows read · {took}"
+
+
+def ended_words(job: Job) -> str:
+    """Why there is no answer."""
+    if job.state is JobState.CANCELLED and job.result_uri is None:
+        return "Cancelled: no row was compared."
+    if job.state is JobState.FAILED:
+        return f"The stream host could not compare: {job.error}"
+    return f"The result of job {job.job_id} is gone: it was deleted, or lies where this page cannot read it."
+
+
+def cost_words(part: LogPart) -> str:
+    """What the job would read."""
+    size = part.plan.bytes_to_read
+    if size is None:
+        return "Spark reads the changes of the commits in between there. The rest is known."
+    return f"Spark reads {bytes_text(size)} there. The rest is known."
+
+
+# the rows listed ----------------------------------------------------------------------------------------------------
+
+
+def rows_known_text(diff: VersionDiff) -> str:
+    """ "1,526 changed rows"."""
+    return things(diff.changes.net.total, "changed row")
+
+
+def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
+    """How many rows are listed of how many there are, and what the marks mean."""
+    fetched = len(diff.changes.rows)
+    parts = [f"{count_text(len(found))} of {count_text(fetched)} rows listed" if len(found) < fetched else ""]
+    if diff.changes.truncated:
+        whole = "; the counts above are whole" if diff.changes.partial is None else ""
+        parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}{whole}")
+    if any(row.changed for row in found):
+        parts.append("● marks a changed cell")
+    if diff.question.against is None and any(row.key is not None and row.set_apart is None for row in found):
+        parts.append("click a row for the history of its key")
+    said = " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
+    return said[0].upper() + said[1:]
+
+
+def file_stem(diff: VersionDiff) -> str:
+    """The name of a file that is downloaded, without its suffix."""
+    return f"{diff.question.ref.name.replace('/', '_')}_v{diff.question.from_version}_v{diff.question.to_version}"
+
+
+# parts of sentences --------------------------------------------------------------------------------------------------
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
