@@ -19,7 +19,7 @@ from backend.changes.model import (
     VersionDiff,
 )
 from backend.sql.export import FORMATS
-from tests.diffs import answer_of
+from tests.diffs import answer_of, but
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("v", pa.string()), ("money", pa.decimal128(38, 4)), ("xs", pa.list_(pa.float64()))]
