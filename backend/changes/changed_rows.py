@@ -35,7 +35,7 @@ ORDER = ("update", "delete", "insert", "duplicate", "null")
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class RowBucket:
     """Net rows of one sort: keys (sorts of rows), distinct rows, rows on the after and on the before side."""
 
     keys: int
@@ -44,7 +44,7 @@ class Bucket:
     removed: int
 
 
-def bucket_sizes(buckets: Mapping[str, Bucket]) -> dict[str, int]:
+def bucket_sizes(buckets: Mapping[str, RowBucket]) -> dict[str, int]:
     """How many `RowChange` each bucket makes, in the order in which they are shown."""
     return {
         name: buckets[name].keys if name == "update" else buckets[name].entries for name in ORDER if name in buckets
@@ -88,7 +88,7 @@ class Changes:
 
 
 def fetch_rows(
-    changes: Changes, buckets: Mapping[str, Bucket], limit: int, *, is_filtered: bool, partial: Partial | None
+    changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *, is_filtered: bool, partial: Partial | None
 ) -> RowChanges:
     """The counts, and at most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order
     of the key."""
@@ -114,7 +114,7 @@ def fetch_rows(
     )
 
 
-def count_net(buckets: Mapping[str, Bucket], *, has_key: bool, is_filtered: bool = False) -> NetCounts:
+def count_net(buckets: Mapping[str, RowBucket], *, has_key: bool, is_filtered: bool = False) -> NetCounts:
     """Without a key, whether an update happened is not known: None. `is_filtered`: its other half may be left out."""
     added = sum(bucket.added for bucket in buckets.values())
     removed = sum(bucket.removed for bucket in buckets.values())
@@ -125,8 +125,8 @@ def count_net(buckets: Mapping[str, Bucket], *, has_key: bool, is_filtered: bool
     return NetCounts(added, None if may_update else 0, removed)
 
 
-def count_apart(buckets: Mapping[str, Bucket]) -> ApartCounts:
-    none = Bucket(0, 0, 0, 0)
+def count_apart(buckets: Mapping[str, RowBucket]) -> ApartCounts:
+    none = RowBucket(0, 0, 0, 0)
     twice, null = buckets.get("duplicate", none), buckets.get("null", none)
     return ApartCounts(twice.keys, twice.added, twice.removed, null.added, null.removed)
 
@@ -231,7 +231,7 @@ def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def changed_batches(
-    changes: Changes, buckets: Mapping[str, Bucket], rows: pa.Schema, token: CancelToken
+    changes: Changes, buckets: Mapping[str, RowBucket], rows: pa.Schema, token: CancelToken
 ) -> ChangedBatches:
     """All rows of the buckets, in the order in which `fetch_rows` has the first of them; `rows` is their schema. They
     are read when they are asked for."""
@@ -240,7 +240,7 @@ def changed_batches(
 
 
 def _batches(
-    changes: Changes, buckets: Mapping[str, Bucket], schema: pa.Schema, token: CancelToken
+    changes: Changes, buckets: Mapping[str, RowBucket], schema: pa.Schema, token: CancelToken
 ) -> Iterator[pa.RecordBatch]:
     for name in ORDER:
         if name not in buckets:
@@ -285,7 +285,7 @@ def _all_rows(changes: Changes, bucket: str) -> str:
     )
 
 
-def _sorted(changes: Changes, name: str, bucket: Bucket) -> str:
+def _sorted(changes: Changes, name: str, bucket: RowBucket) -> str:
     """By the key. Wide rows, or many, cannot be sorted in bounded memory; those without a key have no order."""
     limits = changes.limits
     if not changes.key or len(changes.columns) > limits.many_columns or bucket.entries > limits.sorted_rows:

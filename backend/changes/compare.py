@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.changed_rows import APART, Bucket, Changes, changed_batches, fetch_rows
+from backend.changes.changed_rows import APART, Changes, RowBucket, changed_batches, fetch_rows
 from backend.changes.explain import Findings, find
 from backend.changes.export import ChangedBatches
 from backend.changes.model import Limits, Partial, Question, RowChanges
@@ -151,7 +151,7 @@ class _Comparison:
             self._join([Part(sides[0], sides[1], num_rows)])
         return None
 
-    def found(self) -> tuple[Changes, dict[str, Bucket]]:
+    def found(self) -> tuple[Changes, dict[str, RowBucket]]:
         """What was found and is wanted: no update within the tolerance, nothing that fails the condition."""
         if self._has_apart:
             self._name_apart()
@@ -351,23 +351,23 @@ class _Comparison:
             mine = f"SELECT 1 FROM summed s JOIN matched ON -1 - s.rowid = matched.row_id WHERE {same}"
             self._run(f"DELETE FROM keyed WHERE NOT EXISTS ({mine})")
 
-    def _buckets(self) -> dict[str, Bucket]:
+    def _buckets(self) -> dict[str, RowBucket]:
         if not self._key:
             found = self._run(
                 "SELECT CASE WHEN n > 0 THEN 'insert' ELSE 'delete' END, count(*), count(*), "
                 "CAST(sum(greatest(n, 0)) AS BIGINT), CAST(sum(greatest(-n, 0)) AS BIGINT) FROM summed GROUP BY 1"
             )
-            return {name: Bucket(*counts) for name, *counts in found}
+            return {name: RowBucket(*counts) for name, *counts in found}
         buckets = {}
         for n, count in self._run("SELECT n, count(*) FROM changed GROUP BY n"):
             added, removed = (0 if n < 0 else count), (0 if n > 0 else count)
-            buckets[_BUCKETS[n]] = Bucket(count, added + removed, added, removed)
+            buckets[_BUCKETS[n]] = RowBucket(count, added + removed, added, removed)
         if self._has_apart:
             found = self._run(
                 "SELECT bucket, count(*), CAST(sum(entries) AS BIGINT), CAST(sum(added) AS BIGINT), "
                 "CAST(sum(removed) AS BIGINT) FROM keyed GROUP BY bucket"
             )
-            buckets |= {name: Bucket(*counts) for name, *counts in found if name in APART}
+            buckets |= {name: RowBucket(*counts) for name, *counts in found if name in APART}
         return buckets
 
 

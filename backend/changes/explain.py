@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.changed_rows import Bucket, Changes
+from backend.changes.changed_rows import Changes, RowBucket
 from backend.changes.model import (
     ROW_ID,
     Alteration,
@@ -91,7 +91,7 @@ class Findings:
         return tuple(dict.fromkeys(each.column for group in self.groups for each in group.conditions))
 
 
-def find(changes: Changes, buckets: Mapping[str, Bucket], page: RowChanges) -> Findings:
+def find(changes: Changes, buckets: Mapping[str, RowBucket], page: RowChanges) -> Findings:
     """What stands out among the changed rows; `page` has the cells that updates touch."""
     if sum(bucket.added + bucket.removed for bucket in buckets.values()) > MOST_ROWS:
         return Findings()
@@ -130,7 +130,7 @@ def explain(findings: Findings, population: Population, masks: Sequence[Mapping[
 # what they have in common --------------------------------------------------------------------------------------------
 
 
-def _queries(changes: Changes, buckets: Mapping[str, Bucket]) -> Iterator[tuple[RowKind, str]]:
+def _queries(changes: Changes, buckets: Mapping[str, RowBucket]) -> Iterator[tuple[RowKind, str]]:
     """The rows changed in each way: c0 … and how often each came, `n`."""
     numbers = range(len(changes.columns))
     if "update" in buckets and buckets["update"].keys >= LEAST_ROWS:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.changes.answer import Answered, answer_of, commits_by_feed, explained_rows, outline
-from backend.changes.changed_rows import APART, ORDER, Bucket, bucket_sizes, count_apart, count_net
+from backend.changes.changed_rows import APART, ORDER, RowBucket, bucket_sizes, count_apart, count_net
 from backend.changes.commits import Gross, net_without_key
 from backend.changes.compare import SIGN, Pairing
 from backend.changes.model import (
@@ -72,7 +72,7 @@ class DiffSummary:
     method: DiffMethod
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    buckets: Mapping[str, Bucket]
+    buckets: Mapping[str, RowBucket]
     changed_cells: Mapping[str, int]
     failed: Mapping[DiffMethod, str] = field(default_factory=dict)
     gross: tuple[tuple[int, str, int], ...] | None = None
@@ -109,7 +109,7 @@ def summary_of(text: str) -> DiffSummary:
     """Raises `DiffError` for a document of another Weir."""
     body = _body(text)
     lists = {name: tuple(body[name]) for name in ("columns", "key")}
-    buckets = {name: Bucket(**sizes) for name, sizes in body["buckets"].items()}
+    buckets = {name: RowBucket(**sizes) for name, sizes in body["buckets"].items()}
     failed = {DiffMethod(name): reason for name, reason in body["failed"].items()}
     gross = None if body["gross"] is None else tuple((v, t, n) for v, t, n in body["gross"])
     so_far = SoFar(**body["so_far"]) if body["so_far"] else None

@@ -24,7 +24,7 @@ from backend.lake.rows.filters import (
     INTEGERS,
     All,
     AnyOf,
-    Column,
+    FilterColumn,
     Literal,
     Node,
     Not,
@@ -178,7 +178,7 @@ class _Terms:
         value = self._value(right, column)
         return None if value is None else Test(column, sign, value)
 
-    def _value(self, tree: Mapping[str, Any], column: Column) -> Literal | None:
+    def _value(self, tree: Mapping[str, Any], column: FilterColumn) -> Literal | None:
         """A constant, perhaps one with its type in front; raises `QueryError` for a text that does not fit."""
         is_cast = tree["class"] == "CAST" and not tree.get("try_cast")
         constant = tree["child"] if is_cast else tree
@@ -194,7 +194,7 @@ class _Terms:
                 self._require_fit(text, column, exc, position_of(constant, self._condition.text))
             return None
 
-    def _require_fit(self, text: str, column: Column, refusal: ValueError, position: int | None) -> None:
+    def _require_fit(self, text: str, column: FilterColumn, refusal: ValueError, position: int | None) -> None:
         """A text that is no value here may still be one to DuckDB. But not for a time without a zone: DuckDB would
         leave out the zone that the text names, without a word."""
         kind = _scalar_type(column.type)
@@ -204,7 +204,7 @@ class _Terms:
             at = "" if position is None else f" (character {position + 1})"
             raise QueryError(f"{refusal}{at}", hint=f"a value for {'.'.join(column.path)}", position=position)
 
-    def _column(self, tree: Mapping[str, Any]) -> Column | None:
+    def _column(self, tree: Mapping[str, Any]) -> FilterColumn | None:
         if tree["class"] != "COLUMN_REF":
             return None
         names = [str(name) for name in tree["column_names"]]
@@ -217,7 +217,7 @@ class _Terms:
             if len(exact) != 1 or (path and not self._types[path].startswith("struct<")):
                 return None
             path = exact[0]
-        return Column(path, self._types[path])
+        return FilterColumn(path, self._types[path])
 
 
 def _joined(operands: Sequence[Node | None], *, is_all: bool) -> Node | None:
@@ -243,7 +243,7 @@ def _is_nan(tree: Mapping[str, Any]) -> bool:
     return tree["class"] == "CONSTANT" and str(tree["literal"].get("text")).lower() == "nan"
 
 
-def _moment_text(tree: Mapping[str, Any], kind: str, text: str, column: Column) -> str:
+def _moment_text(tree: Mapping[str, Any], kind: str, text: str, column: FilterColumn) -> str:
     """The text of `DATE '…'` or `TIMESTAMP '…'` beside a column of time; else a `ValueError`."""
     type_name = tree["type_expr"]["type_name"].upper()
     if kind != "STRING" or column.type not in _TIMES or type_name not in ("DATE", "TIMESTAMP", "TIMESTAMPTZ"):

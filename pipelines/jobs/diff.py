@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
-from backend.changes.changed_rows import COMMON_COLUMNS, Bucket
+from backend.changes.changed_rows import COMMON_COLUMNS, RowBucket
 from backend.changes.commits import Gross, why_not_whole
 from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, host_methods, to_json
 from backend.changes.model import ROW_ID, DiffMethod, KeySource
@@ -173,7 +173,7 @@ class _Comparison:
         return rows
 
     def _write(
-        self, rows: NetRows, buckets: Mapping[str, Bucket], cells: Mapping[int, int], so_far: SoFar | None = None
+        self, rows: NetRows, buckets: Mapping[str, RowBucket], cells: Mapping[int, int], so_far: SoFar | None = None
     ) -> None:
         """Another version of the result."""
         updates = {self.columns[number]: count for number, count in cells.items()}

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructField
 
-from backend.changes.changed_rows import COMMON_CHANGES, ORDER_COLUMNS, Bucket, bucket_sizes, share_out
+from backend.changes.changed_rows import COMMON_CHANGES, ORDER_COLUMNS, RowBucket, bucket_sizes, share_out
 from backend.changes.host_job import COMMON
 from pipelines.jobs.signed_rows import SIGN, fields_of, holds_map
 
@@ -82,7 +82,7 @@ def _by_key(lines: DataFrame, key: Sequence[str]) -> DataFrame:
     return lines.withColumn("before", went).filter(~is_update | (n > 0))
 
 
-def count(rows: NetRows) -> tuple[dict[str, Bucket], dict[int, int]]:
+def count(rows: NetRows) -> tuple[dict[str, RowBucket], dict[int, int]]:
     """Sizes of the buckets, and per number of a column the updates that touch it."""
     is_update = F.col("bucket") == "update"
     sides = (
@@ -92,7 +92,7 @@ def count(rows: NetRows) -> tuple[dict[str, Bucket], dict[int, int]]:
     fields = rows.fields if rows.key else ()
     cells = (F.count_if(is_update & rows.differs(field)).alias(field.name) for field in fields)
     sums = rows.lines.groupBy("bucket").agg(F.count(F.lit(1)).alias("lines"), *sides, *cells).collect()
-    buckets = {row["bucket"]: Bucket(row["lines"], row["lines"], row["added"], row["removed"]) for row in sums}
+    buckets = {row["bucket"]: RowBucket(row["lines"], row["lines"], row["added"], row["removed"]) for row in sums}
     if "duplicate" in buckets:
         keys = rows.of_bucket("duplicate").select(*(f"row.{name}" for name in rows.key)).distinct().count()
         buckets["duplicate"] = replace(buckets["duplicate"], keys=keys)
@@ -100,7 +100,7 @@ def count(rows: NetRows) -> tuple[dict[str, Bucket], dict[int, int]]:
     return buckets, {i: touched[field.name] for i, field in enumerate(fields) if touched and touched[field.name]}
 
 
-def first_lines(rows: NetRows, buckets: Mapping[str, Bucket], limit: int) -> list[DataFrame]:
+def first_lines(rows: NetRows, buckets: Mapping[str, RowBucket], limit: int) -> list[DataFrame]:
     """At most `limit` changed rows, as lines of the result."""
     shares = share_out(limit, bucket_sizes(buckets))
     return [_first(rows, bucket, share) for bucket, share in shares.items() if share]

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from app.cli.output import encoded
 from app.cli.tables.changes import SHAPES
 from backend.changes.answer import compare_rows
-from backend.changes.changed_rows import Bucket
+from backend.changes.changed_rows import RowBucket
 from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
 from backend.changes.model import DiffMethod, Effect, Limits, VersionDiff
 from backend.changes.prepare import PreparedDiff
@@ -129,9 +129,9 @@ def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> Versio
     cells = pa.struct([(f"c{i}", field.type) for i, field in enumerate(changes.arrow_schema)])
     inserted, updated, deleted = changes.net.inserted or 0, changes.net.updated or 0, changes.net.deleted or 0
     buckets = {
-        "insert": Bucket(inserted, inserted, inserted, 0),
-        "update": Bucket(updated, updated, updated, updated),
-        "delete": Bucket(deleted, deleted, 0, deleted),
+        "insert": RowBucket(inserted, inserted, inserted, 0),
+        "update": RowBucket(updated, updated, updated, updated),
+        "delete": RowBucket(deleted, deleted, 0, deleted),
     }
     columns, key = changes.columns, found.key.columns if found.key else ()
     summary = DiffSummary(found.method, columns, key, buckets, changes.changed_cells, by="by Spark")

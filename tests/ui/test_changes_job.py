@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from backend.changes.changed_rows import Bucket
+from backend.changes.changed_rows import RowBucket
 from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, question_of, to_json
 from backend.changes.model import DiffMethod
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
@@ -56,7 +56,11 @@ class World:
         """A result table as Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
         summary = DiffSummary(
             DiffMethod.KEY_JOIN, ("order_id", "status"), ("order_id",),
-            {"insert": Bucket(1, 1 + truncated, 1, 0), "update": Bucket(1, 1, 1, 1), "delete": Bucket(1, 1, 0, 1)},
+            {
+                "insert": RowBucket(1, 1 + truncated, 1, 0),
+                "update": RowBucket(1, 1, 1, 1),
+                "delete": RowBucket(1, 1, 0, 1),
+            },
             {"status": 1},
             by="by Spark 4.2.0 on host-a", so_far=so_far,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from backend.lake.model import TableRef
-from backend.lake.rows.filters import All, AnyOf, Column, Literal, Node, Not, RowFilter
+from backend.lake.rows.filters import All, AnyOf, FilterColumn, Literal, Node, Not, RowFilter
 from backend.sql.quoting import quoted_name, quoted_text
 
 
@@ -145,13 +145,13 @@ def _condition(node: Node, dialect: _Dialect) -> str:
     if node.operator == "IS NAN":
         return f"{dialect.is_nan}({name})"
     assert node.value is not None
-    value = _column(node.value, dialect) if isinstance(node.value, Column) else _literal(node.value, dialect)
+    value = _column(node.value, dialect) if isinstance(node.value, FilterColumn) else _literal(node.value, dialect)
     if node.operator == "ILIKE" and not dialect.has_ilike:
         return f"lower({name}) LIKE lower({value})"
     return f"{name} {node.operator} {value}"
 
 
-def _column(column: Column, dialect: _Dialect) -> str:
+def _column(column: FilterColumn, dialect: _Dialect) -> str:
     name = dialect.name(column.path[0])
     for field in column.path[1:]:
         name = dialect.field(name, field)

@@ -27,7 +27,7 @@ Literal = str | int | float | bool | bytes | Decimal | date | datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FilterColumn:
     """A column or a field of a struct: `path` from the top, `type` Spark's simple string."""
 
     path: tuple[str, ...]
@@ -38,9 +38,9 @@ class Column:
 class Test:
     """`operator` is one of `COMPARISONS`, "LIKE", "ILIKE", "IS NULL" or "IS NAN" (the last two without a value)."""
 
-    column: Column
+    column: FilterColumn
     operator: str
-    value: "Literal | Column | None" = None
+    value: "Literal | FilterColumn | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +218,14 @@ def predicate_sql(node: Node) -> str:
     if node.operator == "IS NAN":
         return f"isnan({name})"
     assert node.value is not None
-    value = _column_sql(node.value) if isinstance(node.value, Column) else value_sql(node.value, node.column.type)
+    value = _column_sql(node.value) if isinstance(node.value, FilterColumn) else value_sql(node.value, node.column.type)
     if node.column.type in FLOATS and node.operator != "=":
         # DuckDB takes every NaN for the highest number, DataFusion one with a sign for the lowest.
         return f"({name} {node.operator} {value} {'OR' if '>' in node.operator else 'AND NOT'} isnan({name}))"
     return f"{name} {node.operator} {value}"
 
 
-def _column_sql(column: Column) -> str:
+def _column_sql(column: FilterColumn) -> str:
     head = '"' + column.path[0].replace('"', '""') + '"'
     return head + "".join(f"[{_text_sql(operand)}]" for operand in column.path[1:])
 

@@ -21,7 +21,7 @@ from backend.lake.files.file_sizes import partition_codes
 from backend.lake.files.stats import ColumnStats, column_stats
 from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Snapshot
-from backend.lake.rows.filters import COMPARISONS, All, Column, Literal, Node, Not, Test, from_log
+from backend.lake.rows.filters import COMPARISONS, All, FilterColumn, Literal, Node, Not, Test, from_log
 from backend.lake.table.partitions import partition_values
 
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -69,7 +69,7 @@ class _Leaves:
 
     def by_partition(self, test: Test, wanted: bool) -> Mask:
         """Exact for a test on a partition column, everything for another."""
-        if test.column.path[0] not in self._snapshot.metadata.partition_columns or isinstance(test.value, Column):
+        if test.column.path[0] not in self._snapshot.metadata.partition_columns or isinstance(test.value, FilterColumn):
             return np.ones(self._snapshot.num_files, np.bool_)
         if self._partitions is None:
             self._partitions = _distinct_partitions(self._snapshot)
@@ -80,7 +80,7 @@ class _Leaves:
 
     def by_all(self, test: Test, wanted: bool) -> Mask:
         """By partition values, and for the other columns by statistics."""
-        if test.column.path[0] in self._snapshot.metadata.partition_columns or isinstance(test.value, Column):
+        if test.column.path[0] in self._snapshot.metadata.partition_columns or isinstance(test.value, FilterColumn):
             return self.by_partition(test, wanted)
         column = ".".join(test.column.path)
         if column not in self._stats:
@@ -151,7 +151,7 @@ def _verdict(test: Test, text: str | None) -> bool | str | None:
     if text is None:
         return "null"
     own = from_log(text, test.column.type)
-    if own is None or test.value is None or isinstance(test.value, Column) or test.operator not in COMPARISONS:
+    if own is None or test.value is None or isinstance(test.value, FilterColumn) or test.operator not in COMPARISONS:
         return None
     return compare(own, test.operator, test.value)
 
